@@ -1,0 +1,122 @@
+//! The one table of domain errors: code, HTTP status and exit code of the command line.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
+
+/// Exit codes of the command line, documented in `docs/cli.md`.
+pub mod exit {
+    pub const OK: u8 = 0;
+    pub const FAILED: u8 = 1;
+    pub const USAGE: u8 = 2;
+    pub const NOT_FOUND: u8 = 3;
+    pub const DENIED: u8 = 4;
+    pub const UNREACHABLE: u8 = 5;
+    pub const TIMED_OUT: u8 = 124;
+}
+
+macro_rules! codes {
+    ($($name:ident $text:literal $http:literal $exit:ident $hint:literal;)*) => {
+        /// A stable name for what went wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $($name,)*
+        }
+
+        impl Code {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$name => $http,)* }
+            }
+
+            pub const fn exit_code(self) -> u8 {
+                match self { $(Self::$name => exit::$exit,)* }
+            }
+
+            /// What to do next, unless the place that failed knows better.
+            pub const fn hint(self) -> &'static str {
+                match self { $(Self::$name => $hint,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    InvalidRequest   "invalid_request"    400 USAGE       "Compare the request with /api/v1/openapi.json.";
+    InvalidJson      "invalid_json"       400 USAGE       "Send one JSON object with the header content-type: application/json.";
+    TooDeep          "json_too_deep"      400 USAGE       "Nest JSON at most 64 levels deep, or upload the data as an artifact.";
+    Unauthenticated  "unauthenticated"    401 DENIED      "Send a valid key as `Authorization: Bearer ak_…`; the owner key is in <data>/admin.key.";
+    RuntimeRevoked   "runtime_revoked"    401 DENIED      "Pair the same agent again: make a new code for it in the console, then run `attache runtime pair CODE`.";
+    RuntimeSuperseded "runtime_superseded" 401 DENIED     "Another device was paired to this agent. Pair this device again to take over: `attache runtime pair CODE`.";
+    Forbidden        "forbidden"          403 DENIED      "Use a key whose role allows this, or ask an owner.";
+    ForeignOrigin    "foreign_origin"     403 DENIED      "Call from the hub's own origin, or without an Origin header.";
+    WrongHost        "wrong_host"         421 DENIED      "Call the hub by the address it listens on, or start it with --public-url.";
+    NotFound         "not_found"          404 NOT_FOUND   "Check the id, and that the credential belongs to the same tenant.";
+    NoSuchPath       "no_such_path"       404 NOT_FOUND   "See /api/v1/openapi.json for every path.";
+    MethodNotAllowed "method_not_allowed" 405 USAGE       "See /api/v1/openapi.json for the methods of this path.";
+    NameTaken        "name_taken"         409 FAILED      "Choose another name, or use the agent that has it.";
+    StaleEpoch       "stale_epoch"        409 FAILED      "Another claim owns this run now; stop working on it.";
+    RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
+    NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
+    KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
+    AgentArchived    "agent_archived"     409 FAILED      "Archived agents take no new work; use another agent.";
+    PairingFailed    "pairing_failed"     404 NOT_FOUND   "Codes live ten minutes and work once. Make a new one for the same agent in the console.";
+    PairingPending   "pairing_pending"    202 FAILED      "Confirm the code in the console; then ask again.";
+    PairingRejected  "pairing_rejected"   403 DENIED      "A person rejected this device in the console.";
+    TooLarge         "too_large"          413 USAGE       "Send less at once, or upload it as an artifact.";
+    HeadersTooLarge  "headers_too_large"  431 USAGE       "Send fewer or shorter headers.";
+    UnsupportedType  "unsupported_media_type" 415 USAGE   "Send content-type: application/json.";
+    RangeInvalid     "range_not_satisfiable" 416 USAGE    "Ask for a range inside the artifact's size.";
+    TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";
+    Internal         "internal"           500 FAILED      "This is a defect of the hub; its log has the details.";
+    Unknown          "outcome_unknown"    503 FAILED      "The hub cannot tell whether this was stored. Repeat it with the same idempotency key.";
+    Overloaded       "overloaded"         503 FAILED      "The hub has too much to do right now. Try again in a second.";
+    Draining         "draining"           503 UNREACHABLE "The hub is shutting down. Try again when it is back.";
+    Unreachable      "unreachable"        503 UNREACHABLE "Check the address and that the hub is running: `attache doctor`.";
+}
+
+/// The body of every error answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Body {
+    pub error: Detail,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Detail {
+    pub code: String,
+    pub message: String,
+    pub hint: String,
+}
+
+// === impl Code ===
+
+impl Code {
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(Self::from_text(&text).unwrap_or(Self::Internal))
+    }
+}

@@ -1,0 +1,134 @@
+//! Typed, prefixed ids: a run id cannot be passed where an agent id is wanted.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+/// A text that is not an id of the expected kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not an id of the form `{prefix}…`")]
+pub struct ParseError {
+    given: String,
+    prefix: &'static str,
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            pub const PREFIX: &'static str = $prefix;
+
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseError;
+
+            fn from_str(text: &str) -> Result<Self, ParseError> {
+                text.strip_prefix($prefix)
+                    .and_then(|rest| Uuid::try_parse(rest).ok())
+                    .map(Self)
+                    .ok_or_else(|| ParseError { given: text.chars().take(80).collect(), prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+                utoipa::openapi::ObjectBuilder::new()
+                    .schema_type(utoipa::openapi::schema::Type::String)
+                    .pattern(Some(concat!("^", $prefix, "[0-9a-f]{32}$")))
+                    .into()
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    )*};
+}
+
+ids! {
+    /// The owner of everything: a credential belongs to exactly one tenant.
+    TenantId = "tnt_";
+    /// An agent account: the lasting identity of an agent across devices.
+    AgentId = "agt_";
+    /// One device's connection to an agent account.
+    RuntimeId = "rtm_";
+    /// One execution of one task: the only truth about work.
+    RunId = "run_";
+    /// The boundary of context; nothing of one is visible in another.
+    ConversationId = "cnv_";
+    /// Where the artifacts of one conversation live; shares the conversation's uuid.
+    WorkspaceId = "wsp_";
+    ArtifactId = "art_";
+    MessageId = "msg_";
+    KeyId = "key_";
+}
+
+impl ConversationId {
+    /// A workspace is one to one with its conversation, so they share a uuid.
+    pub const fn workspace(self) -> WorkspaceId {
+        WorkspaceId::from_uuid(self.0)
+    }
+}
+
+impl WorkspaceId {
+    pub const fn conversation(self) -> ConversationId {
+        ConversationId::from_uuid(self.0)
+    }
+}
+
+impl RunId {
+    /// A run that names no conversation is a conversation of its own.
+    pub const fn own_conversation(self) -> ConversationId {
+        ConversationId::from_uuid(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_reads_back_and_refuses_another_kind() {
+        let run = RunId::from_uuid(Uuid::from_u128(7));
+        assert_eq!(run.to_string(), "run_00000000000000000000000000000007");
+        assert_eq!(run.to_string().parse(), Ok(run));
+        assert!(run.to_string().parse::<AgentId>().is_err());
+        assert!("run_é".parse::<RunId>().is_err());
+        assert_eq!(serde_json::from_str::<RunId>(&format!("\"{run}\"")).unwrap(), run);
+    }
+}

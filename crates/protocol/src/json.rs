@@ -1,0 +1,99 @@
+//! JSON that we relay for others: kept as the text it came in, never through a value tree.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+/// Byte-exact JSON text. Never place it below `flatten`, `untagged` or `tag`: they buffer and fail.
+#[derive(Clone)]
+pub struct Json(Box<RawValue>);
+
+// === impl Json ===
+
+impl Json {
+    /// Text that is known to be valid JSON, for example because we wrote it.
+    pub fn from_text(text: impl Into<String>) -> Result<Self, serde_json::Error> {
+        RawValue::from_string(text.into()).map(Self)
+    }
+
+    /// JSON of a value of ours.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Self {
+        Self(serde_json::value::to_raw_value(value).expect("our own types serialise to JSON"))
+    }
+
+    pub fn empty_object() -> Self {
+        Self::from_text("{}").expect("{} is JSON")
+    }
+
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0.get())
+    }
+
+    pub fn is_object(&self) -> bool {
+        self.0.get().starts_with('{')
+    }
+
+    /// A member of the top-level object that is a string, for showing.
+    pub fn text_member(&self, name: &str) -> Option<String> {
+        let value: serde_json::Value = self.parse().ok()?;
+        value.get(name)?.as_str().map(str::to_owned)
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self)
+    }
+}
+
+impl utoipa::PartialSchema for Json {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::SchemaType::AnyValue)
+            .description(Some("Any JSON, kept byte for byte."))
+            .into()
+    }
+}
+
+impl utoipa::ToSchema for Json {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_order_survive() {
+        #[derive(Serialize, Deserialize)]
+        struct Holder {
+            data: Json,
+        }
+        let text = r#"{"data":{"z":9007199254740993,"b":42.0,"d":1e400,"f":-0,"g":0.10,"z2":{"a":1,"a":2}}}"#;
+        let holder: Holder = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&holder).unwrap(), text);
+    }
+}

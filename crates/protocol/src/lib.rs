@@ -1,0 +1,20 @@
+//! The vocabulary of Attaché: ids, secrets, time, wire types and the pure rules.
+//!
+//! Nothing here does I/O, reads a clock or spawns a task.
+
+pub mod env;
+pub mod error;
+pub mod id;
+pub mod json;
+pub mod log;
+pub mod pairing;
+pub mod rules;
+pub mod secret;
+pub mod time;
+pub mod wire;
+
+pub use error::Code;
+pub use id::{AgentId, ArtifactId, ConversationId, KeyId, MessageId, RunId, RuntimeId, TenantId, WorkspaceId};
+pub use json::Json;
+pub use secret::Secret;
+pub use time::Timestamp;

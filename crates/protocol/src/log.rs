@@ -1,0 +1,105 @@
+//! The hash chain of the log: anybody who holds the rows can check that none was changed, added or removed.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{id::RunId, json::Json, time::Timestamp};
+
+pub const GENESIS: [u8; 32] = [0; 32];
+
+/// One row of a tenant's log: life-cycle event, audit record and feed item in one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Row {
+    pub seq: i64,
+    pub at: Timestamp,
+    /// Who caused it, as `kind:id`, for example `key:key_…`, `runtime:rtm_…` or `system`.
+    pub actor: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(rename = "task_run_id")]
+    pub run: Option<RunId>,
+    /// The same event's place in the run's own stream.
+    #[serde(rename = "run_seq")]
+    pub run_seq: Option<i64>,
+    pub data: Json,
+    /// Hex of the chain's hash up to and including this row.
+    pub hash: String,
+}
+
+/// The fields that the chain covers, in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    pub seq: i64,
+    pub at: Timestamp,
+    pub actor: &'a str,
+    pub kind: &'a str,
+    pub run: Option<RunId>,
+    pub run_seq: Option<i64>,
+    pub data: &'a str,
+}
+
+// === impl Entry ===
+
+impl Entry<'_> {
+    /// The chain's hash after this entry. Every field is length-prefixed, so no two entries share an encoding.
+    pub fn chain(&self, previous: &[u8; 32]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(previous);
+        hasher.update(&self.seq.to_le_bytes());
+        hasher.update(&self.at.millis().to_le_bytes());
+        for text in [self.actor, self.kind, self.data] {
+            hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        match (self.run, self.run_seq) {
+            (Some(run), run_seq) => {
+                hasher.update(run.uuid().as_bytes());
+                hasher.update(&run_seq.unwrap_or(0).to_le_bytes());
+            }
+            (None, _) => {
+                hasher.update(&[0]);
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    pub fn entry(&self) -> Entry<'_> {
+        Entry {
+            seq: self.seq,
+            at: self.at,
+            actor: &self.actor,
+            kind: &self.kind,
+            run: self.run,
+            run_seq: self.run_seq,
+            data: self.data.get(),
+        }
+    }
+
+    /// Whether this row follows a row with the hash `previous`.
+    pub fn follows(&self, previous: &[u8; 32]) -> bool {
+        hex(&self.entry().chain(previous)) == self.hash
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
+    }
+    Some(bytes)
+}

@@ -1,0 +1,63 @@
+//! Agent accounts.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{AgentId, Json, Timestamp, wire::runtime::Runtime};
+
+/// What an agent says it can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Skill {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+/// The body of `POST` and, with every member optional, `PATCH /api/v1/agent-accounts`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccountRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<Skill>>,
+    /// Switches of the A2A surface, kept as given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub a2a: Option<Json>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    Online,
+    Offline,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Account {
+    pub agent_id: AgentId,
+    pub name: String,
+    pub status: Presence,
+    pub description: Option<String>,
+    pub instructions: Option<String>,
+    pub skills: Vec<Skill>,
+    pub a2a: Option<Json>,
+    /// The device that is paired now, if any.
+    pub runtime: Option<Runtime>,
+    pub created_at: Timestamp,
+    pub archived_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AccountList {
+    pub agent_accounts: Vec<Account>,
+    pub next_cursor: Option<String>,
+}

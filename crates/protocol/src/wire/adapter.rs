@@ -1,0 +1,106 @@
+//! The adapter's HTTP contract: `GET /health`, `POST /run-task` and the events in between (DESIGN §5.3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub ok: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+    #[serde(default)]
+    pub running: Option<RunId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// The body of `POST /run-task`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTask {
+    pub task_run_id: RunId,
+    pub conversation_id: ConversationId,
+    pub workspace_id: WorkspaceId,
+    pub task_type: String,
+    pub input: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_fragments: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_root: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+/// The answer of `POST /run-task`, and the data of the stream's last event, `result`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskReply {
+    pub success: bool,
+    /// On success: `{"text","artifact_refs"?,"usage"?,…}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<TaskError>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskError {
+    #[serde(default)]
+    pub code: String,
+    #[serde(default)]
+    pub message: String,
+}
+
+/// The names of the stream's events; each one's data is the JSON that the progress call of the hub takes.
+pub mod event {
+    pub const PROGRESS: &str = "progress";
+    pub const CHUNK: &str = "chunk";
+    pub const THOUGHT: &str = "thought";
+    pub const LOG: &str = "log";
+    pub const TOOL_CALL: &str = "tool_call";
+    pub const RESULT: &str = "result";
+}
+
+/// Data of `progress`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
+}
+
+/// Data of `chunk` and `thought`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    pub text: String,
+}
+
+/// Data of `log`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    #[serde(default = "info")]
+    pub level: String,
+    pub message: String,
+}
+
+fn info() -> String {
+    "info".to_owned()
+}

@@ -1,0 +1,65 @@
+//! Conversations and their messages.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateConversationRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Open object; `instructions` in it is handed to the agents of this conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Conversation {
+    pub conversation_id: ConversationId,
+    pub workspace_id: WorkspaceId,
+    pub title: Option<String>,
+    pub metadata: Option<Json>,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConversationList {
+    pub conversations: Vec<Conversation>,
+    pub next_cursor: Option<String>,
+}
+
+/// A message is kept in the conversation and never starts work; runs do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddMessageRequest {
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Json>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Agent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    /// `msg_…`, or the run's id with `/input` or `/result` for what a run said.
+    pub message_id: String,
+    pub role: Role,
+    pub author: String,
+    pub text: String,
+    pub metadata: Option<Json>,
+    pub task_run_id: Option<RunId>,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MessageList {
+    pub messages: Vec<Message>,
+    pub next_cursor: Option<String>,
+}

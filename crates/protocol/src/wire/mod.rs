@@ -1,0 +1,16 @@
+//! What travels: one module per dialect or resource, with serde types only.
+//!
+//! Requests of people and programs refuse unknown members; requests of runtimes ignore them, so that an
+//! older or newer runtime keeps working.
+
+pub mod account;
+pub mod adapter;
+pub mod artifact;
+pub mod audit;
+pub mod conversation;
+pub mod event;
+pub mod key;
+pub mod pairing;
+pub mod run;
+pub mod runtime;
+pub mod system;

@@ -1,0 +1,76 @@
+//! Pairing a device with an agent, in both directions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{AgentId, Json, RuntimeId, Secret, Timestamp};
+
+/// The one answer that shows a pairing code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PairingCodeResponse {
+    pub pairing_code: String,
+    pub expires_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct AttachRequest {
+    #[schema(value_type = String)]
+    pub pairing_token: Secret<String>,
+    #[serde(default)]
+    pub device_name: Option<String>,
+    #[serde(default)]
+    pub labels: Option<Json>,
+}
+
+/// The one answer that shows a runtime token.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AttachResponse {
+    pub agent_id: AgentId,
+    pub runtime_id: RuntimeId,
+    pub runtime_token: String,
+    pub heartbeat_timeout_ms: u64,
+}
+
+/// A device that has no code yet asks for one to show: `POST …/runtime/pairing-requests`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct PairingRequest {
+    #[serde(default)]
+    pub device_name: Option<String>,
+    #[serde(default)]
+    pub labels: Option<Json>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PairingRequestResponse {
+    pub pairing_code: String,
+    /// Where a signed-in person confirms the code.
+    pub confirm_url: String,
+    /// What the device asks with, at `POST …/runtime/pairing-requests/poll`, until a person has decided.
+    pub poll_token: String,
+    pub poll_interval_ms: u64,
+    pub expires_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub struct PairingPollRequest {
+    #[schema(value_type = String)]
+    pub poll_token: Secret<String>,
+}
+
+/// What a person sees before confirming: `GET /api/v1/pairing-requests/{code}`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PairingRequestView {
+    pub device_name: Option<String>,
+    pub labels: Json,
+    /// The address from which the device asked.
+    pub address: String,
+    pub expires_at: Timestamp,
+}
+
+/// `POST /api/v1/pairing-requests/{code}/decision`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PairingDecision {
+    /// The agent to pair the device with; absent to reject the device.
+    pub agent_id: Option<String>,
+}

@@ -1,0 +1,200 @@
+//! Task runs: what callers create and read, and what runtimes pull and report.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId,
+    rules::run::{FailureCode, Status},
+};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateRunRequest {
+    /// The agent's id or name.
+    pub agent_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_task_run_id: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_ttl_ms: Option<u64>,
+    /// Higher goes first; 0 unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_fragments: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_root: Option<String>,
+}
+
+/// A run as everybody sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    pub task_run_id: RunId,
+    pub agent_id: AgentId,
+    pub agent_name: String,
+    pub conversation_id: ConversationId,
+    pub workspace_id: WorkspaceId,
+    pub parent_task_run_id: Option<RunId>,
+    pub status: Status,
+    pub waiting: Option<Waiting>,
+    pub recovery: Option<String>,
+    pub task_type: String,
+    pub attempt: i64,
+    pub max_attempts: i64,
+    pub epoch: i64,
+    pub priority: i64,
+    pub timeout_ms: u64,
+    pub input: Json,
+    /// The output of a completed run; `{"error","code","native_code"?}` of a failed one; null before the end.
+    pub task_result: Option<Json>,
+    /// The run's total so far.
+    pub usage: Option<Json>,
+    /// Who asked, as `kind:id`.
+    pub caller: String,
+    pub trace_id: Option<String>,
+    pub runtime_id: Option<RuntimeId>,
+    pub created_at: Timestamp,
+    pub claimed_at: Option<Timestamp>,
+    pub lease_expires_at: Option<Timestamp>,
+    /// When a pending run is given up.
+    pub expires_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    /// The seq of the newest event of `/events`.
+    pub last_seq: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    Input,
+    Approval,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunList {
+    pub task_runs: Vec<Run>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A claimed run, as its runtime gets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClaimedRun {
+    pub task_run_id: RunId,
+    pub agent_id: AgentId,
+    pub conversation_id: ConversationId,
+    pub workspace_id: WorkspaceId,
+    pub task_type: String,
+    pub input: Json,
+    pub instructions: Option<String>,
+    pub context_fragments: Option<Json>,
+    pub allowed_tools: Option<Json>,
+    pub workspace_root: Option<String>,
+    pub parent_task_run_id: Option<RunId>,
+    pub trace_id: Option<String>,
+    pub epoch: i64,
+    pub attempt: i64,
+    pub lease_expires_at: Timestamp,
+    /// When the run times out.
+    pub deadline: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PullResponse {
+    pub task_run: Option<ClaimedRun>,
+}
+
+/// What a worker reports while it works. Each member that is present becomes one event, in this order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ProgressRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<f64>,
+    /// Text of the answer so far: a string, or `{"text"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thought: Option<Json>,
+    /// A line of the host's log: a string, or `{"level","message"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProgressResponse {
+    pub status: Status,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CompleteRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// `{"text","details"?,"artifact_refs"?:["art_…"]}`, kept as given.
+    pub output: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// `{"error","code"?}`.
+    pub output: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FinishResponse {
+    pub task_run_id: RunId,
+    pub status: Status,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseRequest {
+    pub epoch: i64,
+}
+
+/// 409: the body names the run as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Conflict {
+    pub error: crate::error::Detail,
+    pub task_run: Run,
+}
+
+/// The members of a failed run's `task_result` that the hub itself writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Failure {
+    pub error: String,
+    pub code: FailureCode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_code: Option<String>,
+}

@@ -1,0 +1,55 @@
+//! Runtimes: the devices that are paired to agent accounts, and their heartbeat.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{AgentId, Json, RunId, RuntimeId, Timestamp, wire::account::Presence};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeState {
+    Active,
+    /// Another device was paired to the same agent.
+    Superseded,
+    Revoked,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Runtime {
+    pub runtime_id: RuntimeId,
+    pub agent_id: AgentId,
+    pub state: RuntimeState,
+    pub status: Presence,
+    pub device_name: Option<String>,
+    /// Opaque to the hub; `host_type` is the one people know.
+    pub labels: Json,
+    pub attached_at: Timestamp,
+    pub last_heartbeat_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuntimeList {
+    pub agent_runtimes: Vec<Runtime>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    /// The runs that this runtime executes now. A runtime that only knows 002 sends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Vec<RunId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extensions: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatResponse {
+    pub status: Presence,
+    pub runtime_id: RuntimeId,
+    pub server_time: Timestamp,
+    /// Runs named in the request that this runtime must stop working on.
+    pub cancelled: Vec<RunId>,
+}

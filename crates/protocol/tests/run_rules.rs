@@ -1,0 +1,166 @@
+//! Properties of a run's life that hold for every sequence of commands.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    RuntimeId, Timestamp,
+    rules::run::{
+        Command, Digest, FailureCode, Limits, Phase, Refusal, State, Status, Transition, Worker, apply, next_deadline,
+    },
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const START: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn runtime() -> impl Strategy<Value = RuntimeId> {
+    (0..3_u128).prop_map(|n| RuntimeId::from_uuid(Uuid::from_u128(n)))
+}
+
+fn worker() -> impl Strategy<Value = Worker> {
+    (runtime(), proptest::option::of(0..4_i64)).prop_map(|(runtime, epoch)| Worker { runtime, epoch })
+}
+
+fn lease() -> impl Strategy<Value = Duration> {
+    (1..5_000_u64).prop_map(Duration::from_millis)
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    (0..3_u8).prop_map(|byte| Digest([byte; 16]))
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        3 => (runtime(), lease()).prop_map(|(runtime, lease)| Command::Claim { runtime, lease }),
+        2 => (worker(), lease()).prop_map(|(by, lease)| Command::Progress { by, lease }),
+        2 => (runtime(), lease()).prop_map(|(runtime, lease)| Command::Renew { runtime, lease }),
+        1 => (worker(), digest()).prop_map(|(by, outcome)| Command::Complete { by, outcome }),
+        1 => (worker(), digest()).prop_map(|(by, outcome)| Command::Fail { by, code: FailureCode::TaskFailed, outcome }),
+        1 => worker().prop_map(|by| Command::Release { by }),
+        1 => digest().prop_map(|outcome| Command::Cancel { outcome }),
+        1 => Just(Command::Lose),
+        2 => Just(Command::Tick),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (1..4_i64, 1..20_000_u64, 1..20_000_u64).prop_map(|(max_attempts, timeout, queue_ttl)| Limits {
+        max_attempts,
+        timeout: Duration::from_millis(timeout),
+        queue_ttl: Duration::from_millis(queue_ttl),
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Command, u64)>> {
+    proptest::collection::vec((command(), 0..3_000_u64), 0..60)
+}
+
+/// Runs the commands and hands every step to `check(before, command, result, now)`.
+fn walk(
+    limits: Limits,
+    steps: &[(Command, u64)],
+    mut check: impl FnMut(&State, &Command, &Result<Transition, Refusal>, Timestamp),
+) -> (State, Timestamp) {
+    let (mut state, mut now) = (State::created(limits, START), START);
+    for (command, pause) in steps {
+        now = now.plus(Duration::from_millis(*pause));
+        let result = apply(&state, command, now);
+        check(&state, command, &result, now);
+        if let Ok(transition) = result {
+            state = transition.state;
+        }
+    }
+    (state, now)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn nothing_runs_for_ever(limits in limits(), steps in steps()) {
+        let (mut state, mut now) = walk(limits, &steps, |_, _, _, _| {});
+        // Left alone, a run reaches an end by its own deadlines: one for the claim, one for the queue.
+        for _ in 0..3 {
+            let Some(deadline) = next_deadline(&state) else { break };
+            now = now.max(deadline);
+            state = apply(&state, &Command::Tick, now).unwrap().state;
+        }
+        prop_assert!(state.status().is_terminal(), "{state:?}");
+    }
+
+    #[test]
+    fn a_terminal_state_never_changes(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, _, result, _| {
+            if before.status().is_terminal() && let Ok(after) = result {
+                assert_eq!((&after.state, after.event), (before, None));
+            }
+        });
+    }
+
+    #[test]
+    fn a_stale_epoch_changes_nothing(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, _| {
+            let epoch = match command {
+                Command::Progress { by, .. } | Command::Complete { by, .. } | Command::Fail { by, .. }
+                | Command::Release { by } => by.epoch,
+                Command::Claim { .. } | Command::Renew { .. } | Command::Cancel { .. } | Command::Lose
+                | Command::Tick => None,
+            };
+            if epoch.is_some_and(|epoch| epoch != before.epoch) {
+                assert_eq!(*result, Err(Refusal::StaleEpoch));
+            }
+        });
+    }
+
+    #[test]
+    fn attempts_and_epochs_are_bounded_and_grow(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, _| {
+            let Ok(after) = result else { return };
+            assert!(after.state.attempt <= limits.max_attempts && after.state.attempt >= 0, "{after:?}");
+            let claimed = matches!(command, Command::Claim { .. });
+            assert_eq!(after.state.epoch, before.epoch + i64::from(claimed));
+        });
+    }
+
+    #[test]
+    fn a_run_is_running_no_longer_than_its_lease_and_time_out(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |_, command, result, now| {
+            if let (Command::Tick, Ok(after)) = (command, result)
+                && let Phase::Running(claim) = &after.state.phase
+            {
+                assert!(claim.lease_until > now && claim.claimed_at.plus(limits.timeout) > now);
+            }
+        });
+    }
+
+    #[test]
+    fn only_the_holder_reports(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, _| {
+            if let (Command::Complete { by, .. } | Command::Fail { by, .. } | Command::Progress { by, .. }, Ok(after))
+                = (command, result)
+                && after.state != *before
+            {
+                assert_eq!(before.claim().map(|claim| claim.runtime), Some(by.runtime));
+                assert_eq!(before.status(), Status::Running);
+            }
+        });
+    }
+}
+
+#[test]
+fn the_same_report_twice_is_answered_and_another_is_refused() {
+    let limits = Limits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(60) };
+    let me = RuntimeId::from_uuid(Uuid::from_u128(1));
+    let by = Worker { runtime: me, epoch: Some(1) };
+    let step = |state: &State, command: &Command| apply(state, command, START).map(|transition| transition.state);
+
+    let claimed = step(&State::created(limits, START), &Command::Claim { runtime: me, lease: Duration::from_secs(9) });
+    let done = step(&claimed.unwrap(), &Command::Complete { by, outcome: Digest([1; 16]) }).unwrap();
+    assert_eq!(step(&done, &Command::Complete { by, outcome: Digest([1; 16]) }), Ok(done.clone()));
+    assert_eq!(step(&done, &Command::Complete { by, outcome: Digest([2; 16]) }), Err(Refusal::Ended));
+    assert_eq!(
+        step(&done, &Command::Fail { by, code: FailureCode::TaskFailed, outcome: Digest([1; 16]) }),
+        Err(Refusal::Ended)
+    );
+    assert_eq!(step(&done, &Command::Cancel { outcome: Digest([0; 16]) }), Err(Refusal::Ended));
+}

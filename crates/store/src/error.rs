@@ -1,0 +1,46 @@
+//! What a store refuses, and what goes wrong inside it.
+
+use attache_protocol::rules::run::Refusal;
+
+use crate::record::RunRecord;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Unknown, or of another tenant: the same answer.
+    #[error("not found")]
+    NotFound,
+    #[error("the name is taken")]
+    NameTaken,
+    #[error("the agent is archived")]
+    AgentArchived,
+    /// The rules refuse; the run is as it was before and is shown as it is.
+    #[error("{refusal}")]
+    Refused { refusal: Refusal, run: Box<RunRecord> },
+    /// The same idempotency key came with a different request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// The artifact does not belong to the run's workspace.
+    #[error("{0} is not an artifact of this run's workspace")]
+    ForeignArtifact(String),
+    /// The pairing code is unknown, used or expired. `agent` is known when the code once existed.
+    #[error("the pairing code is not valid")]
+    PairingInvalid { agent: Option<attache_protocol::AgentId> },
+    /// Nobody has confirmed the device yet.
+    #[error("the pairing is not confirmed yet")]
+    PairingPending,
+    #[error("the pairing was rejected")]
+    PairingRejected,
+    /// The runtime was superseded or revoked.
+    #[error("the runtime is not active")]
+    RuntimeEnded(attache_protocol::wire::runtime::RuntimeState),
+    /// The queue of writes is full.
+    #[error("too many writes are waiting")]
+    Overloaded,
+    /// The commit failed: the change may or may not be there after a restart.
+    #[error("it is unknown whether the change was stored")]
+    Unknown,
+    #[error("the store failed: {0}")]
+    Internal(String),
+}

@@ -1,0 +1,12 @@
+//! The only truth: the [`Store`] trait, its SQLite engine, and an in-memory model that specifies both.
+//!
+//! Every method is an intention (`create_run`, `claim`, …), never SQL. A method that changes something commits the
+//! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
+//! stores that see the same calls hold the same state, to the byte of the hash chain.
+
+mod error;
+pub mod record;
+mod store;
+
+pub use error::{Error, Result};
+pub use store::{Context, Durability, Store, Woken};

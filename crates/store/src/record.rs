@@ -1,0 +1,381 @@
+//! The rows of the store in plain Rust types. The hub turns them into wire types.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::{FailureCode, Limits, State, Status},
+    secret::SecretHash,
+    wire::{conversation, key::Role, runtime::RuntimeState},
+};
+
+/// How an agent is named: by id or by name, wherever an agent is named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AgentRef {
+    Id(AgentId),
+    Name(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAccount {
+    pub id: AgentId,
+    pub name: String,
+    pub description: Option<String>,
+    pub instructions: Option<String>,
+    /// A JSON array of skills.
+    pub skills: Json,
+    pub a2a: Option<Json>,
+}
+
+/// What to change of an account; `None` leaves a member as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccountPatch {
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub instructions: Option<String>,
+    pub skills: Option<Json>,
+    pub a2a: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub id: AgentId,
+    pub tenant: TenantId,
+    pub name: String,
+    pub description: Option<String>,
+    pub instructions: Option<String>,
+    pub skills: Json,
+    pub a2a: Option<Json>,
+    pub created_at: Timestamp,
+    pub archived_at: Option<Timestamp>,
+    /// The active runtime, if any.
+    pub runtime: Option<Runtime>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    pub id: RuntimeId,
+    pub tenant: TenantId,
+    pub agent: AgentId,
+    pub state: RuntimeState,
+    pub online: bool,
+    pub device_name: Option<String>,
+    pub labels: Json,
+    pub attached_at: Timestamp,
+    pub last_heartbeat_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A code for an agent, made by a person who is signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPairingCode {
+    pub agent: AgentRef,
+    pub code: SecretHash,
+    pub expires_at: Timestamp,
+}
+
+/// A code shown by a device; a person confirms it for one of their agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPairingRequest {
+    pub code: SecretHash,
+    pub poll: SecretHash,
+    pub device_name: Option<String>,
+    pub labels: Json,
+    pub address: String,
+    pub expires_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairingRequest {
+    pub device_name: Option<String>,
+    pub labels: Json,
+    pub address: String,
+    pub expires_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PairingDecision {
+    Confirm(AgentRef),
+    Reject,
+}
+
+/// How a device proves that it may become an agent's runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The code that a person made for an agent.
+    Code(SecretHash),
+    /// The poll token of a pairing request that a person has confirmed.
+    Poll(SecretHash),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRuntime {
+    pub id: RuntimeId,
+    pub token: SecretHash,
+    pub proof: Proof,
+    /// With [`Proof::Poll`] the request's own name and labels are kept instead.
+    pub device_name: Option<String>,
+    pub labels: Json,
+}
+
+/// What a bearer secret stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    Runtime { tenant: TenantId, runtime: RuntimeId, agent: AgentId, state: RuntimeState },
+    Key { tenant: TenantId, key: KeyId, role: Role, expires_at: Option<Timestamp>, revoked: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// Listed among the API keys.
+    Api,
+    /// A browser's session; not listed.
+    Session,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewKey {
+    pub id: KeyId,
+    pub kind: KeyKind,
+    pub name: String,
+    pub role: Role,
+    pub secret: SecretHash,
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    pub id: KeyId,
+    pub name: String,
+    pub role: Role,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRun {
+    pub id: RunId,
+    pub agent: AgentRef,
+    /// `None`: the run is a conversation of its own, with its own uuid.
+    pub conversation: Option<ConversationId>,
+    pub parent: Option<RunId>,
+    pub task_type: String,
+    pub input: Json,
+    pub context_fragments: Option<Json>,
+    pub allowed_tools: Option<Json>,
+    pub workspace_root: Option<String>,
+    pub priority: i64,
+    pub limits: Limits,
+    pub trace_id: Option<String>,
+    /// 16 bytes of a hash over the caller's key.
+    pub idempotency_key: Option<[u8; 16]>,
+    /// 16 bytes of a hash over the whole request, so that a key cannot stand for two requests.
+    pub request_digest: [u8; 16],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRecord {
+    pub id: RunId,
+    pub tenant: TenantId,
+    pub agent: AgentId,
+    pub agent_name: String,
+    /// The given conversation, or the run's own.
+    pub conversation: ConversationId,
+    pub parent: Option<RunId>,
+    pub task_type: String,
+    pub input: Json,
+    pub context_fragments: Option<Json>,
+    pub allowed_tools: Option<Json>,
+    pub workspace_root: Option<String>,
+    pub priority: i64,
+    pub caller: String,
+    pub trace_id: Option<String>,
+    pub state: State,
+    /// The runtime that holds the claim or held it last.
+    pub runtime: Option<RuntimeId>,
+    /// When the newest claim was made.
+    pub claimed_at: Option<Timestamp>,
+    pub result: Option<Json>,
+    pub usage: Option<Json>,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    /// The newest seq of the run's stream.
+    pub last_seq: i64,
+}
+
+/// Whether `create_run` made the run or found it by its idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    New(RunRecord),
+    Existing(RunRecord),
+}
+
+/// A claim with what else the worker needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    pub run: RunRecord,
+    /// The agent's own instructions.
+    pub agent_instructions: Option<String>,
+    /// The metadata of the conversation, if it was made explicitly.
+    pub conversation_metadata: Option<Json>,
+}
+
+/// One event of a run's own stream, before it has a seq.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    /// One of `wire::event::kind`.
+    pub kind: &'static str,
+    pub data: Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Completed { output: Json, artifacts: Vec<ArtifactId> },
+    /// `result` is the whole `task_result`: `{"error","code","native_code"?,…}`.
+    Failed { code: FailureCode, result: Json },
+}
+
+/// What a heartbeat brought about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beat {
+    /// Named runs that this runtime does not hold any more (cancelled, ended or claimed by another).
+    pub not_held: Vec<RunId>,
+    /// Claims that the runtime did not name and that were therefore lost.
+    pub lost: Vec<RunId>,
+}
+
+/// How long claims live, given by the hub's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leases {
+    /// How long a claim lives without being renewed.
+    pub lease: Duration,
+    /// A claim younger than this need not be named yet: its answer may still be on the way.
+    pub grace: Duration,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    pub status: Option<Status>,
+    pub agent: Option<AgentId>,
+    pub conversation: Option<ConversationId>,
+    pub parent: Option<RunId>,
+}
+
+/// Which part of a list to read. Lists are newest first unless their method says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub limit: usize,
+    /// What the page before returned as `next`.
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed<T> {
+    pub items: Vec<T>,
+    pub next: Option<String>,
+}
+
+/// How many runs there are in each state that people watch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Live {
+    pub pending: u64,
+    pub running: u64,
+}
+
+/// Events of a run's stream after a seq.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEvents {
+    pub events: Vec<attache_protocol::wire::event::Event>,
+    /// Everything up to this seq may have been removed by retention; 0 when nothing was.
+    pub floor: i64,
+    /// The run's newest seq, read together with the events.
+    pub last_seq: i64,
+    pub status: Status,
+}
+
+/// Rows of a tenant's log after a seq.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPage {
+    pub rows: Vec<attache_protocol::log::Row>,
+    pub head: i64,
+    /// Rows up to this seq were removed by retention.
+    pub floor: i64,
+    /// The chain's hash at the floor.
+    pub floor_hash: [u8; 32],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewConversation {
+    pub id: ConversationId,
+    pub title: Option<String>,
+    pub metadata: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation {
+    pub id: ConversationId,
+    pub title: Option<String>,
+    pub metadata: Option<Json>,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    pub id: MessageId,
+    pub conversation: ConversationId,
+    pub role: conversation::Role,
+    pub text: String,
+    pub metadata: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub id: MessageId,
+    pub role: conversation::Role,
+    pub author: String,
+    pub text: String,
+    pub metadata: Option<Json>,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewArtifact {
+    pub id: ArtifactId,
+    pub workspace: WorkspaceId,
+    pub name: String,
+    pub media_type: String,
+    pub size: u64,
+    pub blake3: [u8; 32],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    pub id: ArtifactId,
+    pub workspace: WorkspaceId,
+    pub name: String,
+    pub media_type: String,
+    pub size: u64,
+    pub blake3: [u8; 32],
+    /// The run that named it in its result.
+    pub produced_by: Option<RunId>,
+    pub created_at: Timestamp,
+}
+
+/// What a sweep changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs that ended or went back to the queue.
+    pub runs: Vec<RunId>,
+    /// Runtimes that fell silent.
+    pub offline: Vec<RuntimeId>,
+}
+
+/// What old things to forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Chunks of runs that ended before this are removed; life-cycle events stay.
+    pub chunks_before: Timestamp,
+    /// Log rows older than this are removed from the front; the chain keeps its hash there.
+    pub log_before: Timestamp,
+}

@@ -1,0 +1,273 @@
+//! The store as the hub sees it.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::Worker, secret::SecretHash,
+};
+
+use crate::{
+    Result,
+    record::{
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
+        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
+        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest,
+        Retention, RunEvents, RunFilter, RunRecord, Runtime, Swept,
+    },
+};
+
+/// Who does something, when, and for which tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    pub tenant: TenantId,
+    /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
+    pub actor: String,
+    pub at: Timestamp,
+}
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Every commit is flushed to the disk before it is acknowledged.
+    PowerLoss,
+    /// Nothing outlives the process.
+    Nothing,
+}
+
+/// A hint, sent after a commit, that something moved. Losing one costs latency, never correctness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Woken {
+    /// The run's stream has new events.
+    Run(RunId),
+    /// The tenant's log has new rows.
+    Tenant(TenantId),
+    /// A run of this agent became pending.
+    Queue(AgentId),
+    /// A runtime was attached, superseded or revoked: credentials of this agent changed.
+    Runtime(AgentId),
+}
+
+/// The intentions. Unless a method says otherwise, unknown ids and ids of another tenant are [`crate::Error::NotFound`].
+///
+/// Writes append these log rows (`type` and `data`), in the order shown:
+///
+/// | method | log rows |
+/// |---|---|
+/// | `ensure_tenant` | `tenant.created {"name"}` when it is new |
+/// | `create_account` | `agent.created {"agent_id","name"}` |
+/// | `update_account` | `agent.updated {"agent_id"}` |
+/// | `archive_account` | first what `revoke_runtime` and `cancel_run` (reason `agent archived`) log for its active runtime and its live runs in order of creation, then `agent.archived {"agent_id"}` |
+/// | `create_pairing_code` | `pairing.code_created {"agent_id","expires_at"}` |
+/// | `decide_pairing` | `pairing.confirmed {"agent_id"}` or `pairing.rejected {}` |
+/// | `attach_runtime` | `runtime.superseded {"agent_id","runtime_id"}` and the loss of its claims if there was an active one, then `runtime.attached {"agent_id","runtime_id","device_name"}` |
+/// | `revoke_runtime` | `runtime.revoked {"agent_id","runtime_id"}`, then the loss of its claims |
+/// | `heartbeat` | `runtime.online {"agent_id","runtime_id"}` when it was offline, then the loss of unnamed claims |
+/// | `create_key`, `revoke_key` | `key.created {"key_id","name","role"}`, `key.revoked {"key_id"}` (nothing for sessions) |
+/// | `create_run` | `task.created {"agent_id","task_type"}` with run seq 1 |
+/// | `claim` | `task.claimed {"runtime_id","epoch","attempt"}` |
+/// | `finish` | `task.completed {}` or `task.failed {"code"}`; plus `usage` as given when there is one |
+/// | `cancel_run` | `task.cancelled {"reason"}` |
+/// | `release` | `task.requeued {"reason":"released"}` |
+/// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
+/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq) |
+/// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; per run as above |
+/// | `create_conversation` | `conversation.created {"conversation_id"}` |
+/// | `add_message` | `message.added {"conversation_id","message_id"}` |
+/// | `add_artifact` | `artifact.changed {"artifact_id","workspace_id","name","size"}` |
+///
+/// Members appear in the order shown; optional ones that are absent are `null`. `at` is the context's time. A row whose
+/// type starts with `task.` and that belongs to a run carries the run's id and its next run seq. When a run's stream is
+/// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
+/// `"output"` (the log itself does not repeat it).
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    fn durability(&self) -> Durability;
+
+    /// The engine's name and version, for people.
+    fn engine(&self) -> String;
+
+    /// Registers the one listener for hints; called once, before the first write.
+    fn on_wake(&self, listener: Box<dyn Fn(&[Woken]) + Send + Sync>);
+
+    /// Answers when the store can write and read.
+    async fn ping(&self) -> Result<()>;
+
+    /// Finishes what was accepted and closes. Later calls fail.
+    async fn close(&self);
+
+    // --- tenants
+
+    /// The oldest tenant, or a new one with this id. Returns its id.
+    async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId>;
+
+    // --- agent accounts
+
+    /// `NameTaken` if an account of the tenant that is not archived has the name.
+    async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account>;
+
+    async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
+
+    /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.
+    async fn archive_account(&self, context: Context, agent: AgentRef) -> Result<Account>;
+
+    /// By name only accounts that are not archived are found.
+    async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<Account>;
+
+    /// Accounts that are not archived, by name ascending.
+    async fn accounts(&self, tenant: TenantId, page: Page) -> Result<Listed<Account>>;
+
+    // --- pairing
+
+    /// `AgentArchived` for an archived agent.
+    async fn create_pairing_code(&self, context: Context, code: NewPairingCode) -> Result<()>;
+
+    /// Not logged: it belongs to no tenant until a person confirms it.
+    async fn request_pairing(&self, request: NewPairingRequest, at: Timestamp) -> Result<()>;
+
+    /// A request that waits for a decision. `PairingInvalid` if unknown, expired or decided.
+    async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
+
+    async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
+
+    /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
+    /// Errors: `PairingInvalid`, `PairingPending`, `PairingRejected`, `AgentArchived`.
+    async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
+
+    // --- runtimes
+
+    async fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
+
+    /// Active and ended ones, newest first.
+    async fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
+
+    /// Fences the runtime and loses its claims. Revoking again changes nothing.
+    async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime>;
+
+    /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the grace;
+    /// without, renews every claim. `RuntimeEnded` if it is not active.
+    async fn heartbeat(
+        &self,
+        runtime: RuntimeId,
+        running: Option<Vec<RunId>>,
+        leases: Leases,
+        at: Timestamp,
+    ) -> Result<Beat>;
+
+    // --- credentials
+
+    /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.
+    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>>;
+
+    async fn create_key(&self, context: Context, key: NewKey) -> Result<Key>;
+
+    async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
+
+    /// API keys, not sessions, newest first.
+    async fn keys(&self, tenant: TenantId, page: Page) -> Result<Listed<Key>>;
+
+    // --- runs
+
+    /// Errors: `NotFound` (agent, conversation or parent), `AgentArchived`, `KeyReused`.
+    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created>;
+
+    /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
+    /// passed over. `RuntimeEnded` if the runtime is not active.
+    async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+
+    /// Appends to the run's stream and renews the claim. `usage` replaces the run's total.
+    async fn progress(
+        &self,
+        by: Worker,
+        run: RunId,
+        events: Vec<NewEvent>,
+        usage: Option<Json>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<RunRecord>;
+
+    /// Ends the run. Repeating the same outcome answers the run and changes nothing. `ForeignArtifact` if an artifact
+    /// is not of the run's workspace; named artifacts become produced by the run.
+    async fn finish(
+        &self,
+        by: Worker,
+        run: RunId,
+        outcome: Outcome,
+        usage: Option<Json>,
+        at: Timestamp,
+    ) -> Result<RunRecord>;
+
+    /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`.
+    async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+
+    /// Back to the queue, with the attempt given back.
+    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
+
+    async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
+
+    /// Newest first.
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
+
+    async fn live(&self, tenant: TenantId) -> Result<Live>;
+
+    /// Applies every deadline that has passed; marks runtimes without a heartbeat for `silence` offline.
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept>;
+
+    async fn retain(&self, retention: Retention) -> Result<()>;
+
+    // --- streams
+
+    async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
+
+    async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
+
+    // --- conversations, messages, artifacts
+
+    async fn create_conversation(&self, context: Context, conversation: NewConversation) -> Result<Conversation>;
+
+    /// Also answers for a run's own conversation (title and metadata are null, created with the run).
+    async fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
+
+    /// Only conversations that were made explicitly, newest first.
+    async fn conversations(&self, tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
+
+    async fn add_message(&self, context: Context, message: NewMessage) -> Result<Message>;
+
+    /// Oldest first.
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: Page,
+    ) -> Result<Listed<Message>>;
+
+    /// `NotFound` if no such conversation's workspace exists in the tenant.
+    async fn add_artifact(&self, context: Context, artifact: NewArtifact) -> Result<Artifact>;
+
+    async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
+
+    /// Newest first.
+    async fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+}
+
+// === impl Context ===
+
+impl Context {
+    pub const SYSTEM: &'static str = "system";
+
+    pub fn new(tenant: TenantId, actor: impl Into<String>, at: Timestamp) -> Self {
+        Self { tenant, actor: actor.into(), at }
+    }
+}
+
+// === impl Durability ===
+
+impl Durability {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PowerLoss => "power_loss",
+            Self::Nothing => "nothing",
+        }
+    }
+}
