@@ -4,7 +4,9 @@
 //! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
 //! stores that see the same calls hold the same state, to the byte of the hash chain.
 
+mod entry;
 mod error;
+mod outcome;
 pub mod record;
 mod store;
 

@@ -1,0 +1,299 @@
+//! What the log says: the type and data of every row in the table of [`crate::Store`], once for every engine.
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
+    rules::run::{Event, FailureCode, Worker},
+    wire::key::Role,
+};
+use serde::Serialize;
+
+use crate::record::{Artifact, Outcome};
+
+/// A row's `type` and `data`, before it has a seq, a time and an actor.
+pub(crate) type Entry = (&'static str, Json);
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Agent {
+    agent_id: AgentId,
+}
+
+#[derive(Serialize)]
+struct NamedAgent<'a> {
+    agent_id: AgentId,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct PairingCode {
+    agent_id: AgentId,
+    expires_at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct Runtime {
+    agent_id: AgentId,
+    runtime_id: RuntimeId,
+}
+
+#[derive(Serialize)]
+struct Device<'a> {
+    agent_id: AgentId,
+    runtime_id: RuntimeId,
+    device_name: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct NamedKey<'a> {
+    key_id: KeyId,
+    name: &'a str,
+    role: Role,
+}
+
+#[derive(Serialize)]
+struct Key {
+    key_id: KeyId,
+}
+
+#[derive(Serialize)]
+struct Task<'a> {
+    agent_id: AgentId,
+    task_type: &'a str,
+}
+
+#[derive(Serialize)]
+struct Claim {
+    runtime_id: RuntimeId,
+    epoch: i64,
+    attempt: i64,
+}
+
+#[derive(Serialize)]
+struct Finish<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<FailureCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Json>,
+}
+
+#[derive(Serialize)]
+struct Reason<'a> {
+    reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    task_run_id: RunId,
+    call: &'static str,
+    epoch: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Conversation {
+    conversation_id: ConversationId,
+}
+
+#[derive(Serialize)]
+struct Message {
+    conversation_id: ConversationId,
+    message_id: MessageId,
+}
+
+#[derive(Serialize)]
+struct Change<'a> {
+    artifact_id: ArtifactId,
+    workspace_id: WorkspaceId,
+    name: &'a str,
+    size: u64,
+}
+
+/// The actor of what a runtime does.
+pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
+    format!("runtime:{runtime}")
+}
+
+pub(crate) fn tenant_created(name: &str) -> Entry {
+    ("tenant.created", Json::of(&Named { name }))
+}
+
+pub(crate) fn agent_created(agent: AgentId, name: &str) -> Entry {
+    ("agent.created", Json::of(&NamedAgent { agent_id: agent, name }))
+}
+
+pub(crate) fn agent_updated(agent: AgentId) -> Entry {
+    ("agent.updated", Json::of(&Agent { agent_id: agent }))
+}
+
+pub(crate) fn agent_archived(agent: AgentId) -> Entry {
+    ("agent.archived", Json::of(&Agent { agent_id: agent }))
+}
+
+pub(crate) fn pairing_code_created(agent: AgentId, expires_at: Timestamp) -> Entry {
+    ("pairing.code_created", Json::of(&PairingCode { agent_id: agent, expires_at }))
+}
+
+pub(crate) fn pairing_confirmed(agent: AgentId) -> Entry {
+    ("pairing.confirmed", Json::of(&Agent { agent_id: agent }))
+}
+
+pub(crate) fn pairing_rejected() -> Entry {
+    ("pairing.rejected", Json::empty_object())
+}
+
+pub(crate) fn runtime_attached(agent: AgentId, runtime: RuntimeId, device_name: Option<&str>) -> Entry {
+    ("runtime.attached", Json::of(&Device { agent_id: agent, runtime_id: runtime, device_name }))
+}
+
+pub(crate) fn runtime_superseded(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.superseded", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
+pub(crate) fn runtime_revoked(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.revoked", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
+pub(crate) fn runtime_online(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.online", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
+pub(crate) fn runtime_offline(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.offline", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
+pub(crate) fn key_created(key: KeyId, name: &str, role: Role) -> Entry {
+    ("key.created", Json::of(&NamedKey { key_id: key, name, role }))
+}
+
+pub(crate) fn key_revoked(key: KeyId) -> Entry {
+    ("key.revoked", Json::of(&Key { key_id: key }))
+}
+
+pub(crate) fn task_created(agent: AgentId, task_type: &str) -> Entry {
+    (Event::CREATED, Json::of(&Task { agent_id: agent, task_type }))
+}
+
+pub(crate) fn task_claimed(runtime: RuntimeId, epoch: i64, attempt: i64) -> Entry {
+    (Event::Claimed.kind(), Json::of(&Claim { runtime_id: runtime, epoch, attempt }))
+}
+
+/// A worker's report.
+pub(crate) fn task_finished(outcome: &Outcome, usage: Option<&Json>) -> Entry {
+    match outcome {
+        Outcome::Completed { .. } => (Event::Completed.kind(), Json::of(&Finish { code: None, usage })),
+        Outcome::Failed { code, .. } => {
+            (Event::Failed { code: *code }.kind(), Json::of(&Finish { code: Some(*code), usage }))
+        }
+    }
+}
+
+/// A failure that the rules decide.
+pub(crate) fn task_failed(code: FailureCode) -> Entry {
+    (Event::Failed { code }.kind(), Json::of(&Finish { code: Some(code), usage: None }))
+}
+
+pub(crate) fn task_cancelled(reason: Option<&str>) -> Entry {
+    (Event::Cancelled.kind(), Json::of(&Reason { reason }))
+}
+
+pub(crate) fn task_requeued(reason: &'static str) -> Entry {
+    (Event::Requeued { reason }.kind(), Json::of(&Reason { reason: Some(reason) }))
+}
+
+/// A worker's call with an epoch that is not the current one. `call` is one of [`call`].
+pub(crate) fn task_refused(run: RunId, call: &'static str, by: Worker) -> Entry {
+    ("task.refused", Json::of(&Refused { task_run_id: run, call, epoch: by.epoch }))
+}
+
+pub(crate) fn conversation_created(conversation: ConversationId) -> Entry {
+    ("conversation.created", Json::of(&Conversation { conversation_id: conversation }))
+}
+
+pub(crate) fn message_added(conversation: ConversationId, message: MessageId) -> Entry {
+    ("message.added", Json::of(&Message { conversation_id: conversation, message_id: message }))
+}
+
+pub(crate) fn artifact_changed(artifact: &Artifact) -> Entry {
+    let Artifact { id, workspace, ref name, size, .. } = *artifact;
+    ("artifact.changed", Json::of(&Change { artifact_id: id, workspace_id: workspace, name, size }))
+}
+
+/// The calls of a worker that an epoch fences, as `task.refused` names them.
+pub(crate) mod call {
+    use crate::record::Outcome;
+
+    pub(crate) const PROGRESS: &str = "progress";
+    pub(crate) const RELEASE: &str = "release";
+
+    pub(crate) const fn finish(outcome: &Outcome) -> &'static str {
+        match outcome {
+            Outcome::Completed { .. } => "complete",
+            Outcome::Failed { .. } => "fail",
+        }
+    }
+}
+
+/// Whether the run's stream shows the run's result in events of this type.
+pub(crate) fn shows_output(kind: &str) -> bool {
+    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
+}
+
+/// `data` of a terminal row with the run's result as its first member, as the run's stream shows it.
+pub(crate) fn with_output(data: &Json, output: &Json) -> Json {
+    let members = data.get().strip_prefix('{').expect("the log's data is an object that we wrote");
+    let comma = if members == "}" { "" } else { "," };
+    Json::from_text(format!("{{\"output\":{}{comma}{members}", output.get()))
+        .expect("an object with one more member is an object")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_has_the_documented_members_in_order() {
+        let usage = Json::from_text(r#"{"tokens":1.50}"#).unwrap();
+        let completed = Outcome::Completed { output: Json::empty_object(), artifacts: Vec::new() };
+        let failed = Outcome::Failed { code: FailureCode::TaskFailed, result: Json::empty_object() };
+        let nil = "00000000000000000000000000000000";
+        let run: RunId = format!("run_{nil}").parse().unwrap();
+        let runtime: RuntimeId = format!("rtm_{nil}").parse().unwrap();
+        let agent: AgentId = format!("agt_{nil}").parse().unwrap();
+        let rows = [
+            task_finished(&completed, None),
+            task_finished(&completed, Some(&usage)),
+            task_finished(&failed, Some(&usage)),
+            task_failed(FailureCode::Expired),
+            task_cancelled(None),
+            task_requeued("released"),
+            task_refused(run, call::finish(&failed), Worker { runtime, epoch: None }),
+            runtime_attached(agent, runtime, None),
+        ];
+        let rows: Vec<String> = rows.iter().map(|(kind, data)| format!("{kind} {data:?}")).collect();
+        assert_eq!(
+            rows,
+            [
+                "task.completed {}".to_owned(),
+                r#"task.completed {"usage":{"tokens":1.50}}"#.to_owned(),
+                r#"task.failed {"code":"task_failed","usage":{"tokens":1.50}}"#.to_owned(),
+                r#"task.failed {"code":"expired"}"#.to_owned(),
+                r#"task.cancelled {"reason":null}"#.to_owned(),
+                r#"task.requeued {"reason":"released"}"#.to_owned(),
+                format!(r#"task.refused {{"task_run_id":"run_{nil}","call":"fail","epoch":null}}"#),
+                format!(r#"runtime.attached {{"agent_id":"agt_{nil}","runtime_id":"rtm_{nil}","device_name":null}}"#),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_result_comes_first_in_a_stream() {
+        let output = Json::from_text(r#"{"text":"hi"}"#).unwrap();
+        let (_, empty) = task_finished(&Outcome::Completed { output: output.clone(), artifacts: Vec::new() }, None);
+        assert_eq!(with_output(&empty, &output).get(), r#"{"output":{"text":"hi"}}"#);
+        let (_, cancelled) = task_cancelled(Some("enough"));
+        assert_eq!(with_output(&cancelled, &output).get(), r#"{"output":{"text":"hi"},"reason":"enough"}"#);
+    }
+}

@@ -1,0 +1,66 @@
+//! How a run's end is told apart and told to people, once for every engine.
+
+use attache_protocol::{
+    Json,
+    rules::run::{Digest, FailureCode},
+    wire::run::Failure,
+};
+use serde::Serialize;
+
+use crate::record::Outcome;
+
+/// The outcome of a cancelled run, and of a failure that the rules decide: no worker can report it.
+pub(crate) const NO_DIGEST: Digest = Digest([0; 16]);
+
+/// The result of a cancelled run. `cancelled` is no failure code, so it has a shape of its own.
+#[derive(Serialize)]
+struct Cancelled<'a> {
+    error: &'a str,
+    code: &'static str,
+}
+
+/// What a repeated report is recognised by. Artifacts and usage do not count: the output names the artifacts already.
+pub(crate) fn digest_of(outcome: &Outcome) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    match outcome {
+        Outcome::Completed { output, artifacts: _ } => hasher.update(b"completed\0").update(output.get().as_bytes()),
+        Outcome::Failed { code: _, result } => hasher.update(b"failed\0").update(result.get().as_bytes()),
+    };
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    Digest(digest)
+}
+
+/// The result of a run that the rules themselves failed.
+pub(crate) fn failed_by_rule(code: FailureCode) -> Json {
+    Json::of(&Failure { error: code.message().to_owned(), code, native_code: None })
+}
+
+/// The result of a cancelled run: `{"error":"cancelled"|reason,"code":"cancelled"}`.
+pub(crate) fn cancelled(reason: Option<&str>) -> Json {
+    Json::of(&Cancelled { error: reason.unwrap_or("cancelled"), code: "cancelled" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_with_the_same_text_differ_by_kind() {
+        let text = Json::from_text(r#"{"error":"x"}"#).unwrap();
+        let completed = digest_of(&Outcome::Completed { output: text.clone(), artifacts: Vec::new() });
+        let failed = digest_of(&Outcome::Failed { code: FailureCode::TaskFailed, result: text });
+        assert_ne!(completed, failed);
+        assert_eq!(completed.0[..], blake3::hash(b"completed\0{\"error\":\"x\"}").as_bytes()[..16]);
+    }
+
+    #[test]
+    fn results_read_as_documented() {
+        assert_eq!(
+            failed_by_rule(FailureCode::Expired).get(),
+            r#"{"error":"No device claimed the run before it expired.","code":"expired"}"#
+        );
+        assert_eq!(cancelled(None).get(), r#"{"error":"cancelled","code":"cancelled"}"#);
+        assert_eq!(cancelled(Some("no \"need\"")).get(), r#"{"error":"no \"need\"","code":"cancelled"}"#);
+    }
+}
