@@ -231,9 +231,15 @@ pub struct NewEvent {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    Completed { output: Json, artifacts: Vec<ArtifactId> },
+    Completed {
+        output: Json,
+        artifacts: Vec<ArtifactId>,
+    },
     /// `result` is the whole `task_result`: `{"error","code","native_code"?,…}`.
-    Failed { code: FailureCode, result: Json },
+    Failed {
+        code: FailureCode,
+        result: Json,
+    },
 }
 
 /// What a heartbeat brought about.
@@ -265,6 +271,7 @@ pub struct RunFilter {
 /// Which part of a list to read. Lists are newest first unless their method says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
+    /// At least one.
     pub limit: usize,
     /// What the page before returned as `next`.
     pub cursor: Option<String>,
@@ -273,6 +280,7 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed<T> {
     pub items: Vec<T>,
+    /// `None` when nothing follows.
     pub next: Option<String>,
 }
 
@@ -374,8 +382,8 @@ pub struct Swept {
 /// What old things to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Chunks of runs that ended before this are removed; life-cycle events stay.
+    /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable.
     pub chunks_before: Timestamp,
-    /// Log rows older than this are removed from the front; the chain keeps its hash there.
+    /// Log rows older than this are removed from the front, up to the first newer one; the chain keeps its hash there.
     pub log_before: Timestamp,
 }

@@ -37,7 +37,7 @@ pub enum Durability {
 }
 
 /// A hint, sent after a commit, that something moved. Losing one costs latency, never correctness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Woken {
     /// The run's stream has new events.
     Run(RunId),
@@ -50,6 +50,13 @@ pub enum Woken {
 }
 
 /// The intentions. Unless a method says otherwise, unknown ids and ids of another tenant are [`crate::Error::NotFound`].
+/// A tenant that `ensure_tenant` did not make is unknown: nothing is created in it, and its lists and log are empty. A
+/// filter that matches nothing gives an empty list. A cursor that this store did not make is `NotFound`.
+///
+/// A method that answers an error changed nothing, except for the row that records a stale epoch. Ids, tokens and codes
+/// of new things are new: the caller draws them at random. *Order of creation* is the order in which the store made
+/// things, whatever their times and ids say; lists and everything that is done to several things follow it. A deadline
+/// has passed when it is at or before the call's time.
 ///
 /// Writes append these log rows (`type` and `data`), in the order shown:
 ///
@@ -71,13 +78,14 @@ pub enum Woken {
 /// | `cancel_run` | `task.cancelled {"reason"}` |
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
-/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq) |
-/// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; per run as above |
+/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail` or `release` |
+/// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
 /// | `add_message` | `message.added {"conversation_id","message_id"}` |
 /// | `add_artifact` | `artifact.changed {"artifact_id","workspace_id","name","size"}` |
 ///
-/// Members appear in the order shown; optional ones that are absent are `null`. `at` is the context's time. A row whose
+/// Members appear in the order shown; optional ones that are absent are `null`. `at` is the call's time. The actor is the
+/// context's; without a context it is `runtime:<id>` of the runtime that calls, and `system` for tenants and sweeps. A row whose
 /// type starts with `task.` and that belongs to a run carries the run's id and its next run seq. When a run's stream is
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
@@ -94,7 +102,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Answers when the store can write and read.
     async fn ping(&self) -> Result<()>;
 
-    /// Finishes what was accepted and closes. Later calls fail.
+    /// Finishes what was accepted and closes. Later calls fail with `Internal`.
     async fn close(&self);
 
     // --- tenants
@@ -107,6 +115,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `NameTaken` if an account of the tenant that is not archived has the name.
     async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account>;
 
+    /// Errors: `AgentArchived`, `NameTaken`. A patch that changes nothing is logged like any other.
     async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
 
     /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.
@@ -115,7 +124,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// By name only accounts that are not archived are found.
     async fn account(&self, tenant: TenantId, agent: AgentRef) -> Result<Account>;
 
-    /// Accounts that are not archived, by name ascending.
+    /// Accounts that are not archived, by name ascending, byte by byte.
     async fn accounts(&self, tenant: TenantId, page: Page) -> Result<Listed<Account>>;
 
     // --- pairing
@@ -129,10 +138,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A request that waits for a decision. `PairingInvalid` if unknown, expired or decided.
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
+    /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
 
     /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
-    /// Errors: `PairingInvalid`, `PairingPending`, `PairingRejected`, `AgentArchived`.
+    /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
+    /// `PairingPending`, `AgentArchived`. The code stays usable after an error. `agent` of `PairingInvalid` is the code's
+    /// agent, or the one that the request was confirmed for. The runtime is offline until its first heartbeat.
     async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
 
     // --- runtimes
@@ -142,11 +154,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Active and ended ones, newest first.
     async fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
 
-    /// Fences the runtime and loses its claims. Revoking again changes nothing.
+    /// Fences the runtime, which goes offline without a row of its own, and loses its claims. Revoking one that has ended
+    /// changes nothing.
     async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime>;
 
     /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the grace;
-    /// without, renews every claim. `RuntimeEnded` if it is not active.
+    /// without, renews every claim. `RuntimeEnded` if it is not active. `not_held` keeps the order of naming.
     async fn heartbeat(
         &self,
         runtime: RuntimeId,
@@ -162,6 +175,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     async fn create_key(&self, context: Context, key: NewKey) -> Result<Key>;
 
+    /// Revoking again changes nothing.
     async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
 
     /// API keys, not sessions, newest first.
@@ -169,14 +183,19 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     // --- runs
 
-    /// Errors: `NotFound` (agent, conversation or parent), `AgentArchived`, `KeyReused`.
+    /// An idempotency key stands for the newest run that was made with it in the tenant, until 24 hours after that run's
+    /// creation: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
+    /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own) and
+    /// for the parent.
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created>;
 
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
     /// passed over. `RuntimeEnded` if the runtime is not active.
     async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
 
-    /// Appends to the run's stream and renews the claim. `usage` replaces the run's total.
+    /// Appends to the run's stream and renews the claim. `usage` replaces the run's total. Here, in `finish` and in
+    /// `release` a run that is not of the worker's own agent is `NotFound`, and so is every run to an unknown runtime;
+    /// beyond that the rules judge the worker, also when its runtime has ended.
     async fn progress(
         &self,
         by: Worker,
@@ -187,8 +206,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         at: Timestamp,
     ) -> Result<RunRecord>;
 
-    /// Ends the run. Repeating the same outcome answers the run and changes nothing. `ForeignArtifact` if an artifact
-    /// is not of the run's workspace; named artifacts become produced by the run.
+    /// Ends the run. Repeating the same outcome answers the run and changes nothing. If the rules allow it,
+    /// `ForeignArtifact` for the first artifact that is not of the run's workspace; named artifacts become produced by the
+    /// run, also if another run named them before. `usage` replaces the run's total.
     async fn finish(
         &self,
         by: Worker,
@@ -198,12 +218,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         at: Timestamp,
     ) -> Result<RunRecord>;
 
-    /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`.
+    /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`. Cancelling again changes nothing.
     async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
 
     /// Back to the queue, with the attempt given back.
     async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
 
+    /// `agent_name` is the agent's name as it is now.
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
 
     /// Newest first.
@@ -211,15 +232,20 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     async fn live(&self, tenant: TenantId) -> Result<Live>;
 
-    /// Applies every deadline that has passed; marks runtimes without a heartbeat for `silence` offline.
+    /// Marks active runtimes without a heartbeat for `silence` offline, then applies every deadline that has passed, once
+    /// per run.
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept>;
 
+    /// Not logged. A run's floor is the highest of: its newest seq less one once its chunks were due, whether or not there
+    /// were any; and the highest run seq of its rows that were removed from the log.
     async fn retain(&self, retention: Retention) -> Result<()>;
 
     // --- streams
 
+    /// Events after `after` and above the floor, in order.
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
 
+    /// Rows after `after` that retention left, in order.
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
 
     // --- conversations, messages, artifacts
@@ -232,17 +258,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Only conversations that were made explicitly, newest first.
     async fn conversations(&self, tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
 
+    /// Also to a run's own conversation. The author is the context's actor.
     async fn add_message(&self, context: Context, message: NewMessage) -> Result<Message>;
 
     /// Oldest first.
-    async fn messages(
-        &self,
-        tenant: TenantId,
-        conversation: ConversationId,
-        page: Page,
-    ) -> Result<Listed<Message>>;
+    async fn messages(&self, tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
 
-    /// `NotFound` if no such conversation's workspace exists in the tenant.
+    /// `NotFound` if no such conversation's workspace exists in the tenant. The same name again is another artifact.
     async fn add_artifact(&self, context: Context, artifact: NewArtifact) -> Result<Artifact>;
 
     async fn artifact(&self, tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
