@@ -65,6 +65,7 @@ codes! {
     RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
     NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
+    Busy             "busy"               409 FAILED      "One task at a time: wait for the running one to end, or cancel it.";
     AgentArchived    "agent_archived"     409 FAILED      "Archived agents take no new work; use another agent.";
     PairingFailed    "pairing_failed"     404 NOT_FOUND   "Codes live ten minutes and work once. Make a new one for the same agent in the console.";
     PairingPending   "pairing_pending"    202 FAILED      "Confirm the code in the console; then ask again.";

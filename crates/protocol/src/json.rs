@@ -9,6 +9,28 @@ use serde_json::value::RawValue;
 #[derive(Clone)]
 pub struct Json(Box<RawValue>);
 
+/// How deep JSON of a request may nest; a person's data is never near it, and a parser's stack is never at risk.
+pub const MAX_DEPTH: usize = 64;
+
+/// The deepest nesting of a JSON text. It counts brackets outside strings and does not validate.
+pub fn depth(text: &[u8]) -> usize {
+    let (mut now, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                now += 1;
+                deepest = deepest.max(now);
+            }
+            b'}' | b']' if !in_string => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 // === impl Json ===
 
 impl Json {
@@ -85,6 +107,14 @@ impl utoipa::ToSchema for Json {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_strings() {
+        assert_eq!(depth(b"1"), 0);
+        assert_eq!(depth(br#"{"a":[1,{"b":[]}],"c":{}}"#), 4);
+        assert_eq!(depth(br#"["[[[\"[[","\\",["]"]]"#), 2);
+        assert_eq!(depth("[".repeat(10_000).as_bytes()), 10_000);
+    }
 
     #[test]
     fn numbers_and_order_survive() {

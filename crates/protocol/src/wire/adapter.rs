@@ -68,6 +68,25 @@ pub struct TaskError {
     pub message: String,
 }
 
+/// What our own drivers write as `output`; other adapters may add members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOutput {
+    pub text: String,
+    #[serde(default)]
+    pub artifact_refs: Vec<FileRef>,
+}
+
+/// An entry of `artifact_refs` that names a file to upload; the other form is a plain `art_…` id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRef {
+    /// Relative to the request's `cwd`; absolute when the request names none.
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+}
+
 /// The names of the stream's events; each one's data is the JSON that the progress call of the hub takes.
 pub mod event {
     pub const PROGRESS: &str = "progress";
@@ -103,4 +122,17 @@ pub struct LogLine {
 
 fn info() -> String {
     "info".to_owned()
+}
+
+// === impl TaskReply ===
+
+impl TaskReply {
+    pub fn done(output: &TaskOutput) -> Self {
+        Self { success: true, output: Some(Json::of(output)), error: None, usage: None }
+    }
+
+    pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
+        let error = TaskError { code: code.into(), message: message.into() };
+        Self { success: false, output: None, error: Some(error), usage: None }
+    }
 }
