@@ -1,1 +1,42 @@
-//! (in progress)
+//! A typed client of a hub: one method per endpoint, errors that say what to do next, and event streams that resume.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), attache_client::Error> {
+//! use attache_client::{Credential, Hub, HubOptions};
+//! use attache_protocol::{Secret, wire::run::CreateRunRequest};
+//!
+//! let key = Credential::Key(Secret::new("ak_…".to_owned()));
+//! let hub = Hub::new(HubOptions::new("http://127.0.0.1:7800", key))?;
+//! let run = hub.create_run(&CreateRunRequest { agent_id: "builder".to_owned(), ..Default::default() }).await?;
+//! let mut events = hub.follow(run.task_run_id, 0);
+//! while let Some(event) = events.next().await {
+//!     let event = event?; // every event once and in order, until the run has ended
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing here reads the environment, the home folder or the terminal, and no secret appears in an error.
+
+mod address;
+mod api;
+mod backoff;
+mod error;
+mod hub;
+mod options;
+pub mod sse;
+mod stream;
+
+pub use address::Address;
+pub use api::{
+    artifact::{Download, Upload},
+    pairing::{Attached, PairingTicket, Polled},
+    run::RunFilter,
+};
+pub use backoff::Backoff;
+pub use error::{Error, Refusal};
+pub use hub::{Hub, Page};
+pub use options::{Credential, HubOptions, Timeouts};
+pub use stream::EventStream;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;

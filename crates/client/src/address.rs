@@ -1,0 +1,102 @@
+//! Where a hub is: an origin, or an origin with `/api/v1`, as people type it.
+
+use std::fmt;
+
+use reqwest::Url;
+
+use crate::Error;
+
+/// The origin of a hub, with the paths that hang below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(Url);
+
+// === impl Address ===
+
+impl Address {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let invalid = |why: &str| Error::Invalid {
+            what: format!("`{text}` is not the address of a hub: {why}"),
+            hint: "Write it like http://127.0.0.1:7800 or https://hub.example.org/api/v1.".to_owned(),
+        };
+        let mut url = Url::parse(text.trim()).map_err(|_| invalid("it is not a URL"))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(invalid("it must begin with http:// or https://"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            // The text is not repeated: it may hold a password.
+            return Err(Error::Invalid {
+                what: "the address of the hub must not contain a user name or password".to_owned(),
+                hint: "Give the key in a file (--key-file) or in ATTACHE_KEY.".to_owned(),
+            });
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(invalid("it must not have a query or a fragment"));
+        }
+        if !matches!(url.path().trim_end_matches('/'), "" | "/api/v1") {
+            return Err(invalid("its path must be empty or /api/v1"));
+        }
+        url.set_path("");
+        Ok(Self(url))
+    }
+
+    /// `http://127.0.0.1:7800`
+    pub fn origin(&self) -> String {
+        self.0.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// `http://127.0.0.1:7800/api/v1`, the form that profiles keep.
+    pub fn api_base(&self) -> String {
+        format!("{}/api/v1", self.origin())
+    }
+
+    pub fn is_loopback(&self) -> bool {
+        let host = self.0.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// A URL below the origin; every segment is escaped.
+    pub(crate) fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.0.clone();
+        url.path_segments_mut().expect("http URLs have a path").clear().extend(segments);
+        url
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_an_address_are_the_same() {
+        for text in ["http://127.0.0.1:7800", "http://127.0.0.1:7800/", " http://127.0.0.1:7800/api/v1/ "] {
+            let address = Address::parse(text).unwrap();
+            assert_eq!(address.origin(), "http://127.0.0.1:7800");
+            assert_eq!(address.api_base(), "http://127.0.0.1:7800/api/v1");
+            assert!(address.is_loopback());
+        }
+        assert!(Address::parse("http://[::1]:1").unwrap().is_loopback());
+        assert!(!Address::parse("https://hub.example.org").unwrap().is_loopback());
+        let url = Address::parse("http://h").unwrap().url(&["api", "a/b?c", "é"]);
+        assert_eq!(url.as_str(), "http://h/api/a%2Fb%3Fc/%C3%A9");
+    }
+
+    #[test]
+    fn a_wrong_address_says_how_to_write_it() {
+        for text in ["", "127.0.0.1:7800", "ftp://h", "http://h/console", "http://h?x=1"] {
+            let error = Address::parse(text).unwrap_err();
+            assert!(error.to_string().contains("http://127.0.0.1:7800"), "{error}");
+        }
+        let error = Address::parse("http://me:hunter2@h").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+}

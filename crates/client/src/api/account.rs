@@ -1,0 +1,33 @@
+//! Agent accounts.
+
+use attache_protocol::wire::account::{Account, AccountList, AccountRequest};
+use reqwest::Method;
+
+use crate::{Hub, Page, Result, hub::Ask};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn create_account(&self, request: &AccountRequest) -> Result<Account> {
+        self.post(self.api(&["agent-accounts"]), request).await
+    }
+
+    pub async fn accounts(&self, page: &Page) -> Result<AccountList> {
+        let mut url = self.api(&["agent-accounts"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// `agent` is an id or a name, here and wherever an agent is named.
+    pub async fn account(&self, agent: &str) -> Result<Account> {
+        self.get(self.api(&["agent-accounts", agent])).await
+    }
+
+    pub async fn update_account(&self, agent: &str, change: &AccountRequest) -> Result<Account> {
+        self.ask(&Ask::new(Method::PATCH, self.api(&["agent-accounts", agent])).json(change)).await
+    }
+
+    pub async fn archive_account(&self, agent: &str) -> Result<()> {
+        self.delete(self.api(&["agent-accounts", agent])).await
+    }
+}

@@ -1,0 +1,129 @@
+//! Artifacts, streamed up and down without holding one in memory.
+
+use std::{fmt, io, ops::RangeFrom, time::Duration};
+
+use attache_protocol::{
+    ArtifactId, WorkspaceId,
+    wire::artifact::{Artifact, ArtifactList},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use reqwest::{
+    Body, Method, Response,
+    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, RANGE},
+};
+use tokio::{fs::File, io::AsyncReadExt as _};
+
+use crate::{Hub, Page, Result};
+
+/// The bytes of an artifact, on the way up.
+#[derive(Debug)]
+pub enum Upload {
+    Bytes(Bytes),
+    /// The first `size` bytes of a file, from where it stands.
+    File {
+        file: File,
+        size: u64,
+    },
+}
+
+/// The bytes of an artifact, on the way down.
+pub struct Download {
+    hub: Hub,
+    response: Response,
+    pub media_type: Option<String>,
+    /// How many bytes are to come.
+    pub size: Option<u64>,
+}
+
+const PART: usize = 64 << 10;
+
+// === impl Hub ===
+
+impl Hub {
+    /// Stores bytes under a name of the workspace.
+    pub async fn put_artifact(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+        media_type: Option<&str>,
+        upload: Upload,
+    ) -> Result<Artifact> {
+        let url = self.api(&["workspaces", &workspace.to_string(), "artifacts", name]);
+        let mut request = self.request(Method::PUT, url).header(ACCEPT, "application/json");
+        if let Some(media_type) = media_type {
+            request = request.header(CONTENT_TYPE, media_type);
+        }
+        let request = match upload {
+            Upload::Bytes(bytes) => request.timeout(self.transfer(bytes.len() as u64)).body(bytes),
+            Upload::File { file, size } => request
+                .timeout(self.transfer(size))
+                .header(CONTENT_LENGTH, size)
+                .body(Body::wrap_stream(stream::try_unfold(file.take(size), read_part))),
+        };
+        let response = self.execute(request).await?;
+        let status = response.status().as_u16();
+        let body = self.read(response).await?;
+        if (200..300).contains(&status) { self.decode(&body) } else { Err(self.refused(status, &body)) }
+    }
+
+    pub async fn artifacts(&self, workspace: WorkspaceId, page: &Page) -> Result<ArtifactList> {
+        let mut url = self.api(&["workspaces", &workspace.to_string(), "artifacts"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    pub async fn artifact(&self, artifact: ArtifactId) -> Result<Download> {
+        self.download(artifact, None).await
+    }
+
+    /// The rest of an artifact, to go on with a transfer that broke.
+    pub async fn artifact_from(&self, artifact: ArtifactId, range: RangeFrom<u64>) -> Result<Download> {
+        self.download(artifact, Some(range.start)).await
+    }
+
+    async fn download(&self, artifact: ArtifactId, from: Option<u64>) -> Result<Download> {
+        let mut request = self.request(Method::GET, self.api(&["artifacts", &artifact.to_string()]));
+        if let Some(from) = from {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        let response = self.execute(request).await?;
+        let status = response.status().as_u16();
+        if !matches!(status, 200 | 206) {
+            let body = self.read(response).await?;
+            return Err(self.refused(status, &body));
+        }
+        if from.is_some_and(|from| from > 0) && status != 206 {
+            return Err(self.bad_reply("it ignored the range that was asked for"));
+        }
+        let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let size = response.content_length();
+        Ok(Download { hub: self.clone(), response, media_type, size })
+    }
+
+    /// A transfer may take as long as a slow line needs: 64 KiB a second on top of the usual limit.
+    fn transfer(&self, size: u64) -> Duration {
+        self.timeouts().request.saturating_add(Duration::from_secs(size / PART as u64))
+    }
+}
+
+async fn read_part(mut file: tokio::io::Take<File>) -> io::Result<Option<(Bytes, tokio::io::Take<File>)>> {
+    let mut part = Vec::with_capacity(PART);
+    let read = file.read_buf(&mut part).await?;
+    Ok((read > 0).then(|| (part.into(), file)))
+}
+
+// === impl Download ===
+
+impl Download {
+    /// The next part, or none after the last. A connection that breaks off is an error, never a short artifact.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        self.response.chunk().await.map_err(|error| self.hub.unreachable(&error))
+    }
+}
+
+impl fmt::Debug for Download {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Download").field("media_type", &self.media_type).field("size", &self.size).finish()
+    }
+}

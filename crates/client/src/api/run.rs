@@ -1,0 +1,75 @@
+//! Task runs, as those who ask for work see them.
+
+use attache_protocol::{
+    ConversationId, RunId,
+    rules::run::Status,
+    wire::{
+        event::EventPage,
+        run::{CancelRequest, CreateRunRequest, Run, RunList},
+    },
+};
+use reqwest::Method;
+
+use crate::{
+    EventStream, Hub, Page, Result,
+    hub::{Ask, Repeat},
+};
+
+/// Which runs to list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    pub status: Option<Status>,
+    /// An agent's id or name.
+    pub agent: Option<String>,
+    pub conversation: Option<ConversationId>,
+    pub page: Page,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Creates a run. With an idempotency key the request is repeated when its answer got lost, and makes one run.
+    pub async fn create_run(&self, request: &CreateRunRequest) -> Result<Run> {
+        let repeat = if request.idempotency_key.is_some() { Repeat::Safe } else { Repeat::Never };
+        self.ask(&Ask::new(Method::POST, self.api(&["task-runs"])).json(request).repeat(repeat)).await
+    }
+
+    pub async fn run(&self, run: RunId) -> Result<Run> {
+        self.get(self.api(&["task-runs", &run.to_string()])).await
+    }
+
+    pub async fn runs(&self, filter: &RunFilter) -> Result<RunList> {
+        let mut url = self.api(&["task-runs"]);
+        if let Some(status) = filter.status {
+            url.query_pairs_mut().append_pair("status", status.as_str());
+        }
+        if let Some(agent) = &filter.agent {
+            url.query_pairs_mut().append_pair("agent_id", agent);
+        }
+        if let Some(conversation) = filter.conversation {
+            url.query_pairs_mut().append_pair("conversation_id", &conversation.to_string());
+        }
+        filter.page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// Ends the run at once; cancelling a cancelled run answers the same, so the request may be repeated.
+    pub async fn cancel_run(&self, run: RunId, reason: Option<&str>) -> Result<Run> {
+        let url = self.api(&["task-runs", &run.to_string(), "cancel"]);
+        let body = CancelRequest { reason: reason.map(str::to_owned) };
+        self.ask(&Ask::new(Method::POST, url).json(&body).repeat(Repeat::Safe)).await
+    }
+
+    /// One page of the run's events, after the event with the seq `after`.
+    pub async fn run_events(&self, run: RunId, after: i64, limit: Option<u32>) -> Result<EventPage> {
+        let mut url = self.api(&["task-runs", &run.to_string(), "events"]);
+        url.query_pairs_mut().append_pair("after", &after.to_string());
+        Page { limit, cursor: None }.write(&mut url);
+        self.get(url).await
+    }
+
+    /// Every event of the run after `after`, once and in order, until the run has ended.
+    pub fn follow(&self, run: RunId, after: i64) -> EventStream {
+        EventStream::new(self.clone(), run, after)
+    }
+}

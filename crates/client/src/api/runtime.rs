@@ -1,0 +1,20 @@
+//! The devices that are paired to agents, as people see them.
+
+use attache_protocol::{RuntimeId, wire::runtime::RuntimeList};
+
+use crate::{Hub, Page, Result};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn runtimes(&self, page: &Page) -> Result<RuntimeList> {
+        let mut url = self.api(&["agent-runtimes"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// The device is refused at its next call, and its claims are lost at once.
+    pub async fn revoke_runtime(&self, runtime: RuntimeId) -> Result<()> {
+        self.delete(self.api(&["agent-runtimes", &runtime.to_string()])).await
+    }
+}

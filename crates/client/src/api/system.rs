@@ -1,0 +1,30 @@
+//! The hub itself: its health, its log and a way into the console.
+
+use attache_protocol::wire::{
+    audit::AuditPage,
+    system::{Health, LoginLink},
+};
+use reqwest::Method;
+
+use crate::{Hub, Page, Result, hub::Ask};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn health(&self) -> Result<Health> {
+        self.ask(&Ask::new(Method::GET, self.address().url(&["healthz"]))).await
+    }
+
+    /// One page of the tenant's log, after the row with the seq `after`.
+    pub async fn audit(&self, after: i64, limit: Option<u32>) -> Result<AuditPage> {
+        let mut url = self.api(&["audit"]);
+        url.query_pairs_mut().append_pair("after", &after.to_string());
+        Page { limit, cursor: None }.write(&mut url);
+        self.get(url).await
+    }
+
+    /// A link that signs one browser in, once.
+    pub async fn create_login_link(&self) -> Result<LoginLink> {
+        self.ask(&Ask::new(Method::POST, self.api(&["login-links"]))).await
+    }
+}

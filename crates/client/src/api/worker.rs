@@ -1,0 +1,52 @@
+//! What a paired device calls: heartbeat, pull, progress and the reports that end a run.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, RunId,
+    wire::{
+        run::{
+            ClaimedRun, CompleteRequest, FailRequest, FinishResponse, ProgressRequest, ProgressResponse, PullResponse,
+            ReleaseRequest,
+        },
+        runtime::{HeartbeatRequest, HeartbeatResponse},
+    },
+};
+use reqwest::Method;
+
+use crate::{Hub, Result, hub::Ask};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn heartbeat(&self, request: &HeartbeatRequest) -> Result<HeartbeatResponse> {
+        self.post(self.api(&["agent-runtimes", "runtime", "heartbeat"]), request).await
+    }
+
+    /// Claims the next run of the agent, waiting up to `wait` for one. Never repeated: every answer may be a claim.
+    pub async fn pull(&self, agent: AgentId, wait: Duration) -> Result<Option<ClaimedRun>> {
+        let mut url = self.api(&["agent-accounts", &agent.to_string(), "task-runs", "pull"]);
+        url.query_pairs_mut().append_pair("wait_ms", &wait.as_millis().to_string());
+        let answer: PullResponse = self.ask(&Ask::new(Method::POST, url).patience(wait)).await?;
+        Ok(answer.task_run)
+    }
+
+    pub async fn progress(&self, run: RunId, request: &ProgressRequest) -> Result<ProgressResponse> {
+        self.post(self.api(&["task-runs", &run.to_string(), "progress"]), request).await
+    }
+
+    /// Repeating the same report is harmless, but when to repeat it is the caller's decision.
+    pub async fn complete(&self, run: RunId, request: &CompleteRequest) -> Result<FinishResponse> {
+        self.post(self.api(&["task-runs", &run.to_string(), "complete"]), request).await
+    }
+
+    pub async fn fail(&self, run: RunId, request: &FailRequest) -> Result<FinishResponse> {
+        self.post(self.api(&["task-runs", &run.to_string(), "fail"]), request).await
+    }
+
+    /// Hands a claim back before its work has started.
+    pub async fn release(&self, run: RunId, epoch: i64) -> Result<()> {
+        let url = self.api(&["task-runs", &run.to_string(), "release"]);
+        self.send(&Ask::new(Method::POST, url).json(&ReleaseRequest { epoch })).await.map(drop)
+    }
+}

@@ -1,0 +1,153 @@
+//! What can go wrong between a client and a hub, told so that a person knows what to do next.
+
+use attache_protocol::{
+    Code,
+    error::{Body, exit},
+    wire::run::{Conflict, Run},
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The hub understood the request and said no.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// Nothing answered, or the connection broke before the answer was complete.
+    #[error("cannot reach the hub at {address}: {reason}. {}", Code::Unreachable.hint())]
+    Unreachable { address: String, reason: String },
+    /// Something answered that does not speak like a hub.
+    #[error(
+        "{address} answered in a way that no hub does: {reason}. Check that the address is that of an Attaché hub."
+    )]
+    BadReply { address: String, reason: String },
+    /// The request never left: an option or argument cannot be used.
+    #[error("{what}. {hint}")]
+    Invalid { what: String, hint: String },
+}
+
+/// The hub's own words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", sentence(.hint))]
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    pub hint: String,
+    pub status: u16,
+    /// The run as it is now, when the refusal is about a claim that moved on.
+    pub conflict: Option<Run>,
+}
+
+fn sentence(hint: &str) -> String {
+    if hint.is_empty() { String::new() } else { format!(" {hint}") }
+}
+
+// === impl Error ===
+
+impl Error {
+    /// Exit code of the command line for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(refusal) => refusal.code.exit_code(),
+            Self::Unreachable { .. } => exit::UNREACHABLE,
+            Self::BadReply { .. } => exit::FAILED,
+            Self::Invalid { .. } => exit::USAGE,
+        }
+    }
+
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.code),
+            Self::Unreachable { .. } => Some(Code::Unreachable),
+            Self::BadReply { .. } | Self::Invalid { .. } => None,
+        }
+    }
+
+    /// The run as the hub knows it now, when it refused because the claim moved on.
+    pub fn conflict(&self) -> Option<&Run> {
+        match self {
+            Self::Refused(refusal) => refusal.conflict.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The credential is not accepted; trying again cannot help.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if matches!(refusal.status, 401 | 403))
+    }
+
+    /// The same request may succeed a little later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
+            Self::BadReply { .. } | Self::Invalid { .. } => false,
+        }
+    }
+
+    /// Reads an answer whose status says that the request was refused.
+    pub(crate) fn from_reply(address: &str, status: u16, body: &[u8]) -> Self {
+        let Ok(Body { error }) = serde_json::from_slice(body) else {
+            return Self::from_status(address, status);
+        };
+        let code = Code::from_text(&error.code).unwrap_or_else(|| code_of(status).unwrap_or(Code::Internal));
+        let conflict = if status == 409 { conflict(body) } else { None };
+        Self::Refused(Box::new(Refusal { code, message: error.message, hint: error.hint, status, conflict }))
+    }
+
+    /// An answer without our body: a proxy on the way, or a server that is no hub.
+    fn from_status(address: &str, status: u16) -> Self {
+        let address = address.to_owned();
+        match code_of(status) {
+            Some(code) => Self::Refused(Box::new(Refusal {
+                code,
+                message: format!("{address} answered with status {status}."),
+                hint: code.hint().to_owned(),
+                status,
+                conflict: None,
+            })),
+            None if status >= 500 => Self::Unreachable { address, reason: format!("it answered with status {status}") },
+            None => Self::BadReply { address, reason: format!("status {status} without an explanation") },
+        }
+    }
+}
+
+fn code_of(status: u16) -> Option<Code> {
+    Some(match status {
+        401 => Code::Unauthenticated,
+        403 => Code::Forbidden,
+        404 => Code::NotFound,
+        413 => Code::TooLarge,
+        429 => Code::TooManyRequests,
+        _ => return None,
+    })
+}
+
+fn conflict(body: &[u8]) -> Option<Run> {
+    serde_json::from_slice::<Conflict>(body).ok().map(|conflict| conflict.task_run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_the_words_of_the_hub() {
+        let body =
+            br#"{"error":{"code":"runtime_superseded","message":"This device was replaced.","hint":"Pair it again."}}"#;
+        let error = Error::from_reply("http://h", 401, body);
+        assert_eq!(error.to_string(), "This device was replaced. Pair it again.");
+        assert_eq!(error.code(), Some(Code::RuntimeSuperseded));
+        assert_eq!(error.exit_code(), exit::DENIED);
+        assert!(error.is_denied() && !error.is_passing());
+    }
+
+    #[test]
+    fn an_answer_without_our_body_is_still_an_error_that_people_understand() {
+        assert_eq!(Error::from_reply("http://h", 404, b"<html>").code(), Some(Code::NotFound));
+        assert!(Error::from_reply("http://h", 502, b"").is_passing());
+        assert_eq!(
+            Error::from_reply("http://h", 302, b"").to_string(),
+            "http://h answered in a way that no hub does: status 302 without an explanation. \
+             Check that the address is that of an Attaché hub."
+        );
+    }
+}

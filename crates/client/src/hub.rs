@@ -1,0 +1,262 @@
+//! One hub, reached over HTTP: how requests are built, sent, repeated where that is safe, and read back.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use attache_protocol::env::Env;
+use bytes::Bytes;
+use reqwest::{
+    Client, Method, Response, Url,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{Address, Backoff, Credential, Error, HubOptions, Result, Timeouts};
+
+/// A client of one hub with one credential. Clones share connections.
+#[derive(Clone)]
+pub struct Hub(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    address: Address,
+    timeouts: Timeouts,
+    env: Env,
+}
+
+/// Which part of a list to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// One request, before it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) repeat: Repeat,
+    /// Added to the usual time limit, for answers that may take long on purpose.
+    pub(crate) patience: Duration,
+}
+
+/// Whether sending the same request twice is harmless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Safe,
+    Never,
+}
+
+/// No answer of the platform API is larger; artifacts and streams are not read as a whole.
+const LARGEST_REPLY: usize = 64 << 20;
+const TRIES: u32 = 4;
+
+// === impl Hub ===
+
+impl Hub {
+    pub fn new(options: HubOptions) -> Result<Self> {
+        let HubOptions { address, credential, timeouts, trusted_certificate, env } = options;
+        let address = Address::parse(&address)?;
+        let invalid = |what: &str, hint: &str| Error::Invalid { what: what.to_owned(), hint: hint.to_owned() };
+        let mut builder = Client::builder()
+            .default_headers(headers(&credential)?)
+            .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(timeouts.connect)
+            // A redirect would carry the credential to a place that nobody chose, and so would a proxy.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .tcp_nodelay(true);
+        let certificates = trusted_certificate
+            .map(|pem| reqwest::Certificate::from_pem_bundle(&pem))
+            .transpose()
+            .map_err(|_| {
+                invalid(
+                    "the trusted certificate is not PEM",
+                    "Give the file that the hub was started with as --tls-cert.",
+                )
+            })?
+            .unwrap_or_default();
+        builder = if address.is_encrypted() {
+            builder.tls_certs_merge(certificates)
+        } else {
+            // Without TLS there is no need for the machine's certificates, which may be missing and are slow to load.
+            builder.tls_certs_only(certificates)
+        };
+        let client = builder.build().map_err(|error| {
+            invalid(&format!("cannot set up TLS: {}", chain(&error)), "Install the package ca-certificates.")
+        })?;
+        Ok(Self(Arc::new(Inner { client, address, timeouts, env })))
+    }
+
+    pub fn address(&self) -> &Address {
+        &self.0.address
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.0.env
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.0.timeouts
+    }
+
+    /// `/api/v1/…`
+    pub(crate) fn api(&self, segments: &[&str]) -> Url {
+        let mut all = vec!["api", "v1"];
+        all.extend_from_slice(segments);
+        self.0.address.url(&all)
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T> {
+        self.ask(&Ask::new(Method::GET, url).repeat(Repeat::Safe)).await
+    }
+
+    pub(crate) async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, url: Url, body: &B) -> Result<T> {
+        self.ask(&Ask::new(Method::POST, url).json(body)).await
+    }
+
+    pub(crate) async fn delete(&self, url: Url) -> Result<()> {
+        self.send(&Ask::new(Method::DELETE, url)).await.map(drop)
+    }
+
+    /// Sends a request and reads its answer as JSON.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T> {
+        let (_, body) = self.send(ask).await?;
+        self.decode(&body)
+    }
+
+    pub(crate) fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T> {
+        // serde_json's message names a place and a type, never the content.
+        serde_json::from_slice(body)
+            .map_err(|error| self.bad_reply(&format!("its JSON is not what was asked for ({error})")))
+    }
+
+    /// Sends a request until it is answered, or its tries are used up.
+    pub(crate) async fn send(&self, ask: &Ask) -> Result<(u16, Bytes)> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+        loop {
+            let error = match self.send_once(ask).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if ask.repeat == Repeat::Never || !error.is_passing() || backoff.tries() + 1 >= TRIES {
+                return Err(error);
+            }
+            tracing::debug!(%error, "the request is repeated");
+            tokio::time::sleep(backoff.next(&self.0.env)).await;
+        }
+    }
+
+    async fn send_once(&self, ask: &Ask) -> Result<(u16, Bytes)> {
+        let limit = self.0.timeouts.request.saturating_add(ask.patience);
+        let mut request = self.0.client.request(ask.method.clone(), ask.url.clone()).timeout(limit);
+        request = request.header(ACCEPT, "application/json");
+        if let Some(body) = &ask.body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        let response = self.execute(request).await?;
+        let status = response.status().as_u16();
+        let body = self.read(response).await?;
+        if (200..300).contains(&status) { Ok((status, body)) } else { Err(self.refused(status, &body)) }
+    }
+
+    pub(crate) fn request(&self, method: Method, url: Url) -> reqwest::RequestBuilder {
+        self.0.client.request(method, url)
+    }
+
+    /// Sends a request and gives the answer with its body still unread.
+    pub(crate) async fn execute(&self, request: reqwest::RequestBuilder) -> Result<Response> {
+        request.send().await.map_err(|error| self.unreachable(&error))
+    }
+
+    pub(crate) async fn read(&self, mut response: Response) -> Result<Bytes> {
+        let mut body = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
+            if body.len() + part.len() > LARGEST_REPLY {
+                return Err(self.bad_reply("the answer is far too large"));
+            }
+            body.extend_from_slice(&part);
+        }
+        Ok(body.into())
+    }
+
+    pub(crate) fn refused(&self, status: u16, body: &[u8]) -> Error {
+        Error::from_reply(&self.0.address.origin(), status, body)
+    }
+
+    pub(crate) fn bad_reply(&self, reason: &str) -> Error {
+        Error::BadReply { address: self.0.address.origin(), reason: reason.to_owned() }
+    }
+
+    pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Error {
+        let reason = if error.is_timeout() { "no answer in time".to_owned() } else { chain(error) };
+        Error::Unreachable { address: self.0.address.origin(), reason }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hub({})", self.0.address)
+    }
+}
+
+fn headers(credential: &Credential) -> Result<HeaderMap> {
+    let (name, text) = match credential {
+        Credential::Key(key) => (AUTHORIZATION, format!("Bearer {}", key.expose().trim())),
+        Credential::RuntimeToken(token) => {
+            (reqwest::header::HeaderName::from_static("x-runtime-token"), token.expose().trim().to_owned())
+        }
+        Credential::None => return Ok(HeaderMap::new()),
+    };
+    let mut value = HeaderValue::from_str(&text).map_err(|_| Error::Invalid {
+        what: "the key or token contains characters that cannot be sent".to_owned(),
+        hint: "Check the file that it was read from: it holds the bare key and a newline.".to_owned(),
+    })?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(name, value)]))
+}
+
+/// The innermost cause, which is what people can act on; URLs are left out because a pairing code may be part of one.
+fn chain(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if cause.is::<reqwest::Error>() { "the request failed".to_owned() } else { cause.to_string() }
+}
+
+// === impl Ask ===
+
+impl Ask {
+    pub(crate) const fn new(method: Method, url: Url) -> Self {
+        Self { method, url, body: None, repeat: Repeat::Never, patience: Duration::ZERO }
+    }
+
+    pub(crate) fn json<B: Serialize>(self, body: &B) -> Self {
+        let body = serde_json::to_vec(body).expect("our own types serialise to JSON");
+        Self { body: Some(body.into()), ..self }
+    }
+
+    pub(crate) fn repeat(self, repeat: Repeat) -> Self {
+        Self { repeat, ..self }
+    }
+
+    pub(crate) fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    pub(crate) fn write(&self, url: &mut Url) {
+        if let Some(limit) = self.limit {
+            url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        }
+        if let Some(cursor) = &self.cursor {
+            url.query_pairs_mut().append_pair("cursor", cursor);
+        }
+    }
+}

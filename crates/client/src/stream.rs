@@ -1,0 +1,266 @@
+//! Following a run: its events from a cursor, over as many connections as it takes, each once and in order.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use attache_protocol::{
+    Json, RunId, Timestamp,
+    wire::event::{Event, Range, SNAPSHOT_REPAIRED},
+};
+use reqwest::{
+    Method, Response,
+    header::{ACCEPT, CONTENT_TYPE, HeaderValue},
+};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    Backoff, Error, Hub, Result,
+    sse::{Message, Parser},
+};
+
+/// The events of one run. `next` may be dropped and called again without losing an event.
+pub struct EventStream {
+    hub: Hub,
+    run: RunId,
+    /// The seq of the last event that was handed out.
+    seen: i64,
+    state: State,
+    ready: VecDeque<Event>,
+    backoff: Backoff,
+    /// How long the hub may be away before the stream gives up.
+    patience: Duration,
+    away_since: Option<Instant>,
+    /// How often in a row an event was missing.
+    gaps: u32,
+}
+
+enum State {
+    Waiting {
+        until: Instant,
+    },
+    Open(Box<Connection>),
+    /// The hub closed the stream and said nothing new: has the run ended before `seen`?
+    Closed,
+    Ended,
+}
+
+struct Connection {
+    response: Response,
+    parser: Parser,
+    /// Whether this connection has brought anything.
+    fruitful: bool,
+}
+
+/// The members of an event's data that matter for the cursor.
+#[derive(Deserialize)]
+struct Missing {
+    missing: Range,
+}
+
+/// Events are at most 1 MiB at the hub; the frame around one is small.
+const LARGEST_EVENT: usize = 4 << 20;
+const MOST_GAPS: u32 = 5;
+
+// === impl EventStream ===
+
+impl EventStream {
+    pub(crate) fn new(hub: Hub, run: RunId, after: i64) -> Self {
+        Self {
+            hub,
+            run,
+            seen: after,
+            state: State::Waiting { until: Instant::now() },
+            ready: VecDeque::new(),
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            patience: Duration::from_secs(120),
+            away_since: None,
+            gaps: 0,
+        }
+    }
+
+    /// How long the hub may be unreachable before the stream ends with an error; two minutes unless told.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The seq to go on from, should this stream be dropped.
+    pub const fn cursor(&self) -> i64 {
+        self.seen
+    }
+
+    /// The next event; none after the event that ends the run. An error is the last thing that a stream says.
+    pub async fn next(&mut self) -> Option<Result<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.seen = event.seq;
+                if is_terminal(&event.kind) {
+                    self.state = State::Ended;
+                    self.ready.clear();
+                }
+                return Some(Ok(event));
+            }
+            if let Err(error) = self.advance().await {
+                self.state = State::Ended;
+                return Some(Err(error));
+            }
+            if matches!(self.state, State::Ended) && self.ready.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    /// Takes one step towards the next event. Dropping it half-way changes nothing that matters.
+    async fn advance(&mut self) -> Result<()> {
+        match &mut self.state {
+            State::Waiting { until } => {
+                tokio::time::sleep_until(*until).await;
+                match self.connect().await {
+                    Ok(connection) => {
+                        self.away_since = None;
+                        self.state = State::Open(Box::new(connection));
+                    }
+                    Err(error) => self.retry(error)?,
+                }
+            }
+            State::Open(connection) => {
+                let read = timeout(self.hub.timeouts().idle, connection.response.chunk()).await;
+                match read {
+                    Ok(Ok(Some(bytes))) => {
+                        if let Err(error) = connection.parser.push(&bytes) {
+                            return Err(self.hub.bad_reply(&error.to_string()));
+                        }
+                        self.take()?;
+                    }
+                    Ok(Ok(None)) if connection.fruitful => self.wait(),
+                    Ok(Ok(None)) => self.state = State::Closed,
+                    Ok(Err(error)) => {
+                        let error = self.hub.unreachable(&error);
+                        self.retry(error)?;
+                    }
+                    // Silent for too long: the line may be dead without anybody knowing.
+                    Err(_) => self.wait(),
+                }
+            }
+            State::Closed => match self.hub.run_events(self.run, self.seen, None).await {
+                Ok(page) if page.events.is_empty() && page.status.is_terminal() => self.state = State::Ended,
+                Ok(page) => {
+                    self.accept_all(page.events);
+                    self.wait();
+                }
+                Err(error) => self.retry(error)?,
+            },
+            State::Ended => {}
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let mut url = self.hub.api(&["task-runs", &self.run.to_string(), "events"]);
+        url.query_pairs_mut().append_pair("after", &self.seen.to_string());
+        let request = self
+            .hub
+            .request(Method::GET, url)
+            .header(ACCEPT, "text/event-stream")
+            .header("last-event-id", HeaderValue::from(self.seen));
+        let sent = timeout(self.hub.timeouts().request, self.hub.execute(request));
+        let response = sent.await.unwrap_or_else(|_| {
+            Err(Error::Unreachable { address: self.hub.address().origin(), reason: "no answer in time".to_owned() })
+        })?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            let body = self.hub.read(response).await?;
+            return Err(self.hub.refused(status, &body));
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            return Err(self.hub.bad_reply("it sent no event stream"));
+        }
+        Ok(Connection { response, parser: Parser::new(LARGEST_EVENT), fruitful: false })
+    }
+
+    /// Moves what the connection has brought to the ready events.
+    fn take(&mut self) -> Result<()> {
+        let State::Open(connection) = &mut self.state else { return Ok(()) };
+        let mut events = Vec::new();
+        while let Some(message) = connection.parser.pop() {
+            let Some(event) = read(&message, self.hub.env().now()) else {
+                return Err(self.hub.bad_reply("an event of its stream cannot be read"));
+            };
+            events.push(event);
+        }
+        connection.fruitful |= !events.is_empty();
+        let before = self.ready.len();
+        let whole = self.accept_all(events);
+        if self.ready.len() > before {
+            self.backoff.reset();
+            self.gaps = 0;
+        }
+        if !whole {
+            // The log has the event that is missing; reading again from the cursor brings it.
+            self.gaps += 1;
+            tracing::warn!(run.id = %self.run, after = self.seen, "a stream skipped an event and is read again");
+            if self.gaps > MOST_GAPS {
+                return Err(self.hub.bad_reply("its stream skips events"));
+            }
+            self.wait();
+        }
+        Ok(())
+    }
+
+    /// Queues what follows the last event without a gap; false when something between is missing.
+    fn accept_all(&mut self, events: Vec<Event>) -> bool {
+        let mut last = self.ready.back().map_or(self.seen, |event| event.seq);
+        for event in events {
+            if event.kind == SNAPSHOT_REPAIRED {
+                // The events before it are gone for good; it stands in for them.
+                let to = event.data.parse().map_or(event.seq, |Missing { missing }| missing.to);
+                last = last.max(to);
+                self.ready.push_back(Event { seq: last, ..event });
+            } else if event.seq == last + 1 {
+                last = event.seq;
+                self.ready.push_back(event);
+            } else if event.seq > last {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn wait(&mut self) {
+        let until = Instant::now() + self.backoff.next(self.hub.env());
+        self.state = State::Waiting { until };
+    }
+
+    /// Comes back later, unless the error is final or the hub has been away for too long.
+    fn retry(&mut self, error: Error) -> Result<()> {
+        let passing = error.is_passing() || matches!(error, Error::BadReply { .. });
+        let away = self.away_since.get_or_insert_with(Instant::now).elapsed();
+        if !passing || away > self.patience {
+            return Err(error);
+        }
+        tracing::debug!(run.id = %self.run, %error, "the stream broke and is resumed");
+        self.wait();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventStream").field("run", &self.run).field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+fn is_terminal(kind: &str) -> bool {
+    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
+}
+
+/// The data of a message is the whole event; a server that sends only the event's own data is understood as well.
+fn read(message: &Message, now: Timestamp) -> Option<Event> {
+    if let Ok(event) = serde_json::from_str::<Event>(&message.data) {
+        return Some(event);
+    }
+    let seq = message.id.parse().ok()?;
+    let data = Json::from_text(message.data.as_str()).ok()?;
+    Some(Event { seq, kind: message.event.clone(), at: now, data })
+}
