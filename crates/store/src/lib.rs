@@ -6,9 +6,10 @@
 
 mod entry;
 mod error;
+pub mod memory;
 mod outcome;
 pub mod record;
 mod store;
 
 pub use error::{Error, Result};
-pub use store::{Context, Durability, Store, Woken};
+pub use store::{Context, Durability, Listener, Store, Woken};

@@ -49,14 +49,17 @@ pub enum Woken {
     Runtime(AgentId),
 }
 
+/// Hears of what moved, right after the commit; it must not block.
+pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
+
 /// The intentions. Unless a method says otherwise, unknown ids and ids of another tenant are [`crate::Error::NotFound`].
 /// A tenant that `ensure_tenant` did not make is unknown: nothing is created in it, and its lists and log are empty. A
 /// filter that matches nothing gives an empty list. A cursor that this store did not make is `NotFound`.
 ///
 /// A method that answers an error changed nothing, except for the row that records a stale epoch. Ids, tokens and codes
-/// of new things are new: the caller draws them at random. *Order of creation* is the order in which the store made
-/// things, whatever their times and ids say; lists and everything that is done to several things follow it. A deadline
-/// has passed when it is at or before the call's time.
+/// of new things are new: the caller draws them at random. Runs are ordered as the store made them, whatever their times
+/// and ids say; everything else is ordered by its id, which begins with a time. Lists follow this order, and so does what
+/// is done to several things at once. A deadline has passed when it is at or before the call's time.
 ///
 /// Writes append these log rows (`type` and `data`), in the order shown:
 ///
@@ -97,7 +100,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn engine(&self) -> String;
 
     /// Registers the one listener for hints; called once, before the first write.
-    fn on_wake(&self, listener: Box<dyn Fn(&[Woken]) + Send + Sync>);
+    fn on_wake(&self, listener: Listener);
 
     /// Answers when the store can write and read.
     async fn ping(&self) -> Result<()>;

@@ -1,0 +1,114 @@
+//! Agent accounts: their names, their changes, and what archiving takes with it.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::{AgentId, TenantId, rules::run::Command, wire::runtime::RuntimeState};
+
+use super::{
+    page::{self, Name, Order},
+    state::State,
+};
+use crate::{
+    Context, Error, Result, entry, outcome,
+    record::{Account, AccountPatch, AgentRef, Listed, NewAccount, Page},
+};
+
+const ARCHIVED: &str = "agent archived";
+
+// === impl State ===
+
+impl State {
+    pub(super) fn create_account(&mut self, context: &Context, new: NewAccount) -> Result<Account> {
+        self.known_tenant(context.tenant)?;
+        self.free_name(context.tenant, &new.name, None)?;
+        let NewAccount { id, name, description, instructions, skills, a2a } = new;
+        let account = Account {
+            id,
+            tenant: context.tenant,
+            name,
+            description,
+            instructions,
+            skills,
+            a2a,
+            created_at: context.at,
+            archived_at: None,
+            runtime: None,
+        };
+        self.append(context.tenant, context.at, &context.actor, entry::agent_created(id, &account.name));
+        self.accounts.insert(id, account.clone());
+        Ok(account)
+    }
+
+    pub(super) fn update_account(
+        &mut self,
+        context: &Context,
+        agent: &AgentRef,
+        patch: AccountPatch,
+    ) -> Result<Account> {
+        let id = self.living_agent(context.tenant, agent)?.id;
+        if let Some(name) = &patch.name {
+            self.free_name(context.tenant, name, Some(id))?;
+        }
+        let AccountPatch { name, description, instructions, skills, a2a } = patch;
+        let account = self.accounts.get_mut(&id).expect("it was just found");
+        account.name = name.unwrap_or_else(|| account.name.clone());
+        account.description = description.or_else(|| account.description.clone());
+        account.instructions = instructions.or_else(|| account.instructions.clone());
+        account.skills = skills.unwrap_or_else(|| account.skills.clone());
+        account.a2a = a2a.or_else(|| account.a2a.clone());
+        self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id));
+        Ok(self.shown_account(id))
+    }
+
+    pub(super) fn archive_account(&mut self, context: &Context, agent: &AgentRef) -> Result<Account> {
+        let account = self.agent(context.tenant, agent)?;
+        let id = account.id;
+        if account.archived_at.is_some() {
+            return Ok(self.shown_account(id));
+        }
+        if let Some(runtime) = self.active_runtime(id) {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+        for place in 0..self.runs.len() {
+            let record = &self.runs[place].record;
+            if record.agent == id && !record.state.status().is_terminal() {
+                let transition = self
+                    .judge(place, &Command::Cancel { outcome: outcome::NO_DIGEST }, context.at)
+                    .expect("a live run can be cancelled");
+                self.cancel(place, transition, Some(ARCHIVED), context);
+            }
+        }
+        self.accounts.get_mut(&id).expect("it was just found").archived_at = Some(context.at);
+        self.append(context.tenant, context.at, &context.actor, entry::agent_archived(id));
+        Ok(self.shown_account(id))
+    }
+
+    pub(super) fn account(&self, tenant: TenantId, agent: &AgentRef) -> Result<Account> {
+        self.agent(tenant, agent).map(|account| self.shown_account(account.id))
+    }
+
+    pub(super) fn accounts(&self, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {
+        let by_name: BTreeMap<Name, AgentId> = self
+            .accounts
+            .values()
+            .filter(|account| account.tenant == tenant && account.archived_at.is_none())
+            .map(|account| (Name(account.name.clone()), account.id))
+            .collect();
+        let shown = by_name.into_iter().map(|(name, id)| (name, self.shown_account(id)));
+        page::cut(shown, Order::Ascending, page)
+    }
+
+    /// The account with the runtime that is active now.
+    fn shown_account(&self, id: AgentId) -> Account {
+        let runtime = self.active_runtime(id).map(|runtime| self.runtimes[&runtime].clone());
+        Account { runtime, ..self.accounts[&id].clone() }
+    }
+
+    /// Whether nobody but `except` has the name.
+    fn free_name(&self, tenant: TenantId, name: &str, except: Option<AgentId>) -> Result<()> {
+        match self.agent(tenant, &AgentRef::Name(name.to_owned())) {
+            Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}

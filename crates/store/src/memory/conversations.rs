@@ -1,0 +1,82 @@
+//! Conversations, their messages, and the artifacts of their workspaces.
+
+use attache_protocol::{ArtifactId, ConversationId, RunId, TenantId, WorkspaceId};
+
+use super::{
+    page::{self, Order},
+    state::State,
+};
+use crate::{
+    Context, Error, Result, entry,
+    record::{Artifact, Conversation, Listed, Message, NewArtifact, NewConversation, NewMessage, Page},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn create_conversation(&mut self, context: &Context, new: NewConversation) -> Result<Conversation> {
+        self.known_tenant(context.tenant)?;
+        let NewConversation { id, title, metadata } = new;
+        let conversation = Conversation { id, title, metadata, created_at: context.at };
+        self.conversations.insert(id, (context.tenant, conversation.clone()));
+        self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
+        Ok(conversation)
+    }
+
+    pub(super) fn conversation(&self, tenant: TenantId, id: ConversationId) -> Result<Conversation> {
+        if let Some((owner, conversation)) = self.conversations.get(&id) {
+            return if *owner == tenant { Ok(conversation.clone()) } else { Err(Error::NotFound) };
+        }
+        let record = &self.runs[self.place(tenant, RunId::from_uuid(id.uuid()))?].record;
+        if record.conversation != id {
+            return Err(Error::NotFound);
+        }
+        Ok(Conversation { id, title: None, metadata: None, created_at: record.created_at })
+    }
+
+    pub(super) fn conversations(&self, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {
+        let items = self.conversations.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
+        page::cut(items.map(|(id, (_, conversation))| (*id, conversation.clone())), Order::Descending, page)
+    }
+
+    pub(super) fn add_message(&mut self, context: &Context, new: NewMessage) -> Result<Message> {
+        self.conversation(context.tenant, new.conversation)?;
+        let NewMessage { id, conversation, role, text, metadata } = new;
+        let message = Message { id, role, author: context.actor.clone(), text, metadata, created_at: context.at };
+        self.messages.insert(id, (conversation, message.clone()));
+        self.append(context.tenant, context.at, &context.actor, entry::message_added(conversation, id));
+        Ok(message)
+    }
+
+    pub(super) fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: &Page,
+    ) -> Result<Listed<Message>> {
+        self.conversation(tenant, conversation)?;
+        let items = self.messages.iter().filter(|(_, (place, _))| *place == conversation);
+        page::cut(items.map(|(id, (_, message))| (*id, message.clone())), Order::Ascending, page)
+    }
+
+    pub(super) fn add_artifact(&mut self, context: &Context, new: NewArtifact) -> Result<Artifact> {
+        self.conversation(context.tenant, new.workspace.conversation())?;
+        let NewArtifact { id, workspace, name, media_type, size, blake3 } = new;
+        let created_at = context.at;
+        let artifact = Artifact { id, workspace, name, media_type, size, blake3, produced_by: None, created_at };
+        self.append(context.tenant, context.at, &context.actor, entry::artifact_changed(&artifact));
+        self.artifacts.insert(id, (context.tenant, artifact.clone()));
+        Ok(artifact)
+    }
+
+    pub(super) fn artifact(&self, tenant: TenantId, id: ArtifactId) -> Result<Artifact> {
+        let (owner, artifact) = self.artifacts.get(&id).ok_or(Error::NotFound)?;
+        if *owner == tenant { Ok(artifact.clone()) } else { Err(Error::NotFound) }
+    }
+
+    pub(super) fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: &Page) -> Result<Listed<Artifact>> {
+        self.conversation(tenant, workspace.conversation())?;
+        let items = self.artifacts.iter().rev().filter(|(_, (_, artifact))| artifact.workspace == workspace);
+        page::cut(items.map(|(id, (_, artifact))| (*id, artifact.clone())), Order::Descending, page)
+    }
+}

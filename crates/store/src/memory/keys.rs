@@ -1,0 +1,58 @@
+//! Keys, and what a bearer secret stands for.
+
+use attache_protocol::{KeyId, TenantId, secret::SecretHash};
+
+use super::{
+    page::{self, Order},
+    state::{State, StoredKey},
+};
+use crate::{
+    Context, Error, Result, entry,
+    record::{Credential, Key, KeyKind, Listed, NewKey, Page},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn credential(&self, secret: SecretHash) -> Option<Credential> {
+        if let Some(runtime) = self.tokens.get(&secret) {
+            let runtime = &self.runtimes[runtime];
+            let (tenant, agent, state) = (runtime.tenant, runtime.agent, runtime.state);
+            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, state });
+        }
+        let StoredKey { tenant, key, .. } = self.keys.values().find(|stored| stored.secret == secret)?;
+        let (role, expires_at, revoked) = (key.role, key.expires_at, key.revoked_at.is_some());
+        Some(Credential::Key { tenant: *tenant, key: key.id, role, expires_at, revoked })
+    }
+
+    pub(super) fn create_key(&mut self, context: &Context, new: NewKey) -> Result<Key> {
+        self.known_tenant(context.tenant)?;
+        let NewKey { id, kind, name, role, secret, expires_at } = new;
+        let key = Key { id, name, role, created_at: context.at, expires_at, revoked_at: None };
+        if kind == KeyKind::Api {
+            self.append(context.tenant, context.at, &context.actor, entry::key_created(id, &key.name, role));
+        }
+        self.keys.insert(id, StoredKey { tenant: context.tenant, kind, secret, key: key.clone() });
+        Ok(key)
+    }
+
+    pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
+        let found = self.keys.get_mut(&id).filter(|stored| stored.tenant == context.tenant);
+        let StoredKey { kind, key, .. } = found.ok_or(Error::NotFound)?;
+        if key.revoked_at.is_some() {
+            return Ok(key.clone());
+        }
+        key.revoked_at = Some(context.at);
+        let (kind, key) = (*kind, key.clone());
+        if kind == KeyKind::Api {
+            self.append(context.tenant, context.at, &context.actor, entry::key_revoked(id));
+        }
+        Ok(key)
+    }
+
+    pub(super) fn keys(&self, tenant: TenantId, page: &Page) -> Result<Listed<Key>> {
+        let listed = |stored: &StoredKey| stored.tenant == tenant && stored.kind == KeyKind::Api;
+        let items = self.keys.iter().rev().filter(|(_, stored)| listed(stored));
+        page::cut(items.map(|(id, stored)| (*id, stored.key.clone())), Order::Descending, page)
+    }
+}

@@ -1,0 +1,82 @@
+//! Cuts a list into pages. A cursor is the key of the last item of the page before.
+
+use std::{convert::Infallible, fmt, str::FromStr};
+
+use crate::{
+    Error, Result,
+    record::{Listed, Page},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Ascending,
+    Descending,
+}
+
+/// A name as a key; the prefix tells a cursor of ours from any other text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name(pub(super) String);
+
+/// The page of `items`, which are sorted by key in this order.
+pub(super) fn cut<K: Ord + ToString + FromStr, T>(
+    items: impl Iterator<Item = (K, T)>,
+    order: Order,
+    page: &Page,
+) -> Result<Listed<T>> {
+    let after = match &page.cursor {
+        None => None,
+        Some(cursor) => Some(cursor.parse::<K>().map_err(|_| Error::NotFound)?),
+    };
+    let mut rest = items.filter(|(key, _)| match (&after, order) {
+        (None, _) => true,
+        (Some(after), Order::Ascending) => key > after,
+        (Some(after), Order::Descending) => key < after,
+    });
+    let (mut shown, mut last) = (Vec::new(), None);
+    for (key, item) in rest.by_ref().take(page.limit.max(1)) {
+        shown.push(item);
+        last = Some(key.to_string());
+    }
+    let next = if rest.next().is_some() { last } else { None };
+    Ok(Listed { items: shown, next })
+}
+
+// === impl Name ===
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "name:{}", self.0)
+    }
+}
+
+impl FromStr for Name {
+    type Err = Option<Infallible>;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        text.strip_prefix("name:").map(|name| Self(name.to_owned())).ok_or(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(limit: usize, cursor: Option<&str>) -> Page {
+        Page { limit, cursor: cursor.map(str::to_owned) }
+    }
+
+    #[test]
+    fn pages_follow_each_other_until_nothing_is_left() {
+        let numbers = || [5_i64, 4, 3].into_iter().map(|number| (number, number));
+        let first = cut(numbers(), Order::Descending, &page(2, None)).unwrap();
+        assert_eq!(first, Listed { items: vec![5, 4], next: Some("4".to_owned()) });
+        let second = cut(numbers(), Order::Descending, &page(2, Some("4"))).unwrap();
+        assert_eq!(second, Listed { items: vec![3], next: None });
+        // A cursor holds its place also when its item is gone.
+        let without = cut(numbers().skip(2), Order::Descending, &page(2, Some("4"))).unwrap();
+        assert_eq!(without, Listed { items: vec![3], next: None });
+        assert_eq!(cut(numbers(), Order::Descending, &page(2, Some("four"))), Err(Error::NotFound));
+        let names = [(Name("a".to_owned()), 1)];
+        assert_eq!(cut(names.into_iter(), Order::Ascending, &page(2, Some("a"))), Err(Error::NotFound));
+    }
+}

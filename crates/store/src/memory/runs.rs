@@ -1,0 +1,168 @@
+//! Runs as callers see them: created, cancelled, read and listed.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    RunId, TenantId, Timestamp,
+    rules::run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
+};
+
+use super::{
+    page::{self, Order},
+    state::{Run, State},
+};
+use crate::{
+    Context, Error, Result, Woken,
+    entry::{self, Entry},
+    outcome,
+    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord},
+};
+
+/// How long an idempotency key stands for its run.
+const KEY_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+// === impl State ===
+
+impl State {
+    pub(super) fn create_run(&mut self, context: &Context, new: NewRun) -> Result<Created> {
+        let key = new.idempotency_key.map(|key| (context.tenant, key));
+        if let Some(place) = key.and_then(|key| self.idempotency.get(&key).copied()) {
+            let first = &self.runs[place];
+            if context.at < first.record.created_at.plus(KEY_LIFE) {
+                let same = first.request_digest == new.request_digest;
+                return if same { Ok(Created::Existing(self.shown(place))) } else { Err(Error::KeyReused) };
+            }
+        }
+        let agent = self.living_agent(context.tenant, &new.agent)?.id;
+        if let Some(conversation) = new.conversation {
+            self.conversation(context.tenant, conversation)?;
+        }
+        if let Some(parent) = new.parent {
+            self.place(context.tenant, parent)?;
+        }
+        let place = self.runs.len();
+        if let Some(key) = key {
+            self.idempotency.insert(key, place);
+        }
+        self.places.insert(new.id, place);
+        let entry = entry::task_created(agent, &new.task_type);
+        let record = RunRecord {
+            id: new.id,
+            tenant: context.tenant,
+            agent,
+            agent_name: String::new(),
+            conversation: new.conversation.unwrap_or(new.id.own_conversation()),
+            parent: new.parent,
+            task_type: new.task_type,
+            input: new.input,
+            context_fragments: new.context_fragments,
+            allowed_tools: new.allowed_tools,
+            workspace_root: new.workspace_root,
+            priority: new.priority,
+            caller: context.actor.clone(),
+            trace_id: new.trace_id,
+            state: Rules::created(new.limits, context.at),
+            runtime: None,
+            claimed_at: None,
+            result: None,
+            usage: None,
+            created_at: context.at,
+            ended_at: None,
+            last_seq: 0,
+        };
+        self.runs.push(Run { record, request_digest: new.request_digest, chunks: Vec::new(), floor: 0 });
+        self.append_for(place, context.at, &context.actor, entry);
+        self.woken.push(Woken::Queue(agent));
+        Ok(Created::New(self.shown(place)))
+    }
+
+    pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
+        let place = self.place(context.tenant, run)?;
+        let transition = self.judge(place, &Command::Cancel { outcome: outcome::NO_DIGEST }, context.at)?;
+        self.cancel(place, transition, reason, context);
+        Ok(self.shown(place))
+    }
+
+    /// Cancels a run as the rules allowed it.
+    pub(super) fn cancel(&mut self, place: usize, transition: Transition, reason: Option<&str>, context: &Context) {
+        if transition.event.is_some() {
+            self.runs[place].record.result = Some(outcome::cancelled(reason));
+            self.settle(place, transition.state, entry::task_cancelled(reason), &context.actor, context.at);
+        }
+    }
+
+    pub(super) fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+        self.place(tenant, run).map(|place| self.shown(place))
+    }
+
+    pub(super) fn runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
+        let wanted = |record: &RunRecord| {
+            record.tenant == tenant
+                && filter.status.is_none_or(|status| status == record.state.status())
+                && filter.agent.is_none_or(|agent| agent == record.agent)
+                && filter.conversation.is_none_or(|conversation| conversation == record.conversation)
+                && filter.parent.is_none_or(|parent| Some(parent) == record.parent)
+        };
+        let places = (0..self.runs.len()).rev().filter(|place| wanted(&self.runs[*place].record));
+        page::cut(places.map(|place| (place, self.shown(place))), Order::Descending, page)
+    }
+
+    pub(super) fn live(&self, tenant: TenantId) -> Live {
+        let count = |status: Status| {
+            let runs = self.runs.iter().filter(|run| run.record.tenant == tenant);
+            u64::try_from(runs.filter(|run| run.record.state.status() == status).count()).unwrap_or(u64::MAX)
+        };
+        Live { pending: count(Status::Pending), running: count(Status::Running) }
+    }
+
+    pub(super) fn place(&self, tenant: TenantId, run: RunId) -> Result<usize> {
+        let place = self.places.get(&run).copied();
+        place.filter(|place| self.runs[*place].record.tenant == tenant).ok_or(Error::NotFound)
+    }
+
+    /// The run with its agent's name of now.
+    pub(super) fn shown(&self, place: usize) -> RunRecord {
+        let record = self.runs[place].record.clone();
+        RunRecord { agent_name: self.accounts[&record.agent].name.clone(), ..record }
+    }
+
+    /// What the rules say; nothing is changed yet.
+    pub(super) fn judge(&self, place: usize, command: &Command, at: Timestamp) -> Result<Transition> {
+        apply(&self.runs[place].record.state, command, at)
+            .map_err(|refusal| Error::Refused { refusal, run: Box::new(self.shown(place)) })
+    }
+
+    /// Makes a change of phase, with its row in the log.
+    pub(super) fn settle(&mut self, place: usize, state: Rules, entry: Entry, actor: &str, at: Timestamp) {
+        let record = &mut self.runs[place].record;
+        record.state = state;
+        match &record.state.phase {
+            Phase::Pending { .. } => self.woken.push(Woken::Queue(record.agent)),
+            Phase::Running(claim) => {
+                record.runtime = Some(claim.runtime);
+                record.claimed_at = Some(claim.claimed_at);
+            }
+            Phase::Ended { .. } => record.ended_at = Some(at),
+        }
+        self.append_for(place, at, actor, entry);
+    }
+
+    /// Applies a loss or the passing of time. Returns whether anything happened.
+    pub(super) fn by_rule(&mut self, place: usize, command: &Command, actor: &str, at: Timestamp) -> bool {
+        let Ok(Transition { state, event: Some(event) }) = self.judge(place, command, at) else {
+            return false;
+        };
+        let entry = match event {
+            Event::Requeued { reason } => entry::task_requeued(reason),
+            Event::Failed { code } => {
+                self.runs[place].record.result = Some(outcome::failed_by_rule(code));
+                entry::task_failed(code)
+            }
+            Event::Claimed | Event::Completed | Event::Cancelled => {
+                unreachable!("neither a loss nor time claims, completes or cancels a run")
+            }
+        };
+        self.settle(place, state, entry, actor, at);
+        true
+    }
+}

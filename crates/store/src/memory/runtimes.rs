@@ -1,0 +1,126 @@
+//! Runtimes: who is active, who is alive, and what happens to the claims of one that is not.
+
+use attache_protocol::{
+    AgentId, RunId, RuntimeId, TenantId, Timestamp,
+    rules::run::{Command, apply},
+    wire::runtime::RuntimeState,
+};
+
+use super::{
+    page::{self, Order},
+    state::State,
+};
+use crate::{
+    Context, Error, Result, Woken, entry,
+    record::{Beat, Leases, Listed, Page, Runtime},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn runtime(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Runtime> {
+        self.runtimes.get(&runtime).filter(|found| found.tenant == tenant).cloned().ok_or(Error::NotFound)
+    }
+
+    pub(super) fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: &Page) -> Result<Listed<Runtime>> {
+        let wanted = |runtime: &Runtime| runtime.tenant == tenant && agent.is_none_or(|agent| agent == runtime.agent);
+        let items = self.runtimes.iter().rev().filter(|(_, runtime)| wanted(runtime));
+        page::cut(items.map(|(id, runtime)| (*id, runtime.clone())), Order::Descending, page)
+    }
+
+    pub(super) fn revoke_runtime(&mut self, context: &Context, runtime: RuntimeId) -> Result<Runtime> {
+        let found = self.runtime(context.tenant, runtime)?;
+        if found.state == RuntimeState::Active {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+        self.runtime(context.tenant, runtime)
+    }
+
+    pub(super) fn heartbeat(
+        &mut self,
+        runtime: RuntimeId,
+        running: Option<Vec<RunId>>,
+        leases: Leases,
+        at: Timestamp,
+    ) -> Result<Beat> {
+        let Runtime { tenant, agent, online, .. } = self.working(runtime)?.clone();
+        let actor = entry::runtime_actor(runtime);
+        if !online {
+            self.append(tenant, at, &actor, entry::runtime_online(agent, runtime));
+            self.woken.push(Woken::Runtime(agent));
+        }
+        let known = self.runtimes.get_mut(&runtime).expect("it was just found");
+        known.online = true;
+        known.last_heartbeat_at = Some(at);
+
+        let held = self.claims_of(runtime);
+        let mut beat = Beat::default();
+        let Some(named) = running else {
+            for place in held {
+                self.renew(place, runtime, leases, at);
+            }
+            return Ok(beat);
+        };
+        for run in &named {
+            match self.places.get(run).copied().filter(|place| held.contains(place)) {
+                Some(place) => self.renew(place, runtime, leases, at),
+                None => beat.not_held.push(*run),
+            }
+        }
+        for place in held {
+            let record = &self.runs[place].record;
+            let settled = record.claimed_at.is_some_and(|claimed_at| claimed_at.plus(leases.grace) <= at);
+            let id = record.id;
+            if settled && !named.contains(&id) {
+                self.by_rule(place, &Command::Lose, &actor, at);
+                beat.lost.push(id);
+            }
+        }
+        Ok(beat)
+    }
+
+    /// A runtime that may work.
+    pub(super) fn working(&self, runtime: RuntimeId) -> Result<&Runtime> {
+        let found = self.runtimes.get(&runtime).ok_or(Error::NotFound)?;
+        match found.state {
+            RuntimeState::Active => Ok(found),
+            RuntimeState::Superseded | RuntimeState::Revoked => Err(Error::RuntimeEnded(found.state)),
+        }
+    }
+
+    pub(super) fn active_runtime(&self, agent: AgentId) -> Option<RuntimeId> {
+        let mut runtimes = self.runtimes.values();
+        runtimes.find(|runtime| runtime.agent == agent && runtime.state == RuntimeState::Active).map(|found| found.id)
+    }
+
+    /// Fences an active runtime and loses its claims.
+    pub(super) fn end_runtime(&mut self, runtime: RuntimeId, state: RuntimeState, actor: &str, at: Timestamp) {
+        let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
+        known.state = state;
+        known.online = false;
+        known.ended_at = Some(at);
+        let (tenant, agent) = (known.tenant, known.agent);
+        let entry = match state {
+            RuntimeState::Superseded => entry::runtime_superseded(agent, runtime),
+            RuntimeState::Active | RuntimeState::Revoked => entry::runtime_revoked(agent, runtime),
+        };
+        self.append(tenant, at, actor, entry);
+        self.woken.push(Woken::Runtime(agent));
+        for place in self.claims_of(runtime) {
+            self.by_rule(place, &Command::Lose, actor, at);
+        }
+    }
+
+    /// The places of the runs that the runtime holds.
+    fn claims_of(&self, runtime: RuntimeId) -> Vec<usize> {
+        let holds =
+            |place: &usize| self.runs[*place].record.state.claim().is_some_and(|claim| claim.runtime == runtime);
+        (0..self.runs.len()).filter(holds).collect()
+    }
+
+    fn renew(&mut self, place: usize, runtime: RuntimeId, leases: Leases, at: Timestamp) {
+        let state = &mut self.runs[place].record.state;
+        let renewed = apply(state, &Command::Renew { runtime, lease: leases.lease }, at);
+        *state = renewed.expect("the runtime holds the run").state;
+    }
+}

@@ -1,0 +1,165 @@
+//! Everything the model remembers, and how a row is appended to a tenant's log.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp,
+    log::{GENESIS, Row, hex},
+    secret::SecretHash,
+    wire::event,
+};
+
+use crate::{
+    Error, Result, Woken,
+    entry::Entry,
+    record::{Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Oldest first.
+    pub(super) tenants: Vec<Tenant>,
+    /// Without their runtime, which is looked up when an account is shown.
+    pub(super) accounts: BTreeMap<AgentId, Account>,
+    pub(super) runtimes: BTreeMap<RuntimeId, Runtime>,
+    pub(super) tokens: BTreeMap<SecretHash, RuntimeId>,
+    pub(super) codes: BTreeMap<SecretHash, Code>,
+    pub(super) requests: BTreeMap<SecretHash, Request>,
+    pub(super) keys: BTreeMap<KeyId, StoredKey>,
+    /// In order of creation.
+    pub(super) runs: Vec<Run>,
+    pub(super) places: BTreeMap<RunId, usize>,
+    /// The newest run that was made with each idempotency key.
+    pub(super) idempotency: BTreeMap<(TenantId, [u8; 16]), usize>,
+    pub(super) conversations: BTreeMap<ConversationId, (TenantId, Conversation)>,
+    pub(super) messages: BTreeMap<MessageId, (ConversationId, Message)>,
+    pub(super) artifacts: BTreeMap<ArtifactId, (TenantId, Artifact)>,
+    /// What the listener has not been told yet.
+    pub(super) woken: Vec<Woken>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) id: TenantId,
+    /// The rows that retention left.
+    pub(super) log: Vec<Row>,
+    pub(super) head: i64,
+    pub(super) head_hash: [u8; 32],
+    pub(super) floor: i64,
+    pub(super) floor_hash: [u8; 32],
+}
+
+/// A pairing code that a person made.
+#[derive(Debug)]
+pub(super) struct Code {
+    pub(super) agent: AgentId,
+    pub(super) expires_at: Timestamp,
+    pub(super) used: bool,
+}
+
+/// A pairing code that a device shows.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) asked: NewPairingRequest,
+    pub(super) decision: Decision,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    Pending,
+    Rejected,
+    Confirmed(AgentId),
+    Used(AgentId),
+}
+
+#[derive(Debug)]
+pub(super) struct StoredKey {
+    pub(super) tenant: TenantId,
+    pub(super) kind: KeyKind,
+    pub(super) secret: SecretHash,
+    pub(super) key: Key,
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    /// The agent's name is looked up when the run is shown.
+    pub(super) record: RunRecord,
+    pub(super) request_digest: [u8; 16],
+    /// What only the run's own stream shows.
+    pub(super) chunks: Vec<event::Event>,
+    /// Events up to this seq are not shown any more.
+    pub(super) floor: i64,
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn ensure_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) -> TenantId {
+        if let Some(oldest) = self.tenants.first() {
+            return oldest.id;
+        }
+        self.tenants.push(Tenant { id, log: Vec::new(), head: 0, head_hash: GENESIS, floor: 0, floor_hash: GENESIS });
+        self.append(id, at, crate::Context::SYSTEM, crate::entry::tenant_created(name));
+        id
+    }
+
+    pub(super) fn tenant(&self, id: TenantId) -> Option<&Tenant> {
+        self.tenants.iter().find(|tenant| tenant.id == id)
+    }
+
+    /// Nothing is created in a tenant that does not exist.
+    pub(super) fn known_tenant(&self, id: TenantId) -> Result<()> {
+        self.tenant(id).map(|_| ()).ok_or(Error::NotFound)
+    }
+
+    /// By name only accounts that are not archived are found.
+    pub(super) fn agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&Account> {
+        let mut accounts = self.accounts.values().filter(|account| account.tenant == tenant);
+        match agent {
+            AgentRef::Id(id) => accounts.find(|account| account.id == *id),
+            AgentRef::Name(name) => accounts.find(|account| account.name == *name && account.archived_at.is_none()),
+        }
+        .ok_or(Error::NotFound)
+    }
+
+    /// An agent that takes new work.
+    pub(super) fn living_agent(&self, tenant: TenantId, agent: &AgentRef) -> Result<&Account> {
+        let account = self.agent(tenant, agent)?;
+        if account.archived_at.is_some() { Err(Error::AgentArchived) } else { Ok(account) }
+    }
+
+    /// Appends a row that belongs to no run.
+    pub(super) fn append(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: Entry) {
+        self.append_row(tenant, at, actor, entry, None);
+    }
+
+    /// Appends a row of a run, which is also the next event of the run's stream.
+    pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &str, entry: Entry) {
+        let record = &mut self.runs[place].record;
+        record.last_seq += 1;
+        let (tenant, run, run_seq) = (record.tenant, record.id, record.last_seq);
+        self.append_row(tenant, at, actor, entry, Some((run, run_seq)));
+        self.woken.push(Woken::Run(run));
+    }
+
+    fn append_row(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: Entry, run: Option<(RunId, i64)>) {
+        let (kind, data) = entry;
+        let known = self.tenants.iter_mut().find(|known| known.id == tenant);
+        let tenant = known.expect("every caller has found something of this tenant");
+        let mut row = Row {
+            seq: tenant.head + 1,
+            at,
+            actor: actor.to_owned(),
+            kind: kind.to_owned(),
+            run: run.map(|(run, _)| run),
+            run_seq: run.map(|(_, run_seq)| run_seq),
+            data,
+            hash: String::new(),
+        };
+        tenant.head_hash = row.entry().chain(&tenant.head_hash);
+        tenant.head = row.seq;
+        row.hash = hex(&tenant.head_hash);
+        tenant.log.push(row);
+        self.woken.push(Woken::Tenant(tenant.id));
+    }
+}

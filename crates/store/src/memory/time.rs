@@ -1,0 +1,57 @@
+//! What the passing of time brings: deadlines, silence and forgetting.
+
+use std::time::Duration;
+
+use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command};
+
+use super::state::{State, Tenant};
+use crate::{
+    Context, Woken, entry,
+    record::{Retention, Runtime, Swept},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Swept {
+        let silent = |runtime: &&Runtime| {
+            runtime.online && runtime.last_heartbeat_at.is_none_or(|heard| heard.plus(silence) <= at)
+        };
+        let offline: Vec<RuntimeId> = self.runtimes.values().filter(silent).map(|runtime| runtime.id).collect();
+        for runtime in &offline {
+            let known = self.runtimes.get_mut(runtime).expect("it was just found");
+            known.online = false;
+            let (tenant, agent) = (known.tenant, known.agent);
+            self.append(tenant, at, Context::SYSTEM, entry::runtime_offline(agent, *runtime));
+            self.woken.push(Woken::Runtime(agent));
+        }
+        let mut runs = Vec::new();
+        for place in 0..self.runs.len() {
+            if self.by_rule(place, &Command::Tick, Context::SYSTEM, at) {
+                runs.push(self.runs[place].record.id);
+            }
+        }
+        Swept { runs, offline }
+    }
+
+    pub(super) fn retain(&mut self, retention: Retention) {
+        for run in &mut self.runs {
+            if run.record.ended_at.is_some_and(|ended_at| ended_at < retention.chunks_before) {
+                run.chunks.clear();
+                run.floor = run.floor.max(run.record.last_seq - 1);
+            }
+        }
+        for tenant in &mut self.tenants {
+            let kept = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
+            let Tenant { log, floor, floor_hash, .. } = tenant;
+            for row in log.drain(..kept) {
+                *floor = row.seq;
+                *floor_hash = unhex(&row.hash).expect("we wrote the hash");
+                if let (Some(run), Some(run_seq)) = (row.run, row.run_seq) {
+                    let run = &mut self.runs[self.places[&run]];
+                    run.floor = run.floor.max(run_seq);
+                }
+            }
+        }
+    }
+}

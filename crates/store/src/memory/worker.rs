@@ -1,0 +1,142 @@
+//! Runs as workers see them: claimed, worked on, finished or handed back.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json, RunId, RuntimeId, Timestamp,
+    rules::run::{Command, Phase, Refusal, Transition, Worker},
+    wire::event,
+};
+
+use super::state::State;
+use crate::{
+    Error, Result, Woken,
+    entry::{self, call},
+    outcome,
+    record::{Claimed, NewEvent, Outcome, RunRecord, Runtime},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
+        let agent = self.working(runtime)?.agent;
+        let claimable = |place: &usize| {
+            let record = &self.runs[*place].record;
+            let waits = matches!(record.state.phase, Phase::Pending { expires_at } if expires_at > at);
+            record.agent == agent && waits
+        };
+        // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
+        let waiting = (0..self.runs.len()).rev().filter(claimable);
+        let Some(place) = waiting.max_by_key(|place| self.runs[*place].record.priority) else {
+            return Ok(None);
+        };
+        let Transition { state, .. } = self.judge(place, &Command::Claim { runtime, lease }, at)?;
+        let entry = entry::task_claimed(runtime, state.epoch, state.attempt);
+        self.settle(place, state, entry, &entry::runtime_actor(runtime), at);
+        let run = self.shown(place);
+        let conversation = self.conversations.get(&run.conversation);
+        Ok(Some(Claimed {
+            agent_instructions: self.accounts[&agent].instructions.clone(),
+            conversation_metadata: conversation.and_then(|(_, conversation)| conversation.metadata.clone()),
+            run,
+        }))
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        events: Vec<NewEvent>,
+        usage: Option<Json>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<RunRecord> {
+        let place = self.work(by, run)?;
+        let Transition { state, .. } =
+            self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at)?;
+        let stored = &mut self.runs[place];
+        stored.record.state = state;
+        stored.record.usage = usage.or(stored.record.usage.take());
+        for NewEvent { kind, data } in events {
+            stored.record.last_seq += 1;
+            stored.chunks.push(event::Event { seq: stored.record.last_seq, kind: kind.to_owned(), at, data });
+            self.woken.push(Woken::Run(run));
+        }
+        Ok(self.shown(place))
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        outcome: Outcome,
+        usage: Option<Json>,
+        at: Timestamp,
+    ) -> Result<RunRecord> {
+        let place = self.work(by, run)?;
+        let digest = outcome::digest_of(&outcome);
+        let command = match outcome {
+            Outcome::Completed { .. } => Command::Complete { by, outcome: digest },
+            Outcome::Failed { code, .. } => Command::Fail { by, code, outcome: digest },
+        };
+        let Transition { state, event } = self.judge_worker(place, &command, by, call::finish(&outcome), at)?;
+        if event.is_none() {
+            return Ok(self.shown(place));
+        }
+        let entry = entry::task_finished(&outcome, usage.as_ref());
+        let result = match outcome {
+            Outcome::Completed { output, artifacts } => {
+                let workspace = self.runs[place].record.conversation.workspace();
+                for artifact in &artifacts {
+                    let known = self.artifacts.get(artifact).is_some_and(|(_, known)| known.workspace == workspace);
+                    if !known {
+                        return Err(Error::ForeignArtifact(artifact.to_string()));
+                    }
+                }
+                for artifact in &artifacts {
+                    let (_, produced) = self.artifacts.get_mut(artifact).expect("it was just found");
+                    produced.produced_by = Some(run);
+                }
+                output
+            }
+            Outcome::Failed { result, .. } => result,
+        };
+        let record = &mut self.runs[place].record;
+        record.result = Some(result);
+        record.usage = usage.or(record.usage.take());
+        self.settle(place, state, entry, &entry::runtime_actor(by.runtime), at);
+        Ok(self.shown(place))
+    }
+
+    pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
+        let place = self.work(by, run)?;
+        let Transition { state, .. } = self.judge_worker(place, &Command::Release { by }, by, call::RELEASE, at)?;
+        self.settle(place, state, entry::task_requeued("released"), &entry::runtime_actor(by.runtime), at);
+        Ok(self.shown(place))
+    }
+
+    /// The place of a run that a worker names: of its own agent, or it does not exist.
+    fn work(&self, by: Worker, run: RunId) -> Result<usize> {
+        let Runtime { tenant, agent, .. } = *self.runtimes.get(&by.runtime).ok_or(Error::NotFound)?;
+        let place = self.place(tenant, run)?;
+        if self.runs[place].record.agent == agent { Ok(place) } else { Err(Error::NotFound) }
+    }
+
+    /// What the rules say to a worker. A stale epoch leaves a trace in the tenant's log.
+    fn judge_worker(
+        &mut self,
+        place: usize,
+        command: &Command,
+        by: Worker,
+        call: &'static str,
+        at: Timestamp,
+    ) -> Result<Transition> {
+        let judged = self.judge(place, command, at);
+        if let Err(Error::Refused { refusal: Refusal::StaleEpoch, run }) = &judged {
+            let entry = entry::task_refused(run.id, call, by);
+            self.append(run.tenant, at, &entry::runtime_actor(by.runtime), entry);
+        }
+        judged
+    }
+}
