@@ -1,1 +1,26 @@
-//! (in progress)
+//! The last hop on a device: an HTTP service on loopback that hands one task at a time to a driver.
+//!
+//! `Options -> Adapter::bind -> Adapter::run`. The service knows HTTP, the run in the slot and its events; a
+//! [`Driver`] knows how to put one kind of agent to work. Nothing here knows the hub.
+
+mod artifacts;
+pub mod driver;
+mod environment;
+mod error;
+mod execution;
+mod group;
+mod guard;
+mod options;
+mod output;
+mod process;
+mod record;
+mod scratch;
+mod service;
+mod slot;
+mod surface;
+
+pub use driver::{Driver, Job};
+pub use environment::Environment;
+pub use execution::Events;
+pub use options::Options;
+pub use service::{Adapter, BindError};

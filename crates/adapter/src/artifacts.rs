@@ -1,0 +1,59 @@
+//! The files that a task hands over: the lines that it wrote to the file named by `ATTACHE_ARTIFACTS`.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::wire::adapter::FileRef;
+
+/// More than this is not a list of files to hand over, but a mistake.
+const LIST_LIMIT: u64 = 256 * 1024;
+
+/// Reads the list. A file that cannot be handed over fails the task: what was promised must not silently be missing.
+///
+/// Paths are relative to `cwd` when the request named it, since the runtime then knows it, and absolute otherwise.
+pub(crate) async fn collect(list: PathBuf, cwd: PathBuf, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
+    tokio::task::spawn_blocking(move || read(&list, &cwd, cwd_is_known))
+        .await
+        .unwrap_or_else(|error| Err(format!("the list of artifacts could not be read: {error}")))
+}
+
+fn read(list: &Path, cwd: &Path, cwd_is_known: bool) -> Result<Vec<FileRef>, String> {
+    let Some(text) = list_text(list)? else { return Ok(Vec::new()) };
+    let root = cwd.canonicalize().map_err(|error| format!("`{}` is gone: {error}", cwd.display()))?;
+    let lines = text.lines().map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty());
+    lines.map(|line| entry(line, &root, cwd_is_known)).collect()
+}
+
+fn list_text(list: &Path) -> Result<Option<String>, String> {
+    // Only a plain file: reading a pipe would wait for ever.
+    let plain = match fs::symlink_metadata(list) {
+        Ok(metadata) => metadata.is_file() && metadata.len() <= LIST_LIMIT,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}")),
+    };
+    if !plain {
+        return Err(format!("$ATTACHE_ARTIFACTS must be a plain file of at most {LIST_LIMIT} bytes, one path a line"));
+    }
+    let mut text = String::new();
+    let read = File::open(list).and_then(|file| file.take(LIST_LIMIT).read_to_string(&mut text));
+    read.map_err(|error| format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}"))?;
+    Ok(Some(text))
+}
+
+fn entry(line: &str, root: &Path, cwd_is_known: bool) -> Result<FileRef, String> {
+    let path = root.join(line).canonicalize();
+    let path = path.map_err(|error| format!("the task names `{line}` in $ATTACHE_ARTIFACTS, but: {error}"))?;
+    let below = path.strip_prefix(root).map_err(|_| {
+        format!("the task names `{line}` in $ATTACHE_ARTIFACTS; only files below its working directory are handed over")
+    })?;
+    if !path.is_file() {
+        return Err(format!("the task names `{line}` in $ATTACHE_ARTIFACTS, but that is not a plain file"));
+    }
+    let shown = if cwd_is_known { below } else { &path };
+    let path =
+        shown.to_str().ok_or_else(|| format!("the name of `{line}` is not UTF-8; give the file another name"))?;
+    Ok(FileRef { path: path.to_owned(), name: None, media_type: None })
+}

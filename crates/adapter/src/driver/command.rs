@@ -1,0 +1,66 @@
+//! Any program as an agent: the task's text on its standard input or as an argument, its standard output the answer.
+
+use std::ffi::OsString;
+
+use attache_protocol::wire::adapter::{Host, TaskReply};
+use futures_util::{FutureExt as _, future::BoxFuture};
+
+use super::{Driver, Job};
+use crate::{
+    process::{self, MAX_ARGUMENT, Program},
+    scratch::Scratch,
+};
+
+/// The argument that stands for the task's text.
+const PLACEHOLDER: &str = "{}";
+
+#[derive(Debug, Clone)]
+pub struct Command {
+    program: OsString,
+    args: Vec<OsString>,
+}
+
+// === impl Command ===
+
+impl Command {
+    /// With an argument `{}` the text takes its place and standard input is empty; else the text is the input.
+    pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self { program: program.into(), args: args.into_iter().map(Into::into).collect() }
+    }
+
+    fn program(&self, text: String) -> Result<Program, TaskReply> {
+        let (name, mut args) = (self.program.clone(), self.args.clone());
+        let mut places = args.iter_mut().filter(|arg| *arg == PLACEHOLDER).peekable();
+        if places.peek().is_none() {
+            return Ok(Program { name, args, stdin: Some(text) });
+        }
+        if text.len() > MAX_ARGUMENT {
+            let message = format!(
+                "the task's text has {} bytes and one argument holds {MAX_ARGUMENT}; start the adapter without `{{}}`, \
+                 so that `{}` gets the text on its standard input",
+                text.len(),
+                name.display()
+            );
+            return Err(TaskReply::failed("rejected", message));
+        }
+        places.for_each(|place| *place = text.clone().into());
+        Ok(Program { name, args, stdin: None })
+    }
+}
+
+impl Driver for Command {
+    fn host(&self) -> Host {
+        Host { kind: "command".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+    }
+
+    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+        let program = job.text().and_then(|text| self.program(text));
+        async move {
+            let program = program?;
+            let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
+            Ok(process::run(program, scratch, job).await)
+        }
+        .map(|ended: Result<_, TaskReply>| ended.unwrap_or_else(|failure| failure))
+        .boxed()
+    }
+}

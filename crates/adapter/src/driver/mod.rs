@@ -1,0 +1,67 @@
+//! How one kind of agent is put to work. The service around it owns HTTP, the slot, the deadline and the outcome.
+
+mod command;
+mod shell;
+
+use std::{fmt, path::PathBuf};
+
+use attache_protocol::{
+    env::Env,
+    wire::adapter::{Host, RunTask, TaskReply},
+};
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+pub use self::{command::Command, shell::Shell};
+use crate::{Environment, Events};
+
+/// Drives one kind of agent. It is given one job at a time.
+pub trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// What `/health` says about the agent behind this adapter.
+    fn host(&self) -> Host;
+
+    /// Does the job and returns its outcome once everything that it started is gone.
+    ///
+    /// When `job.stop` is cancelled (cancel, deadline, shutdown) it stops at once and returns any failure: the
+    /// service knows the reason and writes it into the reply. Dropping the future must stop the work too.
+    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply>;
+}
+
+/// One run, as a driver gets it.
+#[derive(Debug)]
+pub struct Job {
+    pub task: RunTask,
+    /// The folder to work in; it exists.
+    pub cwd: PathBuf,
+    /// The adapter's own instructions, then those of the request.
+    pub instructions: Option<String>,
+    /// What child processes may see.
+    pub environment: Environment,
+    /// Where private folders of a run are made.
+    pub scratch: PathBuf,
+    pub env: Env,
+    pub events: Events,
+    pub stop: CancellationToken,
+}
+
+// === impl Job ===
+
+impl Job {
+    /// The text of the task: `input.text`, or `input` itself when it is a string.
+    pub fn text(&self) -> Result<String, TaskReply> {
+        #[derive(Deserialize)]
+        struct Input {
+            text: String,
+        }
+        let input = &self.task.input;
+        let text = input.parse::<Input>().map(|input| input.text).or_else(|_| input.parse::<String>());
+        match text {
+            Ok(text) if !text.trim().is_empty() => Ok(text),
+            _ => Err(TaskReply::failed(
+                "rejected",
+                "the task has no text; create it with an input like {\"text\":\"uname -a\"}",
+            )),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The built-in agent: the task's text is a script for `sh`.
+
+use attache_protocol::wire::adapter::{Host, TaskReply};
+use futures_util::{FutureExt as _, future::BoxFuture};
+
+use super::{Driver, Job};
+use crate::{
+    process::{self, MAX_ARGUMENT, Program},
+    scratch::Scratch,
+};
+
+#[derive(Debug, Clone, Default)]
+pub struct Shell;
+
+// === impl Shell ===
+
+impl Driver for Shell {
+    fn host(&self) -> Host {
+        Host { kind: "shell".to_owned(), version: Some(env!("CARGO_PKG_VERSION").to_owned()) }
+    }
+
+    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+        execute(job).map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+    }
+}
+
+async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
+    let script = job.text()?;
+    let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
+    let args = if script.len() <= MAX_ARGUMENT {
+        vec!["-c".into(), script.into()]
+    } else {
+        // Longer than the system allows for one argument.
+        let file = scratch.file("script");
+        tokio::fs::write(&file, script).await.map_err(|error| process::no_scratch(&job, &error))?;
+        vec![file.into_os_string()]
+    };
+    Ok(process::run(Program { name: "sh".into(), args, stdin: None }, scratch, job).await)
+}

@@ -1,0 +1,37 @@
+//! The answers that are errors: `{"error":{"code","message","hint"}}` with the status of the one table.
+
+use attache_protocol::error::{Body, Code, Detail};
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+/// A request that is answered with an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    code: Code,
+    message: String,
+    hint: &'static str,
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// The table's hints speak of a hub; an adapter's errors say what to do here.
+    pub(crate) fn new(code: Code, message: impl Into<String>, hint: &'static str) -> Self {
+        Self { code, message: message.into(), hint }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let detail = Detail { code: self.code.as_str().to_owned(), message: self.message, hint: self.hint.to_owned() };
+        let mut response = (status, Json(Body { error: detail })).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

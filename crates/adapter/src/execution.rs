@@ -1,0 +1,251 @@
+//! One run in the slot: its events, its outcome, and the ways to stop it.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Json, RunId,
+    env::Env,
+    wire::adapter::{LogLine, Progress, TaskError, TaskReply, Text, event},
+};
+use futures_util::{FutureExt as _, Stream, stream};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Driver, Job,
+    record::{Event, LIMIT, Record},
+};
+
+/// How long a driver may take to return after it was told to stop; then it is dropped, which kills its processes.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A run from its start until another one takes the slot.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    id: RunId,
+    record: Mutex<Record>,
+    /// Set before the `result` event is pushed, and never changed.
+    outcome: OnceLock<TaskReply>,
+    /// Moves whenever an event was pushed.
+    moved: watch::Sender<()>,
+    reason: OnceLock<Reason>,
+    stop: CancellationToken,
+}
+
+/// Why a run was stopped before it ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Cancelled,
+    Deadline,
+    Shutdown,
+}
+
+/// Where a driver reports what happens while it works. Cheap to clone; what comes after the result is ignored.
+#[derive(Debug, Clone)]
+pub struct Events(Arc<Execution>);
+
+// === impl Execution ===
+
+impl Execution {
+    pub(crate) fn new(id: RunId) -> Self {
+        Self {
+            id,
+            record: Mutex::new(Record::new(LIMIT)),
+            outcome: OnceLock::new(),
+            moved: watch::Sender::new(()),
+            reason: OnceLock::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> RunId {
+        self.id
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.outcome.get().is_none()
+    }
+
+    /// A cancelled run that is asked for again is a new attempt; everything else that ended is answered from memory.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        self.outcome
+            .get()
+            .is_some_and(|reply| reply.error.as_ref().is_some_and(|error| error.code == Reason::Cancelled.code()))
+    }
+
+    /// Asks the driver to stop. The first reason counts.
+    pub(crate) fn stop(&self, reason: Reason) {
+        let _ = self.reason.set(reason);
+        self.stop.cancel();
+    }
+
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits until the run has ended and its processes are gone.
+    pub(crate) async fn outcome(&self) -> TaskReply {
+        let mut moved = self.moved.subscribe();
+        loop {
+            if let Some(reply) = self.outcome.get() {
+                return reply.clone();
+            }
+            // The sender lives in `self`, so waiting cannot fail.
+            let _ = moved.changed().await;
+        }
+    }
+
+    /// The events after `seq`, live, ending with `result`.
+    pub(crate) fn events(self: Arc<Self>, seq: u64) -> impl Stream<Item = Arc<Event>> {
+        let moved = self.moved.subscribe();
+        stream::unfold(Some((self, moved, seq)), async |state| {
+            let (execution, mut moved, seq) = state?;
+            loop {
+                let (next, running) = execution.after(seq);
+                match next {
+                    Some(event) if event.name == event::RESULT => return Some((event, None)),
+                    Some(event) => {
+                        let seq = event.seq;
+                        return Some((event, Some((execution, moved, seq))));
+                    }
+                    // A cursor past the result: there is nothing more to come.
+                    None if !running => return None,
+                    None => {
+                        let _ = moved.changed().await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn after(&self, seq: u64) -> (Option<Arc<Event>>, bool) {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        (record.after(seq), self.is_running())
+    }
+
+    fn push(&self, name: &'static str, data: Json) {
+        {
+            let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_running() {
+                return;
+            }
+            record.push(name, data);
+        }
+        self.moved.send_replace(());
+    }
+
+    pub(crate) fn finish(&self, reply: TaskReply) {
+        {
+            // Under the record's lock, so that nothing slips in behind the result.
+            let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+            let data = Json::of(&reply);
+            if self.outcome.set(reply).is_ok() {
+                record.push(event::RESULT, data);
+            }
+        }
+        self.moved.send_replace(());
+    }
+
+    /// Runs the driver to its end, or to the deadline, a cancel or the shutdown, and records the outcome.
+    pub(crate) async fn drive(self: Arc<Self>, driver: Arc<dyn Driver>, job: Job, env: Env) {
+        let deadline = job.task.deadline.map(|at| at.since(env.now()));
+        let reply = match deadline {
+            Some(Duration::ZERO) => {
+                self.stop(Reason::Deadline);
+                TaskReply::failed(Reason::Deadline.code(), Reason::Deadline.message())
+            }
+            _ => self.watch(driver, job, deadline).await,
+        };
+        let reply = self.honest(reply);
+        let code = reply.error.as_ref().map_or("", |error| error.code.as_str());
+        tracing::info!(run.id = %self.id, success = reply.success, code, "run ended");
+        self.finish(reply);
+    }
+
+    async fn watch(&self, driver: Arc<dyn Driver>, job: Job, deadline: Option<Duration>) -> TaskReply {
+        // A driver that panics must not leave the slot taken for ever.
+        let work = AssertUnwindSafe(driver.run(job)).catch_unwind();
+        tokio::pin!(work);
+        let alarm = async {
+            match deadline {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = &mut work => Some(ended),
+            () = alarm => { self.stop(Reason::Deadline); None }
+            () = self.stop.cancelled() => None,
+        };
+        let ended = match ended {
+            Some(ended) => Ok(ended),
+            None => tokio::time::timeout(STOP_LIMIT, work).await,
+        };
+        match ended {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => TaskReply::failed("host_crashed", "the adapter's driver panicked; its log has the details"),
+            Err(_) => TaskReply::failed("host_crashed", "the driver did not stop in time and was dropped"),
+        }
+    }
+
+    /// A run that failed after it was stopped failed because it was stopped.
+    fn honest(&self, mut reply: TaskReply) -> TaskReply {
+        if let (false, Some(reason)) = (reply.success, self.reason.get()) {
+            reply.error = Some(TaskError { code: reason.code().to_owned(), message: reason.message().to_owned() });
+        }
+        reply
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "timed_out",
+            Self::Shutdown => "host_crashed",
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Cancelled => "the run was cancelled; everything it had started on this device was stopped",
+            Self::Deadline => "the run's deadline passed; everything it had started on this device was stopped",
+            Self::Shutdown => "the adapter was shut down while the run executed; start it and run the task again",
+        }
+    }
+}
+
+// === impl Events ===
+
+impl Events {
+    pub(crate) const fn of(execution: Arc<Execution>) -> Self {
+        Self(execution)
+    }
+
+    pub fn progress(&self, progress: &Progress) {
+        self.0.push(event::PROGRESS, Json::of(progress));
+    }
+
+    /// A piece of the answer; coalesce at the source, at most 4 KiB each.
+    pub fn chunk(&self, text: impl Into<String>) {
+        self.0.push(event::CHUNK, Json::of(&Text { text: text.into() }));
+    }
+
+    pub fn thought(&self, text: impl Into<String>) {
+        self.0.push(event::THOUGHT, Json::of(&Text { text: text.into() }));
+    }
+
+    pub fn log(&self, level: impl Into<String>, message: impl Into<String>) {
+        self.0.push(event::LOG, Json::of(&LogLine { level: level.into(), message: message.into() }));
+    }
+
+    pub fn tool_call(&self, call: Json) {
+        self.0.push(event::TOOL_CALL, call);
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may speak to the adapter: loopback by name, no foreign page, and the bearer secret. Loopback is not trust:
+//! every page in a browser on this device can reach it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use attache_protocol::{Code, secret::SecretHash};
+use axum::http::{HeaderMap, Uri, header, uri::Authority};
+
+use crate::error::Refused;
+
+#[derive(Debug)]
+pub(crate) struct Guard {
+    secret: SecretHash,
+    address: SocketAddr,
+}
+
+/// What a request carries as its credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bearer {
+    Absent,
+    Right,
+}
+
+// === impl Guard ===
+
+impl Guard {
+    pub(crate) const fn new(secret: SecretHash, address: SocketAddr) -> Self {
+        Self { secret, address }
+    }
+
+    /// The request must name this adapter: a page that points its own name at 127.0.0.1 does not.
+    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next().map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
+        // HTTP/2 and proxies name the host in the target; then both must be right.
+        let named = match (uri.authority(), host) {
+            (Some(target), None) => self.is_own(target),
+            (Some(target), Some(Some(host))) => self.is_own(target) && self.is_own(&host),
+            (None, Some(Some(host))) => self.is_own(&host),
+            (_, Some(None)) | (None, None) => false,
+        };
+        if named && hosts.next().is_none() {
+            return Ok(());
+        }
+        Err(Refused::new(
+            Code::WrongHost,
+            format!("this adapter answers to the host {} only", self.address),
+            "Call it by the loopback address and port that it listens on.",
+        ))
+    }
+
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let own = |origin: &str| {
+            let authority = origin.strip_prefix("http://").and_then(|rest| rest.parse::<Authority>().ok());
+            authority.is_some_and(|authority| self.is_own(&authority))
+        };
+        if headers.get_all(header::ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(own)) {
+            return Ok(());
+        }
+        Err(Refused::new(
+            Code::ForeignOrigin,
+            "a web page may not call this adapter",
+            "Call it from a program, without an Origin header.",
+        ))
+    }
+
+    /// A wrong secret is an error everywhere; none at all is for the caller to judge.
+    pub(crate) fn bearer(&self, headers: &HeaderMap) -> Result<Bearer, Refused> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(Bearer::Absent) };
+        let token = value
+            .to_str()
+            .ok()
+            .and_then(|value| value.split_once(' '))
+            .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()));
+        match token {
+            Some(token) if self.secret.matches(token) => Ok(Bearer::Right),
+            _ => Err(unauthenticated("the adapter's secret is wrong")),
+        }
+    }
+
+    fn is_own(&self, authority: &Authority) -> bool {
+        let port_is_own = authority.port_u16().unwrap_or(80) == self.address.port();
+        let host = authority.host();
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let loopback =
+            address.parse::<IpAddr>().map_or(host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback());
+        port_is_own && loopback && !authority.as_str().contains('@')
+    }
+}
+
+pub(crate) fn unauthenticated(message: &str) -> Refused {
+    Refused::new(
+        Code::Unauthenticated,
+        message,
+        "Send `Authorization: Bearer <secret>`; our adapters write it to $A2A_HOME/adapters/<host>_<port>.",
+    )
+}

@@ -1,0 +1,260 @@
+//! What a process writes: bytes to text, coalesced into pieces, and kept within a limit.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    time::{Instant, sleep_until},
+};
+
+/// The largest piece, and the longest that a smaller one is held back.
+pub(crate) const PIECE: usize = 4096;
+const HELD_BACK: Duration = Duration::from_millis(50);
+
+/// Where a piece that is due may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Anywhere,
+    /// At the end of a line if there is one.
+    AtLineEnd,
+}
+
+/// Turns bytes into text across reads; what is not UTF-8 becomes U+FFFD.
+#[derive(Debug, Default)]
+struct Decoder {
+    /// The start of a character whose rest has not arrived.
+    partial: Vec<u8>,
+}
+
+/// The first bytes of a text, and how much there was.
+#[derive(Debug)]
+pub(crate) struct Head {
+    kept: String,
+    limit: usize,
+    total: usize,
+}
+
+/// The last bytes of a text, and how much there was.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    kept: String,
+    limit: usize,
+    total: usize,
+}
+
+/// Reads to the end, or until `closed` is done, and hands over pieces of text.
+pub(crate) async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    closed: impl Future<Output = ()>,
+    cut: Cut,
+    mut take: impl FnMut(&str),
+) {
+    let mut decoder = Decoder::default();
+    let mut pending = String::new();
+    let mut due: Option<Instant> = None;
+    let mut buffer = [0; PIECE];
+    tokio::pin!(closed);
+    loop {
+        let wait = async {
+            match due {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            read = from.read(&mut buffer) => {
+                let Ok(count @ 1..) = read else { break };
+                decoder.push(&buffer[..count], &mut pending);
+                while pending.len() >= PIECE {
+                    let end = boundary(PIECE, cut, &pending);
+                    take_front(&mut pending, end, &mut take);
+                    due = None;
+                }
+            }
+            () = wait => {
+                let end = boundary(pending.len(), cut, &pending);
+                take_front(&mut pending, end, &mut take);
+                due = None;
+            }
+            () = &mut closed => break,
+        }
+        if !pending.is_empty() {
+            due.get_or_insert_with(|| Instant::now() + HELD_BACK);
+        }
+    }
+    decoder.finish(&mut pending);
+    while !pending.is_empty() {
+        let end = pending.floor_char_boundary(PIECE);
+        take_front(&mut pending, end, &mut take);
+    }
+}
+
+fn boundary(most: usize, cut: Cut, text: &str) -> usize {
+    let most = text.floor_char_boundary(most);
+    match (cut, text[..most].rfind('\n')) {
+        (Cut::AtLineEnd, Some(newline)) => newline + 1,
+        _ => most,
+    }
+}
+
+fn take_front(pending: &mut String, end: usize, take: &mut impl FnMut(&str)) {
+    take(&pending[..end]);
+    pending.drain(..end);
+}
+
+// === impl Decoder ===
+
+impl Decoder {
+    fn push(&mut self, bytes: &[u8], into: &mut String) {
+        self.partial.extend_from_slice(bytes);
+        let mut rest = self.partial.as_slice();
+        loop {
+            match str::from_utf8(rest) {
+                Ok(text) => {
+                    into.push_str(text);
+                    rest = &[];
+                    break;
+                }
+                Err(error) => {
+                    let (valid, after) = rest.split_at(error.valid_up_to());
+                    into.push_str(&String::from_utf8_lossy(valid));
+                    rest = after;
+                    let Some(invalid) = error.error_len() else { break };
+                    into.push(char::REPLACEMENT_CHARACTER);
+                    rest = &rest[invalid..];
+                }
+            }
+        }
+        self.partial = rest.to_vec();
+    }
+
+    fn finish(&mut self, into: &mut String) {
+        if !self.partial.is_empty() {
+            self.partial.clear();
+            into.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+}
+
+// === impl Head ===
+
+impl Head {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { kept: String::new(), limit, total: 0 }
+    }
+
+    pub(crate) fn push(&mut self, text: &str) {
+        // Once something was left out, nothing later may follow in its place.
+        if self.total == self.kept.len() {
+            self.kept.push_str(&text[..text.floor_char_boundary(self.limit - self.kept.len())]);
+        }
+        self.total += text.len();
+    }
+
+    /// The text, with a note at its end when it is not all.
+    pub(crate) fn into_text(self) -> String {
+        let (mut text, total) = (self.kept, self.total);
+        if total > text.len() {
+            let note = format!("\n[attache: the output was cut: {} of {total} bytes are kept]\n", text.len());
+            text.push_str(&note);
+        }
+        text
+    }
+}
+
+// === impl Tail ===
+
+impl Tail {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { kept: String::new(), limit, total: 0 }
+    }
+
+    pub(crate) fn push(&mut self, text: &str) {
+        self.total += text.len();
+        self.kept.push_str(text);
+        // Cutting only at twice the limit keeps the cost of a byte constant.
+        if self.kept.len() > 2 * self.limit {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let start = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(self.limit));
+        self.kept.drain(..start);
+    }
+
+    /// The end of the text, with a note at its start when it is not all.
+    pub(crate) fn into_text(mut self) -> String {
+        self.cut();
+        if self.total > self.kept.len() {
+            return format!("[attache: the last {} of {} bytes]\n{}", self.kept.len(), self.total, self.kept);
+        }
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn pieces(bytes: &[u8], cut: Cut) -> Vec<String> {
+        let mut pieces = Vec::new();
+        pump(bytes, std::future::pending(), cut, |piece| pieces.push(piece.to_owned())).await;
+        pieces
+    }
+
+    #[test]
+    fn a_character_that_arrives_in_two_reads_is_whole() {
+        for split in 0..="aé€😀".len() {
+            let (first, second) = "aé€😀".as_bytes().split_at(split);
+            let (mut decoder, mut text) = (Decoder::default(), String::new());
+            decoder.push(first, &mut text);
+            decoder.push(second, &mut text);
+            decoder.finish(&mut text);
+            assert_eq!(text, "aé€😀", "split at {split}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_utf8_is_replaced_as_the_standard_library_does() {
+        for bytes in [&b"a\xffb"[..], b"\xf0\x9f\x98", b"\xe2\x82x", b"ok\xc3", b"\xed\xa0\x80"] {
+            assert_eq!(pieces(bytes, Cut::Anywhere).await.concat(), String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_are_small_and_cut_between_characters_or_lines() {
+        let text = "é".repeat(PIECE);
+        let cut = pieces(text.as_bytes(), Cut::Anywhere).await;
+        assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [PIECE, PIECE]);
+        assert_eq!(cut.concat(), text);
+
+        let lines = format!("{}\n", "x".repeat(999)).repeat(5);
+        let cut = pieces(lines.as_bytes(), Cut::AtLineEnd).await;
+        assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [4000, 1000]);
+    }
+
+    #[test]
+    fn a_head_keeps_the_start_and_says_what_it_left_out() {
+        let mut head = Head::new(5);
+        head.push("ab€");
+        head.push("");
+        assert_eq!(head.into_text(), "ab€");
+        let mut head = Head::new(4);
+        head.push("ab€");
+        head.push("c");
+        assert_eq!(head.into_text(), "ab\n[attache: the output was cut: 2 of 6 bytes are kept]\n");
+    }
+
+    #[test]
+    fn a_tail_keeps_the_end_and_says_what_it_left_out() {
+        let mut tail = Tail::new(4);
+        tail.push("abcd");
+        assert_eq!(tail.into_text(), "abcd");
+        let mut tail = Tail::new(4);
+        for piece in ["abcdef", "gh", "i€"] {
+            tail.push(piece);
+        }
+        assert_eq!(tail.into_text(), "[attache: the last 4 of 12 bytes]\ni€");
+    }
+}

@@ -1,0 +1,205 @@
+//! Runs one program for one run: its own process group, its output streamed and kept, an honest outcome.
+
+use std::{
+    ffi::OsString, io, os::unix::process::ExitStatusExt as _, process::ExitStatus, process::Stdio, time::Duration,
+};
+
+use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
+use rustix::io::Errno;
+use tokio::{
+    io::AsyncWriteExt as _,
+    process::{Child, ChildStdin, Command},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Events, Job, artifacts,
+    group::Group,
+    output::{Cut, Head, Tail, pump},
+    scratch::Scratch,
+};
+
+/// How much of the standard output is the answer.
+const ANSWER_LIMIT: usize = 1024 * 1024;
+
+/// How much of the end of the standard error a failure's message holds.
+const ERROR_LIMIT: usize = 64 * 1024;
+
+/// How much of the standard output's end a failure's message holds when the standard error is empty.
+const OUTPUT_TAIL: usize = 2 * 1024;
+
+/// What one argument or variable may hold. Linux allows 128 KiB including the name and the final zero.
+pub(crate) const MAX_ARGUMENT: usize = 127 * 1024;
+
+/// How long the pipes are read after the group is gone: a process that left the group may hold them open.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: OsString,
+    pub(crate) args: Vec<OsString>,
+    /// Written to the standard input, which is empty otherwise.
+    pub(crate) stdin: Option<String>,
+}
+
+/// What a process left behind.
+#[derive(Debug)]
+struct Ended {
+    /// None when it was told to stop.
+    status: Option<io::Result<ExitStatus>>,
+    answer: Head,
+    answer_end: Tail,
+    errors: Tail,
+}
+
+/// Starts the program, waits for its end or for the stop, and leaves nothing of its group behind.
+pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskReply {
+    let artifact_list = scratch.file("artifacts");
+    let mut child = match command(&program, &artifact_list, &job).spawn() {
+        Ok(child) => child,
+        Err(error) => return not_started(&program, &error),
+    };
+    let group = Group::of(&child);
+    tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
+    let ended = supervise(&mut child, group, program.stdin, &job.events, &job.stop).await;
+    let name = program.name.display();
+    match ended.status {
+        None => TaskReply::failed("cancelled", format!("`{name}` was stopped")),
+        Some(Err(error)) => TaskReply::failed("host_crashed", format!("`{name}` could not be waited for: {error}")),
+        Some(Ok(status)) if !status.success() => {
+            TaskReply::failed("task_failed", failure(&name.to_string(), status, ended.errors, ended.answer_end))
+        }
+        Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd, job.task.cwd.is_some()).await {
+            Ok(artifact_refs) => TaskReply::done(&TaskOutput { text: ended.answer.into_text(), artifact_refs }),
+            Err(message) => TaskReply::failed("task_failed", message),
+        },
+    }
+}
+
+fn command(program: &Program, artifact_list: &std::path::Path, job: &Job) -> Command {
+    let mut command = Command::new(&program.name);
+    command
+        .args(&program.args)
+        .current_dir(&job.cwd)
+        .env_clear()
+        .envs(job.environment.pairs())
+        .env("ATTACHE_TASK_RUN_ID", job.task.task_run_id.to_string())
+        .env("ATTACHE_CONVERSATION_ID", job.task.conversation_id.to_string())
+        .env("ATTACHE_WORKSPACE_ID", job.task.workspace_id.to_string())
+        .env("ATTACHE_ARTIFACTS", artifact_list)
+        .stdin(if program.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    if let Some(instructions) = &job.instructions {
+        command.env("ATTACHE_INSTRUCTIONS", instructions);
+    }
+    command
+}
+
+async fn supervise(
+    child: &mut Child,
+    group: Group,
+    input: Option<String>,
+    events: &Events,
+    stop: &CancellationToken,
+) -> Ended {
+    let (mut answer, mut answer_end) = (Head::new(ANSWER_LIMIT), Tail::new(OUTPUT_TAIL));
+    let mut errors = Tail::new(ERROR_LIMIT);
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let gone = CancellationToken::new();
+    let closed = || async {
+        gone.cancelled().await;
+        tokio::time::sleep(LINGER).await;
+    };
+    let end = async {
+        let status = tokio::select! {
+            // A process that has ended by itself was not stopped.
+            biased;
+            status = child.wait() => Some(status),
+            () = stop.cancelled() => None,
+        };
+        // Also after a normal end: what the task left running in the background ends with it.
+        group.end(child).await;
+        gone.cancel();
+        status
+    };
+    let read_answer = async {
+        if let Some(stdout) = stdout {
+            let take = |piece: &str| {
+                answer.push(piece);
+                answer_end.push(piece);
+                events.chunk(piece);
+            };
+            pump(stdout, closed(), Cut::Anywhere, take).await;
+        }
+    };
+    let read_errors = async {
+        if let Some(stderr) = stderr {
+            let take = |piece: &str| {
+                errors.push(piece);
+                events.log("info", piece.strip_suffix('\n').unwrap_or(piece));
+            };
+            pump(stderr, closed(), Cut::AtLineEnd, take).await;
+        }
+    };
+    let (status, (), (), ()) = tokio::join!(end, feed(stdin, input, closed()), read_answer, read_errors);
+    Ended { status, answer, answer_end, errors }
+}
+
+/// Writes the task's text. A program that does not read all of it is free to do so.
+async fn feed(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
+    if let (Some(mut stdin), Some(input)) = (stdin, input) {
+        tokio::select! {
+            _ = stdin.write_all(input.as_bytes()) => {}
+            () = closed => {}
+        }
+    }
+}
+
+fn failure(name: &str, status: ExitStatus, errors: Tail, answer_end: Tail) -> String {
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("`{name}` ended with exit status {code}"),
+        (None, Some(signal)) => format!("`{name}` was killed by signal {signal}"),
+        (None, None) => format!("`{name}` ended with {status}"),
+    };
+    let (errors, answer_end) = (errors.into_text(), answer_end.into_text());
+    if !errors.trim().is_empty() {
+        format!("{how}. The end of its standard error:\n{}", errors.trim_end())
+    } else if !answer_end.trim().is_empty() {
+        format!("{how}. It wrote nothing to its standard error; the end of its output:\n{}", answer_end.trim_end())
+    } else {
+        format!("{how} and wrote nothing")
+    }
+}
+
+fn not_started(program: &Program, error: &io::Error) -> TaskReply {
+    let name = program.name.display();
+    if Errno::from_io_error(error) == Some(Errno::TOOBIG) {
+        let message = format!(
+            "`{name}` cannot be started: its arguments and variables are too long for the system; shorten the task's \
+             text or the instructions (each at most {MAX_ARGUMENT} bytes)"
+        );
+        return TaskReply::failed("rejected", message);
+    }
+    if error.kind() == io::ErrorKind::InvalidInput {
+        let message = format!("`{name}` cannot be started: the task's text or instructions hold a zero character");
+        return TaskReply::failed("rejected", message);
+    }
+    let fix = match error.kind() {
+        io::ErrorKind::NotFound => "install it, or start the adapter with the program's full path",
+        io::ErrorKind::PermissionDenied => "make it executable (chmod +x), or start the adapter with another program",
+        _ => "try it by hand on this device",
+    };
+    TaskReply::failed("host_crashed", format!("`{name}` cannot be started: {error}; {fix}"))
+}
+
+pub(crate) fn no_scratch(job: &Job, error: &io::Error) -> TaskReply {
+    let folder = job.scratch.display();
+    TaskReply::failed(
+        "host_crashed",
+        format!("no private folder can be made in `{folder}`: {error}; make room there or set TMPDIR"),
+    )
+}

@@ -1,0 +1,109 @@
+//! The events of one run, kept so that whoever joins later reads them from the first; bounded, oldest out first.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use attache_protocol::{
+    Json,
+    wire::adapter::{LogLine, event},
+};
+
+/// How much of a run's events is kept for those who join.
+pub(crate) const LIMIT: usize = 8 * 1024 * 1024;
+
+/// What one event costs beside its data.
+const OVERHEAD: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// From 1, without gaps as long as nothing was dropped.
+    pub(crate) seq: u64,
+    pub(crate) name: &'static str,
+    pub(crate) data: Json,
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    limit: usize,
+    last: u64,
+}
+
+// === impl Record ===
+
+impl Record {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { events: VecDeque::new(), bytes: 0, limit, last: 0 }
+    }
+
+    pub(crate) fn push(&mut self, name: &'static str, data: Json) {
+        self.last += 1;
+        self.bytes += cost(&data);
+        self.events.push_back(Arc::new(Event { seq: self.last, name, data }));
+        // The newest event always stays: the last one of a run is its result.
+        while self.bytes > self.limit && self.events.len() > 1 {
+            if let Some(dropped) = self.events.pop_front() {
+                self.bytes -= cost(&dropped.data);
+            }
+        }
+    }
+
+    /// The event that follows `seq`. A reader that is behind what is kept is told so by a `log` event in its place.
+    pub(crate) fn after(&self, seq: u64) -> Option<Arc<Event>> {
+        let first = self.events.front()?.seq;
+        if seq + 1 < first {
+            let message = format!(
+                "events {} to {} of this run were dropped: at most {} bytes are kept for readers that come late or are slow",
+                seq + 1,
+                first - 1,
+                self.limit
+            );
+            let data = Json::of(&LogLine { level: "warning".to_owned(), message });
+            return Some(Arc::new(Event { seq: first - 1, name: event::LOG, data }));
+        }
+        let index = usize::try_from(seq + 1 - first).ok()?;
+        self.events.get(index).cloned()
+    }
+}
+
+fn cost(data: &Json) -> usize {
+    data.get().len() + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(record: &Record, mut cursor: u64) -> Vec<(u64, String)> {
+        let mut seen = Vec::new();
+        while let Some(event) = record.after(cursor) {
+            cursor = event.seq;
+            seen.push((event.seq, format!("{} {}", event.name, event.data.get())));
+        }
+        seen
+    }
+
+    #[test]
+    fn the_oldest_events_go_first_and_a_late_reader_is_told() {
+        let mut record = Record::new(3 * (OVERHEAD + 1));
+        assert_eq!(seen(&record, 0), []);
+        for number in 1..=5 {
+            record.push(event::CHUNK, Json::of(&number));
+        }
+        let kept = [(3, "chunk 3".to_owned()), (4, "chunk 4".to_owned()), (5, "chunk 5".to_owned())];
+        assert_eq!(seen(&record, 2), kept);
+        assert_eq!(seen(&record, 4), kept[2..]);
+        assert_eq!(seen(&record, 5), []);
+        let note = "log {\"level\":\"warning\",\"message\":\"events 1 to 2 of this run were dropped: at most 195 bytes \
+                    are kept for readers that come late or are slow\"}";
+        assert_eq!(seen(&record, 0), [&[(2, note.to_owned())], &kept[..]].concat());
+    }
+
+    #[test]
+    fn the_newest_event_stays_however_large() {
+        let mut record = Record::new(10);
+        record.push(event::CHUNK, Json::of("small"));
+        record.push(event::RESULT, Json::of(&"x".repeat(100)));
+        assert_eq!(record.after(1).map(|event| (event.seq, event.name)), Some((2, event::RESULT)));
+    }
+}

@@ -1,0 +1,173 @@
+//! The adapter as a component: `Options -> bind -> run`, one run at a time, nothing left behind at the end.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use attache_protocol::{
+    Code, RunId,
+    wire::adapter::{Host, RunTask, TaskReply},
+};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Events, Job, Options,
+    error::Refused,
+    execution::{Execution, Reason},
+    guard::Guard,
+    slot::{Admission, Slot},
+    surface,
+};
+
+/// How long open connections get to read their last events at a shutdown.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// An adapter that listens; it answers once it runs.
+#[derive(Debug)]
+pub struct Adapter {
+    listener: TcpListener,
+    service: Arc<Service>,
+    address: SocketAddr,
+}
+
+/// Why an adapter cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("an adapter runs what it is told and listens on this device only; use 127.0.0.1 or [::1] instead of {0}")]
+    NotLoopback(SocketAddr),
+    #[error("cannot listen on {address}; is another adapter running there? Port 0 picks a free one")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("the working directory `{path}` cannot be used; create it or name another")]
+    Directory { path: PathBuf, source: io::Error },
+}
+
+/// What the requests share.
+#[derive(Debug)]
+pub(crate) struct Service {
+    options: Options,
+    guard: Guard,
+    slot: Slot,
+    /// Owns the runs, which outlive the requests that started them.
+    runs: TaskTracker,
+}
+
+// === impl Adapter ===
+
+impl Adapter {
+    pub async fn bind(mut options: Options) -> Result<Self, BindError> {
+        if !options.listen.ip().is_loopback() {
+            return Err(BindError::NotLoopback(options.listen));
+        }
+        options.cwd = tokio::fs::canonicalize(&options.cwd)
+            .await
+            .map_err(|source| BindError::Directory { path: options.cwd.clone(), source })?;
+        let failed = |source| BindError::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let guard = Guard::new(options.secret.hash(), address);
+        let service = Service { options, guard, slot: Slot::default(), runs: TaskTracker::new() };
+        Ok(Self { listener, service: Arc::new(service), address })
+    }
+
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the shutdown; then the running task is stopped, its readers get the result, and it returns.
+    pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
+        let Self { listener, service, .. } = self;
+        let stopping = shutdown.clone();
+        let server = axum::serve(listener, surface::router(service.clone()))
+            .with_graceful_shutdown(async move { stopping.cancelled().await });
+        let server = async { server.await };
+        tokio::pin!(server);
+        let served = tokio::select! {
+            served = &mut server => Some(served),
+            () = shutdown.cancelled() => None,
+        };
+        if let Some(execution) = service.slot.close() {
+            execution.stop(Reason::Shutdown);
+        }
+        service.runs.close();
+        let drained = async {
+            service.runs.wait().await;
+            match served {
+                Some(served) => served,
+                // A client that does not read must not hold up the end.
+                None => tokio::time::timeout(DRAIN, &mut server).await.unwrap_or(Ok(())),
+            }
+        };
+        drained.await
+    }
+}
+
+// === impl Service ===
+
+impl Service {
+    pub(crate) const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    pub(crate) fn host(&self) -> Host {
+        self.options.driver.host()
+    }
+
+    pub(crate) fn running(&self) -> Option<RunId> {
+        self.slot.running().map(|execution| execution.id())
+    }
+
+    pub(crate) fn find(&self, id: RunId) -> Option<Arc<Execution>> {
+        self.slot.find(id)
+    }
+
+    /// Starts the task, or joins it when it is the one that executes or has just ended.
+    pub(crate) fn run(&self, task: RunTask) -> Result<Arc<Execution>, Refused> {
+        match self.slot.admit(task.task_run_id) {
+            Admission::Join(execution) => Ok(execution),
+            Admission::Start(execution) => {
+                tracing::info!(run.id = %task.task_run_id, task_type = task.task_type, "run started");
+                self.runs.spawn(self.start(task, execution.clone()));
+                Ok(execution)
+            }
+            Admission::Busy(running) => Err(Refused::new(
+                Code::Busy,
+                format!("this adapter executes {running} and takes one task at a time"),
+                "Try again when that run has ended, or cancel it.",
+            )),
+            Admission::Closed => Err(Refused::new(
+                Code::Draining,
+                "this adapter is shutting down",
+                "Start it again, then repeat the call.",
+            )),
+        }
+    }
+
+    fn start(&self, task: RunTask, execution: Arc<Execution>) -> impl Future<Output = ()> + use<> {
+        let options = &self.options;
+        let own = options.instructions.as_deref();
+        let parts: Vec<&str> =
+            [own, task.instructions.as_deref()].into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
+        let job = Job {
+            cwd: task.cwd.as_ref().map_or_else(|| options.cwd.clone(), |cwd| options.cwd.join(cwd)),
+            instructions: (!parts.is_empty()).then(|| parts.join("\n\n")),
+            environment: options.environment.clone(),
+            scratch: options.scratch.clone(),
+            env: options.env.clone(),
+            events: Events::of(execution.clone()),
+            stop: execution.stop_token(),
+            task,
+        };
+        let (driver, env) = (options.driver.clone(), options.env.clone());
+        async move {
+            match tokio::fs::metadata(&job.cwd).await {
+                Ok(metadata) if metadata.is_dir() => execution.drive(driver, job, env).await,
+                _ => {
+                    let message = format!(
+                        "the working directory `{}` does not exist on this device; create it or name another `cwd`",
+                        job.cwd.display()
+                    );
+                    execution.finish(TaskReply::failed("task_failed", message));
+                }
+            }
+        }
+    }
+}
