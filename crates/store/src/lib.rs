@@ -9,6 +9,7 @@ mod error;
 pub mod memory;
 mod outcome;
 pub mod record;
+pub mod sqlite;
 mod store;
 
 pub use error::{Error, Result};

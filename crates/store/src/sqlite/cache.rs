@@ -1,0 +1,264 @@
+//! What the writer keeps in memory because a table would cost a write per call: log heads, deadlines, claims and
+//! idempotency keys. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use attache_protocol::{
+    RuntimeId, TenantId, Timestamp,
+    rules::run::{Phase, State, next_deadline},
+};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::rows;
+use crate::record::Live;
+
+/// How long an idempotency key stands for its first request.
+pub(crate) const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The newest row of a tenant's log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) seq: i64,
+    pub(super) hash: [u8; 32],
+}
+
+/// Which run, and whose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) tenant: TenantId,
+    pub(super) row: i64,
+}
+
+type IdempotencyKey = (TenantId, [u8; 16]);
+
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    heads: HashMap<TenantId, Head>,
+    /// When each live run wants to be looked at.
+    deadlines: BTreeSet<(Timestamp, i64)>,
+    running: BTreeMap<i64, RuntimeId>,
+    by_runtime: HashMap<RuntimeId, BTreeSet<i64>>,
+    live: HashMap<TenantId, Live>,
+    keys: HashMap<IdempotencyKey, i64>,
+    /// In order of creation, so that old keys are dropped without a search.
+    key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
+    undo: Vec<Undo>,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Head(TenantId, Option<Head>),
+    Track(Place, Option<State>, Option<State>),
+    Key(IdempotencyKey, Option<i64>),
+}
+
+// === impl Cache ===
+
+impl Cache {
+    /// Reads everything back from the tables.
+    pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut cache = Self::default();
+        cache.read_heads(connection)?;
+        cache.read_live_runs(connection)?;
+        cache.read_keys(connection)?;
+        cache.undo.clear();
+        Ok(cache)
+    }
+
+    fn read_heads(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut tenants = connection.prepare("select id, log_floor, log_floor_hash from tenants")?;
+        let mut newest = connection.prepare("select seq, hash from log where tenant = ?1 order by seq desc limit 1")?;
+        let mut found = tenants.query([])?;
+        while let Some(row) = found.next()? {
+            let id: [u8; 16] = row.get(0)?;
+            let floor = Head { seq: row.get(1)?, hash: row.get(2)? };
+            let head = newest
+                .query_map([id], |row| Ok(Head { seq: row.get(0)?, hash: row.get(1)? }))?
+                .next()
+                .transpose()?
+                .unwrap_or(floor);
+            self.heads.insert(rows::tenant_id(id), head);
+        }
+        Ok(())
+    }
+
+    fn read_live_runs(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        // Pending runs have an index; running ones are all at or above the floor that the sweep keeps.
+        let sql = format!(
+            "select {0} from task_runs where status = 0
+             union all
+             select {0} from task_runs where status = 1
+                and id >= coalesce((select value from meta where key = 'running_floor'), 0)",
+            rows::HOT
+        );
+        let mut statement = connection.prepare(&sql)?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let hot = rows::hot(row)?;
+            self.track(hot.place(), None, Some(&hot.state));
+        }
+        Ok(())
+    }
+
+    fn read_keys(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let newest = connection
+            .query_row("select created from task_runs order by id desc limit 1", [], |row| row.get(0))
+            .optional()?;
+        let Some(newest) = newest else { return Ok(()) };
+        let since = Timestamp::from_millis(newest).minus(KEY_LIFETIME);
+        let mut statement =
+            connection.prepare("select id, created, tenant, idempotency from task_runs order by id desc")?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let created = Timestamp::from_millis(row.get(1)?);
+            if created < since {
+                break;
+            }
+            if let Some(key) = row.get::<_, Option<[u8; 16]>>(3)? {
+                let key = (rows::tenant_id(row.get(2)?), key);
+                // Newest first: an older run with the same key has lost it.
+                if !self.keys.contains_key(&key) {
+                    self.remember_key(key, row.get(0)?, created);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn head(&self, tenant: TenantId) -> Option<Head> {
+        self.heads.get(&tenant).copied()
+    }
+
+    pub(super) fn set_head(&mut self, tenant: TenantId, head: Head) {
+        let before = self.heads.insert(tenant, head);
+        self.undo.push(Undo::Head(tenant, before));
+    }
+
+    /// Follows a run from one state to the next; `None` is before its creation.
+    pub(super) fn track(&mut self, place: Place, from: Option<&State>, to: Option<&State>) {
+        self.follow(place, from, to);
+        self.undo.push(Undo::Track(place, from.cloned(), to.cloned()));
+    }
+
+    fn follow(&mut self, Place { tenant, row }: Place, from: Option<&State>, to: Option<&State>) {
+        let live = self.live.entry(tenant).or_default();
+        if let Some(count) = from.and_then(|state| counter(live, state)) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(count) = to.and_then(|state| counter(live, state)) {
+            *count += 1;
+        }
+        if let Some(deadline) = from.and_then(next_deadline) {
+            self.deadlines.remove(&(deadline, row));
+        }
+        if let Some(runtime) = from.and_then(holder) {
+            self.running.remove(&row);
+            if let Some(rows) = self.by_runtime.get_mut(&runtime) {
+                rows.remove(&row);
+                if rows.is_empty() {
+                    self.by_runtime.remove(&runtime);
+                }
+            }
+        }
+        if let Some(deadline) = to.and_then(next_deadline) {
+            self.deadlines.insert((deadline, row));
+        }
+        if let Some(runtime) = to.and_then(holder) {
+            self.running.insert(row, runtime);
+            self.by_runtime.entry(runtime).or_default().insert(row);
+        }
+    }
+
+    /// Live runs whose deadline has passed, in order of creation.
+    pub(super) fn due(&self, now: Timestamp) -> Vec<i64> {
+        let mut rows: Vec<_> = self.deadlines.range(..=(now, i64::MAX)).map(|(_, row)| *row).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// The runs that this runtime holds, oldest first.
+    pub(super) fn claims(&self, runtime: RuntimeId) -> Vec<i64> {
+        self.by_runtime.get(&runtime).map(|rows| rows.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Every running run, oldest first.
+    pub(super) fn running(&self) -> impl DoubleEndedIterator<Item = i64> + '_ {
+        self.running.keys().copied()
+    }
+
+    pub(super) fn live(&self, tenant: TenantId) -> Live {
+        self.live.get(&tenant).copied().unwrap_or_default()
+    }
+
+    pub(super) fn run_of_key(&self, tenant: TenantId, key: [u8; 16]) -> Option<i64> {
+        self.keys.get(&(tenant, key)).copied()
+    }
+
+    pub(super) fn set_key(&mut self, tenant: TenantId, key: [u8; 16], row: i64, created: Timestamp) {
+        let before = self.keys.get(&(tenant, key)).copied();
+        self.undo.push(Undo::Key((tenant, key), before));
+        self.remember_key((tenant, key), row, created);
+    }
+
+    fn remember_key(&mut self, key: IdempotencyKey, row: i64, created: Timestamp) {
+        self.keys.insert(key, row);
+        self.key_ages.insert((created, row, key));
+    }
+
+    pub(super) fn forget_old_keys(&mut self, now: Timestamp) {
+        let limit = now.minus(KEY_LIFETIME);
+        while let Some((created, row, key)) = self.key_ages.first().copied() {
+            if created >= limit {
+                break;
+            }
+            self.key_ages.pop_first();
+            if self.keys.get(&key) == Some(&row) {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// The job's changes stand.
+    pub(super) fn keep(&mut self) {
+        self.undo.clear();
+    }
+
+    /// The job was rolled back: memory follows the tables.
+    pub(super) fn roll_back(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Head(tenant, Some(head)) => {
+                    self.heads.insert(tenant, head);
+                }
+                Undo::Head(tenant, None) => {
+                    self.heads.remove(&tenant);
+                }
+                Undo::Track(place, from, to) => self.follow(place, to.as_ref(), from.as_ref()),
+                Undo::Key(key, Some(row)) => {
+                    self.keys.insert(key, row);
+                }
+                Undo::Key(key, None) => {
+                    self.keys.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn counter<'a>(live: &'a mut Live, state: &State) -> Option<&'a mut u64> {
+    match &state.phase {
+        Phase::Pending { .. } => Some(&mut live.pending),
+        Phase::Running(_) => Some(&mut live.running),
+        Phase::Ended { .. } => None,
+    }
+}
+
+fn holder(state: &State) -> Option<RuntimeId> {
+    match &state.phase {
+        Phase::Running(claim) => Some(claim.runtime),
+        Phase::Pending { .. } | Phase::Ended { .. } => None,
+    }
+}

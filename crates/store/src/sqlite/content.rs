@@ -1,0 +1,152 @@
+//! Writes on conversations, messages and artifacts.
+
+use attache_protocol::{ArtifactId, ConversationId, Json, TenantId, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{
+    rows::{self, Hot, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, entry,
+    record::{Artifact, Conversation, Message, NewArtifact, NewConversation, NewMessage},
+};
+
+pub(super) const ARTIFACT: &str = "uid, workspace, name, media_type, size, blake3, created, \
+     (select e.run from artifact_edges e where e.artifact = artifacts.id and e.kind = 0 order by e.no desc limit 1) \
+     from artifacts";
+
+const PRODUCED: i64 = 0;
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    pub(super) fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation> {
+        read_conversation(self.connection, tenant, conversation)
+    }
+
+    pub(super) fn create_conversation(&mut self, context: &Context, new: &NewConversation) -> Result<Conversation> {
+        self.connection.execute(
+            "insert into conversations (id, tenant, title, metadata, created) values (?1, ?2, ?3, ?4, ?5)",
+            params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                new.title,
+                new.metadata.as_ref().map(Json::get),
+                context.at.millis(),
+            ],
+        )?;
+        self.log(context.tenant, context.stamp(), &entry::conversation_created(new.id), None)?;
+        self.conversation(context.tenant, new.id)
+    }
+
+    pub(super) fn add_message(&mut self, context: &Context, new: &NewMessage) -> Result<Message> {
+        self.conversation(context.tenant, new.conversation)?;
+        self.connection
+            .prepare_cached(
+                "insert into messages (uid, tenant, conversation, role, author, text, metadata, created)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                Key16(new.conversation.uuid()),
+                rows::message_role_number(new.role),
+                context.actor,
+                new.text,
+                new.metadata.as_ref().map(Json::get),
+                context.at.millis(),
+            ])?;
+        self.log(context.tenant, context.stamp(), &entry::message_added(new.conversation, new.id), None)?;
+        Ok(Message {
+            id: new.id,
+            role: new.role,
+            author: context.actor.clone(),
+            text: new.text.clone(),
+            metadata: new.metadata.clone(),
+            created_at: context.at,
+        })
+    }
+
+    pub(super) fn add_artifact(&mut self, context: &Context, new: &NewArtifact) -> Result<Artifact> {
+        self.conversation(context.tenant, new.workspace.conversation())?;
+        self.connection
+            .prepare_cached(
+                "insert into artifacts (uid, tenant, workspace, name, media_type, size, blake3, created)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                Key16(new.workspace.uuid()),
+                new.name,
+                new.media_type,
+                i64::try_from(new.size).unwrap_or(i64::MAX),
+                new.blake3,
+                context.at.millis(),
+            ])?;
+        let artifact = Artifact {
+            id: new.id,
+            workspace: new.workspace,
+            name: new.name.clone(),
+            media_type: new.media_type.clone(),
+            size: new.size,
+            blake3: new.blake3,
+            produced_by: None,
+            created_at: context.at,
+        };
+        self.log(context.tenant, context.stamp(), &entry::artifact_changed(&artifact), None)?;
+        Ok(artifact)
+    }
+
+    /// Notes that a run produced these artifacts, all of its own workspace.
+    pub(super) fn link_artifacts(&self, run: &Hot, artifacts: &[ArtifactId]) -> Result<()> {
+        if artifacts.is_empty() {
+            return Ok(());
+        }
+        let conversation: Option<[u8; 16]> = self
+            .connection
+            .prepare_cached("select conversation from task_runs where id = ?1")?
+            .query_row([run.row], |row| row.get(0))?;
+        let workspace = conversation.unwrap_or_else(|| run.id.uuid().into_bytes());
+        for artifact in artifacts {
+            let row: i64 = self
+                .connection
+                .prepare_cached("select id from artifacts where uid = ?1 and tenant = ?2 and workspace = ?3")?
+                .query_row(params![Key16(artifact.uuid()), Key16(run.tenant.uuid()), workspace], |row| row.get(0))
+                .optional()?
+                .ok_or_else(|| Error::ForeignArtifact(artifact.to_string()))?;
+            self.connection
+                .prepare_cached("insert into artifact_edges (artifact, kind, run) values (?1, ?2, ?3)")?
+                .execute(params![row, PRODUCED, Key16(run.id.uuid())])?;
+        }
+        Ok(())
+    }
+}
+
+/// A conversation that was made explicitly, or a run's own.
+pub(super) fn read_conversation(
+    connection: &Connection,
+    tenant: TenantId,
+    conversation: ConversationId,
+) -> Result<Conversation> {
+    let key = || [Key16(conversation.uuid()), Key16(tenant.uuid())];
+    let made = connection
+        .prepare_cached("select id, title, metadata, created from conversations where id = ?1 and tenant = ?2")?
+        .query_row(key(), rows::conversation)
+        .optional()?;
+    if let Some(made) = made {
+        return Ok(made);
+    }
+    connection
+        .prepare_cached("select created from task_runs where uid = ?1 and tenant = ?2 and conversation is null")?
+        .query_row(key(), |row| row.get(0))
+        .optional()?
+        .map(|created| Conversation {
+            id: conversation,
+            title: None,
+            metadata: None,
+            created_at: Timestamp::from_millis(created),
+        })
+        .ok_or(Error::NotFound)
+}

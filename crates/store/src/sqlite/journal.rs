@@ -1,0 +1,189 @@
+//! Appending to the log and moving a run through the rules: the two things that almost every write does.
+
+use attache_protocol::{
+    Json, RunId, TenantId, Timestamp, log,
+    rules::run::{Command, Event, Phase, State, apply},
+};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{
+    cache::Head,
+    rows::{self, Hot, Key16, Life},
+    writer::Transaction,
+};
+use crate::{Error, Result, Woken, entry::Entry, outcome, record::RunRecord};
+
+/// What a transition writes beside the state itself.
+#[derive(Debug, Default)]
+pub(super) struct Written<'a> {
+    /// The worker's or the caller's own log entry; the rules' entry is used when there is none.
+    pub(super) entry: Option<Entry>,
+    pub(super) result: Option<Json>,
+    pub(super) usage: Option<&'a Json>,
+}
+
+/// Who and when, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp<'a> {
+    pub(super) actor: &'a str,
+    pub(super) at: Timestamp,
+}
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    /// Appends one row to the tenant's log and returns its seq. Every tenant has a head, so one without is unknown.
+    pub(super) fn log(
+        &mut self,
+        tenant: TenantId,
+        stamp: Stamp<'_>,
+        (kind, data): &Entry,
+        run: Option<(RunId, i64)>,
+    ) -> Result<i64> {
+        let head = self.cache.head(tenant).ok_or(Error::NotFound)?;
+        let seq = head.seq + 1;
+        let (run, run_seq) = run.unzip();
+        let entry = log::Entry { seq, at: stamp.at, actor: stamp.actor, kind, run, run_seq, data: data.get() };
+        let hash = entry.chain(&head.hash);
+        self.connection
+            .prepare_cached(
+                "insert into log (tenant, seq, at, actor, type, run, run_seq, data, hash)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?
+            .execute(params![
+                Key16(tenant.uuid()),
+                seq,
+                stamp.at.millis(),
+                stamp.actor,
+                kind,
+                run.map(|run| Key16(run.uuid())),
+                run_seq,
+                data.get(),
+                hash
+            ])?;
+        self.cache.set_head(tenant, Head { seq, hash });
+        self.woken.push(Woken::Tenant(tenant));
+        Ok(seq)
+    }
+
+    pub(super) fn hot(&self, run: RunId) -> Result<Hot> {
+        self.connection
+            .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::HOT))?
+            .query_row([Key16(run.uuid())], rows::hot)
+            .optional()?
+            .ok_or(Error::NotFound)
+    }
+
+    pub(super) fn hot_at(&self, row: i64) -> Result<Hot> {
+        Ok(self
+            .connection
+            .prepare_cached(&format!("select {} from task_runs where id = ?1", rows::HOT))?
+            .query_row([row], rows::hot)?)
+    }
+
+    pub(super) fn record_at(&self, row: i64) -> Result<RunRecord> {
+        Ok(self
+            .connection
+            .prepare_cached(&format!(
+                "select {} from task_runs r join agent_accounts a on a.id = r.agent where r.id = ?1",
+                rows::RUN
+            ))?
+            .query_row([row], rows::run)?)
+    }
+
+    /// Applies a command of the rules: the new state, its log row and the memory move together.
+    pub(super) fn step(&mut self, hot: &Hot, command: &Command, stamp: Stamp<'_>, written: Written<'_>) -> Result<Hot> {
+        let transition = match apply(&hot.state, command, stamp.at) {
+            Ok(transition) => transition,
+            Err(refusal) => return Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) }),
+        };
+        let Some(event) = transition.event else {
+            return self.renew(hot, transition.state);
+        };
+        let run_seq = hot.last_seq + 1;
+        let entry = written.entry.unwrap_or_else(|| entry_of(event));
+        let result = written.result.or_else(|| result_of(event));
+        let seq = self.log(hot.tenant, stamp, &entry, Some((hot.id, run_seq)))?;
+        let moved = moved(hot, transition.state, run_seq, seq);
+        self.store(&moved, stamp.at, result.as_ref(), written.usage)?;
+        self.cache.track(hot.place(), Some(&hot.state), Some(&moved.state));
+        self.woken.push(Woken::Run(hot.id));
+        if matches!(moved.state.phase, Phase::Pending { .. }) {
+            self.woken.push(Woken::Queue(hot.agent));
+        }
+        Ok(moved)
+    }
+
+    /// A change that nobody needs to hear of: a longer lease, or none at all.
+    fn renew(&mut self, hot: &Hot, state: State) -> Result<Hot> {
+        if state != hot.state {
+            let until = state.claim().map(|claim| claim.lease_until.millis());
+            self.connection
+                .prepare_cached("update task_runs set until = ?2 where id = ?1")?
+                .execute(params![hot.row, until])?;
+            self.cache.track(hot.place(), Some(&hot.state), Some(&state));
+        }
+        Ok(Hot { state, ..hot.clone() })
+    }
+
+    fn store(&self, hot: &Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
+        let state = &hot.state;
+        let (until, ended, outcome) = match &state.phase {
+            Phase::Pending { expires_at } => (Some(expires_at.millis()), None, None),
+            Phase::Running(claim) => (Some(claim.lease_until.millis()), None, None),
+            Phase::Ended { outcome, .. } => (None, Some(at.millis()), Some(outcome.0)),
+        };
+        self.connection
+            .prepare_cached(
+                "update task_runs set status = ?2, epoch = ?3, attempt = ?4, until = ?5, runtime = ?6, claimed = ?7,
+                    ended = ?8, last_seq = ?9, life = ?10, outcome = ?11, result = ?12, usage = coalesce(?13, usage)
+                 where id = ?1",
+            )?
+            .execute(params![
+                hot.row,
+                rows::status_number(state.status()),
+                state.epoch,
+                state.attempt,
+                until,
+                hot.runtime.map(|runtime| Key16(runtime.uuid())),
+                hot.claimed.map(Timestamp::millis),
+                ended,
+                hot.last_seq,
+                hot.life.bytes(),
+                outcome,
+                result.map(Json::get),
+                usage.map(Json::get),
+            ])?;
+        Ok(())
+    }
+}
+
+fn moved(hot: &Hot, state: State, run_seq: i64, seq: i64) -> Hot {
+    let claim = state.claim().cloned();
+    Hot {
+        runtime: claim.as_ref().map(|claim| claim.runtime).or(hot.runtime),
+        claimed: claim.as_ref().map(|claim| claim.claimed_at).or(hot.claimed),
+        state,
+        last_seq: run_seq,
+        life: Life::with(&hot.life, run_seq, seq),
+        ..hot.clone()
+    }
+}
+
+/// What the log says of an event that the rules decide.
+fn entry_of(event: Event) -> Entry {
+    match event {
+        Event::Requeued { reason } => crate::entry::task_requeued(reason),
+        Event::Failed { code } => crate::entry::task_failed(code),
+        Event::Claimed | Event::Completed | Event::Cancelled => {
+            unreachable!("the caller of these commands writes the entry")
+        }
+    }
+}
+
+fn result_of(event: Event) -> Option<Json> {
+    match event {
+        Event::Failed { code } => Some(outcome::failed_by_rule(code)),
+        Event::Claimed | Event::Requeued { .. } | Event::Completed | Event::Cancelled => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! Reading lists, a page at a time.
+
+use attache_protocol::{AgentId, ConversationId, TenantId, WorkspaceId, rules::run::Status};
+use rusqlite::{Connection, Row, ToSql, params};
+
+use super::{
+    agents, content,
+    rows::{self, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Error, Result,
+    record::{Account, Artifact, Conversation, Key, Listed, Message, Page, RunFilter, RunRecord, Runtime},
+};
+
+/// With more pending runs than this, walking the newest runs finds a page sooner than sorting the whole queue.
+const LONG_QUEUE: i64 = 5000;
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    /// Running runs are few and only the writer knows which; no index has to be kept for them.
+    pub(super) fn running_runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
+        let before = before(page)?;
+        let mut found = Vec::new();
+        for row in self.cache.running().rev().filter(|row| *row < before) {
+            let record = self.record_at(row)?;
+            if record.tenant == tenant && matches(filter, &record) {
+                found.push((row, record));
+            }
+            if found.len() > page.limit {
+                break;
+            }
+        }
+        Ok(paged(found, page.limit))
+    }
+}
+
+fn matches(filter: &RunFilter, record: &RunRecord) -> bool {
+    filter.agent.is_none_or(|agent| record.agent == agent)
+        && filter.conversation.is_none_or(|conversation| record.conversation == conversation)
+        && filter.parent.is_none_or(|parent| record.parent == Some(parent))
+}
+
+pub(super) fn runs(
+    connection: &Connection,
+    tenant: TenantId,
+    filter: &RunFilter,
+    page: &Page,
+) -> Result<Listed<RunRecord>> {
+    let agent = filter.agent.map(|agent| Key16(agent.uuid()));
+    let conversation = filter.conversation.map(|conversation| Key16(conversation.uuid()));
+    let parent = filter.parent.map(|parent| Key16(parent.uuid()));
+    let tenant = Key16(tenant.uuid());
+    let (before, limit) = (before(page)?, one_more(page));
+    let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
+    let mut conditions = String::new();
+    // A literal, because a partial index is only used when its condition is plain to see.
+    if let Some(status) = filter.status {
+        conditions += &format!(" and r.status = {}", rows::status_number(status));
+    }
+    if let Some(agent) = &agent {
+        values.push(agent);
+        conditions += &format!(" and r.agent = ?{}", values.len());
+    }
+    if let Some(conversation) = &conversation {
+        values.push(conversation);
+        let number = values.len();
+        conditions += &format!(" and (r.conversation = ?{number} or (r.conversation is null and r.uid = ?{number}))");
+    }
+    if let Some(parent) = &parent {
+        values.push(parent);
+        conditions += &format!(" and r.parent = ?{}", values.len());
+    }
+    let index = index(connection, filter)?;
+    let sql = format!(
+        "select {}, r.id from task_runs r {index} cross join agent_accounts a on a.id = r.agent
+         where r.tenant = ?1 and r.id < ?2{conditions} order by r.id desc limit ?3",
+        rows::RUN
+    );
+    let found = connection
+        .prepare_cached(&sql)?
+        .query_map(&*values, |row| Ok((row.get(31)?, rows::run(row)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(paged(found, page.limit))
+}
+
+/// Which index finds a page of newest runs without walking all of them.
+fn index(connection: &Connection, filter: &RunFilter) -> Result<&'static str> {
+    if filter.conversation.is_some() || filter.parent.is_some() {
+        return Ok("");
+    }
+    Ok(match (filter.status, filter.agent) {
+        (Some(Status::Pending), _) if !long_queue(connection)? => "indexed by task_runs_queue",
+        (Some(Status::Failed | Status::Cancelled), _) => "indexed by task_runs_unsuccessful",
+        (_, Some(_)) => "indexed by task_runs_agent",
+        (_, None) => "not indexed",
+    })
+}
+
+fn long_queue(connection: &Connection) -> Result<bool> {
+    let count: i64 = connection
+        .prepare_cached(
+            "select count(*) from (select 1 from task_runs indexed by task_runs_queue where status = 0 limit ?1)",
+        )?
+        .query_row([LONG_QUEUE + 1], |row| row.get(0))?;
+    Ok(count > LONG_QUEUE)
+}
+
+pub(super) fn accounts(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {
+    let after = match &page.cursor {
+        None => "",
+        Some(cursor) => cursor.strip_prefix('@').ok_or(Error::NotFound)?,
+    };
+    let mut items = connection
+        .prepare_cached(&format!(
+            "select {} where a.tenant = ?1 and a.name > ?2 and a.archived is null order by a.name limit ?3",
+            rows::ACCOUNT
+        ))?
+        .query_map(params![Key16(tenant.uuid()), after, one_more(page)], rows::account)?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let more = items.len() > page.limit;
+    items.truncate(page.limit);
+    let next = items.last().filter(|_| more).map(|account| format!("@{}", account.name));
+    Ok(Listed { items, next })
+}
+
+pub(super) fn runtimes(
+    connection: &Connection,
+    tenant: TenantId,
+    agent: Option<AgentId>,
+    page: &Page,
+) -> Result<Listed<Runtime>> {
+    let agent = agent.map(|agent| Key16(agent.uuid()));
+    newest(
+        connection,
+        "no",
+        &format!("{} where tenant = ?1 and no < ?2 and (?4 is null or agent = ?4)", rows::RUNTIME),
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &agent],
+        page,
+        rows::runtime,
+    )
+}
+
+pub(super) fn keys(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Key>> {
+    newest(
+        connection,
+        "no",
+        &format!("{} where tenant = ?1 and no < ?2 and kind = 0", agents::KEY),
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page)],
+        page,
+        rows::key,
+    )
+}
+
+pub(super) fn conversations(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {
+    newest(
+        connection,
+        "no",
+        "id, title, metadata, created from conversations where tenant = ?1 and no < ?2",
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page)],
+        page,
+        rows::conversation,
+    )
+}
+
+pub(super) fn artifacts(
+    connection: &Connection,
+    tenant: TenantId,
+    workspace: WorkspaceId,
+    page: &Page,
+) -> Result<Listed<Artifact>> {
+    content::read_conversation(connection, tenant, workspace.conversation())?;
+    newest(
+        connection,
+        "id",
+        &format!("{} where tenant = ?1 and id < ?2 and workspace = ?4", content::ARTIFACT),
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &Key16(workspace.uuid())],
+        page,
+        rows::artifact,
+    )
+}
+
+/// Oldest first.
+pub(super) fn messages(
+    connection: &Connection,
+    tenant: TenantId,
+    conversation: ConversationId,
+    page: &Page,
+) -> Result<Listed<Message>> {
+    content::read_conversation(connection, tenant, conversation)?;
+    let after: i64 = match &page.cursor {
+        None => 0,
+        Some(cursor) => cursor.parse().map_err(|_| Error::NotFound)?,
+    };
+    let found = connection
+        .prepare_cached(
+            "select uid, role, author, text, metadata, created, id from messages
+             where conversation = ?1 and id > ?2 order by id limit ?3",
+        )?
+        .query_map(params![Key16(conversation.uuid()), after, one_more(page)], |row| {
+            Ok((row.get(6)?, rows::message(row)?))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(paged(found, page.limit))
+}
+
+/// A page of `selection` (columns, table and condition), newest first by the integer key `number`. `?1` is the tenant,
+/// `?2` the key to start below, `?3` the limit.
+fn newest<T>(
+    connection: &Connection,
+    number: &str,
+    selection: &str,
+    values: &[&dyn ToSql],
+    page: &Page,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Listed<T>> {
+    let (columns, rest) = selection.rsplit_once(" from ").expect("a selection has a table");
+    let sql = format!("select {columns}, {number} as page_key from {rest} order by {number} desc limit ?3");
+    let found = connection
+        .prepare_cached(&sql)?
+        .query_map(values, |row| Ok((row.get("page_key")?, read(row)?)))?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(paged(found, page.limit))
+}
+
+/// Cuts one item more than a page into a page and the cursor of the next.
+fn paged<T>(mut found: Vec<(i64, T)>, limit: usize) -> Listed<T> {
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|(key, _)| key.to_string());
+    Listed { items: found.into_iter().map(|(_, item)| item).collect(), next }
+}
+
+fn before(page: &Page) -> Result<i64> {
+    match &page.cursor {
+        None => Ok(i64::MAX),
+        Some(cursor) => cursor.parse().map_err(|_| Error::NotFound),
+    }
+}
+
+fn one_more(page: &Page) -> i64 {
+    i64::try_from(page.limit).unwrap_or(i64::MAX - 1) + 1
+}

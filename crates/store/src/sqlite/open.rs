@@ -1,0 +1,58 @@
+//! Opening a database: the pragmas that our durability promise rests on, and forward-only migrations.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::{Error, Result};
+
+/// Every migration ever shipped, in order. Never edit one; add the next.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_foundation.sql")];
+
+/// The connection of the one writer. Brings the schema up to date.
+#[allow(clippy::disallowed_methods, reason = "this is the one place that opens a database")]
+pub(super) fn writer(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path).map_err(|error| explain(path, &error))?;
+    // `synchronous=full` flushes the log at every commit; the page size and the checkpoint distance were measured.
+    connection
+        .execute_batch(
+            "pragma page_size = 4096; pragma journal_mode = wal; pragma synchronous = full;
+             pragma wal_autocheckpoint = 4000; pragma busy_timeout = 5000; pragma cache_size = -16384;
+             pragma temp_store = memory;",
+        )
+        .map_err(|error| explain(path, &error))?;
+    connection.set_prepared_statement_cache_capacity(256);
+    migrate(&connection).map_err(|error| explain(path, &error))?;
+    Ok(connection)
+}
+
+/// A connection that can only read.
+pub(super) fn reader(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain(path, &error))?;
+    connection
+        .execute_batch("pragma query_only = on; pragma busy_timeout = 5000; pragma cache_size = -4096;")
+        .map_err(|error| explain(path, &error))?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(version as usize) {
+        connection
+            .execute_batch(&format!("begin immediate;\n{sql}\n;pragma user_version = {};\ncommit;", index + 1))?;
+    }
+    Ok(())
+}
+
+/// The whole schema as one text, in the order of creation.
+pub(super) fn schema(connection: &Connection) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare("select sql from sqlite_master where sql is not null order by rowid")?;
+    let parts = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(parts.iter().map(|part| format!("{part};\n")).collect())
+}
+
+fn explain(path: &Path, error: &rusqlite::Error) -> Error {
+    Error::Internal(format!("cannot open the database {}: {error}", path.display()))
+}

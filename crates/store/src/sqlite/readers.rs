@@ -1,0 +1,67 @@
+//! A few threads with read-only connections, so that reads neither wait for the writer nor block the async runtime.
+
+use std::path::Path;
+
+use crossbeam_channel::{Sender, TrySendError};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::open;
+use crate::{Error, Result};
+
+const THREADS: usize = 3;
+const QUEUE: usize = 4096;
+
+type Query = Box<dyn FnOnce(&Connection) + Send>;
+
+#[derive(Debug)]
+pub(super) struct Readers {
+    queries: Sender<Query>,
+}
+
+// === impl Readers ===
+
+impl Readers {
+    pub(super) fn start(path: &Path) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
+        let (queries, waiting) = crossbeam_channel::bounded::<Query>(QUEUE);
+        let mut threads = Vec::with_capacity(THREADS);
+        for number in 0..THREADS {
+            let connection = open::reader(path)?;
+            let waiting = waiting.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("store-reader-{number}"))
+                .spawn(move || {
+                    for query in waiting {
+                        query(&connection);
+                    }
+                })
+                .map_err(|error| Error::Internal(format!("cannot start a reader: {error}")))?;
+            threads.push(thread);
+        }
+        Ok((Self { queries }, threads))
+    }
+
+    /// Runs `query` in one read transaction, so that all it reads is of one moment.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let query: Query = Box::new(move |connection| {
+            let read = || -> Result<T> {
+                let snapshot = connection.unchecked_transaction()?;
+                query(&snapshot)
+            };
+            let _ = answer.send(std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)));
+        });
+        match self.queries.try_send(query) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(Error::Overloaded),
+            Err(TrySendError::Disconnected(_)) => return Err(Error::Internal("the store is closed".to_owned())),
+        }
+        match answered.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(Error::Internal("the read failed unexpectedly".to_owned())),
+        }
+    }
+}

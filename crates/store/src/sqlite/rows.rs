@@ -1,0 +1,335 @@
+//! Between table rows and Rust types: how ids, times, states and JSON are stored.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::{Claim, Digest, Ending, Limits, Phase, State, Status},
+    wire::{conversation, key::Role, runtime::RuntimeState},
+};
+use rusqlite::{
+    Row,
+    types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef},
+};
+use uuid::Uuid;
+
+use super::cache::Place;
+use crate::record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime};
+
+/// What the rules need of a run, without its texts: the columns that [`hot`] reads.
+pub(super) const HOT: &str = "id, uid, tenant, agent, status, epoch, attempt, max_attempts, timeout, queue_ttl, until, \
+     runtime, claimed, last_seq, life, outcome";
+
+/// The columns that [`run`] reads, of `task_runs r join agent_accounts a`.
+pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.epoch, r.attempt, r.max_attempts, r.timeout, \
+     r.queue_ttl, r.until, r.runtime, r.claimed, r.last_seq, r.life, r.outcome, \
+     a.name, r.conversation, r.parent, r.task_type, r.input, r.context_fragments, r.allowed_tools, r.workspace_root, \
+     r.priority, r.caller, r.trace, r.result, r.usage, r.created, r.ended";
+
+pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
+     a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended \
+     from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
+
+pub(super) const RUNTIME: &str =
+    "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended from agent_runtimes";
+
+/// A run as the rules see it, with where it stands in the tables.
+#[derive(Debug, Clone)]
+pub(super) struct Hot {
+    pub(super) row: i64,
+    pub(super) id: RunId,
+    pub(super) tenant: TenantId,
+    pub(super) agent: AgentId,
+    pub(super) state: State,
+    pub(super) runtime: Option<RuntimeId>,
+    pub(super) claimed: Option<Timestamp>,
+    pub(super) last_seq: i64,
+    pub(super) life: Life,
+}
+
+/// Where a run's life-cycle events stand in the log: pairs of (run seq, log seq).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Life(pub(super) Vec<(i64, i64)>);
+
+/// An id as sixteen bytes.
+pub(super) struct Key16(pub(super) Uuid);
+
+macro_rules! id_reader {
+    ($($function:ident $id:ident;)*) => {$(
+        pub(super) fn $function(bytes: [u8; 16]) -> $id {
+            $id::from_uuid(Uuid::from_bytes(bytes))
+        }
+    )*};
+}
+
+id_reader! {
+    tenant_id TenantId;
+    agent_id AgentId;
+    runtime_id RuntimeId;
+    run_id RunId;
+    conversation_id ConversationId;
+    workspace_id WorkspaceId;
+    artifact_id ArtifactId;
+    message_id MessageId;
+    key_id KeyId;
+}
+
+impl ToSql for Key16 {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
+    }
+}
+
+// === impl Hot ===
+
+impl Hot {
+    pub(super) const fn place(&self) -> Place {
+        Place { tenant: self.tenant, row: self.row }
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    pub(super) fn with(&self, run_seq: i64, seq: i64) -> Self {
+        let mut pairs = self.0.clone();
+        pairs.push((run_seq, seq));
+        Self(pairs)
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|(run_seq, seq)| [run_seq.to_be_bytes(), seq.to_be_bytes()].concat()).collect()
+    }
+}
+
+impl FromSql for Life {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let (pairs, []) = value.as_blob()?.as_chunks::<16>() else { return Err(FromSqlError::InvalidType) };
+        let number = |bytes: &[u8]| bytes.iter().fold(0_i64, |sum, byte| (sum << 8) | i64::from(*byte));
+        Ok(Self(pairs.iter().map(|pair| (number(&pair[..8]), number(&pair[8..]))).collect()))
+    }
+}
+
+pub(super) const fn status_number(status: Status) -> i64 {
+    match status {
+        Status::Pending => 0,
+        Status::Running => 1,
+        Status::Completed => 2,
+        Status::Failed => 3,
+        Status::Cancelled => 4,
+    }
+}
+
+pub(super) const fn runtime_state_number(state: RuntimeState) -> i64 {
+    match state {
+        RuntimeState::Active => 0,
+        RuntimeState::Superseded => 1,
+        RuntimeState::Revoked => 2,
+    }
+}
+
+pub(super) const fn message_role_number(role: conversation::Role) -> i64 {
+    match role {
+        conversation::Role::User => 0,
+        conversation::Role::Agent => 1,
+    }
+}
+
+/// A value in the database that no version of ours ever wrote.
+fn corrupt(column: usize, what: &'static str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.into())
+}
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+    row.get(column).map(Timestamp::from_millis)
+}
+
+pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
+}
+
+pub(super) fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<Json> {
+    maybe_json(row, column)?.ok_or_else(|| corrupt(column, "JSON is missing"))
+}
+
+pub(super) fn maybe_json(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Json>> {
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| Json::from_text(text).map_err(|_| corrupt(column, "not JSON"))).transpose()
+}
+
+fn duration(row: &Row<'_>, column: usize) -> rusqlite::Result<Duration> {
+    Ok(Duration::from_millis(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0)))
+}
+
+/// Reads [`HOT`].
+pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
+    let runtime = row.get::<_, Option<_>>(11)?.map(runtime_id);
+    let claimed = maybe_time(row, 12)?;
+    let until = maybe_time(row, 10)?;
+    let ended = |ending| -> rusqlite::Result<Phase> {
+        Ok(Phase::Ended { ending, outcome: Digest(row.get::<_, Option<_>>(15)?.unwrap_or_default()) })
+    };
+    let phase = match row.get::<_, i64>(4)? {
+        0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(10, "a pending run without an expiry"))? },
+        1 => match (runtime, claimed, until) {
+            (Some(runtime), Some(claimed_at), Some(lease_until)) => {
+                Phase::Running(Claim { runtime, claimed_at, lease_until })
+            }
+            _ => return Err(corrupt(11, "a running run without a claim")),
+        },
+        2 => ended(Ending::Completed)?,
+        3 => ended(Ending::Failed)?,
+        4 => ended(Ending::Cancelled)?,
+        _ => return Err(corrupt(4, "an unknown status")),
+    };
+    let limits = Limits { max_attempts: row.get(7)?, timeout: duration(row, 8)?, queue_ttl: duration(row, 9)? };
+    Ok(Hot {
+        row: row.get(0)?,
+        id: run_id(row.get(1)?),
+        tenant: tenant_id(row.get(2)?),
+        agent: agent_id(row.get(3)?),
+        state: State { phase, epoch: row.get(5)?, attempt: row.get(6)?, limits },
+        runtime,
+        claimed,
+        last_seq: row.get(13)?,
+        life: row.get(14)?,
+    })
+}
+
+/// Reads [`RUN`].
+pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let hot = hot(row)?;
+    Ok(RunRecord {
+        id: hot.id,
+        tenant: hot.tenant,
+        agent: hot.agent,
+        agent_name: row.get(16)?,
+        conversation: row.get::<_, Option<_>>(17)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
+        parent: row.get::<_, Option<_>>(18)?.map(run_id),
+        task_type: row.get(19)?,
+        input: json(row, 20)?,
+        context_fragments: maybe_json(row, 21)?,
+        allowed_tools: maybe_json(row, 22)?,
+        workspace_root: row.get(23)?,
+        priority: row.get(24)?,
+        caller: row.get(25)?,
+        trace_id: row.get(26)?,
+        state: hot.state,
+        runtime: hot.runtime,
+        claimed_at: hot.claimed,
+        result: maybe_json(row, 27)?,
+        usage: maybe_json(row, 28)?,
+        created_at: time(row, 29)?,
+        ended_at: maybe_time(row, 30)?,
+        last_seq: hot.last_seq,
+    })
+}
+
+/// Reads [`ACCOUNT`].
+pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
+    let runtime = match row.get::<_, Option<[u8; 16]>>(9)? {
+        Some(_) => Some(runtime_at(row, 9)?),
+        None => None,
+    };
+    Ok(Account {
+        id: agent_id(row.get(0)?),
+        tenant: tenant_id(row.get(1)?),
+        name: row.get(2)?,
+        description: row.get(3)?,
+        instructions: row.get(4)?,
+        skills: json(row, 5)?,
+        a2a: maybe_json(row, 6)?,
+        created_at: time(row, 7)?,
+        archived_at: maybe_time(row, 8)?,
+        runtime,
+    })
+}
+
+/// Reads [`RUNTIME`].
+pub(super) fn runtime(row: &Row<'_>) -> rusqlite::Result<Runtime> {
+    runtime_at(row, 0)
+}
+
+fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
+    Ok(Runtime {
+        id: runtime_id(row.get(first)?),
+        tenant: tenant_id(row.get(first + 1)?),
+        agent: agent_id(row.get(first + 2)?),
+        state: runtime_state(row, first + 3)?,
+        online: row.get(first + 4)?,
+        device_name: row.get(first + 5)?,
+        labels: json(row, first + 6)?,
+        attached_at: time(row, first + 7)?,
+        last_heartbeat_at: maybe_time(row, first + 8)?,
+        ended_at: maybe_time(row, first + 9)?,
+    })
+}
+
+pub(super) fn runtime_state(row: &Row<'_>, column: usize) -> rusqlite::Result<RuntimeState> {
+    match row.get::<_, i64>(column)? {
+        0 => Ok(RuntimeState::Active),
+        1 => Ok(RuntimeState::Superseded),
+        2 => Ok(RuntimeState::Revoked),
+        _ => Err(corrupt(column, "an unknown runtime state")),
+    }
+}
+
+pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
+    Role::from_text(&row.get::<_, String>(column)?).ok_or_else(|| corrupt(column, "an unknown role"))
+}
+
+/// Reads `id, name, role, created, expires, revoked`.
+pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
+    Ok(Key {
+        id: key_id(row.get(0)?),
+        name: row.get(1)?,
+        role: role(row, 2)?,
+        created_at: time(row, 3)?,
+        expires_at: maybe_time(row, 4)?,
+        revoked_at: maybe_time(row, 5)?,
+    })
+}
+
+/// Reads `id, title, metadata, created`.
+pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<Conversation> {
+    Ok(Conversation {
+        id: conversation_id(row.get(0)?),
+        title: row.get(1)?,
+        metadata: maybe_json(row, 2)?,
+        created_at: time(row, 3)?,
+    })
+}
+
+/// Reads `uid, role, author, text, metadata, created`.
+pub(super) fn message(row: &Row<'_>) -> rusqlite::Result<Message> {
+    let role = match row.get::<_, i64>(1)? {
+        0 => conversation::Role::User,
+        _ => conversation::Role::Agent,
+    };
+    Ok(Message {
+        id: message_id(row.get(0)?),
+        role,
+        author: row.get(2)?,
+        text: row.get(3)?,
+        metadata: maybe_json(row, 4)?,
+        created_at: time(row, 5)?,
+    })
+}
+
+/// Reads `uid, workspace, name, media_type, size, blake3, created, produced_by`.
+pub(super) fn artifact(row: &Row<'_>) -> rusqlite::Result<Artifact> {
+    Ok(Artifact {
+        id: artifact_id(row.get(0)?),
+        workspace: workspace_id(row.get(1)?),
+        name: row.get(2)?,
+        media_type: row.get(3)?,
+        size: u64::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
+        blake3: row.get(5)?,
+        created_at: time(row, 6)?,
+        produced_by: row.get::<_, Option<_>>(7)?.map(run_id),
+    })
+}

@@ -1,0 +1,298 @@
+//! Writes on runs: create, claim, progress, finish, cancel, release.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json, RunId, RuntimeId, TenantId, Timestamp,
+    rules::run::{Command, Refusal, State, Status, Worker},
+    wire::runtime::RuntimeState,
+};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{
+    cache::{KEY_LIFETIME, Place},
+    journal::{Stamp, Written},
+    rows::{self, Hot, Key16, Life},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, Woken, entry, outcome,
+    record::{Claimed, Created, NewEvent, NewRun, Outcome, RunRecord},
+};
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    pub(super) fn create_run(&mut self, context: &Context, new: &NewRun) -> Result<Created> {
+        if let Some(existing) = self.run_of_key(context, new)? {
+            return Ok(Created::Existing(existing));
+        }
+        let agent = self.account(context.tenant, &new.agent)?;
+        if agent.archived_at.is_some() {
+            return Err(Error::AgentArchived);
+        }
+        if let Some(conversation) = new.conversation {
+            self.conversation(context.tenant, conversation)?;
+        }
+        if let Some(parent) = new.parent {
+            self.own_run(context.tenant, parent)?;
+        }
+        let state = State::created(new.limits, context.at);
+        let stamp = Stamp { actor: &context.actor, at: context.at };
+        let created = entry::task_created(agent.id, &new.task_type);
+        let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
+        self.insert_run(context, new, agent.id, &state, seq)?;
+        let row = self.connection.last_insert_rowid();
+        self.cache.track(Place { tenant: context.tenant, row }, None, Some(&state));
+        if let Some(key) = new.idempotency_key {
+            self.cache.set_key(context.tenant, key, row, context.at);
+        }
+        self.woken.extend([Woken::Queue(agent.id), Woken::Run(new.id)]);
+        Ok(Created::New(RunRecord {
+            id: new.id,
+            tenant: context.tenant,
+            agent: agent.id,
+            agent_name: agent.name,
+            conversation: new.conversation.unwrap_or_else(|| new.id.own_conversation()),
+            parent: new.parent,
+            task_type: new.task_type.clone(),
+            input: new.input.clone(),
+            context_fragments: new.context_fragments.clone(),
+            allowed_tools: new.allowed_tools.clone(),
+            workspace_root: new.workspace_root.clone(),
+            priority: new.priority,
+            caller: context.actor.clone(),
+            trace_id: new.trace_id.clone(),
+            state,
+            runtime: None,
+            claimed_at: None,
+            result: None,
+            usage: None,
+            created_at: context.at,
+            ended_at: None,
+            last_seq: 1,
+        }))
+    }
+
+    /// The run that the same request made before, if its key is still remembered.
+    fn run_of_key(&self, context: &Context, new: &NewRun) -> Result<Option<RunRecord>> {
+        let Some(row) = new.idempotency_key.and_then(|key| self.cache.run_of_key(context.tenant, key)) else {
+            return Ok(None);
+        };
+        let record = self.record_at(row)?;
+        if context.at.since(record.created_at) >= KEY_LIFETIME {
+            return Ok(None);
+        }
+        let request: [u8; 16] = self
+            .connection
+            .prepare_cached("select request from task_runs where id = ?1")?
+            .query_row([row], |row| row.get(0))?;
+        if request == new.request_digest { Ok(Some(record)) } else { Err(Error::KeyReused) }
+    }
+
+    fn insert_run(
+        &self,
+        context: &Context,
+        new: &NewRun,
+        agent: attache_protocol::AgentId,
+        state: &State,
+        seq: i64,
+    ) -> Result<()> {
+        let expires = attache_protocol::rules::run::next_deadline(state).map(Timestamp::millis);
+        self.connection
+            .prepare_cached(
+                "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout,
+                    queue_ttl, until, created, last_seq, life, idempotency, request, conversation, parent, task_type,
+                    caller, trace, workspace_root, context_fragments, allowed_tools, input)
+                 values (?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, 1, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+                    ?19, ?20, ?21)",
+            )?
+            .execute(params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                Key16(agent.uuid()),
+                new.priority,
+                new.limits.max_attempts,
+                rows::millis(new.limits.timeout),
+                rows::millis(new.limits.queue_ttl),
+                expires,
+                context.at.millis(),
+                Life(vec![(1, seq)]).bytes(),
+                new.idempotency_key,
+                new.request_digest,
+                new.conversation.map(|conversation| Key16(conversation.uuid())),
+                new.parent.map(|parent| Key16(parent.uuid())),
+                new.task_type,
+                context.actor,
+                new.trace_id,
+                new.workspace_root,
+                new.context_fragments.as_ref().map(Json::get),
+                new.allowed_tools.as_ref().map(Json::get),
+                new.input.get(),
+            ])?;
+        Ok(())
+    }
+
+    pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
+        let (agent, state) = self.runtime_agent(runtime)?;
+        if state != RuntimeState::Active {
+            return Err(Error::RuntimeEnded(state));
+        }
+        let found = self
+            .connection
+            .prepare_cached(&format!(
+                "select {} from task_runs where agent = ?1 and status = 0 and until > ?2
+                 order by priority desc, id limit 1",
+                rows::HOT
+            ))?
+            .query_row(params![Key16(agent.uuid()), at.millis()], rows::hot)
+            .optional()?;
+        let Some(hot) = found else { return Ok(None) };
+        self.lower_running_floor(hot.row)?;
+        let actor = entry::runtime_actor(runtime);
+        let claimed = entry::task_claimed(runtime, hot.state.epoch + 1, hot.state.attempt + 1);
+        let written = Written { entry: Some(claimed), ..Written::default() };
+        self.step(&hot, &Command::Claim { runtime, lease }, Stamp { actor: &actor, at }, written)?;
+        let run = self.record_at(hot.row)?;
+        let agent_instructions = self
+            .connection
+            .prepare_cached("select instructions from agent_accounts where id = ?1")?
+            .query_row([Key16(agent.uuid())], |row| row.get(0))?;
+        let conversation_metadata = match run.conversation == run.id.own_conversation() {
+            true => None,
+            false => self.conversation(run.tenant, run.conversation)?.metadata,
+        };
+        Ok(Some(Claimed { run, agent_instructions, conversation_metadata }))
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        events: &[NewEvent],
+        usage: Option<&Json>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Result<RunRecord>> {
+        let hot = self.workers_run(by, run)?;
+        let actor = entry::runtime_actor(by.runtime);
+        let stamp = Stamp { actor: &actor, at };
+        match self.step(&hot, &Command::Progress { by, lease }, stamp, Written::default()) {
+            Ok(_) => {}
+            Err(error) => return self.refuse(&hot, entry::call::PROGRESS, by, stamp, error),
+        }
+        for (index, event) in (1..).zip(events) {
+            self.connection
+                .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
+                .execute(params![hot.row, hot.last_seq + index, at.millis(), event.kind, event.data.get()])?;
+        }
+        let last_seq = hot.last_seq + i64::try_from(events.len()).unwrap_or(i64::MAX);
+        if last_seq > hot.last_seq || usage.is_some() {
+            self.connection
+                .prepare_cached("update task_runs set last_seq = ?2, usage = coalesce(?3, usage) where id = ?1")?
+                .execute(params![hot.row, last_seq, usage.map(Json::get)])?;
+            self.woken.push(Woken::Run(run));
+        }
+        Ok(Ok(self.record_at(hot.row)?))
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        outcome: &Outcome,
+        usage: Option<&Json>,
+        at: Timestamp,
+    ) -> Result<Result<RunRecord>> {
+        let hot = self.workers_run(by, run)?;
+        let actor = entry::runtime_actor(by.runtime);
+        let stamp = Stamp { actor: &actor, at };
+        let digest = outcome::digest_of(outcome);
+        let (command, result) = match outcome {
+            Outcome::Completed { output, .. } => (Command::Complete { by, outcome: digest }, output),
+            Outcome::Failed { code, result } => (Command::Fail { by, code: *code, outcome: digest }, result),
+        };
+        let written =
+            Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result.clone()), usage };
+        match self.step(&hot, &command, stamp, written) {
+            Ok(after) if after.last_seq > hot.last_seq => {
+                if let Outcome::Completed { artifacts, .. } = outcome {
+                    self.link_artifacts(&hot, artifacts)?;
+                }
+            }
+            Ok(_) => {}
+            Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
+        }
+        Ok(Ok(self.record_at(hot.row)?))
+    }
+
+    pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
+        let hot = self.own_run(context.tenant, run)?;
+        self.cancel(&hot, Stamp { actor: &context.actor, at: context.at }, reason)?;
+        self.record_at(hot.row)
+    }
+
+    pub(super) fn cancel(&mut self, hot: &Hot, stamp: Stamp<'_>, reason: Option<&str>) -> Result<()> {
+        let written = Written {
+            entry: Some(entry::task_cancelled(reason)),
+            result: Some(outcome::cancelled(reason)),
+            usage: None,
+        };
+        self.step(hot, &Command::Cancel { outcome: outcome::NO_DIGEST }, stamp, written).map(drop)
+    }
+
+    pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<Result<RunRecord>> {
+        let hot = self.workers_run(by, run)?;
+        let actor = entry::runtime_actor(by.runtime);
+        let stamp = Stamp { actor: &actor, at };
+        match self.step(&hot, &Command::Release { by }, stamp, Written::default()) {
+            Ok(_) => Ok(Ok(self.record_at(hot.row)?)),
+            Err(error) => self.refuse(&hot, entry::call::RELEASE, by, stamp, error),
+        }
+    }
+
+    /// A stale epoch is recorded in the tenant's log; other refusals leave no trace.
+    fn refuse<T>(
+        &mut self,
+        hot: &Hot,
+        call: &'static str,
+        by: Worker,
+        stamp: Stamp<'_>,
+        error: Error,
+    ) -> Result<Result<T>> {
+        if matches!(error, Error::Refused { refusal: Refusal::StaleEpoch, .. }) {
+            self.log(hot.tenant, stamp, &entry::task_refused(hot.id, call, by), None)?;
+            return Ok(Err(error));
+        }
+        Err(error)
+    }
+
+    pub(super) fn own_run(&self, tenant: TenantId, run: RunId) -> Result<Hot> {
+        let hot = self.hot(run)?;
+        if hot.tenant == tenant { Ok(hot) } else { Err(Error::NotFound) }
+    }
+
+    /// A run as its worker may see it: runs of other agents do not exist for it.
+    fn workers_run(&self, by: Worker, run: RunId) -> Result<Hot> {
+        let hot = self.hot(run)?;
+        let holds = hot.runtime == Some(by.runtime);
+        if holds || self.runtime_agent(by.runtime)?.0 == hot.agent { Ok(hot) } else { Err(Error::NotFound) }
+    }
+
+    /// Every live run of an agent, oldest first.
+    pub(super) fn live_runs(&self, agent: attache_protocol::AgentId) -> Result<Vec<Hot>> {
+        let mut pending = self
+            .connection
+            .prepare_cached(&format!("select {} from task_runs where agent = ?1 and status = 0", rows::HOT))?
+            .query_map([Key16(agent.uuid())], rows::hot)?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for row in self.cache.running().collect::<Vec<_>>() {
+            let hot = self.hot_at(row)?;
+            if hot.agent == agent && hot.state.status() == Status::Running {
+                pending.push(hot);
+            }
+        }
+        pending.sort_by_key(|hot| hot.row);
+        Ok(pending)
+    }
+}

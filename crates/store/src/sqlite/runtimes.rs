@@ -1,0 +1,296 @@
+//! Writes on runtimes: pairing, heartbeats, supersession, revocation.
+
+use attache_protocol::{
+    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command, secret::SecretHash,
+    wire::runtime::RuntimeState,
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{
+    journal::{Stamp, Written},
+    rows::{self, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, Woken, entry,
+    record::{
+        AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof,
+        Runtime,
+    },
+};
+
+/// States of a pairing code.
+const OPEN: i64 = 0;
+const CONFIRMED: i64 = 1;
+const REJECTED: i64 = 2;
+const USED: i64 = 3;
+
+const PAIRING: &str = "code, poll is not null, tenant, agent, device_name, labels, address, expires, state \
+     from pairing_codes";
+
+struct Pairing {
+    code: SecretHash,
+    /// Shown by a device, not made for an agent.
+    device_first: bool,
+    agent: Option<(TenantId, AgentId)>,
+    device_name: Option<String>,
+    labels: Option<Json>,
+    address: Option<String>,
+    expires_at: Timestamp,
+    state: i64,
+}
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    pub(super) fn create_pairing_code(&mut self, context: &Context, new: &NewPairingCode) -> Result<()> {
+        let account = self.account(context.tenant, &new.agent)?;
+        if account.archived_at.is_some() {
+            return Err(Error::AgentArchived);
+        }
+        self.connection.execute(
+            "insert into pairing_codes (code, tenant, agent, expires, state) values (?1, ?2, ?3, ?4, ?5)",
+            params![new.code.0, Key16(context.tenant.uuid()), Key16(account.id.uuid()), new.expires_at.millis(), OPEN],
+        )?;
+        let created = entry::pairing_code_created(account.id, new.expires_at);
+        self.log(context.tenant, context.stamp(), &created, None).map(drop)
+    }
+
+    pub(super) fn request_pairing(&mut self, new: &NewPairingRequest) -> Result<()> {
+        self.connection.execute(
+            "insert into pairing_codes (code, poll, device_name, labels, address, expires, state)
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                new.code.0,
+                new.poll.0,
+                new.device_name,
+                new.labels.get(),
+                new.address,
+                new.expires_at.millis(),
+                OPEN
+            ],
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn decide_pairing(
+        &mut self,
+        context: &Context,
+        code: SecretHash,
+        decision: &PairingDecision,
+    ) -> Result<()> {
+        open_request(self.connection, code, context.at)?;
+        let (state, agent, logged) = match decision {
+            PairingDecision::Confirm(agent) => {
+                let account = self.account(context.tenant, agent)?;
+                if account.archived_at.is_some() {
+                    return Err(Error::AgentArchived);
+                }
+                (CONFIRMED, Some(account.id), entry::pairing_confirmed(account.id))
+            }
+            PairingDecision::Reject => (REJECTED, None, entry::pairing_rejected()),
+        };
+        self.connection.execute(
+            "update pairing_codes set state = ?2, tenant = ?3, agent = ?4 where code = ?1",
+            params![code.0, state, Key16(context.tenant.uuid()), agent.map(|agent| Key16(agent.uuid()))],
+        )?;
+        self.log(context.tenant, context.stamp(), &logged, None).map(drop)
+    }
+
+    pub(super) fn attach_runtime(&mut self, new: &NewRuntime, at: Timestamp) -> Result<Runtime> {
+        let pairing = self.proven(&new.proof, at)?;
+        let (tenant, agent) = pairing.agent.expect("a proven pairing has an agent");
+        let account = self.account(tenant, &AgentRef::Id(agent))?;
+        if account.archived_at.is_some() {
+            return Err(Error::AgentArchived);
+        }
+        self.connection
+            .execute("update pairing_codes set state = ?2 where code = ?1", params![pairing.code.0, USED])?;
+        let actor = entry::runtime_actor(new.id);
+        let stamp = Stamp { actor: &actor, at };
+        if let Some(old) = account.runtime {
+            self.end_runtime(&old, RuntimeState::Superseded, at)?;
+            self.log(tenant, stamp, &entry::runtime_superseded(agent, old.id), None)?;
+            self.lose_claims(old.id, stamp)?;
+        }
+        let (device_name, labels) = match new.proof {
+            Proof::Code(_) => (new.device_name.clone(), new.labels.clone()),
+            Proof::Poll(_) => (pairing.device_name, pairing.labels.unwrap_or_else(Json::empty_object)),
+        };
+        self.connection.execute(
+            "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached)
+             values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7)",
+            params![
+                Key16(new.id.uuid()),
+                Key16(tenant.uuid()),
+                Key16(agent.uuid()),
+                new.token.0,
+                device_name,
+                labels.get(),
+                at.millis(),
+            ],
+        )?;
+        self.log(tenant, stamp, &entry::runtime_attached(agent, new.id, device_name.as_deref()), None)?;
+        self.woken.push(Woken::Runtime(agent));
+        read_runtime(self.connection, tenant, new.id)
+    }
+
+    /// The pairing that the device may use up now.
+    fn proven(&self, proof: &Proof, at: Timestamp) -> Result<Pairing> {
+        let (column, secret) = match proof {
+            Proof::Code(code) => ("code", code),
+            Proof::Poll(poll) => ("poll", poll),
+        };
+        let pairing = self
+            .connection
+            .prepare_cached(&format!("select {PAIRING} where {column} = ?1"))?
+            .query_row([secret.0], pairing)
+            .optional()?
+            .ok_or(Error::PairingInvalid { agent: None })?;
+        let agent = pairing.agent.map(|(_, agent)| agent);
+        let invalid = Err(Error::PairingInvalid { agent });
+        match (proof, pairing.device_first, pairing.state) {
+            (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => invalid,
+            _ if pairing.expires_at <= at => invalid,
+            (Proof::Poll(_), true, OPEN) => Err(Error::PairingPending),
+            (Proof::Poll(_), true, REJECTED) => Err(Error::PairingRejected),
+            (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => Ok(pairing),
+            _ => invalid,
+        }
+    }
+
+    pub(super) fn revoke_runtime(&mut self, context: &Context, id: RuntimeId) -> Result<Runtime> {
+        let runtime = read_runtime(self.connection, context.tenant, id)?;
+        if runtime.state != RuntimeState::Active {
+            return Ok(runtime);
+        }
+        self.end_runtime(&runtime, RuntimeState::Revoked, context.at)?;
+        self.log(context.tenant, context.stamp(), &entry::runtime_revoked(runtime.agent, id), None)?;
+        self.lose_claims(id, context.stamp())?;
+        read_runtime(self.connection, context.tenant, id)
+    }
+
+    fn end_runtime(&mut self, runtime: &Runtime, state: RuntimeState, at: Timestamp) -> Result<()> {
+        self.connection.execute(
+            "update agent_runtimes set state = ?2, online = 0, ended = ?3 where id = ?1",
+            params![Key16(runtime.id.uuid()), rows::runtime_state_number(state), at.millis()],
+        )?;
+        self.woken.push(Woken::Runtime(runtime.agent));
+        Ok(())
+    }
+
+    fn lose_claims(&mut self, runtime: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
+        for row in self.cache.claims(runtime) {
+            let hot = self.hot_at(row)?;
+            self.step(&hot, &Command::Lose, stamp, Written::default())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn heartbeat(
+        &mut self,
+        id: RuntimeId,
+        running: Option<&[RunId]>,
+        leases: Leases,
+        at: Timestamp,
+    ) -> Result<Beat> {
+        let (tenant, agent, state, online): (_, _, _, bool) = self
+            .connection
+            .prepare_cached("select tenant, agent, state, online from agent_runtimes where id = ?1")?
+            .query_row([Key16(id.uuid())], |row| {
+                Ok((
+                    rows::tenant_id(row.get(0)?),
+                    rows::agent_id(row.get(1)?),
+                    rows::runtime_state(row, 2)?,
+                    row.get(3)?,
+                ))
+            })
+            .optional()?
+            .ok_or(Error::NotFound)?;
+        if state != RuntimeState::Active {
+            return Err(Error::RuntimeEnded(state));
+        }
+        self.connection
+            .prepare_cached("update agent_runtimes set heartbeat = ?2, online = 1 where id = ?1")?
+            .execute(params![Key16(id.uuid()), at.millis()])?;
+        let actor = entry::runtime_actor(id);
+        let stamp = Stamp { actor: &actor, at };
+        if !online {
+            self.log(tenant, stamp, &entry::runtime_online(agent, id), None)?;
+        }
+        self.beat_claims(id, running, leases, stamp)
+    }
+
+    fn beat_claims(
+        &mut self,
+        id: RuntimeId,
+        running: Option<&[RunId]>,
+        leases: Leases,
+        stamp: Stamp<'_>,
+    ) -> Result<Beat> {
+        let mut beat = Beat::default();
+        let mut held = Vec::new();
+        for row in self.cache.claims(id) {
+            let hot = self.hot_at(row)?;
+            held.push(hot.id);
+            let named = running.is_none_or(|running| running.contains(&hot.id));
+            let young = hot.claimed.is_some_and(|claimed| stamp.at.since(claimed) < leases.grace);
+            if named {
+                self.step(&hot, &Command::Renew { runtime: id, lease: leases.lease }, stamp, Written::default())?;
+            } else if !young {
+                self.step(&hot, &Command::Lose, stamp, Written::default())?;
+                beat.lost.push(hot.id);
+            }
+        }
+        beat.not_held = running.unwrap_or_default().iter().filter(|run| !held.contains(run)).copied().collect();
+        Ok(beat)
+    }
+
+    pub(super) fn runtime_agent(&self, id: RuntimeId) -> Result<(AgentId, RuntimeState)> {
+        self.connection
+            .prepare_cached("select agent, state from agent_runtimes where id = ?1")?
+            .query_row([Key16(id.uuid())], |row| Ok((rows::agent_id(row.get(0)?), rows::runtime_state(row, 1)?)))
+            .optional()?
+            .ok_or(Error::NotFound)
+    }
+}
+
+pub(super) fn read_runtime(connection: &Connection, tenant: TenantId, id: RuntimeId) -> Result<Runtime> {
+    connection
+        .prepare_cached(&format!("select {} where id = ?1 and tenant = ?2", rows::RUNTIME))?
+        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::runtime)
+        .optional()?
+        .ok_or(Error::NotFound)
+}
+
+/// A device's request that a person can still decide.
+pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timestamp) -> Result<PairingRequest> {
+    let found = connection
+        .prepare_cached(&format!("select {PAIRING} where code = ?1"))?
+        .query_row([code.0], pairing)
+        .optional()?
+        .filter(|pairing| pairing.device_first && pairing.state == OPEN && pairing.expires_at > at)
+        .ok_or(Error::PairingInvalid { agent: None })?;
+    Ok(PairingRequest {
+        device_name: found.device_name,
+        labels: found.labels.unwrap_or_else(Json::empty_object),
+        address: found.address.unwrap_or_default(),
+        expires_at: found.expires_at,
+    })
+}
+
+/// Reads [`PAIRING`].
+fn pairing(row: &Row<'_>) -> rusqlite::Result<Pairing> {
+    let tenant = row.get::<_, Option<_>>(2)?.map(rows::tenant_id);
+    let agent = row.get::<_, Option<_>>(3)?.map(rows::agent_id);
+    Ok(Pairing {
+        code: SecretHash(row.get(0)?),
+        device_first: row.get(1)?,
+        agent: tenant.zip(agent),
+        device_name: row.get(4)?,
+        labels: rows::maybe_json(row, 5)?,
+        address: row.get(6)?,
+        expires_at: rows::time(row, 7)?,
+        state: row.get(8)?,
+    })
+}

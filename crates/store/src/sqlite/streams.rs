@@ -1,0 +1,105 @@
+//! Reading the log and a run's own stream.
+
+use attache_protocol::{
+    Json, RunId, TenantId, Timestamp,
+    log::{self, GENESIS},
+    wire::event::Event,
+};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::rows::{self, Hot, Key16};
+use crate::{
+    Error, Result, entry,
+    record::{LogPage, RunEvents},
+};
+
+pub(super) fn run_events(
+    connection: &Connection,
+    tenant: TenantId,
+    run: RunId,
+    after: i64,
+    limit: usize,
+) -> Result<RunEvents> {
+    let (hot, ended, result) = connection
+        .prepare_cached(&format!("select {}, ended, result from task_runs where uid = ?1 and tenant = ?2", rows::HOT))?
+        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| {
+            Ok((rows::hot(row)?, rows::maybe_time(row, 16)?, rows::maybe_json(row, 17)?))
+        })
+        .optional()?
+        .ok_or(Error::NotFound)?;
+    let floor = floor(connection, &hot, ended)?;
+    let after = after.max(floor);
+    let mut events = chunks(connection, hot.row, after, limit)?;
+    for (run_seq, seq) in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after) {
+        let (kind, at, data): (String, i64, Json) = connection
+            .prepare_cached("select type, at, data from log where tenant = ?1 and seq = ?2")?
+            .query_row(params![Key16(tenant.uuid()), seq], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
+        let data = match &result {
+            Some(result) if entry::shows_output(&kind) => entry::with_output(&data, result),
+            _ => data,
+        };
+        events.push(Event { seq: *run_seq, kind, at: Timestamp::from_millis(at), data });
+    }
+    events.sort_by_key(|event| event.seq);
+    events.truncate(limit);
+    Ok(RunEvents { events, floor, last_seq: hot.last_seq, status: hot.state.status() })
+}
+
+/// Everything up to here may be gone: chunks by their age, life-cycle events with the front of the log.
+fn floor(connection: &Connection, hot: &Hot, ended: Option<Timestamp>) -> Result<i64> {
+    let chunks_before: Option<i64> = connection
+        .prepare_cached("select value from meta where key = 'chunks_before'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let old = ended.zip(chunks_before).is_some_and(|(ended, before)| ended.millis() < before);
+    let by_age = if old { hot.last_seq - 1 } else { 0 };
+    let (log_floor, _) = log_floor(connection, hot.tenant)?;
+    let by_log = hot.life.0.iter().filter(|(_, seq)| *seq <= log_floor).map(|(run_seq, _)| *run_seq).max();
+    Ok(by_age.max(by_log.unwrap_or(0)))
+}
+
+fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result<Vec<Event>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let events = connection
+        .prepare_cached("select seq, type, at, data from chunks where run = ?1 and seq > ?2 order by seq limit ?3")?
+        .query_map(params![row, after, limit], |row| {
+            Ok(Event { seq: row.get(0)?, kind: row.get(1)?, at: rows::time(row, 2)?, data: rows::json(row, 3)? })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(events)
+}
+
+pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
+    let (floor, floor_hash) = log_floor(connection, tenant)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = connection
+        .prepare_cached(
+            "select seq, at, actor, type, run, run_seq, data, hash from log where tenant = ?1 and seq > ?2
+             order by seq limit ?3",
+        )?
+        .query_map(params![Key16(tenant.uuid()), after, limit], |row| {
+            Ok(log::Row {
+                seq: row.get(0)?,
+                at: rows::time(row, 1)?,
+                actor: row.get(2)?,
+                kind: row.get(3)?,
+                run: row.get::<_, Option<_>>(4)?.map(rows::run_id),
+                run_seq: row.get(5)?,
+                data: rows::json(row, 6)?,
+                hash: log::hex(&row.get::<_, [u8; 32]>(7)?),
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let head: Option<i64> = connection
+        .prepare_cached("select max(seq) from log where tenant = ?1")?
+        .query_row([Key16(tenant.uuid())], |row| row.get(0))?;
+    Ok(LogPage { rows, head: head.unwrap_or(floor), floor, floor_hash })
+}
+
+fn log_floor(connection: &Connection, tenant: TenantId) -> Result<(i64, [u8; 32])> {
+    Ok(connection
+        .prepare_cached("select log_floor, log_floor_hash from tenants where id = ?1")?
+        .query_row([Key16(tenant.uuid())], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?
+        .unwrap_or((0, GENESIS)))
+}

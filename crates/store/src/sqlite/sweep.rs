@@ -1,0 +1,153 @@
+//! What time does by itself: deadlines, silent runtimes, and forgetting what is old enough.
+
+use std::time::Duration;
+
+use attache_protocol::{Timestamp, rules::run::Command};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{
+    journal::{Stamp, Written},
+    rows::{self, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Result, entry,
+    record::{Retention, Swept},
+};
+
+/// How far the floor of running runs may lag before it is written down again.
+const FLOOR_STEP: i64 = 1000;
+
+// === impl Transaction ===
+
+impl Transaction<'_> {
+    pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let stamp = Stamp { actor: Context::SYSTEM, at };
+        let silent = self
+            .connection
+            .prepare_cached(
+                "select id, tenant, agent from agent_runtimes where state = 0 and online = 1 and heartbeat <= ?1
+                 order by no",
+            )?
+            .query_map([at.minus(silence).millis()], |row| {
+                Ok((rows::runtime_id(row.get(0)?), rows::tenant_id(row.get(1)?), rows::agent_id(row.get(2)?)))
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for (runtime, tenant, agent) in silent {
+            self.connection.execute("update agent_runtimes set online = 0 where id = ?1", [Key16(runtime.uuid())])?;
+            self.log(tenant, stamp, &entry::runtime_offline(agent, runtime), None)?;
+            swept.offline.push(runtime);
+        }
+        for row in self.cache.due(at) {
+            let hot = self.hot_at(row)?;
+            let after = self.step(&hot, &Command::Tick, stamp, Written::default())?;
+            if after.state != hot.state {
+                swept.runs.push(hot.id);
+            }
+        }
+        self.cache.forget_old_keys(at);
+        self.raise_running_floor()?;
+        Ok(swept)
+    }
+
+    /// Start-up looks for running runs only above the floor, so a claim below it must lower it first.
+    pub(super) fn lower_running_floor(&self, row: i64) -> Result<()> {
+        if row < self.running_floor()? {
+            self.set_running_floor(row)?;
+        }
+        Ok(())
+    }
+
+    fn raise_running_floor(&self) -> Result<()> {
+        let newest: Option<i64> =
+            self.connection.prepare_cached("select max(id) from task_runs")?.query_row([], |row| row.get(0))?;
+        let floor = self.cache.running().next().unwrap_or(newest.unwrap_or(0) + 1);
+        if floor >= self.running_floor()? + FLOOR_STEP {
+            self.set_running_floor(floor)?;
+        }
+        Ok(())
+    }
+
+    fn running_floor(&self) -> Result<i64> {
+        Ok(self
+            .connection
+            .prepare_cached("select value from meta where key = 'running_floor'")?
+            .query_row([], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0))
+    }
+
+    fn set_running_floor(&self, row: i64) -> Result<()> {
+        self.connection
+            .prepare_cached("insert or replace into meta (key, value) values ('running_floor', ?1)")?
+            .execute([row])?;
+        Ok(())
+    }
+
+    /// Moves the floors; the rows below them are removed by [`Self::remove_chunks`] in small steps.
+    pub(super) fn retain(&mut self, retention: Retention) -> Result<()> {
+        self.connection.execute(
+            "insert into meta (key, value) values ('chunks_before', ?1)
+             on conflict (key) do update set value = max(value, excluded.value)",
+            [retention.chunks_before.millis()],
+        )?;
+        self.connection.execute(
+            "delete from pairing_codes where agent is null and expires < ?1",
+            [retention.chunks_before.millis()],
+        )?;
+        let tenants = self
+            .connection
+            .prepare_cached("select id from tenants order by no")?
+            .query_map([], |row| row.get::<_, [u8; 16]>(0))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for tenant in tenants {
+            self.cut_log(tenant, retention.log_before)?;
+        }
+        Ok(())
+    }
+
+    fn cut_log(&self, tenant: [u8; 16], before: Timestamp) -> Result<()> {
+        let keep_from: Option<i64> = self
+            .connection
+            .prepare_cached("select seq from log where tenant = ?1 and at >= ?2 order by seq limit 1")?
+            .query_row(params![tenant, before.millis()], |row| row.get(0))
+            .optional()?;
+        let cut = self
+            .connection
+            .prepare_cached("select seq, hash from log where tenant = ?1 and seq < ?2 order by seq desc limit 1")?
+            .query_row(params![tenant, keep_from.unwrap_or(i64::MAX)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
+            })
+            .optional()?;
+        if let Some((seq, hash)) = cut {
+            self.connection.execute("delete from log where tenant = ?1 and seq <= ?2", params![tenant, seq])?;
+            self.connection.execute(
+                "update tenants set log_floor = ?2, log_floor_hash = ?3 where id = ?1",
+                params![tenant, seq, hash],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Removes the chunks of up to `limit` runs after `after` that ended before `before`. Returns where to go on.
+    pub(super) fn remove_chunks(&mut self, before: Timestamp, after: i64, limit: usize) -> Result<Option<i64>> {
+        let mut last = after;
+        for _ in 0..limit {
+            let next = self
+                .connection
+                .prepare_cached("select run from chunks where run > ?1 order by run limit 1")?
+                .query_row([last], |row| row.get(0))
+                .optional()?;
+            let Some(run) = next else { return Ok(None) };
+            self.connection
+                .prepare_cached(
+                    "delete from chunks where run = ?1
+                        and exists (select 1 from task_runs where id = ?1 and ended < ?2)",
+                )?
+                .execute(params![run, before.millis()])?;
+            last = run;
+        }
+        Ok(Some(last))
+    }
+}
