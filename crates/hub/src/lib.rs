@@ -1,1 +1,26 @@
-//! (in progress)
+//! The control plane: identity, actions, streams, sweeping, and the platform's REST surface.
+//!
+//! [`Hub::start`] turns [`Options`] and a store into a [`Handle`]. A surface, in this crate or outside, is a function
+//! `router(hub: Handle) -> axum::Router` over that handle: authenticate, act, read streams. [`serve`] puts a router on a
+//! port with the checks that hold for every surface. The hub knows nothing of devices, adapters or file systems.
+
+mod blob;
+mod bus;
+pub mod control;
+mod error;
+mod hub;
+pub mod identity;
+mod metrics;
+mod options;
+mod render;
+mod serve;
+pub mod stream;
+pub mod surface;
+mod sweep;
+
+pub use error::{Error, Result};
+pub use hub::{Handle, Hub, StartError};
+pub use identity::{Principal, Session, Who};
+pub use options::{Options, OwnerKey};
+pub use serve::serve;
+pub use surface::platform::{openapi, router};

@@ -1,0 +1,110 @@
+//! Agent accounts: create, read, edit, archive.
+
+use attache_protocol::{
+    Json,
+    wire::account::{Account, AccountList, AccountRequest},
+};
+use attache_store::{
+    Context,
+    record::{AccountPatch, NewAccount},
+};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{PageRequest, check},
+    error::about,
+    identity::Action,
+    render,
+};
+
+const MAX_TEXT: usize = 64 * 1024;
+const MAX_SKILLS: usize = 100;
+
+impl Handle {
+    pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
+        by.may(Action::CreateAgent)?;
+        check_request(&request)?;
+        let account = NewAccount {
+            id: self.env().agent_id(),
+            name: request.name.ok_or_else(|| Error::invalid("name", "is missing"))?,
+            description: request.description,
+            instructions: request.instructions,
+            skills: Json::of(&request.skills.unwrap_or_default()),
+            a2a: request.a2a,
+        };
+        self.store().create_account(self.context(by), account).await.map(render::account).map_err(about("agent"))
+    }
+
+    /// By id or by name.
+    pub async fn account(&self, by: &Principal, agent: &str) -> Result<Account> {
+        by.may(Action::SeeAgents)?;
+        let agent = check::agent_in_path(agent)?;
+        self.store().account(by.tenant, agent).await.map(render::account).map_err(about("agent"))
+    }
+
+    /// Accounts that are not archived, by name.
+    pub async fn accounts(&self, by: &Principal, page: PageRequest) -> Result<AccountList> {
+        by.may(Action::SeeAgents)?;
+        let listed = self.store().accounts(by.tenant, page.page()?).await.map_err(about("agent"))?;
+        let agent_accounts = listed.items.into_iter().map(render::account).collect();
+        Ok(AccountList { agent_accounts, next_cursor: listed.next })
+    }
+
+    pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
+        by.may(Action::EditAgent)?;
+        check_request(&request)?;
+        let patch = AccountPatch {
+            name: request.name,
+            description: request.description,
+            instructions: request.instructions,
+            skills: request.skills.map(|skills| Json::of(&skills)),
+            a2a: request.a2a,
+        };
+        let agent = check::agent_in_path(agent)?;
+        let updated = self.store().update_account(self.context(by), agent, patch).await;
+        updated.map(render::account).map_err(about("agent"))
+    }
+
+    /// Revokes the agent's runtime, cancels its live runs and frees its name.
+    pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
+        by.may(Action::ArchiveAgent)?;
+        let agent = check::agent_in_path(agent)?;
+        self.store().archive_account(self.context(by), agent).await.map(render::account).map_err(about("agent"))
+    }
+
+    /// Who, when and for which tenant, as the store wants it.
+    pub(crate) fn context(&self, by: &Principal) -> Context {
+        Context::new(by.tenant, by.actor(), self.now())
+    }
+}
+
+fn check_request(request: &AccountRequest) -> Result<()> {
+    if let Some(name) = &request.name {
+        check::agent_name(name)?;
+    }
+    if let Some(description) = &request.description {
+        check::text("description", description, 0..=MAX_TEXT)?;
+    }
+    if let Some(instructions) = &request.instructions {
+        check::text("instructions", instructions, 0..=MAX_TEXT)?;
+    }
+    if let Some(a2a) = &request.a2a {
+        check::object("a2a", a2a, MAX_TEXT)?;
+    }
+    let skills = request.skills.as_deref().unwrap_or_default();
+    if skills.len() > MAX_SKILLS {
+        return Err(Error::invalid("skills", "must have at most 100 entries"));
+    }
+    for skill in skills {
+        check::line("skills.id", &skill.id, 1..=200)?;
+        check::line("skills.name", &skill.name, 1..=200)?;
+        check::text("skills.description", &skill.description, 0..=4096)?;
+        if skill.tags.len() > MAX_SKILLS {
+            return Err(Error::invalid("skills.tags", "must have at most 100 entries"));
+        }
+        for tag in &skill.tags {
+            check::line("skills.tags", tag, 1..=200)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! What well-formed means: lengths, characters and ranges, each refusal naming the member.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use attache_protocol::{Json, id::AgentId};
+use attache_store::record::{AgentRef, Page};
+
+use crate::{Error, Result};
+
+pub(crate) const MAX_PAGE: usize = 200;
+const DEFAULT_PAGE: usize = 50;
+pub(crate) const MAX_EVENT: usize = 64 * 1024;
+
+/// Which part of a list to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PageRequest {
+    /// 1 to 200; 50 unless told.
+    pub limit: Option<usize>,
+    /// What the page before answered as `next_cursor`.
+    pub cursor: Option<String>,
+}
+
+// === impl PageRequest ===
+
+impl PageRequest {
+    pub(crate) fn page(self) -> Result<Page> {
+        if let Some(cursor) = &self.cursor {
+            line("cursor", cursor, 1..=512)?;
+        }
+        Ok(Page { limit: limit(self.limit)?, cursor: self.cursor })
+    }
+}
+
+pub(crate) fn limit(given: Option<usize>) -> Result<usize> {
+    match given {
+        None => Ok(DEFAULT_PAGE),
+        Some(limit @ 1..=MAX_PAGE) => Ok(limit),
+        Some(_) => Err(Error::invalid("limit", "must be between 1 and 200")),
+    }
+}
+
+pub(crate) fn after(given: Option<i64>) -> Result<i64> {
+    match given.unwrap_or(0) {
+        seq @ 0.. => Ok(seq),
+        _ => Err(Error::invalid("after", "must not be negative")),
+    }
+}
+
+/// An id or a name, wherever an agent is named.
+pub(crate) fn agent_ref(field: &str, given: &str) -> Result<AgentRef> {
+    if let Ok(id) = given.parse::<AgentId>() {
+        return Ok(AgentRef::Id(id));
+    }
+    if is_agent_name(given) {
+        return Ok(AgentRef::Name(given.to_owned()));
+    }
+    Err(Error::invalid(field, "must be an agent's id (`agt_…`) or name"))
+}
+
+/// In a path, something that cannot be an agent is an agent that does not exist.
+pub(crate) fn agent_in_path(given: &str) -> Result<AgentRef> {
+    agent_ref("agent", given).map_err(|_| Error::not_found("agent"))
+}
+
+pub(crate) fn agent_name(given: &str) -> Result<()> {
+    if !is_agent_name(given) {
+        let why = "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, and start with a letter or digit";
+        return Err(Error::invalid("name", why));
+    }
+    // `agt_…` would be read as an id wherever an agent is named.
+    if given.starts_with(AgentId::PREFIX) {
+        return Err(Error::invalid("name", "must not start with `agt_`, which is how ids look"));
+    }
+    Ok(())
+}
+
+fn is_agent_name(given: &str) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = given.as_bytes();
+    (1..=64).contains(&bytes.len())
+        && bytes.first().is_some_and(plain)
+        && bytes.iter().all(|byte| plain(byte) || b"._-".contains(byte))
+}
+
+/// One line that people read: no control characters.
+pub(crate) fn line(field: &str, given: &str, length: RangeInclusive<usize>) -> Result<()> {
+    if given.chars().any(char::is_control) {
+        return Err(Error::invalid(field, "must not contain control characters"));
+    }
+    text(field, given, length)
+}
+
+/// Text of any kind, counted in bytes.
+pub(crate) fn text(field: &str, given: &str, length: RangeInclusive<usize>) -> Result<()> {
+    if length.contains(&given.len()) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, &format!("must be {} to {} bytes long", length.start(), length.end())))
+}
+
+/// Printable ASCII, for keys that travel in headers.
+pub(crate) fn token(field: &str, given: &str, length: RangeInclusive<usize>) -> Result<()> {
+    if !given.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::invalid(field, "must be printable ASCII without blanks"));
+    }
+    text(field, given, length)
+}
+
+pub(crate) fn object(field: &str, given: &Json, size: usize) -> Result<()> {
+    if !given.is_object() {
+        return Err(Error::invalid(field, "must be a JSON object"));
+    }
+    sized(field, given, size)
+}
+
+pub(crate) fn array(field: &str, given: &Json, size: usize) -> Result<()> {
+    if !given.get().starts_with('[') {
+        return Err(Error::invalid(field, "must be a JSON array"));
+    }
+    sized(field, given, size)
+}
+
+pub(crate) fn sized(field: &str, given: &Json, size: usize) -> Result<()> {
+    if given.get().len() <= size {
+        return Ok(());
+    }
+    Err(Error::new(attache_protocol::Code::TooLarge, format!("`{field}` is larger than {size} bytes.")))
+}
+
+pub(crate) fn range(field: &str, given: i64, allowed: RangeInclusive<i64>) -> Result<i64> {
+    if allowed.contains(&given) {
+        return Ok(given);
+    }
+    Err(Error::invalid(field, &format!("must be between {} and {}", allowed.start(), allowed.end())))
+}
+
+pub(crate) fn millis(field: &str, given: u64, allowed: RangeInclusive<Duration>) -> Result<Duration> {
+    let duration = Duration::from_millis(given);
+    if allowed.contains(&duration) {
+        return Ok(duration);
+    }
+    let (start, end) = (allowed.start().as_millis(), allowed.end().as_millis());
+    Err(Error::invalid(field, &format!("must be between {start} and {end} milliseconds")))
+}
+
+/// What a device says about itself.
+pub(crate) fn device(name: Option<&str>, labels: Option<&Json>) -> Result<()> {
+    if let Some(name) = name {
+        line("device_name", name, 0..=200)?;
+    }
+    labels.map_or(Ok(()), |labels| object("labels", labels, 16 * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_names_are_plain_and_never_look_like_ids() {
+        for good in ["a", "builder", "9lives", "a.b-c_d", &"x".repeat(64)] {
+            assert_eq!(agent_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "-a", ".a", "A", "a b", "a/b", "é", "agt_x", &"x".repeat(65)] {
+            assert!(agent_name(bad).is_err(), "{bad}");
+        }
+    }
+}

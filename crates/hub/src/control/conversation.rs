@@ -1,0 +1,52 @@
+//! Conversations: the boundary of context.
+
+use attache_protocol::{
+    ConversationId,
+    wire::conversation::{Conversation, ConversationList, CreateConversationRequest},
+};
+use attache_store::record::NewConversation;
+
+use crate::{
+    Handle, Principal, Result,
+    control::{PageRequest, check},
+    error::about,
+    identity::Action,
+    render,
+};
+
+pub(crate) const MAX_METADATA: usize = 64 * 1024;
+
+impl Handle {
+    pub async fn create_conversation(
+        &self,
+        by: &Principal,
+        request: CreateConversationRequest,
+    ) -> Result<Conversation> {
+        by.may(Action::CreateConversation)?;
+        if let Some(title) = &request.title {
+            check::line("title", title, 0..=500)?;
+        }
+        if let Some(metadata) = &request.metadata {
+            check::object("metadata", metadata, MAX_METADATA)?;
+        }
+        let new =
+            NewConversation { id: self.env().conversation_id(), title: request.title, metadata: request.metadata };
+        let created = self.store().create_conversation(self.context(by), new).await;
+        created.map(render::conversation).map_err(about("conversation"))
+    }
+
+    /// Also the conversation that a run made for itself.
+    pub async fn conversation(&self, by: &Principal, conversation: ConversationId) -> Result<Conversation> {
+        self.check_conversation(by, Action::SeeConversations, conversation, "conversation").await?;
+        let found = self.store().conversation(by.tenant, conversation).await;
+        found.map(render::conversation).map_err(about("conversation"))
+    }
+
+    /// Those that were made explicitly, newest first.
+    pub async fn conversations(&self, by: &Principal, page: PageRequest) -> Result<ConversationList> {
+        by.may(Action::ListConversations)?;
+        let listed = self.store().conversations(by.tenant, page.page()?).await.map_err(about("conversation"))?;
+        let conversations = listed.items.into_iter().map(render::conversation).collect();
+        Ok(ConversationList { conversations, next_cursor: listed.next })
+    }
+}

@@ -1,0 +1,183 @@
+//! A caller puts an agent to work.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use attache_protocol::{
+    Json, TenantId,
+    rules::run::Limits,
+    wire::run::{CreateRunRequest, Run},
+};
+use attache_store::record::{Created, NewRun};
+
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, render};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
+const MAX_PART: usize = 1 << 20;
+
+/// What a call carries beside its body.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallHeaders {
+    /// `Idempotency-Key`, which means the same as the member of the body.
+    pub idempotency_key: Option<String>,
+    /// W3C `traceparent`; one that cannot be read is ignored, as its standard says.
+    pub traceparent: Option<String>,
+}
+
+/// Whether the call made the run or found it by its idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CreatedRun {
+    New(Run),
+    Existing(Run),
+}
+
+impl Handle {
+    pub async fn create_run(
+        &self,
+        by: &Principal,
+        mut request: CreateRunRequest,
+        headers: CallHeaders,
+    ) -> Result<CreatedRun> {
+        by.may(Action::CreateRun)?;
+        let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
+        let request_digest = digest(&request);
+        let run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
+        let created = self.store().create_run(self.context(by), run).await;
+        match created.map_err(about("agent, conversation or parent run"))? {
+            Created::New(run) => {
+                self.metrics().runs_created.add(1);
+                Ok(CreatedRun::New(render::run(run)))
+            }
+            Created::Existing(run) => Ok(CreatedRun::Existing(render::run(run))),
+        }
+    }
+
+    fn new_run(
+        &self,
+        by: &Principal,
+        request: CreateRunRequest,
+        traceparent: Option<&str>,
+        key: Option<String>,
+        request_digest: [u8; 16],
+    ) -> Result<NewRun> {
+        let agent = check::agent_ref("agent_id", &request.agent_id)?;
+        let task_type = request.task_type.unwrap_or_else(|| "prompt".to_owned());
+        check::token("task_type", &task_type, 1..=64)?;
+        let input = request.input.unwrap_or_else(Json::empty_object);
+        check::object("input", &input, MAX_PART)?;
+        if let Some(fragments) = &request.context_fragments {
+            check::array("context_fragments", fragments, MAX_PART)?;
+        }
+        if let Some(tools) = &request.allowed_tools {
+            check::array("allowed_tools", tools, MAX_PART)?;
+        }
+        if let Some(root) = &request.workspace_root {
+            check::line("workspace_root", root, 1..=4096)?;
+        }
+        Ok(NewRun {
+            id: self.env().run_id(),
+            agent,
+            conversation: request.conversation_id,
+            parent: request.parent_task_run_id,
+            task_type,
+            input,
+            context_fragments: request.context_fragments,
+            allowed_tools: request.allowed_tools,
+            workspace_root: request.workspace_root,
+            priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
+            limits: self.limits(request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
+            trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
+            idempotency_key: key.map(|key| key_hash(by.tenant, &key)),
+            request_digest,
+        })
+    }
+
+    fn limits(&self, attempts: Option<i64>, timeout: Option<u64>, queue_ttl: Option<u64>) -> Result<Limits> {
+        Ok(Limits {
+            max_attempts: check::range("max_attempts", attempts.unwrap_or(1), 1..=10)?,
+            timeout: match timeout {
+                Some(millis) => check::millis("timeout_ms", millis, DURATIONS)?,
+                None => self.options().run_timeout,
+            },
+            queue_ttl: match queue_ttl {
+                Some(millis) => check::millis("queue_ttl_ms", millis, DURATIONS)?,
+                None => self.options().queue_ttl,
+            },
+        })
+    }
+
+    fn new_trace_id(&self) -> String {
+        let mut bytes = [0; 16];
+        self.env().fill(&mut bytes);
+        attache_protocol::log::hex(&bytes)
+    }
+}
+
+fn idempotency_key(body: Option<String>, header: Option<String>) -> Result<Option<String>> {
+    if let (Some(body), Some(header)) = (&body, &header)
+        && body != header
+    {
+        return Err(Error::invalid("idempotency_key", "differs from the header Idempotency-Key"));
+    }
+    let key = body.or(header);
+    if let Some(key) = &key {
+        check::token("idempotency_key", key, 1..=200)?;
+    }
+    Ok(key)
+}
+
+fn key_hash(tenant: TenantId, key: &str) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(tenant.uuid().as_bytes());
+    hasher.update(key.as_bytes());
+    first_half(hasher.finalize())
+}
+
+/// Over the request in its canonical form: known members in their order, absent ones left out, without the key itself.
+fn digest(request: &CreateRunRequest) -> [u8; 16] {
+    first_half(blake3::hash(&serde_json::to_vec(request).expect("our own types serialise to JSON")))
+}
+
+fn first_half(hash: blake3::Hash) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&hash.as_bytes()[..16]);
+    half
+}
+
+/// The trace id of `00-<32 hex>-<16 hex>-<2 hex>`; all zeros is invalid.
+fn trace_id(traceparent: &str) -> Option<String> {
+    let hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let mut parts = traceparent.trim().split('-');
+    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let well_formed = hex(version, 2) && version != "ff" && hex(trace, 32) && hex(parent, 16) && hex(flags, 2);
+    let closed = version != "00" || parts.next().is_none();
+    (well_formed && closed && trace.bytes().any(|byte| byte != b'0')).then(|| trace.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_taken_from_a_well_formed_parent_only() {
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(trace_id(&format!("00-{trace}-00f067aa0ba902b7-01")).as_deref(), Some(trace));
+        assert_eq!(
+            trace_id(&format!("cc-{trace}-00f067aa0ba902b7-01-what-the-future-will-be-like")).as_deref(),
+            Some(trace)
+        );
+        for bad in [
+            String::new(),
+            format!("00-{trace}-00f067aa0ba902b7"),
+            format!("00-{trace}-00f067aa0ba902b7-01-more"),
+            format!("ff-{trace}-00f067aa0ba902b7-01"),
+            format!("00-{}-00f067aa0ba902b7-01", trace.to_uppercase()),
+            format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+        ] {
+            assert_eq!(trace_id(&bad), None, "{bad}");
+        }
+    }
+}

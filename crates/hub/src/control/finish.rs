@@ -1,0 +1,187 @@
+//! A worker ends its run: with an output, or with an error from the closed list.
+
+use std::fmt;
+
+use attache_protocol::{
+    ArtifactId, Json, RunId,
+    rules::run::FailureCode,
+    wire::run::{CompleteRequest, FailRequest, FinishResponse},
+};
+use attache_store::record::Outcome;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{
+        check,
+        progress::{check_usage, worker_error},
+    },
+    identity::Action,
+};
+
+const MAX_OUTPUT: usize = 4 << 20;
+const MAX_ARTIFACTS: usize = 1000;
+
+/// The members of an object in their order, each kept byte for byte.
+struct Members(Vec<(String, Json)>);
+
+impl Handle {
+    pub async fn complete(&self, by: &Principal, run: RunId, request: CompleteRequest) -> Result<FinishResponse> {
+        check::object("output", &request.output, MAX_OUTPUT)?;
+        let artifacts = artifacts(&request.output)?;
+        let outcome = Outcome::Completed { output: request.output, artifacts };
+        self.finish(by, run, request.epoch, outcome, request.usage).await
+    }
+
+    pub async fn fail(&self, by: &Principal, run: RunId, request: FailRequest) -> Result<FinishResponse> {
+        check::object("output", &request.output, MAX_OUTPUT)?;
+        let (code, result) = failure(&request.output)?;
+        self.finish(by, run, request.epoch, Outcome::Failed { code, result }, request.usage).await
+    }
+
+    async fn finish(
+        &self,
+        by: &Principal,
+        run: RunId,
+        epoch: Option<i64>,
+        outcome: Outcome,
+        usage: Option<Json>,
+    ) -> Result<FinishResponse> {
+        by.may(Action::Work)?;
+        let worker = by.worker(epoch)?;
+        check_usage(usage.as_ref())?;
+        let record = self.store().finish(worker, run, outcome, usage, self.now()).await;
+        let record = record.map_err(|error| worker_error(by, error))?;
+        self.metrics().runs_finished.add(1);
+        Ok(FinishResponse { task_run_id: record.id, status: record.state.status() })
+    }
+}
+
+/// The artifacts that the output names. A worker's other references are its own business and are kept as given.
+fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
+    #[derive(Deserialize)]
+    struct Output {
+        #[serde(default)]
+        artifact_refs: Option<Vec<Json>>,
+    }
+    if !output.get().contains("artifact_refs") {
+        return Ok(Vec::new());
+    }
+    let output: Output = output.parse().map_err(|_| Error::invalid("output.artifact_refs", "must be an array"))?;
+    let refs = output.artifact_refs.unwrap_or_default();
+    if refs.len() > MAX_ARTIFACTS {
+        return Err(Error::invalid("output.artifact_refs", "must have at most 1000 entries"));
+    }
+    let mut ids = Vec::with_capacity(refs.len());
+    for entry in refs {
+        let Ok(text) = entry.parse::<String>() else { continue };
+        if !text.starts_with(ArtifactId::PREFIX) {
+            continue;
+        }
+        let id = text.parse().map_err(|_| Error::invalid("output.artifact_refs", "names an id that cannot exist"))?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// `{"error","code","native_code"?}` and whatever else the worker said.
+fn failure(output: &Json) -> Result<(FailureCode, Json)> {
+    let Members(members) = output.parse().map_err(|_| Error::invalid("output", "must be a JSON object"))?;
+    let find = |name: &str| members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
+    let said = find("code").and_then(|code| code.parse::<String>().ok());
+    let known = said.as_deref().and_then(FailureCode::from_text);
+    let code = known.unwrap_or(FailureCode::TaskFailed);
+    let native = said.filter(|_| known.is_none());
+    let error = match find("error") {
+        Some(error) if error.get().starts_with('"') => error.clone(),
+        // Something that is not a sentence is still better than nothing.
+        Some(error) if error.get() != "null" => Json::of(error.get()),
+        Some(_) | None => Json::of(code.message()),
+    };
+    let mut text = format!(r#"{{"error":{},"code":"{}""#, error.get(), code.as_str());
+    let mut add = |key: &str, value: &str| {
+        text.push(',');
+        text.push_str(Json::of(key).get());
+        text.push(':');
+        text.push_str(value);
+    };
+    if let Some(native) = &native {
+        add("native_code", Json::of(native).get());
+    }
+    for (key, value) in &members {
+        let ours = matches!(key.as_str(), "error" | "code") || (key == "native_code" && native.is_some());
+        if !ours {
+            add(key, value.get());
+        }
+    }
+    text.push('}');
+    Ok((code, Json::from_text(text).map_err(|error| Error::internal(&error))?))
+}
+
+// === impl Members ===
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> std::result::Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(output: &str) -> (FailureCode, String) {
+        let (code, result) = failure(&Json::from_text(output).unwrap()).unwrap();
+        (code, result.get().to_owned())
+    }
+
+    #[test]
+    fn a_failure_keeps_what_the_worker_said() {
+        assert_eq!(
+            failed(r#"{"exit":1.0,"code":"host_crashed","error":"no"}"#),
+            (FailureCode::HostCrashed, r#"{"error":"no","code":"host_crashed","exit":1.0}"#.to_owned())
+        );
+        assert_eq!(
+            failed(r#"{"error":"no","code":"E42","x":{ }}"#),
+            (FailureCode::TaskFailed, r#"{"error":"no","code":"task_failed","native_code":"E42","x":{ }}"#.to_owned())
+        );
+        assert_eq!(
+            failed(r#"{"error":{"a":1}}"#),
+            (FailureCode::TaskFailed, r#"{"error":"{\"a\":1}","code":"task_failed"}"#.to_owned())
+        );
+        assert_eq!(
+            failed("{}"),
+            (FailureCode::TaskFailed, r#"{"error":"The run failed.","code":"task_failed"}"#.to_owned())
+        );
+    }
+
+    #[test]
+    fn only_artifact_ids_are_checked() {
+        let output = |refs: &str| Json::from_text(format!(r#"{{"artifact_refs":{refs}}}"#)).unwrap();
+        let id = "art_00000000000000000000000000000007";
+        assert_eq!(
+            artifacts(&output(&format!(r#"["{id}","{id}",{{"path":"x"}},"report.md"]"#))).unwrap(),
+            [id.parse().unwrap()]
+        );
+        assert!(artifacts(&output(r#"["art_x"]"#)).is_err());
+        assert!(artifacts(&output("7")).is_err());
+    }
+}

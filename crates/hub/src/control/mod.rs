@@ -1,0 +1,26 @@
+//! The actions: what can be asked of the hub, one file per action or small family.
+//!
+//! Each is a method of [`crate::Handle`] that takes the caller and wire types and answers with wire types. The rules of who
+//! may do what and of what is well-formed live here, so every surface has the same ones.
+
+mod account;
+mod artifact;
+mod audit;
+pub(crate) mod check;
+mod conversation;
+mod create_run;
+mod finish;
+mod heartbeat;
+mod key;
+mod message;
+mod pairing;
+mod progress;
+mod pull;
+mod run;
+mod runtime;
+
+pub use artifact::Upload;
+pub use check::PageRequest;
+pub use create_run::{CallHeaders, CreatedRun};
+pub use pull::Pulled;
+pub use run::RunQuery;

@@ -1,0 +1,128 @@
+//! A runtime asks for work and waits a while for it. A claim whose answer never left goes back to the queue.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    RunId, RuntimeId,
+    rules::run::Worker,
+    wire::run::{ClaimedRun, PullResponse},
+};
+use attache_store::record::AgentRef;
+use tokio::time::Instant;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    control::check,
+    error::about,
+    identity::{Action, Guard},
+    render,
+};
+
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The answer to a pull. Dropping it gives a claimed run back; [`Pulled::delivered`] keeps it claimed.
+#[derive(Debug)]
+pub struct Pulled {
+    response: PullResponse,
+    claim: Option<Undelivered>,
+}
+
+/// A claim that its runtime does not know of yet.
+#[derive(Debug)]
+struct Undelivered {
+    hub: Handle,
+    run: RunId,
+    worker: Worker,
+    delivered: bool,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent.
+    pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
+        by.may(Action::Work)?;
+        let (runtime, own) = by.device()?;
+        let named = match check::agent_in_path(agent)? {
+            AgentRef::Id(id) => id,
+            name @ AgentRef::Name(_) => self.store().account(by.tenant, name).await.map_err(about("agent"))?.id,
+        };
+        if named != own {
+            return Err(Error::not_found("agent"));
+        }
+        if wait.is_zero() {
+            return self.claim(runtime).await;
+        }
+        let deadline = Instant::now() + wait.min(MAX_WAIT);
+        let mut queue = self.bus().watch(Topic::Queue(own));
+        let mut guard = Guard::new(self, by);
+        loop {
+            let pulled = self.claim(runtime).await?;
+            if pulled.claim.is_some() || Instant::now() >= deadline {
+                return Ok(pulled);
+            }
+            let look_again = deadline.min(Instant::now() + self.options().poll_every);
+            tokio::select! {
+                () = queue.moved() => {}
+                () = tokio::time::sleep_until(look_again) => {}
+                () = self.drained() => return Ok(pulled),
+                error = guard.broken() => return Err(error),
+            }
+        }
+    }
+
+    /// Claims in a task of its own: when the caller goes away meanwhile, the answer is dropped and the run goes back.
+    async fn claim(&self, runtime: RuntimeId) -> Result<Pulled> {
+        let hub = self.clone();
+        let task = self.tasks().spawn(async move {
+            let lease = hub.options().heartbeat_timeout;
+            let claimed = hub.store().claim(runtime, lease, hub.now()).await.map_err(about("runtime"))?;
+            let Some(claimed) = claimed else {
+                return Ok(Pulled { response: PullResponse { task_run: None }, claim: None });
+            };
+            let worker = Worker { runtime, epoch: Some(claimed.run.state.epoch) };
+            let claim = Undelivered { run: claimed.run.id, worker, hub: hub.clone(), delivered: false };
+            hub.metrics().runs_claimed.add(1);
+            Ok(Pulled { response: PullResponse { task_run: render::claimed(claimed) }, claim: Some(claim) })
+        });
+        task.await.map_err(|error| Error::internal(&error))?
+    }
+}
+
+// === impl Pulled ===
+
+impl Pulled {
+    pub const fn response(&self) -> &PullResponse {
+        &self.response
+    }
+
+    /// The answer has been written: from here on the claim is the runtime's.
+    pub fn delivered(mut self) -> Option<ClaimedRun> {
+        if let Some(claim) = &mut self.claim {
+            claim.delivered = true;
+        }
+        self.response.task_run
+    }
+
+    pub(crate) const fn is_claim(&self) -> bool {
+        self.claim.is_some()
+    }
+}
+
+// === impl Undelivered ===
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if self.delivered {
+            return;
+        }
+        let (hub, run, worker) = (self.hub.clone(), self.run, self.worker);
+        tracing::debug!(run.id = %run, "a claim could not be delivered");
+        self.hub.tasks().spawn(async move {
+            if let Err(error) = hub.store().release(worker, run, hub.now()).await {
+                tracing::debug!(run.id = %run, %error, "an undelivered claim was not given back");
+            }
+        });
+    }
+}

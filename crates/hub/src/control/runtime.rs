@@ -1,0 +1,52 @@
+//! Runtimes as people see them: list, look, revoke.
+
+use attache_protocol::{
+    RuntimeId,
+    wire::runtime::{Runtime, RuntimeList},
+};
+
+use crate::{
+    Handle, Principal, Result,
+    control::{PageRequest, check},
+    error::about,
+    identity::Action,
+    render,
+};
+
+impl Handle {
+    /// Active and ended ones, newest first; of one agent, by id or name, when it is given.
+    pub async fn runtimes(&self, by: &Principal, agent: Option<&str>, page: PageRequest) -> Result<RuntimeList> {
+        by.may(Action::SeeRuntimes)?;
+        let page = page.page()?;
+        let agent = match agent {
+            Some(agent) => Some(self.resolve_agent(by, agent).await?),
+            None => None,
+        };
+        let listed = self.store().runtimes(by.tenant, agent, page).await.map_err(about("runtime"))?;
+        let agent_runtimes = listed.items.into_iter().map(render::runtime).collect();
+        Ok(RuntimeList { agent_runtimes, next_cursor: listed.next })
+    }
+
+    pub async fn runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
+        by.may(Action::SeeRuntimes)?;
+        self.store().runtime(by.tenant, runtime).await.map(render::runtime).map_err(about("runtime"))
+    }
+
+    /// Fences the device and loses its claims. Revoking again changes nothing.
+    pub async fn revoke_runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
+        by.may(Action::RevokeRuntime)?;
+        let revoked = self.store().revoke_runtime(self.context(by), runtime).await.map_err(about("runtime"))?;
+        self.credentials().forget_agent(revoked.agent);
+        Ok(render::runtime(revoked))
+    }
+
+    /// The id behind an agent's id or name, in a filter.
+    pub(crate) async fn resolve_agent(&self, by: &Principal, agent: &str) -> Result<attache_protocol::AgentId> {
+        match check::agent_ref("agent_id", agent)? {
+            attache_store::record::AgentRef::Id(id) => Ok(id),
+            name @ attache_store::record::AgentRef::Name(_) => {
+                self.store().account(by.tenant, name).await.map(|account| account.id).map_err(about("agent"))
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the hub answers when it refuses: a code of the one table, a sentence for people, and what to do next.
+
+use std::borrow::Cow;
+
+use attache_protocol::{
+    Code,
+    error::{Body, Detail},
+    rules::run::Refusal,
+    wire::{
+        run::{Conflict, Run},
+        runtime::RuntimeState,
+    },
+};
+
+use crate::render;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A refusal. It carries nothing secret: its whole content is shown to the caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Error {
+    pub code: Code,
+    pub message: Cow<'static, str>,
+    /// Instead of the table's hint, where the place that failed knows better.
+    pub hint: Option<Cow<'static, str>>,
+    /// The run as it is, for a worker whose call came too late.
+    pub run: Option<Box<Run>>,
+}
+
+// === impl Error ===
+
+impl Error {
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), hint: None, run: None }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A member of the request is wrong.
+    pub fn invalid(field: &str, why: &str) -> Self {
+        Self::new(Code::InvalidRequest, format!("`{field}` {why}."))
+    }
+
+    /// Unknown and not yours are the same answer.
+    pub fn not_found(what: &str) -> Self {
+        Self::new(Code::NotFound, format!("There is no such {what}."))
+    }
+
+    pub fn forbidden(what: &'static str) -> Self {
+        Self::new(Code::Forbidden, what)
+    }
+
+    pub fn unauthenticated(message: &'static str) -> Self {
+        Self::new(Code::Unauthenticated, message)
+    }
+
+    /// Something that must not happen. The details go to the log, not to the caller.
+    pub fn internal(details: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%details, "internal error");
+        Self::new(Code::Internal, "The hub failed to do this.")
+    }
+
+    pub fn runtime_ended(state: RuntimeState) -> Self {
+        match state {
+            RuntimeState::Superseded => Self::new(
+                Code::RuntimeSuperseded,
+                "Another device was paired to this agent, so this one does not work for it any more.",
+            ),
+            RuntimeState::Revoked | RuntimeState::Active => {
+                Self::new(Code::RuntimeRevoked, "This device was disconnected from its agent by a person.")
+            }
+        }
+    }
+
+    /// The answer's body as JSON.
+    pub fn body(&self) -> Vec<u8> {
+        let error = Detail {
+            code: self.code.as_str().to_owned(),
+            message: self.message.to_string(),
+            hint: self.hint.as_deref().unwrap_or(self.code.hint()).to_owned(),
+        };
+        let json = match &self.run {
+            Some(run) => serde_json::to_vec(&Conflict { error, task_run: (**run).clone() }),
+            None => serde_json::to_vec(&Body { error }),
+        };
+        json.expect("our own types serialise to JSON")
+    }
+
+    /// A store's error about a thing that people call `what`.
+    pub(crate) fn from_store(what: &'static str, error: attache_store::Error) -> Self {
+        use attache_store::Error as E;
+        match error {
+            E::NotFound => Self::not_found(what),
+            E::NameTaken => Self::new(Code::NameTaken, "An agent with this name exists already."),
+            E::AgentArchived => Self::new(Code::AgentArchived, "The agent is archived."),
+            E::Refused { refusal, run } => {
+                let (code, message) = match refusal {
+                    Refusal::StaleEpoch => (Code::StaleEpoch, "This claim of the run is not the current one."),
+                    Refusal::Ended => (Code::RunEnded, "The run has ended."),
+                    Refusal::NotRunning | Refusal::NotPending => (Code::NotRunning, "The run is not claimed."),
+                };
+                Self { run: Some(Box::new(render::run(*run))), ..Self::new(code, message) }
+            }
+            E::KeyReused => {
+                Self::new(Code::KeyReused, "This idempotency key was used before, for a different request.")
+            }
+            E::ForeignArtifact(id) => Self::invalid(
+                "output.artifact_refs",
+                &format!("names {id}, which is not an artifact of this run's workspace"),
+            ),
+            E::PairingInvalid { .. } => Self::new(Code::PairingFailed, "The pairing code is unknown, used or expired."),
+            E::PairingPending => Self::new(Code::PairingPending, "Nobody has confirmed this device yet."),
+            E::PairingRejected => Self::new(Code::PairingRejected, "A person rejected this device."),
+            E::RuntimeEnded(state) => Self::runtime_ended(state),
+            E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
+            E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
+            E::Internal(details) => Self::internal(&details),
+        }
+    }
+}
+
+/// Turns a store's error into the hub's, for `map_err`.
+pub(crate) fn about(what: &'static str) -> impl FnOnce(attache_store::Error) -> Error {
+    move |error| Error::from_store(what, error)
+}

@@ -1,0 +1,287 @@
+//! A running hub: what it is made of, how it starts, and the handle through which everybody reaches it.
+
+use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
+
+use attache_protocol::{
+    AgentId, Secret, TenantId, Timestamp,
+    env::Env,
+    secret::Kind,
+    wire::{key::Role, system::Health},
+};
+use attache_store::{
+    Context, Durability, Store,
+    record::{KeyKind, NewKey, Page},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    blob::Blobs,
+    bus::{Bus, Topic},
+    identity::{Cache, Folder, Logins, limiter::Limiter},
+    metrics::Metrics,
+    options::{Options, OwnerKey},
+    sweep,
+};
+
+/// Starts a hub.
+#[derive(Debug)]
+pub struct Hub;
+
+/// The hub as surfaces see it. Cloning is cheap; every clone is the same hub.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot use the data folder {path}: {source}")]
+    Folder { path: String, source: io::Error },
+    #[error("cannot use the store: {0}")]
+    Store(attache_store::Error),
+    #[error("--public-url {0} is not an http or https URL with a host and without a path")]
+    PublicUrl(String),
+}
+
+struct Inner {
+    options: Options,
+    store: Arc<dyn Store>,
+    env: Env,
+    bus: Bus,
+    credentials: Arc<Cache>,
+    logins: Logins,
+    pairing: Pairing,
+    blobs: Blobs,
+    metrics: Metrics,
+    tasks: TaskTracker,
+    draining: CancellationToken,
+}
+
+/// What pairing needs beyond the store.
+#[derive(Debug)]
+pub(crate) struct Pairing {
+    pub(crate) key: Secret<[u8; 32]>,
+    /// Failed redemptions.
+    pub(crate) by_address: Limiter<IpAddr>,
+    pub(crate) by_agent: Limiter<AgentId>,
+    /// Requests of devices that want a code.
+    pub(crate) requests: Limiter<IpAddr>,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Opens the data folder, makes the owner key at the first start, and begins to sweep.
+    pub async fn start(options: Options, store: Arc<dyn Store>, env: Env) -> Result<Handle, StartError> {
+        if let Some(url) = &options.public_url
+            && crate::surface::host::authority(url).is_none()
+        {
+            return Err(StartError::PublicUrl(url.clone()));
+        }
+        let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
+        let folder = Folder::open(&options.data).map_err(failed)?;
+        let key = folder.pairing_key(&env).map_err(failed)?;
+        let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
+
+        let bus = Bus::default();
+        let credentials = Arc::new(Cache::new(options.credential_ttl));
+        listen(&*store, &bus, &credentials);
+        let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
+        ensure_owner(&options, &folder, &*store, &env, tenant).await?;
+
+        let limit = options.pairing_failures_per_minute;
+        let pairing = Pairing {
+            key,
+            by_address: Limiter::new(limit),
+            by_agent: Limiter::new(limit),
+            requests: Limiter::new(limit),
+        };
+        let inner = Inner {
+            bus,
+            credentials,
+            logins: Logins::default(),
+            pairing,
+            blobs,
+            metrics: Metrics::default(),
+            tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            options,
+            store,
+            env,
+        };
+        let handle = Handle(Arc::new(inner));
+        handle.tasks().spawn(sweep::run(handle.clone()));
+        Ok(handle)
+    }
+}
+
+/// Turns the store's hints into the bus's, and forgets credentials of runtimes that changed.
+fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<Cache>) {
+    let (bus, credentials) = (bus.clone(), credentials.clone());
+    store.on_wake(Box::new(move |woken| {
+        for hint in woken {
+            if let attache_store::Woken::Runtime(agent) = hint {
+                credentials.forget_agent(*agent);
+            }
+        }
+        bus.wake(woken.iter().map(|hint| Topic::from(*hint)));
+    }));
+}
+
+/// The owner key is written to its file before the store knows it, so that a crash in between is mended by the next start.
+async fn ensure_owner(
+    options: &Options,
+    folder: &Folder,
+    store: &dyn Store,
+    env: &Env,
+    tenant: TenantId,
+) -> Result<(), StartError> {
+    let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
+    let filed = match std::fs::read_to_string(folder.admin_key()) {
+        Ok(text) => Some(Secret::new(text.trim().to_owned())).filter(|key| key.expose().starts_with("ak_")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let known = match &filed {
+        Some(key) => store.credential(key.hash()).await.map_err(StartError::Store)?.is_some(),
+        None => false,
+    };
+    let wanted = match options.owner_key {
+        OwnerKey::Recover => !known,
+        OwnerKey::FirstStart => !known && !has_owner(store, tenant).await.map_err(StartError::Store)?,
+    };
+    if !wanted {
+        return Ok(());
+    }
+    let secret = match filed {
+        Some(key) => key,
+        None => {
+            let key = Kind::ApiKey.generate(env);
+            folder.write_admin_key(&key).map_err(failed)?;
+            key
+        }
+    };
+    let key = NewKey {
+        id: env.key_id(),
+        kind: KeyKind::Api,
+        name: "owner (admin.key)".to_owned(),
+        role: Role::Owner,
+        secret: secret.hash(),
+        expires_at: None,
+    };
+    store.create_key(Context::new(tenant, Context::SYSTEM, env.now()), key).await.map_err(StartError::Store)?;
+    Ok(())
+}
+
+async fn has_owner(store: &dyn Store, tenant: TenantId) -> attache_store::Result<bool> {
+    let mut cursor = None;
+    loop {
+        let page = store.keys(tenant, Page { limit: 200, cursor }).await?;
+        if page.items.iter().any(|key| key.role == Role::Owner && key.revoked_at.is_none()) {
+            return Ok(true);
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(false);
+        }
+    }
+}
+
+// === impl Handle ===
+
+impl Handle {
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// Where people and devices reach the hub, for example `http://127.0.0.1:7800`.
+    pub fn origin(&self) -> String {
+        self.0.options.origin()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.0.env.now()
+    }
+
+    pub fn env(&self) -> &Env {
+        &self.0.env
+    }
+
+    /// What `/healthz` says.
+    pub fn health(&self) -> Health {
+        Health {
+            status: "ok".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            durability: self.durability().as_str().to_owned(),
+            store: self.store().engine(),
+        }
+    }
+
+    pub fn durability(&self) -> Durability {
+        self.store().durability()
+    }
+
+    /// Whether the hub takes work: it is not draining and its store answers.
+    pub async fn is_ready(&self) -> bool {
+        !self.is_draining() && self.store().ping().await.is_ok()
+    }
+
+    /// From now on long waits end early and `/readyz` says no. [`crate::serve`] calls it when it is told to stop.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled()
+    }
+
+    /// Resolves when the hub begins to drain.
+    pub async fn drained(&self) {
+        self.0.draining.cancelled().await;
+    }
+
+    /// Waits for the hub's own tasks, then closes the store. The last call on a handle.
+    pub async fn stop(&self) {
+        self.drain();
+        self.0.tasks.close();
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await;
+        self.0.store.close().await;
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.0.bus
+    }
+
+    pub(crate) fn credentials(&self) -> &Cache {
+        &self.0.credentials
+    }
+
+    pub(crate) fn logins(&self) -> &Logins {
+        &self.0.logins
+    }
+
+    pub(crate) fn pairing(&self) -> &Pairing {
+        &self.0.pairing
+    }
+
+    pub(crate) fn blobs(&self) -> &Blobs {
+        &self.0.blobs
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Tasks that the hub owns and waits for when it stops.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("origin", &self.origin()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! Credentials that were checked a moment ago, so that a busy caller costs the store one look-up a second.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use attache_protocol::{AgentId, KeyId, secret::SecretHash};
+use attache_store::record::Credential;
+use tokio::time::Instant;
+
+/// More callers than this at once are looked up in the store every time.
+const CAPACITY: usize = 16_384;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    ttl: Duration,
+    entries: RwLock<HashMap<SecretHash, Entry>>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    credential: Credential,
+    fetched_at: Instant,
+}
+
+// === impl Cache ===
+
+impl Cache {
+    pub(crate) fn new(ttl: Duration) -> Self {
+        Self { ttl, entries: RwLock::default() }
+    }
+
+    pub(crate) fn get(&self, secret: SecretHash) -> Option<Credential> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(&secret)?;
+        (entry.fetched_at.elapsed() < self.ttl).then(|| entry.credential.clone())
+    }
+
+    /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that.
+    pub(crate) fn put(&self, secret: SecretHash, credential: Credential, asked_at: Instant) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= CAPACITY && !entries.contains_key(&secret) {
+            entries.retain(|_, entry| entry.fetched_at.elapsed() < self.ttl);
+            if entries.len() >= CAPACITY {
+                return;
+            }
+        }
+        entries.insert(secret, Entry { credential, fetched_at: asked_at });
+    }
+
+    pub(crate) fn forget_agent(&self, of: AgentId) {
+        self.forget(|credential| matches!(credential, Credential::Runtime { agent, .. } if *agent == of));
+    }
+
+    pub(crate) fn forget_key(&self, of: KeyId) {
+        self.forget(|credential| matches!(credential, Credential::Key { key, .. } if *key == of));
+    }
+
+    fn forget(&self, matches: impl Fn(&Credential) -> bool) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|_, entry| !matches(&entry.credential));
+    }
+}

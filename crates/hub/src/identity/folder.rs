@@ -1,0 +1,74 @@
+//! The hub's own folder: made private, with the keys that must not live in the database.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::{Secret, env::Env};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Folder(PathBuf);
+
+// === impl Folder ===
+
+impl Folder {
+    /// Makes the folder with mode 0700, or tightens one that is looser.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let metadata = fs::metadata(path)?;
+        if metadata.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    pub(crate) fn admin_key(&self) -> PathBuf {
+        self.0.join("admin.key")
+    }
+
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.0.join("blobs")
+    }
+
+    /// The key under which pairing codes are hashed, made at the first start.
+    pub(crate) fn pairing_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
+        let path = self.0.join("pairing.key");
+        match fs::read(&path) {
+            Ok(bytes) => bytes.try_into().map(Secret::new).map_err(|_| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "pairing.key is not 32 bytes long; remove it and start again",
+                )
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut key = [0; 32];
+                env.fill(&mut key);
+                write_private(&path, &key)?;
+                Ok(Secret::new(key))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The bare key and a newline, readable by its owner alone.
+    pub(crate) fn write_admin_key(&self, key: &Secret<String>) -> io::Result<()> {
+        write_private(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
+    }
+}
+
+/// Writes a file of mode 0600 that is there in full or not at all.
+fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    if let Some(parent) = path.parent() {
+        fs::File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! What a hub is told when it starts. Every duration is here, so that a test can shorten it.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The hub's own folder: blobs, `admin.key`, `pairing.key`. Made with mode 0700.
+    pub data: PathBuf,
+    /// The address that the listener is bound to (with its real port).
+    pub listen: SocketAddr,
+    /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
+    pub public_url: Option<String>,
+    pub owner_key: OwnerKey,
+    /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
+    pub heartbeat_timeout: Duration,
+    /// A claim younger than this need not be named in a heartbeat.
+    pub claim_grace: Duration,
+    pub sweep_every: Duration,
+    pub retain_every: Duration,
+    /// How long the chunks of an ended run are kept.
+    pub keep_chunks: Duration,
+    /// How long rows of the log are kept.
+    pub keep_log: Duration,
+    /// What a run gets when its creator does not say.
+    pub run_timeout: Duration,
+    pub queue_ttl: Duration,
+    pub pairing_ttl: Duration,
+    pub login_ttl: Duration,
+    pub session_ttl: Duration,
+    /// How long a credential is believed without asking the store.
+    pub credential_ttl: Duration,
+    /// How often a waiter looks by itself, in case a hint was lost.
+    pub poll_every: Duration,
+    /// How often an open stream says that it is alive.
+    pub keep_alive: Duration,
+    pub body_timeout: Duration,
+    pub header_timeout: Duration,
+    /// How long requests in flight may take once the hub drains.
+    pub drain_limit: Duration,
+    pub max_connections: usize,
+    /// The largest artifact, in bytes.
+    pub max_artifact: u64,
+    /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
+    pub pairing_failures_per_minute: usize,
+}
+
+/// What to do about `admin.key` when the store already has an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerKey {
+    /// Write the file at the first start only.
+    FirstStart,
+    /// Make one more owner key if the file is missing.
+    Recover,
+}
+
+// === impl Options ===
+
+impl Options {
+    pub fn new(data: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            data: data.into(),
+            listen,
+            public_url: None,
+            owner_key: OwnerKey::FirstStart,
+            heartbeat_timeout: Duration::from_secs(120),
+            claim_grace: Duration::from_secs(10),
+            sweep_every: Duration::from_secs(1),
+            retain_every: 60 * MINUTE,
+            keep_chunks: 30 * DAY,
+            keep_log: 400 * DAY,
+            run_timeout: 60 * MINUTE,
+            queue_ttl: DAY,
+            pairing_ttl: 10 * MINUTE,
+            login_ttl: 10 * MINUTE,
+            session_ttl: 30 * DAY,
+            credential_ttl: Duration::from_secs(1),
+            poll_every: Duration::from_secs(2),
+            keep_alive: Duration::from_secs(15),
+            body_timeout: Duration::from_secs(30),
+            header_timeout: Duration::from_secs(15),
+            drain_limit: Duration::from_secs(10),
+            max_connections: 10_000,
+            max_artifact: 1 << 30,
+            pairing_failures_per_minute: 10,
+        }
+    }
+
+    /// Where people and devices reach the hub, without a slash at the end.
+    pub fn origin(&self) -> String {
+        match &self.public_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None if self.listen.ip().is_unspecified() => format!("http://127.0.0.1:{}", self.listen.port()),
+            None => format!("http://{}", self.listen),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! From the store's records to what travels.
+
+use attache_protocol::{
+    log,
+    rules::run::Phase,
+    wire::{
+        account::{self, Presence},
+        artifact, conversation, key,
+        run::{self, ClaimedRun},
+        runtime,
+    },
+};
+use attache_store::record;
+use serde::Deserialize;
+
+pub(crate) fn account(record: record::Account) -> account::Account {
+    let online = record.runtime.as_ref().is_some_and(|runtime| runtime.online);
+    account::Account {
+        agent_id: record.id,
+        name: record.name,
+        status: presence(online),
+        description: record.description,
+        instructions: record.instructions,
+        skills: record.skills.parse().unwrap_or_default(),
+        a2a: record.a2a,
+        runtime: record.runtime.map(runtime),
+        created_at: record.created_at,
+        archived_at: record.archived_at,
+    }
+}
+
+pub(crate) fn runtime(record: record::Runtime) -> runtime::Runtime {
+    runtime::Runtime {
+        runtime_id: record.id,
+        agent_id: record.agent,
+        state: record.state,
+        status: presence(record.online),
+        device_name: record.device_name,
+        labels: record.labels,
+        attached_at: record.attached_at,
+        last_heartbeat_at: record.last_heartbeat_at,
+        ended_at: record.ended_at,
+    }
+}
+
+const fn presence(online: bool) -> Presence {
+    if online { Presence::Online } else { Presence::Offline }
+}
+
+pub(crate) fn run(record: record::RunRecord) -> run::Run {
+    let expires_at = match &record.state.phase {
+        Phase::Pending { expires_at } => Some(*expires_at),
+        Phase::Running(_) | Phase::Ended { .. } => None,
+    };
+    run::Run {
+        task_run_id: record.id,
+        agent_id: record.agent,
+        agent_name: record.agent_name,
+        conversation_id: record.conversation,
+        workspace_id: record.conversation.workspace(),
+        parent_task_run_id: record.parent,
+        status: record.state.status(),
+        waiting: None,
+        recovery: None,
+        task_type: record.task_type,
+        attempt: record.state.attempt,
+        max_attempts: record.state.limits.max_attempts,
+        epoch: record.state.epoch,
+        priority: record.priority,
+        timeout_ms: u64::try_from(record.state.limits.timeout.as_millis()).unwrap_or(u64::MAX),
+        input: record.input,
+        task_result: record.result,
+        usage: record.usage,
+        caller: record.caller,
+        trace_id: record.trace_id,
+        runtime_id: record.runtime,
+        created_at: record.created_at,
+        claimed_at: record.claimed_at,
+        lease_expires_at: record.state.claim().map(|claim| claim.lease_until),
+        expires_at,
+        ended_at: record.ended_at,
+        last_seq: record.last_seq,
+    }
+}
+
+/// What the runtime gets. `None` if the record is not a claim, which the store does not let happen.
+pub(crate) fn claimed(claimed: record::Claimed) -> Option<ClaimedRun> {
+    let run = claimed.run;
+    let claim = run.state.claim()?;
+    let (lease_expires_at, deadline) = (claim.lease_until, claim.claimed_at.plus(run.state.limits.timeout));
+    let instructions = instructions(claimed.agent_instructions, claimed.conversation_metadata.as_ref());
+    Some(ClaimedRun {
+        task_run_id: run.id,
+        agent_id: run.agent,
+        conversation_id: run.conversation,
+        workspace_id: run.conversation.workspace(),
+        task_type: run.task_type,
+        input: run.input,
+        instructions,
+        context_fragments: run.context_fragments,
+        allowed_tools: run.allowed_tools,
+        workspace_root: run.workspace_root,
+        parent_task_run_id: run.parent,
+        trace_id: run.trace_id,
+        epoch: run.state.epoch,
+        attempt: run.state.attempt,
+        lease_expires_at,
+        deadline,
+    })
+}
+
+/// The agent's own instructions, then those of the conversation.
+fn instructions(agent: Option<String>, metadata: Option<&attache_protocol::Json>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        instructions: Option<String>,
+    }
+    let conversation = metadata.and_then(|json| json.parse::<Metadata>().ok()).and_then(|known| known.instructions);
+    match (agent, conversation) {
+        (Some(agent), Some(conversation)) => Some(format!("{agent}\n\n{conversation}")),
+        (agent, conversation) => agent.or(conversation),
+    }
+}
+
+pub(crate) fn conversation(record: record::Conversation) -> conversation::Conversation {
+    conversation::Conversation {
+        conversation_id: record.id,
+        workspace_id: record.id.workspace(),
+        title: record.title,
+        metadata: record.metadata,
+        created_at: record.created_at,
+    }
+}
+
+pub(crate) fn message(record: record::Message) -> conversation::Message {
+    conversation::Message {
+        message_id: record.id.to_string(),
+        role: record.role,
+        author: record.author,
+        text: record.text,
+        metadata: record.metadata,
+        task_run_id: None,
+        created_at: record.created_at,
+    }
+}
+
+pub(crate) fn artifact(record: record::Artifact) -> artifact::Artifact {
+    artifact::Artifact {
+        artifact_id: record.id,
+        workspace_id: record.workspace,
+        name: record.name,
+        media_type: record.media_type,
+        size: record.size,
+        blake3: log::hex(&record.blake3),
+        produced_by: record.produced_by,
+        created_at: record.created_at,
+    }
+}
+
+pub(crate) fn key(record: record::Key) -> key::Key {
+    key::Key {
+        key_id: record.id,
+        name: record.name,
+        role: record.role,
+        created_at: record.created_at,
+        expires_at: record.expires_at,
+        revoked_at: record.revoked_at,
+    }
+}

@@ -1,0 +1,12 @@
+//! Reading a log from a cursor: snapshot, then everything after it, then what comes.
+//!
+//! A follower reads pages of the store and sleeps on the bus in between. What it shows is a function of the log alone, so
+//! early and late readers see the same.
+
+mod run;
+mod sse;
+mod tenant;
+
+pub use run::RunFollow;
+pub use sse::{Followed, respond};
+pub use tenant::{Changes, TenantFollow};

@@ -1,0 +1,97 @@
+//! A follower as server-sent events: `id:` is the seq, `event:` the type, a comment now and then while nothing happens.
+
+use std::{convert::Infallible, future::Future};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, header},
+};
+use bytes::Bytes;
+use futures_util::stream;
+
+use crate::{
+    Handle,
+    stream::{RunFollow, TenantFollow},
+};
+
+/// Something that can be followed from a cursor.
+pub trait Followed: Send + 'static {
+    /// The next event as it is written on the wire; `None` at the end.
+    fn next_frame(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
+/// A stream that counts itself while it is open.
+struct Open<F> {
+    hub: Handle,
+    followed: F,
+    begun: bool,
+}
+
+/// The answer that streams what is followed until its end.
+pub fn respond(hub: &Handle, followed: impl Followed) -> Response<Body> {
+    hub.metrics().streams.add(1);
+    let open = Open { hub: hub.clone(), followed, begun: false };
+    let frames = stream::unfold(open, async |mut open| {
+        let frame = open.next_frame().await?;
+        Some((Ok::<_, Infallible>(frame), open))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies that buffer would turn a live stream into a late one.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// One event. Every line of the data gets its own `data:`, because what we relay may contain newlines between tokens.
+fn frame(seq: i64, kind: &str, data: &str) -> Bytes {
+    let mut text = String::with_capacity(data.len() + kind.len() + 48);
+    text.push_str("id: ");
+    text.push_str(&seq.to_string());
+    text.push_str("\nevent: ");
+    text.push_str(kind);
+    for line in data.split(['\n', '\r']) {
+        text.push_str("\ndata: ");
+        text.push_str(line);
+    }
+    text.push_str("\n\n");
+    Bytes::from(text)
+}
+
+// === impl Open ===
+
+impl<F: Followed> Open<F> {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        if !self.begun {
+            // The client learns at once that the stream stands, even when nothing happens for a while.
+            self.begun = true;
+            return Some(Bytes::from_static(b": open\n\n"));
+        }
+        let keep_alive = self.hub.options().keep_alive;
+        match tokio::time::timeout(keep_alive, self.followed.next_frame()).await {
+            Ok(frame) => frame,
+            Err(_) => Some(Bytes::from_static(b": alive\n\n")),
+        }
+    }
+}
+
+impl<F> Drop for Open<F> {
+    fn drop(&mut self) {
+        self.hub.metrics().streams.take(1);
+    }
+}
+
+impl Followed for RunFollow {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        let event = self.next().await?;
+        Some(frame(event.seq, &event.kind, &serde_json::to_string(&event).expect("our own types serialise to JSON")))
+    }
+}
+
+impl Followed for TenantFollow {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        let row = self.next().await?;
+        Some(frame(row.seq, &row.kind, &serde_json::to_string(&row).expect("our own types serialise to JSON")))
+    }
+}

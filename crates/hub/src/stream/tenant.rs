@@ -1,0 +1,108 @@
+//! The tenant's log as a feed, and the bare hint that it moved.
+
+use std::collections::VecDeque;
+
+use attache_protocol::log::Row;
+
+use crate::{
+    Handle, Principal, Result,
+    bus::{Topic, Watch},
+    control::check,
+    error::about,
+    identity::{Action, Guard},
+};
+
+/// Follows the tenant's log for somebody who may read it.
+#[derive(Debug)]
+pub struct TenantFollow {
+    hub: Handle,
+    principal: Principal,
+    after: i64,
+    ready: VecDeque<Row>,
+    watch: Watch,
+    guard: Guard,
+    ended: bool,
+}
+
+/// Says that something of the tenant moved, without saying what: every person may look again at what they may see.
+#[derive(Debug)]
+pub struct Changes {
+    hub: Handle,
+    watch: Watch,
+    guard: Guard,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Rows after `after`, and what comes. `None` begins at the newest row.
+    pub async fn follow_audit(&self, by: &Principal, after: Option<i64>) -> Result<TenantFollow> {
+        by.may(Action::SeeAudit)?;
+        let watch = self.bus().watch(Topic::Tenant(by.tenant));
+        let after = match after {
+            Some(after) => check::after(Some(after))?,
+            None => self.store().log(by.tenant, i64::MAX, 1).await.map_err(about("log"))?.head,
+        };
+        Ok(TenantFollow {
+            hub: self.clone(),
+            principal: by.clone(),
+            after,
+            ready: VecDeque::new(),
+            watch,
+            guard: Guard::new(self, by),
+            ended: false,
+        })
+    }
+
+    /// Hints for a page that shows live state.
+    pub fn changes(&self, by: &Principal) -> Result<Changes> {
+        by.may(Action::SeeAgents)?;
+        let watch = self.bus().watch(Topic::Tenant(by.tenant));
+        Ok(Changes { hub: self.clone(), watch, guard: Guard::new(self, by) })
+    }
+}
+
+// === impl TenantFollow ===
+
+impl TenantFollow {
+    /// The next row; `None` when the hub drains or the caller is not welcome any more.
+    pub async fn next(&mut self) -> Option<Row> {
+        loop {
+            if let Some(row) = self.ready.pop_front() {
+                self.after = row.seq;
+                return Some(row);
+            }
+            if self.ended || self.guard.welcome().await.is_err() {
+                return None;
+            }
+            match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
+                Ok(page) => self.ready = page.rows.into(),
+                Err(error) => tracing::debug!(%error, "the log could not be read"),
+            }
+            if !self.ready.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                () = self.watch.moved() => {}
+                () = tokio::time::sleep(self.hub.options().poll_every) => {}
+                () = self.hub.drained() => self.ended = true,
+                _ = self.guard.broken() => self.ended = true,
+            }
+        }
+    }
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// Resolves with `Some` when something moved, and with `None` when there will be no more hints. A lost hint costs the
+    /// time of one slow poll.
+    pub async fn next(&mut self) -> Option<()> {
+        tokio::select! {
+            () = self.watch.moved() => Some(()),
+            () = tokio::time::sleep(self.hub.options().keep_alive) => Some(()),
+            () = self.hub.drained() => None,
+            _ = self.guard.broken() => None,
+        }
+    }
+}

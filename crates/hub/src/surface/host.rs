@@ -1,0 +1,161 @@
+//! Which names the hub answers to: a web page that resolves its own name to our address gets nothing.
+
+use std::net::{IpAddr, SocketAddr};
+
+use attache_protocol::Code;
+use axum::http::{HeaderMap, Uri, header};
+
+use crate::{Error, Options, Result};
+
+/// The hosts and origins that are the hub's own.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnNames {
+    /// `host:port`, lower case.
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    /// Listening on every address: any address with our port is ours. Names are not, which is what rebinding needs.
+    any_address: Option<u16>,
+}
+
+/// The `host[:port]` of an origin URL without a path; `None` if it is something else.
+pub(crate) fn authority(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
+    let host = rest.strip_suffix('/').unwrap_or(rest);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    (!host.is_empty() && host.bytes().all(plain)).then_some(host)
+}
+
+// === impl OwnNames ===
+
+impl OwnNames {
+    pub(crate) fn new(options: &Options) -> Self {
+        let port = options.listen.port();
+        let mut hosts = Vec::new();
+        for host in ["localhost", "127.0.0.1", "[::1]"] {
+            push(&mut hosts, "http://", host, port);
+        }
+        if !options.listen.ip().is_unspecified() {
+            let host = match options.listen {
+                SocketAddr::V4(address) => address.ip().to_string(),
+                SocketAddr::V6(address) => format!("[{}]", address.ip()),
+            };
+            push(&mut hosts, "http://", &host, port);
+        }
+        let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
+        if let Some(url) = options.public_url.as_deref().map(str::to_ascii_lowercase)
+            && let Some(authority) = authority(&url)
+        {
+            let scheme = &url[..url.len() - url.trim_start_matches("https://").trim_start_matches("http://").len()];
+            let default = if scheme == "https://" { ":443" } else { ":80" };
+            let bare = authority.strip_suffix(default).unwrap_or(authority);
+            hosts.extend([bare.to_owned(), authority.to_owned()]);
+            if !has_port(bare) {
+                hosts.push(format!("{bare}{default}"));
+            }
+            origins.push(format!("{scheme}{bare}"));
+        }
+        Self { hosts, origins, any_address: options.listen.ip().is_unspecified().then_some(port) }
+    }
+
+    /// Refuses a request that was meant for another host, or that another site's page sent.
+    pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<()> {
+        let mut named = false;
+        for host in headers.get_all(header::HOST) {
+            named = true;
+            self.check_host(host.to_str().unwrap_or_default())?;
+        }
+        if let Some(authority) = uri.authority() {
+            named = true;
+            self.check_host(authority.as_str())?;
+        }
+        if !named {
+            return Err(wrong_host());
+        }
+        match headers.get(header::ORIGIN) {
+            None => Ok(()),
+            Some(origin) => self.check_origin(origin.to_str().unwrap_or_default()),
+        }
+    }
+
+    fn check_host(&self, host: &str) -> Result<()> {
+        if self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)) || self.is_own_address(host) {
+            return Ok(());
+        }
+        Err(wrong_host())
+    }
+
+    fn check_origin(&self, origin: &str) -> Result<()> {
+        let own = self.origins.iter().any(|own| own.eq_ignore_ascii_case(origin))
+            || origin.strip_prefix("http://").is_some_and(|host| self.is_own_address(host));
+        if own {
+            return Ok(());
+        }
+        Err(Error::new(Code::ForeignOrigin, "A page of another site may not call the hub."))
+    }
+
+    fn is_own_address(&self, host: &str) -> bool {
+        let Some(port) = self.any_address else { return false };
+        match host.parse::<SocketAddr>() {
+            Ok(address) => address.port() == port,
+            Err(_) => port == 80 && host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok(),
+        }
+    }
+}
+
+fn wrong_host() -> Error {
+    Error::new(Code::WrongHost, "The hub does not answer to this host name.")
+}
+
+fn push(hosts: &mut Vec<String>, scheme: &str, host: &str, port: u16) {
+    hosts.push(format!("{host}:{port}"));
+    if scheme == "http://" && port == 80 {
+        hosts.push(host.to_owned());
+    }
+}
+
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(names: &OwnNames, host: &str, origin: Option<&str>) -> Option<Code> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        names.check(&Uri::from_static("/"), &headers).err().map(|error| error.code)
+    }
+
+    #[test]
+    fn loopback_answers_to_its_own_names_only() {
+        let names = OwnNames::new(&Options::new("", "127.0.0.1:7800".parse().unwrap()));
+        for good in ["127.0.0.1:7800", "localhost:7800", "LOCALHOST:7800", "[::1]:7800"] {
+            assert_eq!(verdict(&names, good, None), None, "{good}");
+            assert_eq!(verdict(&names, good, Some("http://localhost:7800")), None);
+        }
+        for bad in ["127.0.0.1", "127.0.0.1:7801", "evil.example:7800", "10.0.0.1:7800", "", "localhost:7800.evil"] {
+            assert_eq!(verdict(&names, bad, None), Some(Code::WrongHost), "{bad}");
+        }
+        for bad in ["http://evil.example", "null", "https://localhost:7800", "http://localhost:7801"] {
+            assert_eq!(verdict(&names, "localhost:7800", Some(bad)), Some(Code::ForeignOrigin), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_public_url_adds_its_host_and_listening_everywhere_adds_addresses() {
+        let mut options = Options::new("", "0.0.0.0:7800".parse().unwrap());
+        options.public_url = Some("https://Hub.example/".to_owned());
+        let names = OwnNames::new(&options);
+        for good in ["hub.example", "hub.example:443", "192.168.1.7:7800"] {
+            assert_eq!(verdict(&names, good, Some("https://hub.example")), None, "{good}");
+        }
+        assert_eq!(verdict(&names, "192.168.1.7:7800", Some("http://192.168.1.7:7800")), None);
+        assert_eq!(verdict(&names, "192.168.1.7:7801", None), Some(Code::WrongHost));
+        assert_eq!(verdict(&names, "hub.example:7800", None), Some(Code::WrongHost));
+        assert_eq!(verdict(&names, "hub.example", Some("http://hub.example")), Some(Code::ForeignOrigin));
+    }
+}

@@ -1,0 +1,1 @@
+//! What holds for every request on the port, whichever surface answers it.

@@ -1,0 +1,9 @@
+//! Wire dialects: each authenticates, turns a request into an action, and renders the answer. No rule lives here.
+
+pub(crate) mod extract;
+pub mod health;
+pub(crate) mod host;
+pub(crate) mod limits;
+pub mod platform;
+pub mod reply;
+pub(crate) mod scan;

@@ -1,0 +1,44 @@
+//! Answers: JSON with a status, and errors from the one table.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+    response::IntoResponse,
+};
+use serde::Serialize;
+
+use crate::Error;
+
+/// A JSON answer.
+pub fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response<Body> {
+    json_bytes(status, serde_json::to_vec(value).expect("our own types serialise to JSON"))
+}
+
+fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+// === impl Error ===
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response<Body> {
+        let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = json_bytes(status, self.body());
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,41 @@
+//! The hub's clockwork: deadlines every second, retention every hour.
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use attache_store::record::Retention;
+
+use crate::Handle;
+
+/// Runs until the hub drains. A sweep that fails is tried again at the next tick.
+pub(crate) async fn run(hub: Handle) {
+    let mut ticks = interval(hub.options().sweep_every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut retained_at = Instant::now();
+    loop {
+        tokio::select! {
+            () = hub.drained() => return,
+            _ = ticks.tick() => {}
+        }
+        match hub.store().sweep(hub.options().heartbeat_timeout, hub.now()).await {
+            Ok(swept) if !swept.runs.is_empty() || !swept.offline.is_empty() => {
+                tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the sweep failed"),
+        }
+        if retained_at.elapsed() >= hub.options().retain_every {
+            retained_at = Instant::now();
+            retain(&hub).await;
+        }
+    }
+}
+
+async fn retain(hub: &Handle) {
+    let retention = Retention {
+        chunks_before: hub.now().minus(hub.options().keep_chunks),
+        log_before: hub.now().minus(hub.options().keep_log),
+    };
+    if let Err(error) = hub.store().retain(retention).await {
+        tracing::warn!(%error, "retention failed");
+    }
+}
