@@ -1,0 +1,59 @@
+//! What the command driver answers.
+
+use attache_adapter::driver::Command;
+
+use crate::world::{World, done, failed, task};
+
+async fn world(program: &str, args: &[&str]) -> World {
+    World::start(Command::new(program, args), |_| {}).await
+}
+
+#[tokio::test]
+async fn the_text_goes_to_the_standard_input() {
+    let world = world("tr", &["a-z", "A-Z"]).await;
+    assert_eq!(world.run(&task("shout, é")).await, done("SHOUT, é"));
+    let long = "word ".repeat(400_000);
+    let reply = world.run(&task(&long)).await;
+    assert!(reply["output"]["text"].as_str().unwrap().starts_with("WORD WORD"), "no deadlock with both pipes full");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_need_not_read_its_input() {
+    let world = world("echo", &["ignored"]).await;
+    assert_eq!(world.run(&task(&"x".repeat(1_000_000))).await, done("ignored\n"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_text_takes_the_place_of_an_argument() {
+    let world = world("printf", &["%s|", "before", "{}", "{}x", "{}"]).await;
+    assert_eq!(world.run(&task("$(id) 'q'")).await, done("before|$(id) 'q'|{}x|$(id) 'q'|"));
+    let expected = "the task's text has 200000 bytes and one argument holds 130048; start the adapter without `{}`, so \
+                    that `printf` gets the text on its standard input";
+    assert_eq!(world.run(&task(&"x".repeat(200_000))).await, failed("rejected", expected));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_exit_status_counts() {
+    let world = world("sh", &["-c", "cat; exit 5"]).await;
+    let expected = "`sh` ended with exit status 5. It wrote nothing to its standard error; the end of its output:\nhm";
+    assert_eq!(world.run(&task("hm")).await, failed("task_failed", expected));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_start_is_named_with_the_fix() {
+    let missing = world("no-such-program-here", &[]).await;
+    let expected = "`no-such-program-here` cannot be started: No such file or directory (os error 2); install it, or \
+                    start the adapter with the program's full path";
+    assert_eq!(missing.run(&task("x")).await, failed("host_crashed", expected));
+    missing.stop().await;
+
+    let folder = world("/", &[]).await;
+    let expected = "`/` cannot be started: Permission denied (os error 13); make it executable (chmod +x), or start \
+                    the adapter with another program";
+    assert_eq!(folder.run(&task("x")).await, failed("host_crashed", expected));
+    folder.stop().await;
+}

@@ -1,0 +1,171 @@
+//! What the shell driver answers.
+
+use std::time::Instant;
+
+use attache_adapter::{Environment, driver::Shell};
+use attache_protocol::env::Env;
+use serde_json::{Value, json};
+
+use crate::world::{World, done, failed, in_millis, long_ago, task, task_of, with};
+
+fn text(reply: &Value) -> &str {
+    reply["output"]["text"].as_str().unwrap_or_else(|| panic!("no text in {reply}"))
+}
+
+fn message(reply: &Value) -> &str {
+    reply["error"]["message"].as_str().unwrap_or_else(|| panic!("no message in {reply}"))
+}
+
+#[tokio::test]
+async fn the_standard_output_is_the_answer() {
+    let world = World::shell().await;
+    assert_eq!(world.run(&task("echo hello; echo aside >&2; printf end")).await, done("hello\nend"));
+    assert_eq!(world.run(&task("cat")).await, json!({"success": true, "output": {"text": "", "artifact_refs": []}}));
+    assert_eq!(world.run(&task_of(Env::system().run_id(), json!("echo a bare string"))).await, done("a bare string\n"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_says_how_the_script_ended() {
+    let world = World::shell().await;
+    let cases = [
+        (
+            "echo so far; echo broken >&2; exit 3",
+            "`sh` ended with exit status 3. The end of its standard error:\nbroken",
+        ),
+        (
+            "echo only this; exit 1",
+            "`sh` ended with exit status 1. It wrote nothing to its standard error; the end of its output:\nonly this",
+        ),
+        ("exit 7", "`sh` ended with exit status 7 and wrote nothing"),
+        ("kill -9 $$", "`sh` was killed by signal 9 and wrote nothing"),
+    ];
+    for (script, message) in cases {
+        assert_eq!(world.run(&task(script)).await, failed("task_failed", message), "{script}");
+    }
+    let missing = world.run(&task("no-such-program-here")).await;
+    assert!(message(&missing).contains("exit status 127") && message(&missing).contains("no-such-program-here"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_without_text_is_rejected() {
+    let world = World::shell().await;
+    let expected = failed("rejected", "the task has no text; create it with an input like {\"text\":\"uname -a\"}");
+    for input in [json!({}), json!({"text": " \n"}), json!({"text": 7}), json!(null), json!([]), json!("")] {
+        assert_eq!(world.run(&task_of(Env::system().run_id(), input)).await, expected);
+    }
+    let zero = failed("rejected", "`sh` cannot be started: the task's text or instructions hold a zero character");
+    assert_eq!(world.run(&task("echo a\0b")).await, zero);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_environment_is_an_allow_list_and_names_the_run() {
+    let own = Environment::select(
+        [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("ADAPTER_TOKEN", "hush"), ("PROXY", "p")],
+        &["PROXY".to_owned()],
+    );
+    let world = World::start(Shell, |options| {
+        options.environment = own;
+        options.instructions = Some("You are terse.".to_owned());
+    })
+    .await;
+    let script =
+        "for name in $(env | cut -d= -f1 | sort); do case $name in PWD|OLDPWD|SHLVL|_) ;; *) echo $name;; esac; done";
+    let names = world.run(&task(script)).await;
+    let expected = "ATTACHE_ARTIFACTS\nATTACHE_CONVERSATION_ID\nATTACHE_INSTRUCTIONS\nATTACHE_TASK_RUN_ID\n\
+                    ATTACHE_WORKSPACE_ID\nLC_ALL\nPATH\nPROXY\n";
+    assert_eq!(names, done(expected));
+
+    let show =
+        "echo $ATTACHE_TASK_RUN_ID $ATTACHE_CONVERSATION_ID $ATTACHE_WORKSPACE_ID; printf %s \"$ATTACHE_INSTRUCTIONS\"";
+    let task = with(task(show), "instructions", "Count in binary.");
+    let ids = ["task_run_id", "conversation_id", "workspace_id"].map(|name| task[name].as_str().unwrap()).join(" ");
+    assert_eq!(world.run(&task).await, done(&format!("{ids}\nYou are terse.\n\nCount in binary.")));
+    world.stop().await;
+
+    let world = World::shell().await;
+    assert_eq!(world.run(&crate::world::task("echo ${ATTACHE_INSTRUCTIONS-none}")).await, done("none\n"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_working_directory_is_the_requests_or_the_adapters() {
+    let world = World::shell().await;
+    let below = world.cwd.join("below");
+    std::fs::create_dir(&below).unwrap();
+    let (own, below) = (world.cwd.to_str().unwrap(), below.to_str().unwrap());
+    assert_eq!(world.run(&task("pwd")).await, done(&format!("{own}\n")));
+    assert_eq!(world.run(&with(task("pwd"), "cwd", below)).await, done(&format!("{below}\n")));
+    assert_eq!(world.run(&with(task("pwd"), "cwd", "below")).await, done(&format!("{below}\n")));
+    let missing =
+        format!("the working directory `{own}/missing` does not exist on this device; create it or name another `cwd`");
+    assert_eq!(world.run(&with(task("pwd"), "cwd", "missing")).await, failed("task_failed", &missing));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_answer_and_the_errors_are_capped() {
+    let world = World::shell().await;
+    let reply = world.run(&task("head -c 3000000 /dev/zero | tr '\\0' x")).await;
+    let note = "\n[attache: the output was cut: 1048576 of 3000000 bytes are kept]\n";
+    assert!(text(&reply) == "x".repeat(1_048_576) + note, "{} bytes", text(&reply).len());
+
+    let reply = world.run(&task("head -c 200000 /dev/zero | tr '\\0' y >&2; echo last >&2; exit 1")).await;
+    let start =
+        "`sh` ended with exit status 1. The end of its standard error:\n[attache: the last 65536 of 200005 bytes]\n";
+    assert!(message(&reply) == format!("{start}{}last", "y".repeat(65_536 - 5)), "{} bytes", message(&reply).len());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn output_that_is_not_utf8_is_replaced() {
+    let world = World::shell().await;
+    assert_eq!(world.run(&task("printf 'a\\377b\\303'")).await, done("a\u{fffd}b\u{fffd}"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_may_be_longer_than_an_argument() {
+    let world = World::shell().await;
+    let script = format!(": '{}'\necho done", "x".repeat(500_000));
+    assert_eq!(world.run(&task(&script)).await, done("done\n"));
+    let long = world.run(&with(task("echo"), "instructions", "x".repeat(500_000))).await;
+    let expected = "`sh` cannot be started: its arguments and variables are too long for the system; shorten the \
+                    task's text or the instructions (each at most 130048 bytes)";
+    assert_eq!(long, failed("rejected", expected));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_run() {
+    let world = World::shell().await;
+    let expected =
+        failed("timed_out", "the run's deadline passed; everything it had started on this device was stopped");
+    let started = Instant::now();
+    let late = with(task("sleep 600; echo never"), "deadline", in_millis(200));
+    assert_eq!(world.run(&late).await, expected);
+    assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
+
+    let over = with(task("touch started"), "deadline", long_ago());
+    assert_eq!(world.run(&over).await, expected);
+    assert!(!world.cwd.join("started").exists());
+    assert_eq!(world.run(&with(task("echo in time"), "deadline", in_millis(60_000))).await, done("in time\n"));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_stays_in_the_private_folder() {
+    let world = World::shell().await;
+    let mode =
+        world.run(&task("stat -c %a $(dirname $ATTACHE_ARTIFACTS); touch $(dirname $ATTACHE_ARTIFACTS)/more")).await;
+    assert_eq!(mode, done("700\n"));
+    assert_eq!(std::fs::read_dir(&world.scratch).unwrap().count(), 0);
+    let gone = world.scratch.clone();
+    std::fs::remove_dir(&gone).unwrap();
+    let reply = world.run(&task("echo")).await;
+    assert_eq!(reply["error"]["code"], "host_crashed");
+    assert!(message(&reply).contains(gone.to_str().unwrap()), "{reply}");
+    world.stop().await;
+}

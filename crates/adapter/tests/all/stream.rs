@@ -1,0 +1,186 @@
+//! Events while a task runs, joining a run, and asking for it again.
+
+use serde_json::{Value, json};
+
+use crate::world::{Event, World, done, task, until};
+
+/// A script that writes `first`, waits for the file `go`, and writes `last`.
+const HELD: &str = "echo first; echo x >> starts; while [ ! -e go ]; do sleep 0.01; done; echo last";
+
+fn texts(events: &[Event], wanted: &str, member: &str) -> String {
+    let texts = events.iter().filter(|(_, name, _)| name == wanted).map(|(_, _, data)| data[member].as_str().unwrap());
+    texts.collect()
+}
+
+fn starts(world: &World) -> usize {
+    std::fs::read_to_string(world.cwd.join("starts")).map_or(0, |text| text.lines().count())
+}
+
+#[tokio::test]
+async fn output_streams_and_ends_with_the_result() {
+    let world = World::shell().await;
+    let script = "held() { while [ ! -e $1 ]; do sleep 0.01; done; }
+                  echo out; held one; echo aside >&2; held two; printf more";
+    let mut events = world.stream(&task(script)).await;
+    let go = |name: &str| std::fs::write(world.cwd.join(name), "").unwrap();
+    assert_eq!(events.next().await, Some((1, "chunk".to_owned(), json!({"text": "out\n"}))));
+    go("one");
+    assert_eq!(events.next().await, Some((2, "log".to_owned(), json!({"level": "info", "message": "aside"}))));
+    go("two");
+    let rest = [(3, "chunk".to_owned(), json!({"text": "more"})), (4, "result".to_owned(), done("out\nmore"))];
+    assert_eq!(events.rest().await, rest);
+
+    let events = world.stream(&task("echo no >&2; exit 2")).await.rest().await;
+    let (_, name, data) = events.last().unwrap();
+    assert_eq!((name.as_str(), &data["error"]["code"]), ("result", &json!("task_failed")));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_chunk_is_not_held_back_until_the_end() {
+    let world = World::shell().await;
+    let task = task("printf 'no line end'; while [ ! -e go ]; do sleep 0.01; done");
+    let mut events = world.stream(&task).await;
+    assert_eq!(events.next().await, Some((1, "chunk".to_owned(), json!({"text": "no line end"}))));
+    std::fs::write(world.cwd.join("go"), "").unwrap();
+    assert_eq!(events.rest().await, [(2, "result".to_owned(), done("no line end"))]);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn small_writes_are_coalesced_and_large_ones_cut() {
+    let world = World::shell().await;
+    let small = world.stream(&task("i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done")).await.rest().await;
+    let expected: String = (0..500).map(|number| format!("{number}\n")).collect();
+    assert_eq!(texts(&small, "chunk", "text"), expected);
+    assert!(small.len() < 50, "{} events for 500 writes", small.len());
+
+    let large = world.stream(&task("head -c 100000 /dev/zero | tr '\\0' x")).await.rest().await;
+    assert_eq!(texts(&large, "chunk", "text").len(), 100_000);
+    let longest = large.iter().filter_map(|(_, _, data)| data["text"].as_str()).map(str::len).max();
+    assert_eq!(longest, Some(4096));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_character_is_never_cut() {
+    let world = World::shell().await;
+    let split = world.stream(&task("printf 'a\\303'; sleep 0.3; printf '\\251b'")).await.rest().await;
+    assert_eq!(texts(&split, "chunk", "text"), "aéb");
+    let many = "i=0; while [ $i -lt 3000 ]; do printf 'x€é😀'; i=$((i+1)); done";
+    let events = world.stream(&task(many)).await.rest().await;
+    assert_eq!(texts(&events, "chunk", "text"), "x€é😀".repeat(3000));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_same_run_is_joined_and_another_is_refused() {
+    let world = World::shell().await;
+    let held = task(HELD);
+    let mut first = world.stream(&held).await;
+    assert_eq!(first.next().await, Some((1, "chunk".to_owned(), json!({"text": "first\n"}))));
+    assert_eq!(world.running().await, held["task_run_id"]);
+
+    let mut second = world.stream(&held).await;
+    assert_eq!(second.next().await, Some((1, "chunk".to_owned(), json!({"text": "first\n"}))));
+    let refused = world.send(&task("echo other")).await;
+    let expected = json!({"error": {
+        "code": "busy",
+        "message": format!("this adapter executes {} and takes one task at a time", held["task_run_id"].as_str().unwrap()),
+        "hint": "Try again when that run has ended, or cancel it.",
+    }});
+    assert_eq!((refused.status, serde_json::from_str::<Value>(&refused.body).unwrap()), (409, expected));
+
+    let (plain, rest, also) = tokio::join!(
+        world.run(&held),
+        async {
+            std::fs::write(world.cwd.join("go"), "").unwrap();
+            first.rest().await
+        },
+        second.rest()
+    );
+    assert_eq!(plain, done("first\nlast\n"));
+    assert_eq!(rest, [(2, "chunk".to_owned(), json!({"text": "last\n"})), (3, "result".to_owned(), plain)]);
+    assert_eq!(rest, also);
+    assert_eq!(starts(&world), 1);
+    assert_eq!(world.running().await, Value::Null);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_its_client_leaves() {
+    let world = World::shell().await;
+    let held = task(HELD);
+    let mut first = world.stream(&held).await;
+    first.next().await.unwrap();
+    drop(first);
+    assert_eq!(world.running().await, held["task_run_id"]);
+    std::fs::write(world.cwd.join("go"), "").unwrap();
+    assert_eq!(world.run(&held).await, done("first\nlast\n"));
+    assert_eq!(starts(&world), 1);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_run_that_ended_last_is_answered_from_memory() {
+    let world = World::shell().await;
+    std::fs::write(world.cwd.join("go"), "").unwrap();
+    let (one, two) = (task(HELD), task("echo two"));
+    let events = world.stream(&one).await.rest().await;
+    assert_eq!(world.stream(&one).await.rest().await, events);
+    assert_eq!(world.run(&one).await, done("first\nlast\n"));
+    assert_eq!(starts(&world), 1);
+
+    let last = events.len() as u64;
+    let after = world.stream_after(&one, &format!("last-event-id: {}\r\n", last - 1)).await.rest().await;
+    assert_eq!(after, events[events.len() - 1..]);
+    let nothing = world.stream_after(&one, &format!("last-event-id: {last}\r\n")).await.rest().await;
+    assert_eq!(nothing, []);
+
+    world.run(&two).await;
+    world.run(&one).await;
+    assert_eq!(starts(&world), 2, "only the last run is remembered");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_too() {
+    let world = World::shell().await;
+    let broken = task("echo x >> starts; exit 9");
+    assert_eq!(world.run(&broken).await, world.run(&broken).await);
+    assert_eq!(starts(&world), 1);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_kept_for_late_readers_is_bounded() {
+    let world = World::shell().await;
+    let flood = task("head -c 12000000 /dev/zero | tr '\\0' x");
+    world.run(&flood).await;
+    let events = world.stream(&flood).await.rest().await;
+    let (seq, name, data) = &events[0];
+    assert_eq!(name, "log");
+    let expected = format!(
+        "events 1 to {seq} of this run were dropped: at most 8388608 bytes are kept for readers that come late or are slow"
+    );
+    assert_eq!(data, &json!({"level": "warning", "message": expected}));
+    let seqs: Vec<u64> = events.iter().map(|(seq, _, _)| *seq).collect();
+    assert_eq!(seqs, (*seq..*seq + events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.last().unwrap().1, "result");
+    let kept = texts(&events, "chunk", "text").len();
+    assert!((6_000_000..8_388_608).contains(&kept), "{kept} bytes");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_stops_nobody() {
+    let world = World::shell().await;
+    let flood = task("head -c 12000000 /dev/zero | tr '\\0' x; echo x > ended");
+    let unread = world.stream(&flood).await;
+    until("the flood ends", || world.cwd.join("ended").exists()).await;
+    let reply = world.run(&flood).await;
+    assert_eq!(reply["success"], true);
+    let events = unread.rest().await;
+    assert_eq!(events.last().unwrap().1, "result");
+    world.stop().await;
+}
