@@ -21,7 +21,7 @@ class Adapter(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path != "/health":
             return self.reply(404, {"error": {"code": "no_such_path", "message": "try /health", "hint": ""}})
-        self.reply(200, {"ok": True, "host": {"type": "custom", "version": "1"}, "running": None})
+        self.reply(200, {"ok": True, "host": {"type": "custom", "version": "1"}})
 
     def do_POST(self):
         # The host and the content type keep web pages out: a browser reaches 127.0.0.1 too.

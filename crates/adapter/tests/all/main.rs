@@ -5,6 +5,7 @@
 
 mod artifacts;
 mod command;
+mod document;
 mod guard;
 mod python;
 mod shell;

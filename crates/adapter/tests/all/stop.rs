@@ -1,10 +1,14 @@
 //! Cancel, shutdown and leftovers: nothing that a task started outlives it.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use attache_adapter::{Driver, Job};
 use attache_protocol::wire::adapter::{Host, TaskReply};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::world::{World, done, failed, is_alive, task, until};
 
@@ -138,6 +142,36 @@ async fn dropping_the_adapters_runtime_kills_the_group() {
     })
     .join()
     .unwrap();
+    until("the group is gone", || pids.iter().all(|pid| !is_alive(pid))).await;
+}
+
+/// Not a test of its own: the process that the next one kills.
+#[tokio::test]
+#[ignore = "started by `killing_the_adapter_kills_the_group`"]
+async fn an_adapter_that_waits_to_be_killed() {
+    let world = World::shell().await;
+    let (_events, pids) = family(&world, &task(FAMILY)).await;
+    println!("family {}", pids.join(" "));
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn killing_the_adapter_kills_the_group() {
+    let mut adapter = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "stop::an_adapter_that_waits_to_be_killed"])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(adapter.stdout.take().unwrap()).lines();
+    let pids = loop {
+        let line = lines.next_line().await.unwrap().expect("a line with the family");
+        if let Some((_, pids)) = line.split_once("family ") {
+            break pids.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        }
+    };
+    assert_eq!(pids.iter().filter(|pid| is_alive(pid)).count(), 3, "{pids:?}");
+    adapter.kill().await.unwrap();
     until("the group is gone", || pids.iter().all(|pid| !is_alive(pid))).await;
 }
 

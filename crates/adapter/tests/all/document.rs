@@ -1,0 +1,65 @@
+//! `docs/adapter.md` shows what the code takes and gives.
+
+use attache_adapter::driver::Shell;
+use attache_protocol::{
+    error::{self, Code},
+    wire::adapter::{Health, RunTask, TaskReply},
+};
+use serde_json::{Value, json};
+
+use crate::world::{World, task};
+
+const DOCUMENT: &str = include_str!("../../../../docs/adapter.md");
+
+fn examples() -> Vec<&'static str> {
+    DOCUMENT.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+#[test]
+fn the_examples_are_of_the_types_they_show() {
+    let examples = examples();
+    let [health, run_task, success, failure, refusal, cancelled] = examples[..] else {
+        panic!("{} examples", examples.len())
+    };
+    assert!(serde_json::from_str::<Health>(health).unwrap().ok);
+    let task: RunTask = serde_json::from_str(run_task).unwrap();
+    let again: Value = serde_json::from_str(&serde_json::to_string(&task).unwrap()).unwrap();
+    let mut shown: Value = serde_json::from_str(run_task).unwrap();
+    // An optional member that is null is not sent again; every other one is known and comes back.
+    assert_eq!(shown.as_object_mut().unwrap().remove("sandbox"), Some(Value::Null));
+    assert_eq!(again, shown);
+    assert!(serde_json::from_str::<TaskReply>(success).unwrap().success);
+    for (text, code) in [(failure, "task_failed"), (cancelled, "cancelled")] {
+        let reply: TaskReply = serde_json::from_str(text).unwrap();
+        assert_eq!((reply.success, reply.error.unwrap().code.as_str()), (false, code));
+    }
+    assert_eq!(serde_json::from_str::<error::Body>(refusal).unwrap().error.code, "busy");
+}
+
+#[test]
+fn the_table_of_refusals_is_the_one_table() {
+    let rows = DOCUMENT.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        Some((cells.next()?.parse::<u16>().ok()?, cells.next()?))
+    });
+    let mut seen = 0;
+    for (status, codes) in rows {
+        for code in codes.split(", ").map(|code| code.trim_matches('`')) {
+            let known = Code::from_text(code).unwrap_or_else(|| panic!("{code} is not in the table"));
+            assert_eq!(known.http_status(), status, "{code}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 13);
+}
+
+#[tokio::test]
+async fn the_script_of_the_document_hands_over_its_file() {
+    let world = World::start(Shell, |_| {}).await;
+    let line = DOCUMENT.lines().find(|line| line.contains("echo report.pdf")).unwrap().trim();
+    let script = line.replace("pdflatex report.tex", "echo 1 > report.pdf");
+    let path = world.cwd.join("report.pdf");
+    let expected = json!({"success": true, "output": {"text": "", "artifact_refs": [{"path": path}]}});
+    assert_eq!(world.run(&task(&script)).await, expected);
+    world.stop().await;
+}
