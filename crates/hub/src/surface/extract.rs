@@ -1,1 +1,223 @@
-//! (in progress)
+//! What a handler takes out of a request: the caller, path segments, query and a JSON body, each with a clear refusal.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    str::FromStr,
+};
+
+use attache_protocol::Code;
+use axum::{
+    body::Body,
+    extract::{FromRequest, FromRequestParts, Path, Query},
+    http::{HeaderMap, Request, header, request::Parts},
+};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Handle, Principal, Result, surface::scan};
+
+pub(crate) const BODY_LIMIT: usize = 1 << 20;
+pub(crate) const OUTPUT_LIMIT: usize = 4 << 20;
+/// How much of a refused body is read and thrown away, so that its sender gets to see the answer.
+const DISCARD: usize = 16 << 20;
+
+/// The address that the request came from. [`crate::serve`] puts it into every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+/// Who asks, by `X-Runtime-Token` or `Authorization: Bearer`.
+#[derive(Debug)]
+pub(crate) struct Caller(pub(crate) Principal);
+
+/// The caller's address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct From(pub(crate) IpAddr);
+
+/// The one variable segment of the path.
+#[derive(Debug)]
+pub(crate) struct Segment(pub(crate) String);
+
+/// Two variable segments of the path.
+#[derive(Debug)]
+pub(crate) struct Segments(pub(crate) String, pub(crate) String);
+
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+/// A JSON body of at most `LIMIT` bytes. An empty body counts as `{}`.
+#[derive(Debug)]
+pub(crate) struct Input<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
+
+/// In a path, a text that is no id names something that does not exist.
+pub(crate) fn id<T: FromStr>(text: &str, what: &'static str) -> Result<T> {
+    text.parse().map_err(|_| Error::not_found(what))
+}
+
+/// A header that must be readable text when it is there.
+pub(crate) fn header_text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Error::invalid(name, "must be printable ASCII"))?;
+    Ok(Some(text.to_owned()))
+}
+
+pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    headers.get_all(header::ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(media_type)))
+}
+
+// === impl Caller ===
+
+impl FromRequestParts<Handle> for Caller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
+        if let Some(token) = parts.headers.get("x-runtime-token") {
+            let token = token.to_str().unwrap_or_default();
+            return hub.authenticate_runtime(token).await.map(Self);
+        }
+        let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
+            return Err(Error::unauthenticated("The request carries no credential."));
+        };
+        let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
+        match bearer {
+            Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
+                hub.authenticate_key(secret.trim()).await.map(Self)
+            }
+            Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
+        }
+    }
+}
+
+// === impl From ===
+
+impl<S: Sync> FromRequestParts<S> for From {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        let peer = parts.extensions.get::<Peer>();
+        Ok(Self(peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())))
+    }
+}
+
+// === impl Segment ===
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let segment = Path::<String>::from_request_parts(parts, state).await;
+        segment.map(|Path(text)| Self(text)).map_err(|_| bad_path())
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Segments {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let segments = Path::<(String, String)>::from_request_parts(parts, state).await;
+        segments.map(|Path((one, two))| Self(one, two)).map_err(|_| bad_path())
+    }
+}
+
+fn bad_path() -> Error {
+    Error::new(Code::InvalidRequest, "The path is not valid UTF-8.")
+}
+
+// === impl Params ===
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query.map(|Query(value)| Self(value)).map_err(|rejection| {
+            let text = rejection.body_text();
+            let detail = text.split_once(": ").map_or(text.as_str(), |(_, detail)| detail);
+            Error::new(Code::InvalidRequest, format!("The query is not valid: {detail}."))
+        })
+    }
+}
+
+// === impl Input ===
+
+impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Handle> for Input<T, LIMIT> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request<Body>, hub: &Handle) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        let read = tokio::time::timeout(hub.options().body_timeout, read(body, LIMIT)).await;
+        let bytes = read.map_err(|_| Error::new(Code::InvalidRequest, "The body did not arrive in time."))??;
+        if bytes.is_empty() {
+            return parse(b"{}").map(Self);
+        }
+        check_type(&parts.headers)?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn check_type(headers: &HeaderMap) -> Result<()> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json") {
+        return Ok(());
+    }
+    Err(Error::new(Code::UnsupportedType, "The body must be JSON."))
+}
+
+async fn read(mut body: Body, limit: usize) -> Result<Bytes> {
+    let mut first = Bytes::new();
+    let mut more = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Error::new(Code::InvalidRequest, "The body broke off before its end."))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + more.len() + data.len() > limit {
+            discard(body).await;
+            return Err(Error::new(Code::TooLarge, format!("The body is larger than {limit} bytes.")));
+        }
+        // Nearly every body comes in one piece and is not copied.
+        if first.is_empty() {
+            first = data;
+        } else {
+            more.extend_from_slice(&data);
+        }
+    }
+    if more.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + more.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&more);
+    Ok(whole.freeze())
+}
+
+async fn discard(mut body: Body) {
+    let mut left = DISCARD;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    if scan::too_deep(bytes) {
+        return Err(Error::new(Code::TooDeep, format!("The JSON nests deeper than {} levels.", scan::MAX_DEPTH)));
+    }
+    serde_json::from_slice(bytes).map_err(|error| explain(bytes, &error))
+}
+
+/// What is wrong, and in which member.
+fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    if error.classify() != serde_json::error::Category::Data {
+        return Error::new(Code::InvalidJson, format!("The body is not valid JSON: {text}."));
+    }
+    let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
+    match scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
+        Some(member) => Error::new(Code::InvalidRequest, format!("`{member}` is not valid: {what}.")),
+        None => Error::new(Code::InvalidRequest, format!("The body is not valid: {what}.")),
+    }
+}

@@ -1,1 +1,46 @@
-//! (in progress)
+//! `/healthz`, `/readyz` and `/metrics`: for those who operate a hub.
+
+use attache_protocol::{Code, wire::system::Health};
+use axum::{
+    body::Body,
+    extract::{FromRequestParts as _, State},
+    http::{HeaderValue, Response, StatusCode, header, request::Parts},
+};
+
+use crate::{
+    Error, Handle, Result,
+    identity::Action,
+    metrics::text,
+    surface::{extract::Caller, reply},
+};
+
+/// Whether the process is alive, and what an acknowledged write survives
+#[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = Health)), security(()))]
+pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
+    reply::json(StatusCode::OK, &hub.health())
+}
+
+/// Whether the hub takes work; 503 while it drains
+#[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = Health)), security(()))]
+pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
+    if hub.is_draining() {
+        return Err(Error::new(Code::Draining, "The hub is shutting down."));
+    }
+    if !hub.is_ready().await {
+        return Err(Error::new(Code::Overloaded, "The store does not answer."));
+    }
+    Ok(reply::json(StatusCode::OK, &hub.health()))
+}
+
+/// Counters as Prometheus text; open on loopback, else for an admin's key
+#[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
+pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
+    if !hub.options().listen.ip().is_loopback() {
+        let Caller(by) = Caller::from_request_parts(&mut parts, &hub).await?;
+        by.may(Action::SeeMetrics)?;
+    }
+    let mut response = Response::new(Body::from(text(&hub)));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}

@@ -1,1 +1,79 @@
-//! What holds for every request on the port, whichever surface answers it.
+//! What holds for every request on the port, whichever surface answers it: own names, no panic, counters.
+
+use std::{convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Response},
+    response::IntoResponse as _,
+};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
+use tower::Service as _;
+
+use crate::{
+    Error, Handle,
+    surface::{Peer, host::OwnNames},
+};
+
+/// The outermost service of one connection.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+}
+
+struct Shared {
+    hub: Handle,
+    names: OwnNames,
+    router: Router,
+}
+
+/// Makes the edge of each connection.
+#[derive(Clone)]
+pub(crate) struct Port(Arc<Shared>);
+
+// === impl Port ===
+
+impl Port {
+    pub(crate) fn new(hub: Handle, router: Router) -> Self {
+        let names = OwnNames::new(hub.options());
+        Self(Arc::new(Shared { hub, names, router }))
+    }
+
+    pub(crate) fn edge(&self, peer: SocketAddr) -> Edge {
+        Edge { shared: self.0.clone(), peer }
+    }
+}
+
+// === impl Edge ===
+
+impl hyper::service::Service<Request<Incoming>> for Edge {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let (shared, peer) = (self.shared.clone(), self.peer);
+        Box::pin(async move {
+            if let Err(error) = shared.names.check(request.uri(), request.headers()) {
+                shared.hub.metrics().answered(error.code.http_status());
+                return Ok(error.into_response());
+            }
+            request.extensions_mut().insert(Peer(peer));
+            let answer = AssertUnwindSafe(shared.router.clone().call(request)).catch_unwind().await;
+            let response = match answer {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_) => {
+                    // The panic hook has printed where; the caller learns only that it was us.
+                    shared.hub.metrics().panics.add(1);
+                    Error::internal(&"a request panicked").into_response()
+                }
+            };
+            shared.hub.metrics().answered(response.status().as_u16());
+            Ok(response)
+        })
+    }
+}

@@ -7,3 +7,5 @@ pub(crate) mod limits;
 pub mod platform;
 pub mod reply;
 pub(crate) mod scan;
+
+pub use extract::Peer;

@@ -1,15 +1,137 @@
-//! The platform's REST surface.
+//! The platform's REST surface: one file per resource, one table of routes.
+//!
+//! To add a route: write the handler with its `#[utoipa::path]`, add a line to the table below, and regenerate the document
+//! with `cargo run -p attache-hub --example openapi > openapi/openapi.json`. A test compares table and document.
 
-use axum::Router;
+mod account;
+mod artifact;
+mod audit;
+mod conversation;
+mod delivery;
+mod document;
+mod event;
+mod key;
+mod login;
+mod message;
+mod pairing;
+mod range;
+mod run;
+mod runtime;
+mod work;
 
-use crate::Handle;
+use attache_protocol::Code;
+use axum::{
+    Router,
+    body::Body,
+    http::Response,
+    response::IntoResponse as _,
+    routing::{any, delete, get, patch, post, put},
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, OpenApi};
 
-/// Every path under `/api/v1`, and the operations paths.
-pub fn router(hub: Handle) -> Router {
-    Router::new().with_state(hub)
+use crate::{Error, Handle, Result, control::PageRequest, surface::health};
+
+type Answer = Result<Response<Body>>;
+
+macro_rules! routes {
+    ($($method:ident $path:literal $module:ident::$handler:ident;)*) => {
+        /// Every route, as method, path and the operation's name in the document.
+        pub const ROUTES: &[(&str, &str, &str)] =
+            &[$((stringify!($method), $path, concat!(stringify!($module), "_", stringify!($handler))),)*];
+
+        #[derive(OpenApi)]
+        #[openapi(paths($($module::$handler,)*))]
+        struct Document;
+
+        fn table() -> Router<Handle> {
+            Router::new()$(.route($path, $method($module::$handler)))*
+        }
+    };
 }
 
-/// The OpenAPI document of [`router`], as JSON.
+routes! {
+    post   "/api/v1/agent-accounts"                                 account::create;
+    get    "/api/v1/agent-accounts"                                 account::list;
+    get    "/api/v1/agent-accounts/{agent}"                         account::read;
+    patch  "/api/v1/agent-accounts/{agent}"                         account::update;
+    delete "/api/v1/agent-accounts/{agent}"                         account::archive;
+    post   "/api/v1/agent-accounts/{agent}/pairing-codes"           pairing::create_code;
+    post   "/api/v1/agent-accounts/{agent}/task-runs/pull"          work::pull;
+    get    "/api/v1/agent-runtimes"                                 runtime::list;
+    get    "/api/v1/agent-runtimes/{runtime}"                       runtime::read;
+    delete "/api/v1/agent-runtimes/{runtime}"                       runtime::revoke;
+    post   "/api/v1/agent-runtimes/runtime/attach-via-pairing"      pairing::attach;
+    post   "/api/v1/agent-runtimes/runtime/heartbeat"               work::heartbeat;
+    post   "/api/v1/agent-runtimes/runtime/pairing-requests"        pairing::request;
+    post   "/api/v1/agent-runtimes/runtime/pairing-requests/poll"   pairing::poll;
+    get    "/api/v1/pairing-requests/{code}"                        pairing::read;
+    post   "/api/v1/pairing-requests/{code}/decision"               pairing::decide;
+    post   "/api/v1/task-runs"                                      run::create;
+    get    "/api/v1/task-runs"                                      run::list;
+    get    "/api/v1/task-runs/{run}"                                run::read;
+    post   "/api/v1/task-runs/{run}/cancel"                         run::cancel;
+    post   "/api/v1/task-runs/{run}/progress"                       work::progress;
+    post   "/api/v1/task-runs/{run}/complete"                       work::complete;
+    post   "/api/v1/task-runs/{run}/fail"                           work::fail;
+    post   "/api/v1/task-runs/{run}/release"                        work::release;
+    get    "/api/v1/task-runs/{run}/events"                         event::read;
+    post   "/api/v1/conversations"                                  conversation::create;
+    get    "/api/v1/conversations"                                  conversation::list;
+    get    "/api/v1/conversations/{conversation}"                   conversation::read;
+    get    "/api/v1/conversations/{conversation}/messages"          message::list;
+    post   "/api/v1/conversations/{conversation}/messages"          message::add;
+    get    "/api/v1/workspaces/{workspace}/artifacts"               artifact::list;
+    put    "/api/v1/workspaces/{workspace}/artifacts/{name}"        artifact::upload;
+    get    "/api/v1/artifacts/{artifact}"                           artifact::read;
+    post   "/api/v1/api-keys"                                       key::create;
+    get    "/api/v1/api-keys"                                       key::list;
+    delete "/api/v1/api-keys/{key}"                                 key::revoke;
+    get    "/api/v1/audit"                                          audit::read;
+    post   "/api/v1/login-links"                                    login::create;
+    get    "/api/v1/openapi.json"                                   document::read;
+    get    "/healthz"                                               health::healthz;
+    get    "/readyz"                                                health::readyz;
+    get    "/metrics"                                               health::metrics;
+}
+
+/// The whole surface. It has no fallback of its own, so that other surfaces can be merged beside it; what is left under
+/// `/api/` is a clear 404.
+pub fn router(hub: Handle) -> Router {
+    table().method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
+}
+
+/// The OpenAPI document of [`router`], as pretty JSON.
 pub fn openapi() -> String {
-    String::new()
+    let mut document = Document::openapi();
+    document::complete(&mut document);
+    let mut text = document.to_pretty_json().expect("the document serialises to JSON");
+    text.push('\n');
+    text
+}
+
+/// The answer for a path that no surface has.
+pub async fn no_such_path() -> Response<Body> {
+    Error::new(Code::NoSuchPath, "There is nothing at this path.").into_response()
+}
+
+async fn wrong_method() -> Response<Body> {
+    Error::new(Code::MethodNotAllowed, "This path does not take this method.").into_response()
+}
+
+/// `?limit=&cursor=` of every list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct PageParams {
+    /// How many to answer with, 1 to 200; 50 unless told.
+    limit: Option<usize>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl PageParams {
+    fn page(self) -> PageRequest {
+        PageRequest { limit: self.limit, cursor: self.cursor }
+    }
 }

@@ -1,0 +1,57 @@
+//! `/api/v1/agent-accounts`.
+
+use attache_protocol::wire::account::{Account, AccountList, AccountRequest};
+use axum::{extract::State, http::StatusCode};
+
+use super::{Answer, PageParams};
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input, Params, Segment},
+        reply,
+    },
+};
+
+/// Create an agent account
+#[utoipa::path(post, path = "/api/v1/agent-accounts", tag = "agents", request_body = AccountRequest,
+    responses((status = 201, body = Account)))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<AccountRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.create_account(&by, request).await?))
+}
+
+/// List agent accounts, by name
+#[utoipa::path(get, path = "/api/v1/agent-accounts", tag = "agents", params(PageParams),
+    responses((status = 200, body = AccountList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.accounts(&by, page.page()).await?))
+}
+
+/// Read an agent account, by id or name
+#[utoipa::path(get, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
+    responses((status = 200, body = Account)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.account(&by, &agent).await?))
+}
+
+/// Change an agent account; members that are absent stay as they are
+#[utoipa::path(patch, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
+    request_body = AccountRequest, responses((status = 200, body = Account)))]
+pub(super) async fn update(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(agent): Segment,
+    Input(request): Input<AccountRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.update_account(&by, &agent, request).await?))
+}
+
+/// Archive an agent account: its device is disconnected and its live runs are cancelled
+#[utoipa::path(delete, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
+    responses((status = 200, body = Account)))]
+pub(super) async fn archive(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.archive_account(&by, &agent).await?))
+}

@@ -1,0 +1,40 @@
+//! `/api/v1/audit`: the tenant's log, as a page or as a live feed.
+
+use attache_protocol::wire::audit::AuditPage;
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+
+use super::{
+    Answer,
+    event::{Query, last_event_id},
+};
+use crate::{
+    Handle,
+    stream::respond,
+    surface::{
+        extract::{Caller, Params, accepts},
+        reply,
+    },
+};
+
+/// Read the tenant's log: a page as JSON, or a live feed with `Accept: text/event-stream`
+///
+/// The rows are hash-chained; `floor` and `floor_hash` say where the chain begins. A feed without `after` begins at the
+/// newest row.
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit",
+    params(Query, ("Last-Event-ID" = Option<i64>, Header)),
+    responses((status = 200, content((AuditPage = "application/json"), (String = "text/event-stream")))))]
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Params(query): Params<Query>,
+    headers: HeaderMap,
+) -> Answer {
+    if accepts(&headers, "text/event-stream") {
+        let after = last_event_id(&headers)?.or(query.after);
+        return Ok(respond(&hub, hub.follow_audit(&by, after).await?));
+    }
+    Ok(reply::json(StatusCode::OK, &hub.audit(&by, query.after, query.limit).await?))
+}

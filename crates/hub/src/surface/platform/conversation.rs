@@ -1,0 +1,38 @@
+//! `/api/v1/conversations`.
+
+use attache_protocol::wire::conversation::{Conversation, ConversationList, CreateConversationRequest};
+use axum::{extract::State, http::StatusCode};
+
+use super::{Answer, PageParams};
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input, Params, Segment, id},
+        reply,
+    },
+};
+
+/// Open a conversation
+#[utoipa::path(post, path = "/api/v1/conversations", tag = "conversations", request_body = CreateConversationRequest,
+    responses((status = 201, body = Conversation)))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<CreateConversationRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.create_conversation(&by, request).await?))
+}
+
+/// List conversations, newest first
+#[utoipa::path(get, path = "/api/v1/conversations", tag = "conversations", params(PageParams),
+    responses((status = 200, body = ConversationList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.conversations(&by, page.page()).await?))
+}
+
+/// Read a conversation
+#[utoipa::path(get, path = "/api/v1/conversations/{conversation}", tag = "conversations",
+    params(("conversation" = String, Path)), responses((status = 200, body = Conversation)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(conversation): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.conversation(&by, id(&conversation, "conversation")?).await?))
+}

@@ -1,0 +1,87 @@
+//! Pairing: codes made by people, codes shown by devices.
+
+use attache_protocol::wire::pairing::{
+    AttachRequest, AttachResponse, PairingCodeResponse, PairingDecision, PairingPollRequest, PairingRequest,
+    PairingRequestResponse, PairingRequestView,
+};
+use axum::{extract::State, http::StatusCode};
+use serde::Serialize;
+
+use super::Answer;
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, From, Input, Segment},
+        reply,
+    },
+};
+
+#[derive(Serialize)]
+struct Nothing {}
+
+/// Make a pairing code for an agent; this answer is the only one that shows it
+#[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/pairing-codes", tag = "pairing",
+    params(("agent" = String, Path)), responses((status = 201, body = PairingCodeResponse)))]
+pub(super) async fn create_code(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.create_pairing_code(&by, &agent).await?))
+}
+
+/// Redeem a pairing code; the device becomes the agent's runtime
+#[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/attach-via-pairing", tag = "pairing",
+    request_body = AttachRequest, responses((status = 200, body = AttachResponse)), security(()))]
+pub(super) async fn attach(
+    State(hub): State<Handle>,
+    From(from): From,
+    Input(request): Input<AttachRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.attach(from, request).await?))
+}
+
+/// Ask for a code to show on a device, for a person to confirm
+#[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests", tag = "pairing",
+    request_body = PairingRequest, responses((status = 201, body = PairingRequestResponse)), security(()))]
+pub(super) async fn request(
+    State(hub): State<Handle>,
+    From(from): From,
+    Input(request): Input<PairingRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.request_pairing(from, request).await?))
+}
+
+/// Ask whether a person has confirmed the device; 202 until then
+#[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/pairing-requests/poll", tag = "pairing",
+    request_body = PairingPollRequest,
+    responses((status = 200, body = AttachResponse), (status = 202, body = attache_protocol::error::Body)), security(()))]
+pub(super) async fn poll(
+    State(hub): State<Handle>,
+    From(from): From,
+    Input(request): Input<PairingPollRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.poll_pairing(from, request).await?))
+}
+
+/// See which device shows a code
+#[utoipa::path(get, path = "/api/v1/pairing-requests/{code}", tag = "pairing", params(("code" = String, Path)),
+    responses((status = 200, body = PairingRequestView)))]
+pub(super) async fn read(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    From(from): From,
+    Segment(code): Segment,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.pairing_request(&by, from, &code).await?))
+}
+
+/// Confirm a device for an agent, or reject it
+#[utoipa::path(post, path = "/api/v1/pairing-requests/{code}/decision", tag = "pairing",
+    params(("code" = String, Path)), request_body = PairingDecision, responses((status = 200)))]
+pub(super) async fn decide(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    From(from): From,
+    Segment(code): Segment,
+    Input(decision): Input<PairingDecision>,
+) -> Answer {
+    hub.decide_pairing(&by, from, &code, decision).await?;
+    Ok(reply::json(StatusCode::OK, &Nothing {}))
+}

@@ -1,0 +1,91 @@
+//! `/api/v1/task-runs`, as callers see it.
+
+use attache_protocol::{
+    ConversationId, RunId,
+    rules::run::Status,
+    wire::run::{CancelRequest, CreateRunRequest, Run, RunList},
+};
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Answer;
+use crate::{
+    Handle,
+    control::{CallHeaders, CreatedRun, PageRequest, RunQuery},
+    surface::{
+        extract::{Caller, Input, Params, Segment, header_text, id},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    status: Option<Status>,
+    /// Only runs of this agent, by id or name.
+    agent_id: Option<String>,
+    conversation_id: Option<ConversationId>,
+    parent_task_run_id: Option<RunId>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// Put an agent to work
+///
+/// The same idempotency key again answers 200 with the run that it made before.
+#[utoipa::path(post, path = "/api/v1/task-runs", tag = "runs", request_body = CreateRunRequest,
+    params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header)),
+    responses((status = 201, body = Run), (status = 200, body = Run, description = "The run that the key made before")))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    headers: HeaderMap,
+    Input(request): Input<CreateRunRequest>,
+) -> Answer {
+    let headers = CallHeaders {
+        idempotency_key: header_text(&headers, "idempotency-key")?,
+        traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+    };
+    Ok(match hub.create_run(&by, request, headers).await? {
+        CreatedRun::New(run) => reply::json(StatusCode::CREATED, &run),
+        CreatedRun::Existing(run) => reply::json(StatusCode::OK, &run),
+    })
+}
+
+/// List runs, newest first
+#[utoipa::path(get, path = "/api/v1/task-runs", tag = "runs", params(Query),
+    responses((status = 200, body = RunList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+    let query = RunQuery {
+        status: query.status,
+        agent: query.agent_id,
+        conversation: query.conversation_id,
+        parent: query.parent_task_run_id,
+        page: PageRequest { limit: query.limit, cursor: query.cursor },
+    };
+    Ok(reply::json(StatusCode::OK, &hub.runs(&by, query).await?))
+}
+
+/// Read a run
+#[utoipa::path(get, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
+    responses((status = 200, body = Run)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(run): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.run(&by, id(&run, "run")?).await?))
+}
+
+/// Cancel a run, at once
+#[utoipa::path(post, path = "/api/v1/task-runs/{run}/cancel", tag = "runs", params(("run" = String, Path)),
+    request_body = CancelRequest, responses((status = 200, body = Run)))]
+pub(super) async fn cancel(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(run): Segment,
+    Input(request): Input<CancelRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.cancel_run(&by, id(&run, "run")?, request).await?))
+}

@@ -1,0 +1,48 @@
+//! `/api/v1/agent-runtimes`, as people see it.
+
+use attache_protocol::wire::runtime::{Runtime, RuntimeList};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Answer;
+use crate::{
+    Handle,
+    control::PageRequest,
+    surface::{
+        extract::{Caller, Params, Segment, id},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    /// Only devices of this agent, by id or name.
+    agent_id: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// List runtimes, newest first
+#[utoipa::path(get, path = "/api/v1/agent-runtimes", tag = "runtimes", params(Query),
+    responses((status = 200, body = RuntimeList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+    let page = PageRequest { limit: query.limit, cursor: query.cursor };
+    Ok(reply::json(StatusCode::OK, &hub.runtimes(&by, query.agent_id.as_deref(), page).await?))
+}
+
+/// Read a runtime
+#[utoipa::path(get, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes", params(("runtime" = String, Path)),
+    responses((status = 200, body = Runtime)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(runtime): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.runtime(&by, id(&runtime, "runtime")?).await?))
+}
+
+/// Revoke a runtime: its token is refused from now on and its claims are lost
+#[utoipa::path(delete, path = "/api/v1/agent-runtimes/{runtime}", tag = "runtimes",
+    params(("runtime" = String, Path)), responses((status = 200, body = Runtime)))]
+pub(super) async fn revoke(State(hub): State<Handle>, Caller(by): Caller, Segment(runtime): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.revoke_runtime(&by, id(&runtime, "runtime")?).await?))
+}

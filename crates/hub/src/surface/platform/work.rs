@@ -1,0 +1,105 @@
+//! The calls of a runtime: heartbeat, pull, progress, complete, fail, release.
+
+use std::time::Duration;
+
+use attache_protocol::wire::{
+    run::{
+        CompleteRequest, Conflict, FailRequest, FinishResponse, ProgressRequest, ProgressResponse, PullResponse,
+        ReleaseRequest, Run,
+    },
+    runtime::{HeartbeatRequest, HeartbeatResponse},
+};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Answer, delivery};
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input, OUTPUT_LIMIT, Params, Segment, id},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wait {
+    /// How long to wait for work, at most 60000; answers at once unless told.
+    wait_ms: Option<u64>,
+}
+
+/// Say that the device is alive, and which runs it executes
+#[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/heartbeat", tag = "work",
+    request_body = HeartbeatRequest, responses((status = 200, body = HeartbeatResponse)))]
+pub(super) async fn heartbeat(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<HeartbeatRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.heartbeat(&by, request).await?))
+}
+
+/// Claim the next run of the runtime's agent
+#[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/task-runs/pull", tag = "work",
+    params(("agent" = String, Path), Wait), responses((status = 200, body = PullResponse)))]
+pub(super) async fn pull(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(agent): Segment,
+    Params(query): Params<Wait>,
+) -> Answer {
+    let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
+    Ok(delivery::respond(hub.pull(&by, &agent, wait).await?))
+}
+
+/// Report progress, which also renews the claim
+#[utoipa::path(post, path = "/api/v1/task-runs/{run}/progress", tag = "work", params(("run" = String, Path)),
+    request_body = ProgressRequest,
+    responses((status = 200, body = ProgressResponse), (status = 409, body = Conflict)))]
+pub(super) async fn progress(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(run): Segment,
+    Input(request): Input<ProgressRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.progress(&by, id(&run, "run")?, request).await?))
+}
+
+/// End a run with its output; repeating the same is harmless
+#[utoipa::path(post, path = "/api/v1/task-runs/{run}/complete", tag = "work", params(("run" = String, Path)),
+    request_body = CompleteRequest,
+    responses((status = 200, body = FinishResponse), (status = 409, body = Conflict)))]
+pub(super) async fn complete(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(run): Segment,
+    Input(request): Input<CompleteRequest, OUTPUT_LIMIT>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.complete(&by, id(&run, "run")?, request).await?))
+}
+
+/// End a run with an error
+#[utoipa::path(post, path = "/api/v1/task-runs/{run}/fail", tag = "work", params(("run" = String, Path)),
+    request_body = FailRequest,
+    responses((status = 200, body = FinishResponse), (status = 409, body = Conflict)))]
+pub(super) async fn fail(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(run): Segment,
+    Input(request): Input<FailRequest, OUTPUT_LIMIT>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.fail(&by, id(&run, "run")?, request).await?))
+}
+
+/// Hand a run back before its work has begun; no attempt is spent
+#[utoipa::path(post, path = "/api/v1/task-runs/{run}/release", tag = "work", params(("run" = String, Path)),
+    request_body = ReleaseRequest, responses((status = 200, body = Run), (status = 409, body = Conflict)))]
+pub(super) async fn release(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(run): Segment,
+    Input(request): Input<ReleaseRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.release(&by, id(&run, "run")?, request).await?))
+}
