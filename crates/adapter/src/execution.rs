@@ -168,7 +168,7 @@ impl Execution {
 
     async fn watch(&self, driver: Arc<dyn Driver>, job: Job, deadline: Option<Duration>) -> TaskReply {
         // A driver that panics must not leave the slot taken for ever.
-        let work = AssertUnwindSafe(driver.run(job)).catch_unwind();
+        let work = AssertUnwindSafe(async move { driver.run(job).await }).catch_unwind();
         tokio::pin!(work);
         let alarm = async {
             match deadline {

@@ -36,7 +36,7 @@ impl Group {
         Self { leader, watchdog: leader.and_then(watchdog) }
     }
 
-    /// Ends whatever is left of the group, politely first, and returns when it is gone. It reaps the leader too.
+    /// Ends whatever is left of the group, politely first, and returns when it is gone.
     pub(crate) async fn end(mut self, child: &mut Child) {
         for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, BURIAL)] {
             if !self.alive() {

@@ -14,6 +14,8 @@ fn code(reply: &Reply) -> (u16, String) {
     let members: Vec<&str> = error.keys().map(String::as_str).collect();
     assert_eq!(members, ["code", "message", "hint"]);
     assert!(error.values().all(|value| !value.as_str().unwrap().is_empty()), "{body}");
+    assert!(reply.head.contains("\r\ncontent-type: application/json"), "{}", reply.head);
+    assert_eq!(reply.status == 401, reply.head.contains("\r\nwww-authenticate: bearer"), "{}", reply.head);
     (reply.status, error["code"].as_str().unwrap().to_owned())
 }
 
