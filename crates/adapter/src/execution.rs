@@ -102,6 +102,7 @@ impl Execution {
     /// The events after `seq`, live, ending with `result`.
     pub(crate) fn events(self: Arc<Self>, seq: u64) -> impl Stream<Item = Arc<Event>> {
         let moved = self.moved.subscribe();
+        let seq = self.record.lock().unwrap_or_else(PoisonError::into_inner).resume(seq);
         stream::unfold(Some((self, moved, seq)), async |state| {
             let (execution, mut moved, seq) = state?;
             loop {

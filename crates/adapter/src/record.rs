@@ -48,6 +48,12 @@ impl Record {
         }
     }
 
+    /// Where a reader that has seen `seq` goes on. One that claims to have seen more than there is comes from an earlier
+    /// life of the adapter and starts anew.
+    pub(crate) const fn resume(&self, seq: u64) -> u64 {
+        if seq > self.last { 0 } else { seq }
+    }
+
     /// The event that follows `seq`. A reader that is behind what is kept is told so by a `log` event in its place.
     pub(crate) fn after(&self, seq: u64) -> Option<Arc<Event>> {
         let first = self.events.front()?.seq;
@@ -94,6 +100,7 @@ mod tests {
         assert_eq!(seen(&record, 2), kept);
         assert_eq!(seen(&record, 4), kept[2..]);
         assert_eq!(seen(&record, 5), []);
+        assert_eq!([record.resume(0), record.resume(5), record.resume(6)], [0, 5, 0]);
         let note = "log {\"level\":\"warning\",\"message\":\"events 1 to 2 of this run were dropped: at most 195 bytes \
                     are kept for readers that come late or are slow\"}";
         assert_eq!(seen(&record, 0), [&[(2, note.to_owned())], &kept[..]].concat());

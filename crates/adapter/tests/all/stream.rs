@@ -136,6 +136,8 @@ async fn the_run_that_ended_last_is_answered_from_memory() {
     assert_eq!(after, events[events.len() - 1..]);
     let nothing = world.stream_after(&one, &format!("last-event-id: {last}\r\n")).await.rest().await;
     assert_eq!(nothing, []);
+    let unknown = world.stream_after(&one, &format!("last-event-id: {}\r\n", last + 1)).await.rest().await;
+    assert_eq!(unknown, events, "a cursor of an earlier life starts anew");
 
     world.run(&two).await;
     world.run(&one).await;
