@@ -4,6 +4,8 @@
 //! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
 //! stores that see the same calls hold the same state, to the byte of the hash chain.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod entry;
 mod error;
 pub mod memory;

@@ -100,7 +100,7 @@ pub enum PairingDecision {
 }
 
 /// How a device proves that it may become an agent's runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The code that a person made for an agent.
     Code(SecretHash),

@@ -60,14 +60,13 @@ impl State {
     }
 
     pub(super) fn attach_runtime(&mut self, new: NewRuntime, at: Timestamp) -> Result<Runtime> {
-        let proof = new.proof.clone();
         let Entitled { agent, device_name, labels } = self.entitled(&new, at)?;
         let account = &self.accounts[&agent];
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
         }
         let tenant = account.tenant;
-        self.use_up(&proof, agent);
+        self.use_up(new.proof, agent);
         let actor = entry::runtime_actor(new.id);
         if let Some(former) = self.active_runtime(agent) {
             self.end_runtime(former, RuntimeState::Superseded, &actor, at);
@@ -120,11 +119,11 @@ impl State {
         }
     }
 
-    fn use_up(&mut self, proof: &Proof, agent: AgentId) {
+    fn use_up(&mut self, proof: Proof, agent: AgentId) {
         match proof {
-            Proof::Code(code) => self.codes.get_mut(code).expect("it was just found").used = true,
+            Proof::Code(code) => self.codes.get_mut(&code).expect("it was just found").used = true,
             Proof::Poll(poll) => {
-                let request = self.requests.values_mut().find(|request| request.asked.poll == *poll);
+                let request = self.requests.values_mut().find(|request| request.asked.poll == poll);
                 request.expect("it was just found").decision = Decision::Used(agent);
             }
         }

@@ -1,0 +1,43 @@
+//! What a step was answered with, so that two answers can be compared.
+
+use attache_protocol::TenantId;
+
+use crate::{
+    Error,
+    record::{
+        Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
+        PairingRequest, RunEvents, RunRecord, Runtime, Swept,
+    },
+};
+
+pub type Answer = Result<Value, Error>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Nothing,
+    Tenant(TenantId),
+    Account(Box<Account>),
+    PairingRequest(PairingRequest),
+    Runtime(Box<Runtime>),
+    Beat(Beat),
+    Credential(Option<Credential>),
+    Key(Key),
+    Created(Box<Created>),
+    Claimed(Option<Box<Claimed>>),
+    Run(Box<RunRecord>),
+    Live(Live),
+    Swept(Swept),
+    RunEvents(RunEvents),
+    Log(LogPage),
+    Conversation(Conversation),
+    Message(Message),
+    Artifact(Box<Artifact>),
+    /// The pages of a list.
+    Accounts(Vec<Vec<Account>>),
+    Runtimes(Vec<Vec<Runtime>>),
+    Keys(Vec<Vec<Key>>),
+    Runs(Vec<Vec<RunRecord>>),
+    Conversations(Vec<Vec<Conversation>>),
+    Messages(Vec<Vec<Message>>),
+    Artifacts(Vec<Vec<Artifact>>),
+}

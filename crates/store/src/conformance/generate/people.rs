@@ -1,0 +1,174 @@
+//! Steps around accounts, pairing, runtimes and keys.
+
+use std::time::Duration;
+
+use attache_protocol::{AgentId, Timestamp, wire::key::Role};
+
+use super::{Generator, HOUR, Kind};
+use crate::{
+    conformance::step::Step,
+    memory::Memory,
+    record::{
+        AccountPatch, AgentRef, KeyKind, NewAccount, NewKey, NewPairingCode, NewPairingRequest, NewRuntime,
+        PairingDecision, Proof,
+    },
+};
+
+/// Few, so that they collide; in an order that a sorting engine may get wrong.
+const NAMES: [&str; 7] = ["builder", "Builder", "böse", "b", "日本", "z'", "crawler"];
+
+// === impl Generator ===
+
+impl Generator {
+    pub(super) fn ensure_tenant(&self) -> Step {
+        // Once a tenant exists, every other id gets that one.
+        let id = if self.known.agents.is_empty() { self.tenant } else { self.draw.env.tenant_id() };
+        Step::EnsureTenant { id, name: self.draw.text(), at: self.at() }
+    }
+
+    pub(super) fn create_account(&self) -> Step {
+        let new = NewAccount {
+            id: self.draw.env.agent_id(),
+            name: self.name(),
+            description: self.draw.maybe_text(),
+            instructions: self.draw.maybe_text(),
+            skills: self.draw.json(),
+            a2a: self.draw.maybe_json(),
+        };
+        Step::CreateAccount(self.context(), new)
+    }
+
+    pub(super) fn update_account(&self) -> Step {
+        let patch = AccountPatch {
+            name: self.draw.percent(50).then(|| self.name()),
+            description: self.draw.maybe_text(),
+            instructions: self.draw.maybe_text(),
+            skills: self.draw.maybe_json(),
+            a2a: self.draw.maybe_json(),
+        };
+        Step::UpdateAccount(self.context(), self.agent_ref(), patch)
+    }
+
+    pub(super) fn archive_account(&self) -> Step {
+        Step::ArchiveAccount(self.context(), self.agent_ref())
+    }
+
+    pub(super) fn create_pairing_code(&self) -> Step {
+        let new =
+            NewPairingCode { agent: self.agent_ref(), code: self.draw.secret(), expires_at: self.pairing_expiry() };
+        Step::CreatePairingCode(self.context(), new)
+    }
+
+    pub(super) fn request_pairing(&self) -> Step {
+        let new = NewPairingRequest {
+            code: self.draw.secret(),
+            poll: self.draw.secret(),
+            device_name: self.draw.maybe_text(),
+            labels: self.draw.json(),
+            address: self.draw.text(),
+            expires_at: self.pairing_expiry(),
+        };
+        Step::RequestPairing(new, self.at())
+    }
+
+    pub(super) fn read_pairing(&self) -> Step {
+        Step::PairingRequest(self.shown_code(), self.at())
+    }
+
+    pub(super) fn decide_pairing(&self) -> Step {
+        let decision = match self.draw.below(10) {
+            0..8 => PairingDecision::Confirm(self.agent_ref()),
+            _ => PairingDecision::Reject,
+        };
+        Step::DecidePairing(self.context(), self.shown_code(), decision)
+    }
+
+    pub(super) fn attach_runtime(&self) -> Step {
+        let unknown = self.draw.secret();
+        let proof = match self.draw.below(100) {
+            // The newest of both kinds mostly: older ones are used or expired.
+            0..50 => self.known.newest_proof.unwrap_or(Proof::Code(unknown)),
+            50..75 => Proof::Code(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
+            75..92 => Proof::Poll(self.draw.recent(&self.known.requests).map_or(unknown, |(_, poll)| poll)),
+            // The code that a device shows is no proof, and neither is a poll token used as a code.
+            92..95 => Proof::Code(self.draw.recent(&self.known.requests).map_or(unknown, |(code, _)| code)),
+            95..98 => Proof::Poll(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
+            _ => Proof::Code(unknown),
+        };
+        let new = NewRuntime {
+            id: self.draw.env.runtime_id(),
+            token: self.draw.secret(),
+            proof,
+            device_name: self.draw.maybe_text(),
+            labels: self.draw.json(),
+        };
+        Step::AttachRuntime(new, self.at())
+    }
+
+    /// Begins with a code; what follows is planned.
+    pub(super) fn pair(&mut self) -> Step {
+        if self.draw.percent(65) {
+            self.planned.push(Kind::AttachRuntime);
+            self.create_pairing_code()
+        } else {
+            self.planned.extend([Kind::AttachRuntime, Kind::DecidePairing]);
+            self.request_pairing()
+        }
+    }
+
+    pub(super) async fn revoke_runtime(&self, model: &Memory) -> Step {
+        Step::RevokeRuntime(self.context(), self.some_runtime(model).await)
+    }
+
+    pub(super) fn create_key(&self) -> Step {
+        let new = NewKey {
+            id: self.draw.env.key_id(),
+            kind: if self.draw.percent(70) { KeyKind::Api } else { KeyKind::Session },
+            name: self.draw.text(),
+            role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
+            secret: self.draw.secret(),
+            expires_at: self.draw.percent(50).then(|| self.now().plus(Duration::from_millis(HOUR))),
+        };
+        Step::CreateKey(self.context(), new)
+    }
+
+    pub(super) fn revoke_key(&self) -> Step {
+        let unknown = self.draw.env.key_id();
+        let key = if self.draw.percent(5) { None } else { self.draw.recent(&self.known.keys) };
+        Step::RevokeKey(self.context(), key.unwrap_or(unknown))
+    }
+
+    pub(super) fn agent(&self) -> AgentId {
+        let unknown = self.draw.env.agent_id();
+        if self.draw.percent(3) { unknown } else { self.draw.recent(&self.known.agents).unwrap_or(unknown) }
+    }
+
+    pub(super) fn agent_ref(&self) -> AgentRef {
+        match self.draw.below(100) {
+            0..5 => AgentRef::Name(self.name()),
+            5..25 => AgentRef::Name(self.known.names.last().cloned().unwrap_or_else(|| self.name())),
+            _ => AgentRef::Id(self.agent()),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.draw.one_of(&NAMES).unwrap_or_default().to_owned()
+    }
+
+    /// The code of a pairing request, or one that is none.
+    fn shown_code(&self) -> attache_protocol::secret::SecretHash {
+        let unknown = self.draw.secret();
+        match self.draw.below(100) {
+            0..50 => self.known.requests.last().map_or(unknown, |(code, _)| *code),
+            50..90 => self.draw.recent(&self.known.requests).map_or(unknown, |(code, _)| code),
+            90..95 => self.draw.recent(&self.known.codes).unwrap_or(unknown),
+            _ => unknown,
+        }
+    }
+
+    /// Ten minutes mostly; sometimes the code is dead at once.
+    fn pairing_expiry(&self) -> Timestamp {
+        let life = if self.draw.percent(10) { 0 } else { 600_000 };
+        self.now().plus(Duration::from_millis(life))
+    }
+}

@@ -1,0 +1,271 @@
+//! Steps around runs: created, claimed, worked on, ended, swept and forgotten.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    ArtifactId, RunId, RuntimeId, WorkspaceId,
+    rules::run::{FailureCode, Limits, Status, Worker},
+    wire::{conversation::Role, event::kind},
+};
+
+use super::{DAY, Generator, HOUR};
+use crate::{
+    Store,
+    conformance::{
+        known::{GRACE, LEASE, SILENCE},
+        step::{List, Step},
+    },
+    memory::Memory,
+    record::{
+        AgentRef, Leases, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Outcome, Page, Retention,
+        RunFilter, RunRecord,
+    },
+};
+
+const KINDS: [&str; 5] = [kind::PROGRESS, kind::CHUNK, kind::THOUGHT, kind::LOG, kind::TOOL_CALL];
+
+// === impl Generator ===
+
+impl Generator {
+    pub(super) fn runtime(&self) -> RuntimeId {
+        let unknown = self.draw.env.runtime_id();
+        if self.draw.percent(4) { unknown } else { self.draw.recent(&self.known.runtimes).unwrap_or(unknown) }
+    }
+
+    pub(super) async fn heartbeat(&self, model: &Memory) -> Step {
+        let runtime = self.some_runtime(model).await;
+        let running = if self.draw.percent(25) {
+            None
+        } else {
+            let held = self.held_by(model, runtime).await;
+            let mut named: Vec<RunId> = held.into_iter().filter(|_| self.draw.percent(75)).collect();
+            if self.draw.percent(15) {
+                named.push(self.run());
+            }
+            Some(named)
+        };
+        Step::Heartbeat { runtime, running, leases: Leases { lease: LEASE, grace: GRACE }, at: self.at() }
+    }
+
+    pub(super) async fn create_run(&self, model: &Memory) -> Step {
+        // For somebody who works mostly, so that it is claimed.
+        let active = if self.draw.percent(75) { self.draw.one_of(&self.active(model).await) } else { None };
+        let agent = active.map_or_else(|| self.agent_ref(), |(_, agent)| AgentRef::Id(agent));
+        let (key, digest) = self.idempotency();
+        let limits = Limits {
+            max_attempts: self.draw.one_of(&[1, 1, 2, 3]).unwrap_or(1),
+            timeout: self.millis(&[5_000, HOUR, HOUR, DAY]),
+            queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
+        };
+        let new = NewRun {
+            id: self.draw.env.run_id(),
+            agent,
+            conversation: self
+                .draw
+                .percent(if self.known.conversations.is_empty() { 3 } else { 35 })
+                .then(|| self.conversation()),
+            parent: self.draw.percent(if self.known.runs.is_empty() { 3 } else { 25 }).then(|| self.run()),
+            task_type: self.draw.text(),
+            input: self.draw.json(),
+            context_fragments: self.draw.maybe_json(),
+            allowed_tools: self.draw.maybe_json(),
+            workspace_root: self.draw.maybe_text(),
+            priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
+            limits,
+            trace_id: self.draw.maybe_text(),
+            idempotency_key: key,
+            request_digest: digest,
+        };
+        Step::CreateRun(self.context(), Box::new(new))
+    }
+
+    pub(super) async fn claim(&self, model: &Memory) -> Step {
+        // A runtime that has something to claim mostly.
+        let filter = RunFilter { status: Some(Status::Pending), ..RunFilter::default() };
+        let pending = model.runs(self.tenant, filter, Page { limit: 1, cursor: None }).await;
+        let agent = pending.ok().and_then(|listed| listed.items.first().map(|run| run.agent));
+        let active = self.active(model).await;
+        let fitting = active.iter().find(|(_, works_for)| Some(*works_for) == agent).map(|(runtime, _)| *runtime);
+        let runtime = match fitting.filter(|_| self.draw.percent(70)) {
+            Some(runtime) => runtime,
+            None => self.some_runtime(model).await,
+        };
+        Step::Claim { runtime, lease: LEASE, at: self.at() }
+    }
+
+    pub(super) async fn progress(&self, model: &Memory) -> Step {
+        let (by, run) = self.worker(model).await;
+        let events = (0..self.draw.below(4)).map(|_| self.event()).collect();
+        Step::Progress { by, run, events, usage: self.draw.maybe_json(), lease: LEASE, at: self.at() }
+    }
+
+    pub(super) async fn finish(&self, model: &Memory) -> Step {
+        let (by, run) = self.worker(model).await;
+        // Few outcomes, so that the same one is reported again.
+        let outcome = if self.draw.percent(65) {
+            Outcome::Completed { output: self.draw.json(), artifacts: self.artifacts_for(model, run).await }
+        } else {
+            let code = self.draw.one_of(&FailureCode::ALL).unwrap_or(FailureCode::TaskFailed);
+            Outcome::Failed { code, result: self.draw.json() }
+        };
+        Step::Finish { by, run, outcome, usage: self.draw.maybe_json(), at: self.at() }
+    }
+
+    pub(super) async fn cancel(&self, model: &Memory) -> Step {
+        let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
+        Step::CancelRun(self.context(), run, self.draw.maybe_text())
+    }
+
+    pub(super) async fn release(&self, model: &Memory) -> Step {
+        let (by, run) = self.worker(model).await;
+        Step::Release { by, run, at: self.at() }
+    }
+
+    pub(super) fn sweep(&self) -> Step {
+        Step::Sweep { silence: SILENCE, at: self.at() }
+    }
+
+    pub(super) fn retain(&self) -> Step {
+        let before = |ages: &[u64]| self.now().minus(self.millis(ages));
+        Step::Retain(Retention {
+            chunks_before: before(&[0, 1_000, 60_000, HOUR, DAY]),
+            log_before: before(&[0, 1_000, HOUR, DAY, 30 * DAY]),
+        })
+    }
+
+    pub(super) fn create_conversation(&self) -> Step {
+        let new = NewConversation {
+            id: self.draw.env.conversation_id(),
+            title: self.draw.maybe_text(),
+            metadata: self.draw.maybe_json(),
+        };
+        Step::CreateConversation(self.context(), new)
+    }
+
+    pub(super) fn add_message(&self) -> Step {
+        let new = NewMessage {
+            id: self.draw.env.message_id(),
+            conversation: self.conversation(),
+            role: if self.draw.percent(50) { Role::User } else { Role::Agent },
+            text: self.draw.text(),
+            metadata: self.draw.maybe_json(),
+        };
+        Step::AddMessage(self.context(), new)
+    }
+
+    /// Into the workspace of a live run mostly, so that the run can name it.
+    pub(super) async fn add_artifact(&self, model: &Memory) -> Step {
+        let of_run = if self.draw.percent(70) { self.some_run(model).await } else { None };
+        let workspace = of_run.map_or_else(|| self.conversation(), |run| run.conversation).workspace();
+        let new = NewArtifact {
+            id: self.draw.env.artifact_id(),
+            workspace,
+            name: self.draw.text(),
+            media_type: self.draw.text(),
+            size: self.draw.one_of(&[0, 17, i64::MAX.unsigned_abs()]).unwrap_or(0),
+            blake3: self.draw.bytes(),
+        };
+        Step::AddArtifact(self.context(), new)
+    }
+
+    pub(super) fn run(&self) -> RunId {
+        let unknown = self.draw.env.run_id();
+        if self.draw.percent(4) { unknown } else { self.draw.recent(&self.known.runs).unwrap_or(unknown) }
+    }
+
+    /// An explicit conversation, a run's own, the one that a run would have had, or none that exists.
+    pub(super) fn conversation(&self) -> attache_protocol::ConversationId {
+        match self.draw.below(100) {
+            0..93 => self.draw.recent(&self.known.conversations),
+            93..97 => self.draw.recent(&self.known.runs).map(RunId::own_conversation),
+            _ => None,
+        }
+        .unwrap_or_else(|| self.draw.env.conversation_id())
+    }
+
+    /// Who works on which run: the one who holds it mostly, somebody with a wrong epoch or identity sometimes.
+    async fn worker(&self, model: &Memory) -> (Worker, RunId) {
+        let Some(RunRecord { id, runtime, state, .. }) = self.some_run(model).await else {
+            return (Worker { runtime: self.runtime(), epoch: Some(1) }, self.run());
+        };
+        let runtime = runtime.unwrap_or_else(|| self.runtime());
+        let by = match self.draw.below(100) {
+            0..72 => Worker { runtime, epoch: Some(state.epoch) },
+            72..82 => Worker { runtime, epoch: None },
+            82..87 => Worker { runtime, epoch: Some(state.epoch - 1) },
+            87..90 => Worker { runtime, epoch: Some(state.epoch + 1) },
+            90..95 => Worker { runtime: self.runtime(), epoch: Some(state.epoch) },
+            _ => Worker { runtime: self.runtime(), epoch: None },
+        };
+        (by, if self.draw.percent(2) { self.run() } else { id })
+    }
+
+    /// Artifacts that a run may name, and sometimes one that it may not.
+    async fn artifacts_for(&self, model: &Memory, run: RunId) -> Vec<ArtifactId> {
+        let Ok(record) = model.run(self.tenant, run).await else { return Vec::new() };
+        let own = self.artifacts_of(model, record.conversation.workspace()).await;
+        let mut named: Vec<ArtifactId> = own.into_iter().filter(|_| self.draw.percent(70)).collect();
+        if self.draw.percent(10) {
+            named.push(self.artifact());
+        }
+        named
+    }
+
+    async fn artifacts_of(&self, model: &Memory, workspace: WorkspaceId) -> Vec<ArtifactId> {
+        let page = Page { limit: 3, cursor: None };
+        let listed = model.artifacts(self.tenant, workspace, page).await;
+        listed.map(|listed| listed.items.iter().map(|artifact| artifact.id).collect()).unwrap_or_default()
+    }
+
+    pub(super) fn artifact(&self) -> ArtifactId {
+        let unknown = self.draw.env.artifact_id();
+        if self.draw.percent(10) { unknown } else { self.draw.recent(&self.known.artifacts).unwrap_or(unknown) }
+    }
+
+    async fn held_by(&self, model: &Memory, runtime: RuntimeId) -> Vec<RunId> {
+        let page = Page { limit: 20, cursor: None };
+        let runs = model.runs(self.tenant, RunFilter::default(), page).await.map(|listed| listed.items);
+        let holds = |run: &RunRecord| run.state.claim().is_some_and(|claim| claim.runtime == runtime);
+        runs.unwrap_or_default().iter().filter(|run| holds(run)).map(|run| run.id).collect()
+    }
+
+    /// A key and the digest of its request: none mostly, a new one, a repeated one, or one used for another request.
+    fn idempotency(&self) -> (Option<[u8; 16]>, [u8; 16]) {
+        let fresh = self.draw.bytes();
+        match (self.draw.below(100), self.draw.recent(&self.known.idempotency)) {
+            (0..25, _) => (Some(self.draw.bytes()), fresh),
+            (25..40, Some((key, digest))) => (Some(key), digest),
+            (40..46, Some((key, _))) => (Some(key), fresh),
+            _ => (None, fresh),
+        }
+    }
+
+    fn event(&self) -> NewEvent {
+        NewEvent { kind: self.draw.one_of(&KINDS).unwrap_or(kind::LOG), data: self.draw.json() }
+    }
+
+    fn millis(&self, of: &[u64]) -> Duration {
+        Duration::from_millis(self.draw.one_of(of).unwrap_or(0))
+    }
+
+    pub(super) fn any_list(&self) -> List {
+        match self.draw.below(7) {
+            0 => List::Accounts,
+            1 => List::Runtimes(self.draw.percent(50).then(|| self.agent())),
+            2 => List::Keys,
+            3 => List::Runs(self.filter()),
+            4 => List::Conversations,
+            5 => List::Messages(self.conversation()),
+            _ => List::Artifacts(self.conversation().workspace()),
+        }
+    }
+
+    fn filter(&self) -> RunFilter {
+        RunFilter {
+            status: if self.draw.percent(40) { self.draw.one_of(&Status::ALL) } else { None },
+            agent: self.draw.percent(25).then(|| self.agent()),
+            conversation: self.draw.percent(25).then(|| self.conversation()),
+            parent: self.draw.percent(15).then(|| self.run()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a sequence has made so far, learnt from the steps that succeeded.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, KeyId, RunId, RuntimeId, TenantId, Timestamp, secret::SecretHash,
+};
+
+use super::{
+    answer::{Answer, Value},
+    step::Step,
+};
+use crate::record::{Created, Proof};
+
+/// The durations that sequences use.
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
+pub(super) const SILENCE: Duration = Duration::from_secs(120);
+const KEY_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) tenant: Option<TenantId>,
+    pub(super) agents: Vec<AgentId>,
+    /// Names that agents had when they were made or renamed.
+    pub(super) names: Vec<String>,
+    pub(super) runtimes: Vec<RuntimeId>,
+    /// Codes that people made.
+    pub(super) codes: Vec<SecretHash>,
+    /// Codes that devices show, with their poll tokens.
+    pub(super) requests: Vec<(SecretHash, SecretHash)>,
+    /// What the newest of both kinds of codes is redeemed with.
+    pub(super) newest_proof: Option<Proof>,
+    pub(super) keys: Vec<KeyId>,
+    /// Tokens of runtimes and secrets of keys.
+    pub(super) secrets: Vec<SecretHash>,
+    pub(super) runs: Vec<RunId>,
+    /// Idempotency keys with the digest of the request that used them.
+    pub(super) idempotency: Vec<([u8; 16], [u8; 16])>,
+    /// Explicit ones and runs' own.
+    pub(super) conversations: Vec<ConversationId>,
+    pub(super) artifacts: Vec<ArtifactId>,
+    /// When something changes by itself, and who notices: engines err at the border.
+    pub(super) borders: Vec<(Timestamp, Border)>,
+}
+
+/// Which step tells one side of a border from the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Border {
+    /// A code expires.
+    Pairing,
+    /// A claim must be named from now on.
+    Grace,
+    /// A runtime falls silent.
+    Silence,
+    /// An idempotency key is free again.
+    Key,
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Remembers what the step made, if it made something.
+    pub(super) fn learn(&mut self, step: &Step, answer: &Answer) {
+        let Ok(value) = answer else { return };
+        match (step, value) {
+            (Step::EnsureTenant { .. }, Value::Tenant(tenant)) => self.tenant = Some(*tenant),
+            (Step::CreateAccount(_, new), _) => {
+                self.agents.push(new.id);
+                self.names.push(new.name.clone());
+            }
+            (Step::UpdateAccount(..), Value::Account(account)) => self.names.push(account.name.clone()),
+            (Step::CreatePairingCode(_, new), _) => {
+                self.codes.push(new.code);
+                self.newest_proof = Some(Proof::Code(new.code));
+                self.borders.push((new.expires_at, Border::Pairing));
+            }
+            (Step::RequestPairing(new, _), _) => {
+                self.requests.push((new.code, new.poll));
+                self.newest_proof = Some(Proof::Poll(new.poll));
+                self.borders.push((new.expires_at, Border::Pairing));
+            }
+            (Step::AttachRuntime(new, _), _) => {
+                self.runtimes.push(new.id);
+                self.secrets.push(new.token);
+                self.newest_proof = self.newest_proof.filter(|proof| *proof != new.proof);
+            }
+            (Step::CreateKey(_, new), _) => {
+                self.keys.push(new.id);
+                self.secrets.push(new.secret);
+            }
+            (Step::Heartbeat { at, .. }, _) => self.borders.push((at.plus(SILENCE), Border::Silence)),
+            (Step::Claim { at, .. }, Value::Claimed(Some(_))) => {
+                self.borders.push((at.plus(GRACE), Border::Grace));
+            }
+            (Step::CreateRun(context, new), Value::Created(created)) => {
+                if let Some(key) = new.idempotency_key {
+                    self.idempotency.push((key, new.request_digest));
+                    self.borders.push((context.at.plus(KEY_LIFE), Border::Key));
+                }
+                if let Created::New(run) = &**created {
+                    self.runs.push(run.id);
+                    if run.conversation == run.id.own_conversation() {
+                        self.conversations.push(run.conversation);
+                    }
+                }
+            }
+            (Step::CreateConversation(_, new), _) => self.conversations.push(new.id),
+            (Step::AddArtifact(_, new), _) => self.artifacts.push(new.id),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! One suite for every engine: random steps go to the model and to the engine, and every answer must be the same.
+//!
+//! A sequence is made from its seed alone, so a failure replays. Times jump by milliseconds and by days, and now and then
+//! the engine is dropped without being closed and opened again; the model knows nothing of that. At the end everything
+//! that can be read is compared, and the promises of the log and of the streams are checked.
+//!
+//! An engine under test implements [`Engine`]; [`run_sequences`] does the rest.
+
+mod answer;
+mod draw;
+mod generate;
+mod known;
+mod perform;
+mod run;
+mod shrink;
+mod step;
+mod verify;
+
+use async_trait::async_trait;
+
+pub use self::{
+    answer::{Answer, Value},
+    perform::perform,
+    run::{Failure, run_sequence, run_sequences, run_steps},
+    shrink::shrink,
+    step::{List, Step},
+};
+use crate::Store;
+
+/// An engine under test.
+#[async_trait]
+pub trait Engine: Send {
+    fn store(&self) -> &dyn Store;
+
+    /// Drops the store as `kill -9` would, without closing it, and opens it again.
+    async fn crash_and_reopen(&mut self);
+
+    /// Forgets everything, so that the next sequence finds an empty store. It should be cheap: it happens thousands of
+    /// times.
+    async fn reset(&mut self);
+}

@@ -1,0 +1,131 @@
+//! Performs a step on a store.
+
+use attache_protocol::TenantId;
+
+use super::{
+    answer::{Answer, Value},
+    step::{List, Step},
+};
+use crate::{
+    Result, Store,
+    record::{Listed, Page},
+};
+
+const WRONG_CURSOR: &str = "no store gives out this cursor";
+
+/// Collects the pages of a list; `$read` reads one page from a [`Page`].
+macro_rules! walk {
+    ($limit:expr, $page:ident => $read:expr) => {{
+        let mut pages = Vec::new();
+        let mut $page = Page { limit: $limit, cursor: None };
+        loop {
+            let Listed { items, next } = $read?;
+            pages.push(items);
+            match next {
+                Some(cursor) => $page.cursor = Some(cursor),
+                None => break pages,
+            }
+        }
+    }};
+}
+
+/// Performs every step but [`Step::Crash`], which happens to an engine and not to a store.
+pub async fn perform(store: &dyn Store, step: Step) -> Answer {
+    Ok(match step {
+        Step::Crash => Value::Nothing,
+        Step::EnsureTenant { id, name, at } => Value::Tenant(store.ensure_tenant(id, &name, at).await?),
+
+        Step::CreateAccount(context, new) => Value::Account(Box::new(store.create_account(context, new).await?)),
+        Step::UpdateAccount(context, agent, patch) => {
+            Value::Account(Box::new(store.update_account(context, agent, patch).await?))
+        }
+        Step::ArchiveAccount(context, agent) => Value::Account(Box::new(store.archive_account(context, agent).await?)),
+        Step::Account(tenant, agent) => Value::Account(Box::new(store.account(tenant, agent).await?)),
+
+        Step::CreatePairingCode(context, new) => nothing(store.create_pairing_code(context, new).await)?,
+        Step::RequestPairing(new, at) => nothing(store.request_pairing(new, at).await)?,
+        Step::PairingRequest(code, at) => Value::PairingRequest(store.pairing_request(code, at).await?),
+        Step::DecidePairing(context, code, decision) => nothing(store.decide_pairing(context, code, decision).await)?,
+        Step::AttachRuntime(new, at) => Value::Runtime(Box::new(store.attach_runtime(new, at).await?)),
+
+        Step::Runtime(tenant, runtime) => Value::Runtime(Box::new(store.runtime(tenant, runtime).await?)),
+        Step::RevokeRuntime(context, runtime) => {
+            Value::Runtime(Box::new(store.revoke_runtime(context, runtime).await?))
+        }
+        Step::Heartbeat { runtime, running, leases, at } => {
+            Value::Beat(store.heartbeat(runtime, running, leases, at).await?)
+        }
+
+        Step::Credential(secret) => Value::Credential(store.credential(secret).await?),
+        Step::CreateKey(context, new) => Value::Key(store.create_key(context, new).await?),
+        Step::RevokeKey(context, key) => Value::Key(store.revoke_key(context, key).await?),
+
+        Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
+        Step::Claim { runtime, lease, at } => Value::Claimed(store.claim(runtime, lease, at).await?.map(Box::new)),
+        Step::Progress { by, run, events, usage, lease, at } => {
+            Value::Run(Box::new(store.progress(by, run, events, usage, lease, at).await?))
+        }
+        Step::Finish { by, run, outcome, usage, at } => {
+            Value::Run(Box::new(store.finish(by, run, outcome, usage, at).await?))
+        }
+        Step::CancelRun(context, run, reason) => Value::Run(Box::new(store.cancel_run(context, run, reason).await?)),
+        Step::Release { by, run, at } => Value::Run(Box::new(store.release(by, run, at).await?)),
+        Step::Run(tenant, run) => Value::Run(Box::new(store.run(tenant, run).await?)),
+        Step::Live(tenant) => Value::Live(store.live(tenant).await?),
+        Step::Sweep { silence, at } => Value::Swept(store.sweep(silence, at).await?),
+        Step::Retain(retention) => nothing(store.retain(retention).await)?,
+
+        Step::RunEvents { tenant, run, after, limit } => {
+            Value::RunEvents(store.run_events(tenant, run, after, limit).await?)
+        }
+        Step::Log { tenant, after, limit } => Value::Log(store.log(tenant, after, limit).await?),
+
+        Step::CreateConversation(context, new) => Value::Conversation(store.create_conversation(context, new).await?),
+        Step::Conversation(tenant, conversation) => {
+            Value::Conversation(store.conversation(tenant, conversation).await?)
+        }
+        Step::AddMessage(context, new) => Value::Message(store.add_message(context, new).await?),
+        Step::AddArtifact(context, new) => Value::Artifact(Box::new(store.add_artifact(context, new).await?)),
+        Step::Artifact(tenant, artifact) => Value::Artifact(Box::new(store.artifact(tenant, artifact).await?)),
+
+        Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
+        Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
+    })
+}
+
+fn nothing(done: Result<()>) -> Answer {
+    done.map(|()| Value::Nothing)
+}
+
+async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -> Answer {
+    Ok(match list {
+        List::Accounts => Value::Accounts(walk!(limit, page => store.accounts(tenant, page.clone()).await)),
+        List::Runtimes(agent) => {
+            Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
+        }
+        List::Keys => Value::Keys(walk!(limit, page => store.keys(tenant, page.clone()).await)),
+        List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
+        List::Conversations => {
+            Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
+        }
+        List::Messages(conversation) => {
+            Value::Messages(walk!(limit, page => store.messages(tenant, conversation, page.clone()).await))
+        }
+        List::Artifacts(workspace) => {
+            Value::Artifacts(walk!(limit, page => store.artifacts(tenant, workspace, page.clone()).await))
+        }
+    })
+}
+
+async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer {
+    let page = Page { limit: 5, cursor: Some(WRONG_CURSOR.to_owned()) };
+    Ok(match list {
+        List::Accounts => Value::Accounts(vec![store.accounts(tenant, page).await?.items]),
+        List::Runtimes(agent) => Value::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
+        List::Keys => Value::Keys(vec![store.keys(tenant, page).await?.items]),
+        List::Runs(filter) => Value::Runs(vec![store.runs(tenant, filter, page).await?.items]),
+        List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
+        List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),
+        List::Artifacts(workspace) => Value::Artifacts(vec![store.artifacts(tenant, workspace, page).await?.items]),
+    })
+}

@@ -1,0 +1,158 @@
+//! Runs sequences against the model and an engine, and says what went wrong.
+
+use std::{fmt, ops::Range};
+
+use attache_protocol::Timestamp;
+
+use super::{
+    Engine, answer::Answer, generate::Generator, known::Known, perform::perform, shrink::shrink, step::Step, verify,
+};
+use crate::memory::Memory;
+
+/// A sequence in which the engine was wrong.
+#[derive(Debug)]
+pub struct Failure {
+    pub seed: u64,
+    /// The steps up to the one that failed.
+    pub steps: Vec<Step>,
+    /// How many steps the sequence had before it was made smaller.
+    pub of: usize,
+    pub problem: String,
+}
+
+/// A sequence under way.
+struct Run<'a> {
+    model: &'a Memory,
+    engine: &'a mut dyn Engine,
+    known: Known,
+    /// The time of the newest sweep.
+    swept: Timestamp,
+}
+
+/// Runs the sequences of these seeds on one engine, which is reset before each. Stops at the first failure, made as small
+/// as it gets.
+pub async fn run_sequences(seeds: Range<u64>, steps: usize, engine: &mut dyn Engine) -> Result<(), Box<Failure>> {
+    for seed in seeds {
+        engine.reset().await;
+        if let Err(failure) = run_sequence(seed, steps, &Memory::new(), engine).await {
+            return Err(Box::new(shrink(*failure, engine).await));
+        }
+    }
+    Ok(())
+}
+
+/// Runs one sequence of this many random steps, then a sweep, then reads and checks everything.
+pub async fn run_sequence(
+    seed: u64,
+    steps: usize,
+    model: &Memory,
+    engine: &mut dyn Engine,
+) -> Result<(), Box<Failure>> {
+    let mut generator = Generator::new(seed);
+    let mut run = Run { model, engine, known: Known::default(), swept: Timestamp::default() };
+    let mut done = Vec::with_capacity(steps + 1);
+    for index in 0..=steps {
+        let step = if index == steps { generator.last() } else { generator.next(model).await };
+        done.push(step.clone());
+        match run.step(step.clone()).await {
+            Ok(answer) => generator.learn(&step, &answer),
+            Err(problem) => return Err(Box::new(Failure { seed, of: done.len(), steps: done, problem })),
+        }
+    }
+    match run.check().await {
+        Ok(()) => Ok(()),
+        Err(problem) => Err(Box::new(Failure { seed, of: done.len(), steps: done, problem })),
+    }
+}
+
+/// Runs the given steps, then reads and checks everything. Answers the problem, if there is one.
+pub async fn run_steps(steps: &[Step], model: &Memory, engine: &mut dyn Engine) -> Result<(), String> {
+    let mut run = Run { model, engine, known: Known::default(), swept: Timestamp::default() };
+    for step in steps {
+        let _answer = run.step(step.clone()).await?;
+    }
+    run.check().await
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    /// The answer that both gave.
+    async fn step(&mut self, step: Step) -> Result<Answer, String> {
+        if let Step::Crash = step {
+            self.engine.crash_and_reopen().await;
+        }
+        if let Step::Sweep { at, .. } = step {
+            self.swept = at;
+        }
+        let answer = self.compare(step.clone()).await?;
+        self.known.learn(&step, &answer);
+        Ok(answer)
+    }
+
+    async fn compare(&self, step: Step) -> Result<Answer, String> {
+        let model = perform(self.model, step.clone()).await;
+        let engine = perform(self.engine.store(), step.clone()).await;
+        if model == engine {
+            return Ok(model);
+        }
+        Err(format!("{step:?}\n{}", difference(&format!("{model:#?}"), &format!("{engine:#?}"))))
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let Some(tenant) = self.known.tenant else { return Ok(()) };
+        for step in verify::reads(&self.known, self.swept) {
+            let answer = self.compare(step.clone()).await?;
+            let broken = answer.ok().and_then(|value| verify::broken(&value, tenant, self.swept));
+            if let Some(broken) = broken {
+                return Err(format!("{step:?}\n{broken}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Failure ===
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.problem)?;
+        writeln!(f, "after these {} steps of {}:", self.steps.len(), self.of)?;
+        self.steps.iter().enumerate().try_for_each(|(index, step)| writeln!(f, "{:>4} {step:?}", index + 1))
+    }
+}
+
+/// The lines in which two texts differ, with a little of what surrounds them.
+fn difference(model: &str, engine: &str) -> String {
+    const AROUND: usize = 4;
+    let (left, right): (Vec<&str>, Vec<&str>) = (model.lines().collect(), engine.lines().collect());
+    let same = |mut pairs: Box<dyn Iterator<Item = (&&str, &&str)> + '_>| {
+        let mut count = 0;
+        while pairs.next().is_some_and(|(left, right)| left == right) {
+            count += 1;
+        }
+        count
+    };
+    let front: usize = same(Box::new(left.iter().zip(&right)));
+    let back: usize = same(Box::new(left.iter().rev().zip(right.iter().rev())));
+    let part = |lines: &[&str]| {
+        let from = front.saturating_sub(AROUND);
+        let to = lines.len().saturating_sub(back.saturating_sub(AROUND)).max(from).min(lines.len());
+        lines[from..to].join("\n")
+    };
+    format!("the model says:\n{}\nthe engine says:\n{}", part(&left), part(&right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_shows_where_it_is() {
+        let lines = |middle: &str| format!("1\n2\n3\n4\n5\n6\n{middle}\n7\n8\n9\n10\n11\n12");
+        assert_eq!(
+            difference(&lines("a"), &lines("b")),
+            "the model says:\n3\n4\n5\n6\na\n7\n8\n9\n10\nthe engine says:\n3\n4\n5\n6\nb\n7\n8\n9\n10"
+        );
+    }
+}

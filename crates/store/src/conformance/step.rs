@@ -1,0 +1,127 @@
+//! The steps of a sequence: every write and every read of [`crate::Store`], with its arguments.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::Worker, secret::SecretHash,
+};
+
+use crate::{
+    Context,
+    record::{
+        AccountPatch, AgentRef, Leases, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
+        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
+    },
+};
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// The engine is dropped without being closed and opened again.
+    Crash,
+    EnsureTenant {
+        id: TenantId,
+        name: String,
+        at: Timestamp,
+    },
+
+    CreateAccount(Context, NewAccount),
+    UpdateAccount(Context, AgentRef, AccountPatch),
+    ArchiveAccount(Context, AgentRef),
+    Account(TenantId, AgentRef),
+
+    CreatePairingCode(Context, NewPairingCode),
+    RequestPairing(NewPairingRequest, Timestamp),
+    PairingRequest(SecretHash, Timestamp),
+    DecidePairing(Context, SecretHash, PairingDecision),
+    AttachRuntime(NewRuntime, Timestamp),
+
+    Runtime(TenantId, RuntimeId),
+    RevokeRuntime(Context, RuntimeId),
+    Heartbeat {
+        runtime: RuntimeId,
+        running: Option<Vec<RunId>>,
+        leases: Leases,
+        at: Timestamp,
+    },
+
+    Credential(SecretHash),
+    CreateKey(Context, NewKey),
+    RevokeKey(Context, KeyId),
+
+    CreateRun(Context, Box<NewRun>),
+    Claim {
+        runtime: RuntimeId,
+        lease: Duration,
+        at: Timestamp,
+    },
+    Progress {
+        by: Worker,
+        run: RunId,
+        events: Vec<NewEvent>,
+        usage: Option<Json>,
+        lease: Duration,
+        at: Timestamp,
+    },
+    Finish {
+        by: Worker,
+        run: RunId,
+        outcome: Outcome,
+        usage: Option<Json>,
+        at: Timestamp,
+    },
+    CancelRun(Context, RunId, Option<String>),
+    Release {
+        by: Worker,
+        run: RunId,
+        at: Timestamp,
+    },
+    Run(TenantId, RunId),
+    Live(TenantId),
+    Sweep {
+        silence: Duration,
+        at: Timestamp,
+    },
+    Retain(Retention),
+
+    RunEvents {
+        tenant: TenantId,
+        run: RunId,
+        after: i64,
+        limit: usize,
+    },
+    Log {
+        tenant: TenantId,
+        after: i64,
+        limit: usize,
+    },
+
+    CreateConversation(Context, NewConversation),
+    Conversation(TenantId, ConversationId),
+    AddMessage(Context, NewMessage),
+    AddArtifact(Context, NewArtifact),
+    Artifact(TenantId, ArtifactId),
+
+    /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
+    List {
+        tenant: TenantId,
+        list: List,
+        limit: usize,
+    },
+    /// Reads a list from a cursor that no store ever gave out.
+    WrongCursor {
+        tenant: TenantId,
+        list: List,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub enum List {
+    Accounts,
+    Runtimes(Option<AgentId>),
+    Keys,
+    Runs(RunFilter),
+    Conversations,
+    Messages(ConversationId),
+    Artifacts(WorkspaceId),
+}

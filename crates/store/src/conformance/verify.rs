@@ -1,0 +1,195 @@
+//! What must hold at the end of a sequence: everything that can be read, and the promises of the log and the streams.
+
+use attache_protocol::{
+    RunId, TenantId, Timestamp,
+    log::{hex, unhex},
+    rules::run::{Status, next_deadline},
+};
+
+use super::{
+    answer::Value,
+    known::Known,
+    step::{List, Step},
+};
+use crate::record::{AgentRef, LogPage, RunEvents, RunFilter, RunRecord};
+
+/// More than any sequence makes, so that one page shows everything.
+const ALL: usize = 100_000;
+
+/// Reads that show everything a sequence made.
+pub(super) fn reads(known: &Known, at: Timestamp) -> Vec<Step> {
+    let Some(tenant) = known.tenant else { return Vec::new() };
+    let list = |list| Step::List { tenant, list, limit: ALL };
+    let mut reads = vec![
+        Step::Live(tenant),
+        Step::Log { tenant, after: 0, limit: ALL },
+        list(List::Accounts),
+        list(List::Runtimes(None)),
+        list(List::Keys),
+        list(List::Conversations),
+        // In small pages once, so that cursors meet every kind of row.
+        Step::List { tenant, list: List::Runs(RunFilter::default()), limit: 7 },
+    ];
+    reads.extend(known.agents.iter().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
+    reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
+    reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
+    reads.extend(known.runs.iter().map(|run| Step::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
+    for conversation in &known.conversations {
+        reads.push(Step::Conversation(tenant, *conversation));
+        reads.push(list(List::Messages(*conversation)));
+        reads.push(list(List::Artifacts(conversation.workspace())));
+    }
+    reads.extend(known.runs.last().into_iter().flat_map(|run| strange_reads(known, *run)));
+    reads
+}
+
+/// Reads by a tenant that owns nothing.
+fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
+    let tenant = TenantId::from_uuid(run.uuid());
+    let list = |list| Step::List { tenant, list, limit: ALL };
+    let mut reads = vec![
+        Step::Run(tenant, run),
+        Step::RunEvents { tenant, run, after: 0, limit: ALL },
+        Step::Live(tenant),
+        Step::Log { tenant, after: 0, limit: ALL },
+        list(List::Runs(RunFilter::default())),
+        list(List::Accounts),
+        list(List::Runtimes(None)),
+        list(List::Keys),
+        list(List::Conversations),
+    ];
+    reads.extend(known.agents.last().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
+    reads.extend(known.runtimes.last().map(|runtime| Step::Runtime(tenant, *runtime)));
+    reads.extend(known.artifacts.last().map(|artifact| Step::Artifact(tenant, *artifact)));
+    if let Some(conversation) = known.conversations.last() {
+        reads.push(Step::Conversation(tenant, *conversation));
+        reads.push(list(List::Messages(*conversation)));
+        reads.push(list(List::Artifacts(conversation.workspace())));
+    }
+    reads
+}
+
+/// The promise that an answer breaks, if any. `swept` is the time of the sweep before.
+pub(super) fn broken(value: &Value, tenant: TenantId, swept: Timestamp) -> Option<String> {
+    match value {
+        Value::Log(page) => broken_chain(page),
+        Value::RunEvents(events) => broken_stream(events),
+        Value::Runs(pages) => {
+            let runs = || pages.iter().flatten();
+            runs().find_map(|run| overdue(run, swept)).or_else(|| {
+                let foreign = runs().find(|run| run.tenant != tenant)?;
+                Some(format!("{} is of another tenant", foreign.id))
+            })
+        }
+        _ => None,
+    }
+}
+
+fn broken_chain(page: &LogPage) -> Option<String> {
+    let (mut seq, mut hash) = (page.floor, page.floor_hash);
+    for row in &page.rows {
+        if row.seq != seq + 1 {
+            return Some(format!("the log goes from {seq} to {}", row.seq));
+        }
+        if !row.follows(&hash) {
+            return Some(format!("row {} does not follow the hash {}", row.seq, hex(&hash)));
+        }
+        (seq, hash) = (row.seq, unhex(&row.hash)?);
+    }
+    (seq != page.head).then(|| format!("the log ends at {seq}, but its head is {}", page.head))
+}
+
+fn broken_stream(page: &RunEvents) -> Option<String> {
+    let mut seq = page.floor;
+    for event in &page.events {
+        if event.seq != seq + 1 {
+            return Some(format!("the stream goes from {seq} to {}", event.seq));
+        }
+        seq = event.seq;
+        let ends = matches!(event.kind.as_str(), "task.completed" | "task.failed" | "task.cancelled");
+        let last = event.seq == page.last_seq;
+        if ends != (last && page.status.is_terminal()) {
+            return Some(format!(
+                "a run that is {} has {} at {seq} of {}",
+                page.status.as_str(),
+                event.kind,
+                page.last_seq
+            ));
+        }
+    }
+    (seq != page.last_seq).then(|| format!("the stream ends at {seq}, but its last seq is {}", page.last_seq))
+}
+
+fn overdue(run: &RunRecord, swept: Timestamp) -> Option<String> {
+    let deadline = next_deadline(&run.state)?;
+    let late = run.state.status() == Status::Running && deadline <= swept;
+    late.then(|| format!("{} still runs after a sweep at {swept}; its deadline was {deadline}", run.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{Json, env::Env, log::GENESIS, wire::event::Event};
+
+    use super::*;
+    use crate::{Context, Store, memory::Memory, record::NewConversation};
+
+    fn stream(kinds: &[&str], status: Status) -> RunEvents {
+        let at = Timestamp::default();
+        let events = kinds.iter().zip(1..).map(|(kind, seq)| Event {
+            seq,
+            kind: (*kind).to_owned(),
+            at,
+            data: Json::empty_object(),
+        });
+        let events: Vec<Event> = events.collect();
+        let last_seq = events.last().map_or(0, |event| event.seq);
+        RunEvents { events, floor: 0, last_seq, status }
+    }
+
+    #[test]
+    fn a_stream_has_no_gaps_and_ends_with_its_end() {
+        let whole = stream(&["task.created", "task.claimed", "task.failed"], Status::Failed);
+        assert_eq!(broken_stream(&whole), None);
+        let mut gap = whole.clone();
+        gap.events.remove(1);
+        assert_eq!(broken_stream(&gap), Some("the stream goes from 1 to 3".to_owned()));
+        let mut short = whole;
+        short.events.pop();
+        assert_eq!(broken_stream(&short), Some("the stream ends at 2, but its last seq is 3".to_owned()));
+        for wrong in [
+            stream(&["task.created", "task.failed", "task.chunk"], Status::Failed),
+            stream(&["task.created", "task.failed", "task.failed"], Status::Failed),
+            stream(&["task.created", "task.chunk"], Status::Completed),
+            stream(&["task.created", "task.completed"], Status::Running),
+        ] {
+            assert!(broken_stream(&wrong).is_some(), "{wrong:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_changed_added_or_removed_row_breaks_the_chain() {
+        let (store, env) = (Memory::new(), Env::seeded(1));
+        let tenant = env.tenant_id();
+        store.ensure_tenant(tenant, "t", Timestamp::default()).await.unwrap();
+        for name in ["one", "two"] {
+            let conversation =
+                NewConversation { id: env.conversation_id(), title: Some(name.to_owned()), metadata: None };
+            let context = Context::new(tenant, "system", Timestamp::default());
+            store.create_conversation(context, conversation).await.unwrap();
+        }
+        let page = store.log(tenant, 0, 10).await.unwrap();
+        assert_eq!((page.rows.len(), page.floor_hash, broken_chain(&page)), (3, GENESIS, None));
+        for change in [
+            |page: &mut LogPage| page.rows[1].actor.push('x'),
+            |page: &mut LogPage| page.rows[2].at = Timestamp::from_millis(1),
+            |page: &mut LogPage| drop(page.rows.remove(1)),
+            |page: &mut LogPage| drop(page.rows.pop()),
+            |page: &mut LogPage| page.floor_hash = [1; 32],
+            |page: &mut LogPage| page.rows.swap(1, 2),
+        ] {
+            let mut changed = page.clone();
+            change(&mut changed);
+            assert!(broken_chain(&changed).is_some(), "{changed:?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Runs the conformance suite. A failure prints its seed; `ATTACHE_CONFORMANCE_SEED=<seed>` runs that sequence alone and
+//! `ATTACHE_CONFORMANCE_SEQUENCES=<count>` changes how many there are.
+
+use std::{env, ops::Range};
+
+use async_trait::async_trait;
+use attache_store::{
+    Store,
+    conformance::{Engine, run_sequences},
+    memory::Memory,
+};
+
+/// Random steps per sequence.
+pub(crate) const STEPS: usize = 60;
+
+/// The model as an engine: it survives crashes because it never notices them.
+#[derive(Debug, Default)]
+struct Model(Memory);
+
+/// Runs this many sequences on the engine, unless the environment says otherwise. `test` is the test's own name.
+pub(crate) async fn conform(test: &str, sequences: u64, engine: &mut dyn Engine) {
+    if let Err(failure) = run_sequences(seeds(sequences), STEPS, engine).await {
+        let seed = failure.seed;
+        panic!("{failure}\nreplay it: ATTACHE_CONFORMANCE_SEED={seed} cargo test -p attache-store --test all {test}");
+    }
+}
+
+fn seeds(sequences: u64) -> Range<u64> {
+    match number("ATTACHE_CONFORMANCE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("ATTACHE_CONFORMANCE_SEQUENCES").unwrap_or(sequences),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a person replays a failing sequence through the environment")]
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
+}
+
+// === impl Model ===
+
+#[async_trait]
+impl Engine for Model {
+    fn store(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn crash_and_reopen(&mut self) {}
+
+    async fn reset(&mut self) {
+        self.0 = Memory::new();
+    }
+}
+
+#[tokio::test]
+async fn the_model_agrees_with_itself() {
+    conform("the_model_agrees_with_itself", 300, &mut Model::default()).await;
+}

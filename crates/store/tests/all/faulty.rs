@@ -1,0 +1,268 @@
+//! Proves that the conformance suite can fail: engines with one mistake each, every one of which must be caught.
+
+use std::{sync::OnceLock, time::Duration};
+
+use async_trait::async_trait;
+use attache_protocol::{
+    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::Worker, secret::SecretHash,
+};
+use attache_store::{
+    Context, Durability, Listener, Result, Store,
+    conformance::{Engine, run_sequences},
+    memory::Memory,
+    record::*,
+};
+
+use crate::conformance::STEPS;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Leaves every fifth row out of the log.
+    LosesLogRows,
+    /// Shows a row with another time than the one its hash covers.
+    ChangesLogRows,
+    /// Lets the runtime that holds a run go on with an old epoch.
+    IgnoresStaleEpochs,
+    /// Everything is gone after a crash.
+    ForgetsInACrash,
+    /// Makes a run again for a key that it has seen.
+    ForgetsKeys,
+    /// Sweeps as if it were a millisecond earlier.
+    SweepsLate,
+    /// Loses unnamed claims a millisecond after the grace.
+    GrantsTooMuchGrace,
+    /// Takes a JSON null for nothing.
+    DropsNulls,
+    /// Shows a run to every tenant.
+    IgnoresTenants,
+    /// Skips a row at the border of two pages.
+    SkipsBetweenPages,
+    /// Does not say what retention removed of a run's stream.
+    ForgetsTheFloor,
+}
+
+const FAULTS: [Fault; 11] = [
+    Fault::LosesLogRows,
+    Fault::ChangesLogRows,
+    Fault::IgnoresStaleEpochs,
+    Fault::ForgetsInACrash,
+    Fault::ForgetsKeys,
+    Fault::SweepsLate,
+    Fault::GrantsTooMuchGrace,
+    Fault::DropsNulls,
+    Fault::IgnoresTenants,
+    Fault::SkipsBetweenPages,
+    Fault::ForgetsTheFloor,
+];
+
+/// The model with a mistake.
+#[derive(Debug)]
+struct Faulty {
+    inner: Memory,
+    fault: Fault,
+    tenant: OnceLock<TenantId>,
+}
+
+// === impl Faulty ===
+
+impl Faulty {
+    fn new(fault: Fault) -> Self {
+        Self { inner: Memory::new(), fault, tenant: OnceLock::new() }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn by(&self, by: Worker) -> Worker {
+        if self.has(Fault::IgnoresStaleEpochs) { Worker { epoch: None, ..by } } else { by }
+    }
+
+    fn usage(&self, usage: Option<Json>) -> Option<Json> {
+        usage.filter(|usage| !self.has(Fault::DropsNulls) || usage.get() != "null")
+    }
+}
+
+#[async_trait]
+impl Engine for Faulty {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        if self.has(Fault::ForgetsInACrash) {
+            self.reset().await;
+        }
+    }
+
+    async fn reset(&mut self) {
+        *self = Self::new(self.fault);
+    }
+}
+
+/// Implements [`Store`] with the methods given in full and everything else as the model does it.
+macro_rules! as_the_model {
+    (
+        $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*
+        ---
+        $($own:tt)*
+    ) => {
+        #[async_trait]
+        impl Store for Faulty {
+            $(async fn $name(&self, $($argument: $type),*) -> $answer {
+                self.inner.$name($($argument),*).await
+            })*
+            $($own)*
+        }
+    };
+}
+
+as_the_model! {
+    fn ping() -> Result<()>;
+    fn close() -> ();
+    fn create_account(context: Context, account: NewAccount) -> Result<Account>;
+    fn update_account(context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
+    fn archive_account(context: Context, agent: AgentRef) -> Result<Account>;
+    fn account(tenant: TenantId, agent: AgentRef) -> Result<Account>;
+    fn accounts(tenant: TenantId, page: Page) -> Result<Listed<Account>>;
+    fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
+    fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
+    fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
+    fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
+    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
+    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
+    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
+    fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
+    fn credential(secret: SecretHash) -> Result<Option<Credential>>;
+    fn create_key(context: Context, key: NewKey) -> Result<Key>;
+    fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
+    fn keys(tenant: TenantId, page: Page) -> Result<Listed<Key>>;
+    fn claim(runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+    fn live(tenant: TenantId) -> Result<Live>;
+    fn retain(retention: Retention) -> Result<()>;
+    fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
+    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
+    fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
+    fn add_message(context: Context, message: NewMessage) -> Result<Message>;
+    fn messages(tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
+    fn add_artifact(context: Context, artifact: NewArtifact) -> Result<Artifact>;
+    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
+    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+    ---
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn engine(&self) -> String {
+        format!("{:?}", self.fault)
+    }
+
+    fn on_wake(&self, listener: Listener) {
+        self.inner.on_wake(listener);
+    }
+
+    async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
+        let tenant = self.inner.ensure_tenant(id, name, at).await?;
+        Ok(*self.tenant.get_or_init(|| tenant))
+    }
+
+    async fn heartbeat(
+        &self,
+        runtime: RuntimeId,
+        running: Option<Vec<RunId>>,
+        leases: Leases,
+        at: Timestamp,
+    ) -> Result<Beat> {
+        let more = if self.has(Fault::GrantsTooMuchGrace) { 1 } else { 0 };
+        let leases = Leases { grace: leases.grace + Duration::from_millis(more), ..leases };
+        self.inner.heartbeat(runtime, running, leases, at).await
+    }
+
+    async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
+        let key = run.idempotency_key.filter(|_| !self.has(Fault::ForgetsKeys));
+        self.inner.create_run(context, NewRun { idempotency_key: key, ..run }).await
+    }
+
+    async fn progress(
+        &self,
+        by: Worker,
+        run: RunId,
+        events: Vec<NewEvent>,
+        usage: Option<Json>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<RunRecord> {
+        self.inner.progress(self.by(by), run, events, self.usage(usage), lease, at).await
+    }
+
+    async fn finish(
+        &self,
+        by: Worker,
+        run: RunId,
+        outcome: Outcome,
+        usage: Option<Json>,
+        at: Timestamp,
+    ) -> Result<RunRecord> {
+        self.inner.finish(self.by(by), run, outcome, self.usage(usage), at).await
+    }
+
+    async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
+        self.inner.release(self.by(by), run, at).await
+    }
+
+    async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
+        let known = self.tenant.get().copied().filter(|_| self.has(Fault::IgnoresTenants));
+        self.inner.run(known.unwrap_or(tenant), run).await
+    }
+
+    async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
+        let later = page.cursor.is_some();
+        let mut listed = self.inner.runs(tenant, filter, page).await?;
+        if later && self.has(Fault::SkipsBetweenPages) {
+            listed.items.remove(0);
+        }
+        Ok(listed)
+    }
+
+    async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {
+        let late = if self.has(Fault::SweepsLate) { 1 } else { 0 };
+        self.inner.sweep(silence, at.minus(Duration::from_millis(late))).await
+    }
+
+    async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {
+        let events = self.inner.run_events(tenant, run, after, limit).await?;
+        Ok(if self.has(Fault::ForgetsTheFloor) { RunEvents { floor: 0, ..events } } else { events })
+    }
+
+    async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
+        let mut page = self.inner.log(tenant, after, limit).await?;
+        if self.has(Fault::LosesLogRows) {
+            page.rows.retain(|row| row.seq % 5 != 0);
+        }
+        if let Some(row) = page.rows.first_mut().filter(|_| self.has(Fault::ChangesLogRows)) {
+            row.at = row.at.plus(Duration::from_millis(1));
+        }
+        Ok(page)
+    }
+}
+
+#[tokio::test]
+async fn every_mistake_is_caught() {
+    for fault in FAULTS {
+        let failure = run_sequences(0..200, STEPS, &mut Faulty::new(fault)).await;
+        let failure = failure.expect_err(&format!("{fault:?} was not caught"));
+        println!("{fault:?}: {failure}");
+        assert!(failure.steps.len() < failure.of.max(20), "{fault:?} was not made small: {failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_shows_its_seed_and_the_steps_that_matter() {
+    let failure = run_sequences(7..8, STEPS, &mut Faulty::new(Fault::LosesLogRows)).await.unwrap_err();
+    let shown = failure.to_string();
+    assert!(shown.starts_with("seed 7: Log {"), "{shown}");
+    assert!(shown.contains("the model says:") && shown.contains("the engine says:"), "{shown}");
+    assert!(shown.contains("   1 EnsureTenant {"), "{shown}");
+}
