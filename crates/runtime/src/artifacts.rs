@@ -1,0 +1,203 @@
+//! Files that a result names: uploaded from below the task's folder, and replaced by the ids of their artifacts.
+
+use std::{
+    fmt,
+    fs::File,
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_client::{Backoff, Hub, Upload};
+use attache_protocol::{Json, WorkspaceId, env::Env, wire::adapter::FileRef};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+    ser::SerializeMap as _,
+};
+
+use crate::link::Link;
+
+/// The members of a JSON object in their order, each as the text it came in.
+#[derive(Debug)]
+pub(crate) struct Members(pub(crate) Vec<(String, Json)>);
+
+/// Where the files of a result go to, and where they may come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Shelf {
+    pub(crate) hub: Hub,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) env: Env,
+    pub(crate) link: Link,
+}
+
+const REFS: &str = "artifact_refs";
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// The output with every file uploaded. An error is a sentence for the person who asked for the run.
+    pub(crate) async fn put_away(&self, output: Json) -> Result<Json, String> {
+        let Ok(Members(mut members)) = output.parse::<Members>() else { return Ok(output) };
+        let Some((_, refs)) = members.iter_mut().find(|(name, value)| name == REFS && value.get() != "null") else {
+            return Ok(output);
+        };
+        let entries: Vec<Json> =
+            refs.parse().map_err(|_| format!("The adapter's `{REFS}` is not a list of artifact ids and files."))?;
+        let mut changed = false;
+        let mut ids = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if entry.is_object() {
+                changed = true;
+                ids.push(Json::of(&self.upload(&entry).await?));
+            } else {
+                ids.push(entry);
+            }
+        }
+        if !changed {
+            return Ok(output);
+        }
+        *refs = Json::of(&ids);
+        Ok(Json::of(&Members(members)))
+    }
+
+    async fn upload(&self, entry: &Json) -> Result<String, String> {
+        let FileRef { path, name, media_type } =
+            entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
+        let (root, wanted) = (self.cwd.clone(), PathBuf::from(&path));
+        let opened = tokio::task::spawn_blocking(move || open_below(root.as_deref(), &wanted)).await;
+        let file = opened
+            .map_err(|_| "The file could not be opened.".to_owned())?
+            .map_err(|why| format!("The result names the file `{path}`, which cannot be delivered: {why}."))?;
+        let name = match &name {
+            Some(name) => name.as_str(),
+            None => Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or("artifact"),
+        };
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+        loop {
+            let failed = |error: std::io::Error| format!("The file `{path}` cannot be read: {error}.");
+            let size = file.metadata().map_err(failed)?.len();
+            let copy = file.try_clone().map_err(failed)?;
+            rustix::fs::seek(&copy, rustix::fs::SeekFrom::Start(0)).map_err(|error| failed(error.into()))?;
+            let upload = Upload::File { file: tokio::fs::File::from_std(copy), size };
+            match self.hub.put_artifact(self.workspace, name, media_type.as_deref(), upload).await {
+                Ok(artifact) => {
+                    self.link.heard();
+                    return Ok(artifact.artifact_id.to_string());
+                }
+                // Work that is done must not be lost because the hub is away for a while.
+                Err(error) if error.is_passing() => {
+                    self.link.failed(&error);
+                    tokio::time::sleep(backoff.next(&self.env)).await;
+                }
+                Err(error) => return Err(format!("The hub did not take the file `{path}`: {error}")),
+            }
+        }
+    }
+}
+
+/// Opens a file that lies below `root` once every link on the way is resolved.
+fn open_below(root: Option<&Path>, path: &Path) -> Result<File, String> {
+    let Some(root) = root else {
+        return Err("this device has no folder for tasks; pair it with --cwd".to_owned());
+    };
+    let root = root.canonicalize().map_err(|error| format!("the folder {}: {error}", root.display()))?;
+    let real = root.join(path).canonicalize().map_err(|error| error.to_string())?;
+    let Ok(below) = real.strip_prefix(&root) else {
+        return Err(format!("it is outside the task's folder {}", root.display()));
+    };
+    let folder = File::open(&root).map_err(|error| error.to_string())?;
+    // What was checked is opened again from the folder itself, so that a link put in between leads nowhere.
+    let file = open_beneath(&folder, below).map_err(|error| error.to_string())?;
+    if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    Ok(file)
+}
+
+fn open_beneath(folder: impl AsFd, path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(folder, path.as_os_str().as_bytes(), flags, Mode::empty(), resolve).map(File::from)
+}
+
+// === impl Members ===
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_files_below_the_folder_are_opened() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "s").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir(root.join("out")).unwrap();
+        fs::write(root.join("out/a.txt"), "a").unwrap();
+        symlink("out/a.txt", root.join("inner")).unwrap();
+        symlink(root.join("out"), root.join("absolute")).unwrap();
+        symlink(outside.path().join("secret"), root.join("leak")).unwrap();
+        symlink(outside.path(), root.join("way")).unwrap();
+
+        for path in ["out/a.txt", "./out/../out/a.txt", "inner", "absolute/a.txt", root.join("inner").to_str().unwrap()]
+        {
+            let file = open_below(Some(root), Path::new(path)).unwrap();
+            assert_eq!(std::io::read_to_string(file).unwrap(), "a", "{path}");
+        }
+        let above = format!("../{}/secret", outside.path().file_name().unwrap().to_str().unwrap());
+        let absolute = outside.path().join("secret");
+        for path in ["leak", "way/secret", above.as_str(), absolute.to_str().unwrap()] {
+            let error = open_below(Some(root), Path::new(path)).unwrap_err();
+            assert!(error.contains("outside the task's folder"), "{path}: {error}");
+        }
+        assert_eq!(open_below(Some(root), Path::new("out")).unwrap_err(), "it is not a file");
+        assert!(open_below(Some(root), Path::new("absent")).unwrap_err().contains("No such file"));
+        assert!(open_below(None, Path::new("x")).unwrap_err().contains("--cwd"));
+    }
+
+    #[test]
+    fn members_keep_their_order_and_their_bytes() {
+        let text = r#"{"z":1.0,"a":{"n":9007199254740993},"m":[1e400]}"#;
+        let members: Members = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&members).unwrap(), text);
+    }
+}

@@ -1,0 +1,48 @@
+//! What every part of a running runtime shares.
+
+use std::path::PathBuf;
+
+use attache_client::Hub;
+use attache_protocol::{RunId, env::Env};
+
+use crate::{
+    adapter::Adapter,
+    claims::Claims,
+    ledger::{Ledger, Line, Step},
+    link::Link,
+    profile::Profile,
+    report::Reports,
+};
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) hub: Hub,
+    pub(crate) adapter: Adapter,
+    pub(crate) ledger: Ledger,
+    pub(crate) profile: Profile,
+    /// Where tasks work and where their files are taken from.
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) env: Env,
+    pub(crate) link: Link,
+    pub(crate) claims: Claims,
+    pub(crate) reports: Reports,
+}
+
+// === impl Device ===
+
+impl Device {
+    /// Writes a line. A full disk must not stop the work: the hub has the truth, the ledger only helps.
+    pub(crate) async fn note(&self, line: Line) {
+        if let Err(error) = self.ledger.append(&line).await {
+            tracing::error!(%error, "the ledger cannot be written; free some space");
+        }
+    }
+
+    pub(crate) fn line(&self, step: Step) -> Line {
+        Line::new(self.env.now(), step)
+    }
+
+    pub(crate) fn run_line(&self, step: Step, run: RunId, epoch: i64) -> Line {
+        self.line(step).of_run(run, epoch)
+    }
+}

@@ -1,0 +1,320 @@
+//! Handing one run to the adapter and bringing its outcome back, whatever happens to the connection in between.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_client::Backoff;
+use attache_protocol::{
+    RunId,
+    wire::adapter::{RunTask, TaskReply},
+};
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use crate::{
+    Notice,
+    adapter::{Happening, Session, Trouble, member},
+    artifacts::Shelf,
+    device::Device,
+    ledger::{Outcome, Step},
+    progress::{Claimant, Known, Piece, Progress},
+    report::{self, Report},
+    watch,
+};
+
+/// A run that is ready for the adapter.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) task: RunTask,
+    pub(crate) epoch: i64,
+    pub(crate) way: Way,
+}
+
+#[derive(Debug)]
+pub(crate) enum Way {
+    Start,
+    /// The adapter executes it already; its events come again from the first.
+    Join,
+}
+
+/// Why a task has no reply.
+#[derive(Debug)]
+struct Failure {
+    code: &'static str,
+    message: String,
+}
+
+/// What became of a task after the connection to the adapter broke.
+enum After {
+    Runs,
+    Ended(TaskReply),
+    Gone,
+}
+
+const UNREACHABLE: &str = "adapter_unreachable";
+const INVALID: &str = "adapter_invalid_reply";
+
+/// How often a silent adapter is asked for its health before the run fails: about five seconds.
+const HEALTH_TRIES: u32 = 6;
+/// How long another task may occupy the adapter.
+const BUSY_TRIES: u32 = 30;
+const CANCEL_TIME: Duration = Duration::from_secs(15);
+
+/// Executes a run to its end on this device, and reports it.
+pub(crate) async fn execute(device: &Device, job: Job, abort: &CancellationToken) {
+    let (run, epoch) = (job.task.task_run_id, job.epoch);
+    let claimant =
+        Claimant { hub: device.hub.clone(), run, epoch, stop: device.claims.take(run), link: device.link.clone() };
+    let stop = claimant.stop.clone();
+    let watcher = AbortOnDropHandle::new(tokio::spawn(watch::watch(claimant.clone())));
+    let ended = tokio::select! {
+        outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
+        reason = stop.asked() => Err(reason),
+        () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
+        () = abort.cancelled() => {
+            cancel(device, run).await;
+            let message = "The runtime was stopped before the task had finished.";
+            Ok(Outcome::failed("runtime_stopped", message, None))
+        }
+    };
+    drop(watcher);
+    match ended {
+        Ok(outcome) => report::finish(device, Report { run, epoch, outcome }).await,
+        Err(reason) => {
+            cancel(device, run).await;
+            device.note(device.run_line(Step::TaskStopped, run, epoch).because(&reason)).await;
+            device.claims.give_up(run);
+            device.link.notify(&Notice::TaskStopped { run, reason });
+        }
+    }
+}
+
+async fn cancel(device: &Device, run: RunId) {
+    match timeout(CANCEL_TIME, device.adapter.cancel(run)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "the adapter could not be told to stop"),
+        Err(_) => tracing::warn!(run.id = %run, "the adapter did not stop the task in time"),
+    }
+}
+
+async fn work(device: &Device, job: Job, claimant: Claimant) -> Outcome {
+    let Job { mut task, epoch: _, way } = job;
+    let shelf = Shelf {
+        hub: device.hub.clone(),
+        workspace: task.workspace_id,
+        cwd: device.cwd.clone(),
+        env: device.env.clone(),
+        link: device.link.clone(),
+    };
+    let mut known = match way {
+        Way::Start => Known::default(),
+        Way::Join => known(device, task.task_run_id).await,
+    };
+    let sent = matches!(way, Way::Join);
+    let progress = Progress::start(claimant);
+    if !sent {
+        if let Err(Failure { code, message }) = instruct(device, &mut task).await {
+            return Outcome::failed(code, &message, None);
+        }
+        progress.push(Piece::begun(device.profile.device_name.as_deref())).await;
+    }
+    let reply = drive(device, &task, sent, &mut known, &progress).await;
+    let outcome = match reply {
+        Ok(reply) => outcome(&shelf, reply).await,
+        Err(Failure { code, message }) => Outcome::failed(code, &message, None),
+    };
+    progress.finish().await;
+    outcome
+}
+
+/// What the hub has of the run already, once it can be asked.
+async fn known(device: &Device, run: RunId) -> Known {
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+    loop {
+        match Known::read(&device.hub, run).await {
+            Ok(known) => return known,
+            Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
+            Err(error) => {
+                tracing::warn!(run.id = %run, %error, "what the hub knows of the run cannot be read; some events may appear twice");
+                return Known::default();
+            }
+        }
+    }
+}
+
+/// The device's own instructions come before those of the agent and the conversation.
+async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
+    let Some(path) = device.profile.local_executor.instruction_file.as_deref().map(PathBuf::from) else {
+        return Ok(());
+    };
+    let local = tokio::fs::read_to_string(&path).await.map_err(|error| Failure {
+        code: "task_failed",
+        message: format!("The device's instruction file {} cannot be read: {error}.", path.display()),
+    })?;
+    task.instructions = Some(match task.instructions.take() {
+        Some(instructions) => format!("{}\n\n{instructions}", local.trim_end()),
+        None => local,
+    });
+    Ok(())
+}
+
+/// Talks to the adapter until there is a reply. A task is never sent a second time unless the adapter says that it
+/// executes it, for agents are not idempotent.
+async fn drive(
+    device: &Device,
+    task: &RunTask,
+    mut sent: bool,
+    known: &mut Known,
+    progress: &Progress,
+) -> Result<TaskReply, Failure> {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+    let mut busy = 0;
+    let mut seen = 0;
+    loop {
+        let trouble = match device.adapter.run_task(task, seen).await {
+            Ok(mut session) => {
+                sent = true;
+                backoff.reset();
+                match listen(&mut session, &mut seen, known, progress).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(trouble) => trouble,
+                }
+            }
+            Err(trouble) => trouble,
+        };
+        match trouble {
+            Trouble::NotSent(reason) if !sent => {
+                if backoff.tries() + 1 >= HEALTH_TRIES {
+                    return Err(unreachable(device, &reason));
+                }
+                wait_for_health(device, &mut backoff).await;
+            }
+            Trouble::NotSent(reason) | Trouble::Broken(reason) => {
+                sent = true;
+                match after_break(device, task.task_run_id).await {
+                    After::Runs => {}
+                    After::Ended(reply) => return Ok(reply),
+                    After::Gone => {
+                        device.link.notify(&Notice::AdapterAway { reason: reason.clone() });
+                        let message = format!(
+                            "The connection to the adapter broke while it worked ({reason}), and it does not know the task any more."
+                        );
+                        return Err(Failure { code: UNREACHABLE, message });
+                    }
+                }
+            }
+            Trouble::Busy if busy < BUSY_TRIES => {
+                busy += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Trouble::Busy => {
+                let message = "The adapter stayed busy with another task.".to_owned();
+                return Err(Failure { code: UNREACHABLE, message });
+            }
+            Trouble::Refused { status: 401 | 403, message } => {
+                let message = format!(
+                    "The adapter does not accept the runtime's secret ({message}). Pair the device again with --adapter-secret-file."
+                );
+                return Err(Failure { code: INVALID, message });
+            }
+            Trouble::Refused { status, message } => {
+                let message = format!("The adapter refused the task with status {status}: {message}");
+                return Err(Failure { code: INVALID, message });
+            }
+            Trouble::Invalid(reason) => {
+                return Err(Failure {
+                    code: INVALID,
+                    message: format!("The adapter's reply cannot be used: {reason}."),
+                });
+            }
+        }
+    }
+}
+
+async fn listen(
+    session: &mut Session,
+    seen: &mut u64,
+    known: &mut Known,
+    progress: &Progress,
+) -> Result<TaskReply, Trouble> {
+    loop {
+        match session.next().await? {
+            Happening::Result(reply) => return Ok(reply),
+            // An adapter that cannot go on from the last event tells everything again.
+            Happening::Piece { seq, .. } if seq <= *seen => {}
+            Happening::Piece { seq, piece } => {
+                *seen = seq;
+                if let Some(piece) = known.without(piece) {
+                    progress.push(piece).await;
+                }
+            }
+        }
+    }
+}
+
+/// Asks for the adapter's health until it answers or the next try is due.
+async fn wait_for_health(device: &Device, backoff: &mut Backoff) {
+    while backoff.tries() + 1 < HEALTH_TRIES {
+        tokio::time::sleep(backoff.next(&device.env)).await;
+        if device.adapter.health().await.is_ok() {
+            return;
+        }
+    }
+}
+
+fn unreachable(device: &Device, reason: &str) -> Failure {
+    device.link.notify(&Notice::AdapterAway { reason: reason.to_owned() });
+    Failure {
+        code: UNREACHABLE,
+        message: format!("The adapter on the device cannot be reached ({reason}). Start it there, then try again."),
+    }
+}
+
+/// Finds out whether the adapter still executes the run, or remembers how it ended.
+async fn after_break(device: &Device, run: RunId) -> After {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+    while backoff.tries() + 1 < HEALTH_TRIES {
+        match device.adapter.health().await {
+            Ok(health) if health.running == Some(run) => return After::Runs,
+            Ok(_) => {
+                return match device.adapter.cancel(run).await {
+                    Ok(Some(reply)) => After::Ended(reply),
+                    Ok(None) | Err(_) => After::Gone,
+                };
+            }
+            Err(_) => tokio::time::sleep(backoff.next(&device.env)).await,
+        }
+    }
+    After::Gone
+}
+
+/// What an adapter that was left alone during a restart can tell about a run.
+pub(crate) async fn outcome_after_restart(device: &Device, task: &RunTask) -> Option<Outcome> {
+    let reply = device.adapter.cancel(task.task_run_id).await.ok().flatten()?;
+    let shelf = Shelf {
+        hub: device.hub.clone(),
+        workspace: task.workspace_id,
+        cwd: device.cwd.clone(),
+        env: device.env.clone(),
+        link: device.link.clone(),
+    };
+    Some(outcome(&shelf, reply).await)
+}
+
+async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {
+    let TaskReply { success, output, error, usage } = reply;
+    let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
+    match (success, output) {
+        (true, Some(output)) => match shelf.put_away(output).await {
+            Ok(output) => Outcome::completed(&output, usage.as_ref()),
+            Err(message) => Outcome::failed(INVALID, &message, usage.as_ref()),
+        },
+        (true, None) => Outcome::failed(INVALID, "The adapter's reply has no `output`.", usage.as_ref()),
+        (false, _) => {
+            let (code, message) = error.map(|error| (error.code, error.message)).unwrap_or_default();
+            let code = if code.is_empty() { "task_failed" } else { &code };
+            let message =
+                if message.is_empty() { "The adapter reported a failure without a message." } else { &message };
+            Outcome::failed(code, message, usage.as_ref())
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One line of the ledger. Tokens, codes and the task's own input have no place in it.
+
+use attache_protocol::{ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId};
+use serde::{Deserialize, Serialize};
+
+/// A step of this device. Members that a step does not have are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    pub at: Timestamp,
+    pub event: Step,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_id: Option<RuntimeId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_run_id: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Of `task_completed` and `task_failed`: all that the hub will be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+    /// Why, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    RuntimeStarted,
+    TaskPulled,
+    /// Written before the adapter hears of the task.
+    TaskStarted,
+    /// Written before the hub hears of the outcome, as is `task_failed`.
+    TaskCompleted,
+    TaskFailed,
+    TaskReported,
+    /// The hub will never take this outcome: its claim is gone, or the run has ended.
+    TaskReportRefused,
+    /// The work was stopped because the hub asked for it or another claim owns the run.
+    TaskStopped,
+    /// Handed back before it was started.
+    TaskReleased,
+    RuntimeStopped,
+}
+
+/// How a run ended on this device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Completed { output: Json, usage: Option<Json> },
+    Failed { output: Json, usage: Option<Json> },
+}
+
+/// Every line that can be read. A torn or foreign line is skipped, for it says nothing that was acknowledged.
+pub(super) fn parse(text: &[u8]) -> Vec<Line> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+// === impl Line ===
+
+impl Line {
+    pub fn new(at: Timestamp, event: Step) -> Self {
+        Self {
+            at,
+            event,
+            runtime_id: None,
+            task_run_id: None,
+            epoch: None,
+            conversation_id: None,
+            workspace_id: None,
+            task_type: None,
+            deadline: None,
+            output: None,
+            usage: None,
+            reason: None,
+        }
+    }
+
+    #[must_use]
+    pub fn of_run(self, run: RunId, epoch: i64) -> Self {
+        Self { task_run_id: Some(run), epoch: Some(epoch), ..self }
+    }
+
+    #[must_use]
+    pub fn because(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    pub fn outcome(at: Timestamp, run: RunId, epoch: i64, outcome: &Outcome) -> Self {
+        let (step, output, usage) = match outcome {
+            Outcome::Completed { output, usage } => (Step::TaskCompleted, output, usage),
+            Outcome::Failed { output, usage } => (Step::TaskFailed, output, usage),
+        };
+        Self { output: Some(output.clone()), usage: usage.clone(), ..Self::new(at, step).of_run(run, epoch) }
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = serde_json::to_string(self).expect("a line serialises to JSON");
+        debug_assert!(!text.contains('\n'), "outcomes are made one-line when they are built");
+        text.push('\n');
+        text
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    pub fn completed(output: &Json, usage: Option<&Json>) -> Self {
+        Self::Completed { output: one_line(output), usage: usage.map(one_line) }
+    }
+
+    pub fn failed(code: &str, message: &str, usage: Option<&Json>) -> Self {
+        #[derive(Serialize)]
+        struct Output<'a> {
+            error: &'a str,
+            code: &'a str,
+        }
+        Self::Failed { output: Json::of(&Output { error: message, code }), usage: usage.map(one_line) }
+    }
+
+    pub const fn status(&self) -> attache_protocol::rules::run::Status {
+        match self {
+            Self::Completed { .. } => attache_protocol::rules::run::Status::Completed,
+            Self::Failed { .. } => attache_protocol::rules::run::Status::Failed,
+        }
+    }
+}
+
+/// The same JSON without line breaks, which can only stand between its tokens. The hub is told exactly what the ledger
+/// holds, so that it recognises a repeated report.
+fn one_line(json: &Json) -> Json {
+    if json.get().contains(['\n', '\r']) {
+        Json::from_text(json.get().replace(['\n', '\r'], " ")).expect("a blank between tokens keeps JSON valid")
+    } else {
+        json.clone()
+    }
+}

@@ -1,0 +1,165 @@
+//! The execution ledger: one JSON line per step of every run, on the disk before the hub hears of it.
+//!
+//! The hub's runs are the only truth; the ledger is what this device remembers, and where an outcome waits while the
+//! hub is away.
+
+mod history;
+mod line;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use attache_protocol::AgentId;
+
+pub use history::{History, Open};
+pub use line::{Line, Outcome, Step};
+
+use crate::{Error, files};
+
+/// The ledger of one agent. Clones write to the same file.
+#[derive(Debug, Clone)]
+pub struct Ledger(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    /// The file is rotated when it is larger than this.
+    limit: u64,
+}
+
+const LIMIT: u64 = 8 << 20;
+const NAME: &str = "execution-ledger.jsonl";
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Opens the ledger of an agent below a home folder, and reads what it remembers.
+    pub fn open(home: &Path, agent: AgentId) -> Result<(Self, History), Error> {
+        Self::open_limited(home, agent, LIMIT)
+    }
+
+    fn open_limited(home: &Path, agent: AgentId, limit: u64) -> Result<(Self, History), Error> {
+        let folder = make_folder(home, agent)?;
+        let path = folder.join(NAME);
+        let next = next(&path);
+        // A rotation that was interrupted between its two renames.
+        if !path.exists() && next.exists() {
+            fs::rename(&next, &path).map_err(Error::io(&path))?;
+        }
+        let (file, text) = open(&path).map_err(Error::io(&path))?;
+        files::sync_folder(&folder).map_err(Error::io(&folder))?;
+        let mut inner = Inner { size: text.len() as u64, path, file, limit };
+        if !text.is_empty() && !text.ends_with(b"\n") {
+            // The last line is torn: the next one must not be glued to it.
+            inner.write(b"\n").map_err(Error::io(&inner.path))?;
+        }
+        Ok((Self(Arc::new(Mutex::new(inner))), History::read(&text)))
+    }
+
+    /// What the file remembers, without opening it for writing.
+    pub fn read(home: &Path, agent: AgentId) -> Result<Vec<Line>, Error> {
+        let path = folder(home, agent).join(NAME);
+        match fs::read(&path) {
+            Ok(text) => Ok(line::parse(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(Error::io(path)(error)),
+        }
+    }
+
+    pub fn path(home: &Path, agent: AgentId) -> PathBuf {
+        folder(home, agent).join(NAME)
+    }
+
+    /// What the file adds up to now.
+    pub(crate) async fn history(&self) -> History {
+        let inner = self.0.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+            open(&inner.path).map(|(_, text)| History::read(&text)).unwrap_or_default()
+        });
+        read.await.unwrap_or_default()
+    }
+
+    /// Appends a line; when this returns, the line survives a power loss.
+    pub async fn append(&self, line: &Line) -> Result<(), Error> {
+        let text = line.text();
+        let inner = self.0.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes())
+        });
+        written.await.unwrap_or_else(|_| Err(Error::io(NAME)(io::Error::other("the writer stopped"))))
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn append(&mut self, text: &[u8]) -> Result<(), Error> {
+        if self.size > self.limit {
+            self.rotate().map_err(Error::io(&self.path))?;
+        }
+        self.write(text).map_err(Error::io(&self.path))
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        self.file.write_all(text)?;
+        self.size += text.len() as u64;
+        self.file.sync_data()
+    }
+
+    /// Starts a new file with only what is not settled yet; the old one stays beside it as `….1.jsonl`.
+    fn rotate(&mut self) -> io::Result<()> {
+        let (_, text) = open(&self.path)?;
+        let carried = History::read(&text).unsettled_lines();
+        let next = next(&self.path);
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&next)?;
+        file.set_len(0)?;
+        file.write_all(carried.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
+        fs::rename(&next, &self.path)?;
+        if let Some(folder) = self.path.parent() {
+            files::sync_folder(folder)?;
+        }
+        self.file = file;
+        self.size = carried.len() as u64;
+        // A great deal that is unsettled must not make every line rotate again.
+        self.limit = self.limit.max(self.size * 2);
+        Ok(())
+    }
+}
+
+fn folder(home: &Path, agent: AgentId) -> PathBuf {
+    home.join("logs").join(agent.to_string())
+}
+
+/// The private folder of an agent's ledger and lock.
+pub(crate) fn make_folder(home: &Path, agent: AgentId) -> Result<PathBuf, Error> {
+    let folder = folder(home, agent);
+    files::private_folder(home)?;
+    files::private_folder(&home.join("logs"))?;
+    files::private_folder(&folder)?;
+    Ok(folder)
+}
+
+fn next(path: &Path) -> PathBuf {
+    path.with_extension("next.jsonl")
+}
+
+fn open(path: &Path) -> io::Result<(File, Vec<u8>)> {
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let mut text = Vec::new();
+    file.seek(io::SeekFrom::Start(0))?;
+    file.read_to_end(&mut text)?;
+    Ok((file, text))
+}
+
+#[cfg(test)]
+mod tests;

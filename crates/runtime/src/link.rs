@@ -1,0 +1,85 @@
+//! The state of the line to the hub: told once when it breaks, once when it is back, and for good when the hub says no.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Notice, notice::Observer};
+
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Inner>);
+
+struct Inner {
+    observer: Option<Observer>,
+    state: Mutex<State>,
+    denied: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    away: bool,
+    denied: Option<Error>,
+}
+
+// === impl Link ===
+
+impl Link {
+    pub(crate) fn new(observer: Option<Observer>) -> Self {
+        Self(Arc::new(Inner { observer, state: Mutex::default(), denied: CancellationToken::new() }))
+    }
+
+    pub(crate) fn notify(&self, notice: &Notice) {
+        tracing::debug!(?notice);
+        if let Some(observer) = &self.0.observer {
+            observer(notice);
+        }
+    }
+
+    /// The hub answered.
+    pub(crate) fn heard(&self) {
+        if std::mem::take(&mut self.state().away) {
+            tracing::info!("the hub is back");
+            self.notify(&Notice::HubBack);
+        }
+    }
+
+    /// The hub did not answer, or refused. A refused credential ends the runtime.
+    pub(crate) fn failed(&self, error: &attache_client::Error) {
+        if error.is_denied() {
+            self.state().denied.get_or_insert_with(|| Error::denied(error));
+            self.0.denied.cancel();
+            return;
+        }
+        if !std::mem::replace(&mut self.state().away, true) {
+            let reason = error.to_string();
+            tracing::warn!(%reason, "the hub does not answer; the runtime keeps trying");
+            self.notify(&Notice::HubAway { reason });
+        }
+    }
+
+    /// Waits until the hub refuses this device.
+    pub(crate) async fn denied(&self) {
+        self.0.denied.cancelled().await;
+    }
+
+    pub(crate) fn is_denied(&self) -> bool {
+        self.0.denied.is_cancelled()
+    }
+
+    pub(crate) fn take_denial(&self) -> Option<Error> {
+        self.state().denied.take()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}

@@ -1,0 +1,124 @@
+//! Pairing this device: redeem a code that a person made, or show one and wait until a person has confirmed it.
+
+use std::{path::Path, time::Duration};
+
+use attache_client::{Attached, Credential, Hub, HubOptions, PairingTicket, Polled};
+use attache_protocol::{Code, Json, Secret, env::Env};
+
+use crate::{
+    Error,
+    profile::{LocalExecutor, Profile, Profiles},
+};
+
+/// What the device says about itself, and what its profile will hold. What is absent is taken over from an earlier
+/// pairing with the same agent.
+#[derive(Debug, Clone)]
+pub struct PairOptions {
+    /// The hub's origin, or the origin with `/api/v1`.
+    pub api_base: String,
+    pub device_name: Option<String>,
+    pub local_executor: LocalExecutor,
+    pub local_agent_endpoint: Option<String>,
+    pub adapter_secret: Option<Secret<String>>,
+    /// A certificate (PEM) to trust besides the machine's own.
+    pub trusted_certificate: Option<Vec<u8>>,
+    pub env: Env,
+}
+
+/// Redeems a code and writes the profile.
+pub async fn redeem(home: &Path, options: PairOptions, code: &Secret<String>) -> Result<Profile, Error> {
+    let hub = hub(&options)?;
+    let attached = hub.attach(code, options.device_name.as_deref(), labels(&options).as_ref()).await?;
+    keep(home, options, &hub, attached)
+}
+
+/// Asks for a code, hands it to `show`, waits until a person has confirmed it, and writes the profile.
+pub async fn request(
+    home: &Path,
+    options: PairOptions,
+    show: impl FnOnce(&PairingTicket) + Send,
+) -> Result<Profile, Error> {
+    let hub = hub(&options)?;
+    let ticket = hub.request_pairing(options.device_name.as_deref(), labels(&options).as_ref()).await?;
+    show(&ticket);
+    let interval = Duration::from_millis(ticket.poll_interval_ms.clamp(200, 10_000));
+    loop {
+        tokio::time::sleep(interval).await;
+        match hub.poll_pairing(&ticket.poll_token).await {
+            Ok(Polled::Attached(attached)) => return keep(home, options, &hub, attached),
+            Ok(Polled::Pending) if options.env.now() < ticket.expires_at => {}
+            // A hub that restarts while a person looks for the page is no reason to give up.
+            Err(error) if error.is_passing() && options.env.now() < ticket.expires_at => {
+                tracing::debug!(%error, "the hub did not answer; it is asked again");
+            }
+            Err(error) if !error.is_passing() => return Err(error.into()),
+            Ok(Polled::Pending) | Err(_) => return Err(expired().into()),
+        }
+    }
+}
+
+fn expired() -> attache_client::Error {
+    attache_client::Error::Refused(Box::new(attache_client::Refusal {
+        code: Code::PairingFailed,
+        message: "Nobody confirmed the code before it expired.".to_owned(),
+        hint: "Run `attache runtime pair` again for a new one.".to_owned(),
+        status: Code::PairingFailed.http_status(),
+        conflict: None,
+    }))
+}
+
+fn hub(options: &PairOptions) -> Result<Hub, Error> {
+    let mut hub = HubOptions::new(options.api_base.as_str(), Credential::None);
+    hub.trusted_certificate.clone_from(&options.trusted_certificate);
+    hub.env = options.env.clone();
+    Ok(Hub::new(hub)?)
+}
+
+fn labels(options: &PairOptions) -> Option<Json> {
+    let host_type = options.local_executor.kind.as_deref()?;
+    Some(Json::of(&std::collections::BTreeMap::from([("host_type", host_type)])))
+}
+
+fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Result<Profile, Error> {
+    let Attached { agent_id, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
+    let api_base = hub.address().api_base();
+    Profiles::at(home, options.env).update(|set| {
+        // A change of device or token keeps what the user once said about this device.
+        let mut profile = match set.of_agent(agent_id, &api_base) {
+            Some(earlier) => Profile { runtime_id, runtime_token, ..earlier.clone() },
+            None => Profile::new(agent_id, runtime_id, runtime_token, api_base),
+        };
+        profile.heartbeat_timeout_ms = heartbeat_timeout_ms;
+        profile.last_heartbeat_at = None;
+        profile.device_name = options.device_name.or(profile.device_name);
+        if options.local_agent_endpoint.is_some() {
+            // A secret belongs to its endpoint.
+            profile.local_agent_endpoint = options.local_agent_endpoint;
+            profile.adapter_secret = None;
+        }
+        profile.adapter_secret = options.adapter_secret.or(profile.adapter_secret);
+        profile.local_executor.take_over(options.local_executor);
+        set.insert(profile.clone());
+        profile
+    })
+}
+
+// === impl LocalExecutor ===
+
+impl LocalExecutor {
+    /// Replaces what `other` knows better.
+    fn take_over(&mut self, other: Self) {
+        let pairs = [
+            (&mut self.kind, other.kind),
+            (&mut self.reference, other.reference),
+            (&mut self.workspace, other.workspace),
+            (&mut self.cwd, other.cwd),
+            (&mut self.instruction_file, other.instruction_file),
+        ];
+        for (mine, theirs) in pairs {
+            if theirs.is_some() {
+                *mine = theirs;
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `runtime.json`: which agents this device is paired with, and how it reaches their hubs and adapters.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::{AgentId, RuntimeId, Secret, Timestamp, env::Env};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
+use serde_json::{Map, Value};
+
+use crate::{Error, files};
+
+/// The profile file of one home folder.
+#[derive(Debug, Clone)]
+pub struct Profiles {
+    path: PathBuf,
+    env: Env,
+}
+
+/// The content of the file. Members that this version does not know are kept.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct ProfileSet {
+    #[serde(default)]
+    pub active_profile: Option<String>,
+    #[serde(default)]
+    pub profiles: BTreeMap<String, Profile>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+/// One pairing. It does not serialise, so that a token cannot end up in somebody's `--json`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Profile {
+    pub agent_id: AgentId,
+    pub runtime_id: RuntimeId,
+    pub runtime_token: Secret<String>,
+    pub api_base: String,
+    #[serde(default)]
+    pub local_agent_endpoint: Option<String>,
+    /// How the adapter is spoken to; `http` today.
+    #[serde(default = "http")]
+    pub adapter: String,
+    #[serde(default)]
+    pub adapter_secret: Option<Secret<String>>,
+    #[serde(default)]
+    pub device_name: Option<String>,
+    #[serde(default)]
+    pub last_heartbeat_at: Option<Timestamp>,
+    #[serde(default = "two_minutes")]
+    pub heartbeat_timeout_ms: u64,
+    #[serde(default)]
+    pub local_executor: LocalExecutor,
+    /// Members that this version does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What executes the tasks, as the user described it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalExecutor {
+    /// The host's kind, for example `claude_cli`: a label for people.
+    #[serde(rename = "type", default)]
+    pub kind: Option<String>,
+    #[serde(rename = "ref", default)]
+    pub reference: Option<String>,
+    #[serde(default)]
+    pub workspace: Option<String>,
+    #[serde(default)]
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub instruction_file: Option<String>,
+    /// Members that this version does not know.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The only way a profile is written: with its secrets, into a file of mode 0600.
+struct OnDisk<'a, T>(&'a T);
+
+fn http() -> String {
+    "http".to_owned()
+}
+
+const fn two_minutes() -> u64 {
+    120_000
+}
+
+// === impl Profiles ===
+
+impl Profiles {
+    /// The profiles below a home folder (`$A2A_HOME`).
+    pub fn at(home: &Path, env: Env) -> Self {
+        Self { path: home.join("runtime.json"), env }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file; a missing one is an empty set, and one that others can read is refused.
+    pub fn load(&self) -> Result<ProfileSet, Error> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ProfileSet::default()),
+            Err(error) => return Err(Error::io(&self.path)(error)),
+        };
+        let mode = fs::metadata(&self.path).map_err(Error::io(&self.path))?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(Error::LooseProfile { path: self.path.clone(), mode });
+        }
+        serde_json::from_str(&text).map_err(|error| Error::BadProfile {
+            path: self.path.clone(),
+            // The place is enough; the parser's own words could repeat a token.
+            reason: format!("line {}, column {} cannot be read", error.line(), error.column()),
+        })
+    }
+
+    /// Changes the file as a whole. Writers of other processes wait their turn.
+    pub fn update<R>(&self, change: impl FnOnce(&mut ProfileSet) -> R) -> Result<R, Error> {
+        let home = self.path.parent().unwrap_or_else(|| Path::new("."));
+        files::private_folder(home)?;
+        let lock = files::lock(&home.join(".runtime.json.lock"))?;
+        let mut set = self.load()?;
+        let result = change(&mut set);
+        let mut text = serde_json::to_string_pretty(&OnDisk(&set)).expect("profiles serialise to JSON");
+        text.push('\n');
+        files::replace(&self.path, text.as_bytes(), &self.env)?;
+        drop(lock);
+        Ok(result)
+    }
+}
+
+// === impl ProfileSet ===
+
+impl ProfileSet {
+    /// The profile with this key (`agt_…/rtm_…`), or the active one.
+    pub fn select(&self, key: Option<&str>) -> Result<&Profile, Error> {
+        match key.or(self.active_profile.as_deref()) {
+            Some(key) => self.profiles.get(key).ok_or_else(|| Error::UnknownProfile(key.to_owned())),
+            None if self.profiles.len() == 1 => self.profiles.values().next().ok_or(Error::NoProfile),
+            None => Err(Error::NoProfile),
+        }
+    }
+
+    /// The profile of an earlier pairing with the same agent at the same hub, whose token is dead after a new one.
+    pub fn of_agent(&self, agent: AgentId, api_base: &str) -> Option<&Profile> {
+        self.profiles.values().find(|profile| profile.agent_id == agent && profile.api_base == api_base)
+    }
+
+    /// Adds a pairing and makes it the active one; earlier pairings with the same agent go, for their tokens are dead.
+    pub fn insert(&mut self, profile: Profile) {
+        self.profiles.retain(|_, earlier| earlier.agent_id != profile.agent_id || earlier.api_base != profile.api_base);
+        let key = profile.key();
+        self.active_profile = Some(key.clone());
+        self.profiles.insert(key, profile);
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Profile> {
+        let removed = self.profiles.remove(key);
+        if removed.is_some() && self.active_profile.as_deref() == Some(key) {
+            self.active_profile = self.profiles.keys().next().cloned();
+        }
+        removed
+    }
+}
+
+// === impl Profile ===
+
+impl Profile {
+    pub fn new(agent_id: AgentId, runtime_id: RuntimeId, runtime_token: Secret<String>, api_base: String) -> Self {
+        Self {
+            agent_id,
+            runtime_id,
+            runtime_token,
+            api_base,
+            local_agent_endpoint: None,
+            adapter: http(),
+            adapter_secret: None,
+            device_name: None,
+            last_heartbeat_at: None,
+            heartbeat_timeout_ms: two_minutes(),
+            local_executor: LocalExecutor::default(),
+            other: Map::new(),
+        }
+    }
+
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.agent_id, self.runtime_id)
+    }
+
+    /// Where tasks work: `cwd`, else the workspace.
+    pub fn cwd(&self) -> Option<&str> {
+        self.local_executor.cwd.as_deref().or(self.local_executor.workspace.as_deref())
+    }
+}
+
+// === impl OnDisk ===
+
+impl Serialize for OnDisk<'_, ProfileSet> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ProfileSet { active_profile, profiles, other } = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("active_profile", active_profile)?;
+        let profiles: BTreeMap<_, _> = profiles.iter().map(|(key, profile)| (key, OnDisk(profile))).collect();
+        map.serialize_entry("profiles", &profiles)?;
+        for (name, value) in other {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for OnDisk<'_, Profile> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let profile = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("agent_id", &profile.agent_id)?;
+        map.serialize_entry("runtime_id", &profile.runtime_id)?;
+        map.serialize_entry("runtime_token", profile.runtime_token.expose())?;
+        map.serialize_entry("api_base", &profile.api_base)?;
+        map.serialize_entry("local_agent_endpoint", &profile.local_agent_endpoint)?;
+        map.serialize_entry("adapter", &profile.adapter)?;
+        if let Some(secret) = &profile.adapter_secret {
+            map.serialize_entry("adapter_secret", secret.expose())?;
+        }
+        map.serialize_entry("device_name", &profile.device_name)?;
+        map.serialize_entry("last_heartbeat_at", &profile.last_heartbeat_at)?;
+        map.serialize_entry("heartbeat_timeout_ms", &profile.heartbeat_timeout_ms)?;
+        map.serialize_entry("local_executor", &profile.local_executor)?;
+        for (name, value) in &profile.other {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.key(), self.api_base)
+    }
+}

@@ -1,0 +1,138 @@
+//! Picking up after a restart: outcomes to report, a run that the adapter still executes, claims to hand back.
+
+use std::time::Duration;
+
+use attache_client::{Backoff, Page, RunFilter};
+use attache_protocol::{
+    Json, RunId,
+    rules::run::Status,
+    wire::{adapter::RunTask, run::Run},
+};
+
+use crate::{
+    Notice,
+    device::Device,
+    dispatch::{self, Job, Way},
+    ledger::{History, Line, Open, Outcome, Step},
+    report::Report,
+};
+
+/// Queues the outcomes that the hub has not heard, and finds the run that the adapter still executes.
+pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job> {
+    let mut unfinished = Vec::new();
+    for open in history.open() {
+        match open {
+            Open::Unreported { run, epoch, outcome } => {
+                device.claims.take(run);
+                device.reports.keep(Report { run, epoch, outcome });
+            }
+            Open::Unfinished(line) => unfinished.push(line),
+            // `hand_back` releases it if the hub still thinks that it is ours.
+            Open::Unstarted(_) => {}
+        }
+    }
+    if unfinished.is_empty() {
+        return None;
+    }
+    let running = device.adapter.health().await.ok().and_then(|health| health.running);
+    let mut job = None;
+    for line in unfinished {
+        let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
+        let Some(task) = task(device, run, &line) else { continue };
+        if running == Some(run) {
+            device.claims.take(run);
+            device.link.notify(&Notice::Rejoined { run });
+            job = Some(Job { task, epoch, way: Way::Join });
+        } else if let Some(outcome) = dispatch::outcome_after_restart(device, &task).await {
+            keep(device, run, epoch, outcome).await;
+        } else {
+            let reason = "the runtime was restarted and the adapter does not know the task any more";
+            device.note(device.run_line(Step::TaskStopped, run, epoch).because(reason)).await;
+            device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
+        }
+    }
+    job
+}
+
+/// The adapter finished the run while nobody listened.
+async fn keep(device: &Device, run: RunId, epoch: i64, outcome: Outcome) {
+    device.claims.take(run);
+    device.note(Line::outcome(device.env.now(), run, epoch, &outcome)).await;
+    device.link.notify(&Notice::Ended { run, status: outcome.status(), error: None });
+    device.reports.keep(Report { run, epoch, outcome });
+}
+
+/// Enough of the task to join it; its input is not in the ledger, and the adapter has it already.
+fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
+    Some(RunTask {
+        task_run_id: run,
+        conversation_id: line.conversation_id?,
+        workspace_id: line.workspace_id?,
+        task_type: line.task_type.clone()?,
+        input: Json::empty_object(),
+        instructions: None,
+        context_fragments: None,
+        allowed_tools: None,
+        workspace_root: None,
+        budget: None,
+        cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        sandbox: None,
+        deadline: line.deadline,
+    })
+}
+
+/// Hands back every claim of this device that it never started: its answer got lost, or the device stopped in between.
+/// Waits for the hub as long as it is away.
+pub(crate) async fn hand_back(device: &Device, history: &History) {
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+    loop {
+        match claimed(device).await {
+            Ok(runs) => {
+                device.link.heard();
+                for run in runs {
+                    release_unstarted(device, history, &run).await;
+                }
+                return;
+            }
+            Err(error) if error.is_passing() => {
+                device.link.failed(&error);
+                tokio::time::sleep(backoff.next(&device.env)).await;
+            }
+            // The heartbeat finds out whether the token is still good.
+            Err(error) => return tracing::debug!(%error, "the claims of this device cannot be listed"),
+        }
+    }
+}
+
+async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
+    let filter = RunFilter {
+        status: Some(Status::Running),
+        agent: Some(device.profile.agent_id.to_string()),
+        conversation: None,
+        page: Page { limit: Some(50), cursor: None },
+    };
+    let mut runs = device.hub.runs(&filter).await?.task_runs;
+    runs.retain(|run| run.runtime_id == Some(device.profile.runtime_id));
+    Ok(runs)
+}
+
+async fn release_unstarted(device: &Device, history: &History, run: &Run) {
+    let (id, epoch) = (run.task_run_id, run.epoch);
+    if history.started(id, epoch) || device.claims.named().contains(&id) {
+        return;
+    }
+    release(device, id, epoch).await;
+}
+
+pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
+    match device.hub.release(run, epoch).await {
+        Ok(()) => {
+            device.note(device.run_line(Step::TaskReleased, run, epoch)).await;
+            device.link.notify(&Notice::Released { run });
+        }
+        Err(error) => {
+            tracing::warn!(run.id = %run, %error, "a claim could not be handed back; its lease ends by itself");
+        }
+    }
+    device.claims.give_up(run);
+}

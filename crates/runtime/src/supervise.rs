@@ -1,0 +1,197 @@
+//! An adapter as a child process: started, waited for, restarted when it dies, and ended by closing its stdin.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use attache_client::Backoff;
+use attache_protocol::{Secret, env::Env, wire::system::Ready};
+use tokio::{
+    process::{Child, ChildStdin, Command},
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Notice, adapter::Endpoint, link::Link};
+
+/// How to start an adapter. The arguments already tell it to write `ready_file`.
+#[derive(Debug, Clone)]
+pub struct AdapterCommand {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// Where the adapter says that it listens: `{"url":"http://127.0.0.1:PORT"}`.
+    pub ready_file: PathBuf,
+}
+
+/// Keeps one adapter alive until it is ended.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    endpoint: watch::Receiver<Option<Endpoint>>,
+    end: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// The pipe is held apart from the process, because waiting for a process closes the pipes that it still has.
+struct Living {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+struct Keeper {
+    command: AdapterCommand,
+    home: PathBuf,
+    env: Env,
+    link: Link,
+    endpoint: watch::Sender<Option<Endpoint>>,
+    end: CancellationToken,
+}
+
+const READY_TIME: Duration = Duration::from_secs(20);
+const END_TIME: Duration = Duration::from_secs(10);
+/// An adapter that lived this long is not in a crash loop.
+const STEADY: Duration = Duration::from_secs(30);
+
+// === impl Supervisor ===
+
+impl Supervisor {
+    /// Starts the adapter and answers once it listens; the first start must succeed.
+    pub(crate) async fn start(command: AdapterCommand, home: &Path, env: Env, link: Link) -> Result<Self, Error> {
+        let (endpoint, seen) = watch::channel(None);
+        let end = CancellationToken::new();
+        let keeper = Keeper { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
+        let living = keeper.launch().await?;
+        Ok(Self { endpoint: seen, end, task: tokio::spawn(keeper.keep(living)) })
+    }
+
+    pub(crate) fn endpoint(&self) -> watch::Receiver<Option<Endpoint>> {
+        self.endpoint.clone()
+    }
+
+    pub(crate) async fn end(self) {
+        self.end.cancel();
+        if self.task.await.is_err() {
+            tracing::error!("the keeper of the adapter stopped unexpectedly");
+        }
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    async fn keep(self, mut living: Living) {
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let mut since = Instant::now();
+        loop {
+            let status = tokio::select! {
+                status = living.child.wait() => status,
+                () = self.end.cancelled() => return end(living).await,
+            };
+            let reason = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            self.endpoint.send_replace(None);
+            self.link.notify(&Notice::AdapterAway { reason: format!("it stopped ({reason})") });
+            if since.elapsed() > STEADY {
+                backoff.reset();
+            }
+            living = loop {
+                tokio::select! {
+                    () = tokio::time::sleep(backoff.next(&self.env)) => {}
+                    () = self.end.cancelled() => return,
+                }
+                match self.launch().await {
+                    Ok(living) => break living,
+                    Err(error) => tracing::warn!(%error, "the adapter is tried again"),
+                }
+            };
+            since = Instant::now();
+        }
+    }
+
+    async fn launch(&self) -> Result<Living, Error> {
+        let failed = |reason: String| Error::Adapter { program: self.command.program.display().to_string(), reason };
+        let ready_file = &self.command.ready_file;
+        match fs::remove_file(ready_file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(ready_file)(error)),
+            _ => {}
+        }
+        let mut child = Command::new(&self.command.program)
+            .args(&self.command.arguments)
+            // Held open as long as this process lives: its end tells the adapter that its parent is gone.
+            .stdin(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let stdin = child.stdin.take();
+        let listening = timeout(READY_TIME, async {
+            loop {
+                if let Some(Ready { url }) =
+                    fs::read(ready_file).ok().and_then(|text| serde_json::from_slice(&text).ok())
+                {
+                    return Ok(url);
+                }
+                tokio::select! {
+                    status = child.wait() => {
+                        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                        return Err(format!("it stopped at once ({status})"));
+                    }
+                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                }
+            }
+        });
+        let url = match listening.await {
+            Ok(Ok(url)) => url,
+            Ok(Err(reason)) => return Err(failed(reason)),
+            Err(_) => return Err(failed(format!("it did not listen within {} seconds", READY_TIME.as_secs()))),
+        };
+        let secret = read_secret(&self.home, &url)?;
+        self.link.notify(&Notice::AdapterReady { endpoint: url.clone() });
+        self.endpoint.send_replace(Some(Endpoint { url, secret }));
+        Ok(Living { child, stdin })
+    }
+}
+
+/// The secret that an adapter on this home wrote for its endpoint; none for an adapter that wants none.
+pub fn read_secret(home: &Path, endpoint: &str) -> Result<Option<Secret<String>>, Error> {
+    let Some(name) = secret_name(endpoint) else { return Ok(None) };
+    let path = home.join("adapters").join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path)(error)),
+    }
+}
+
+/// `127.0.0.1_7801` for `http://127.0.0.1:7801`.
+fn secret_name(endpoint: &str) -> Option<String> {
+    let url = reqwest::Url::parse(endpoint).ok()?;
+    Some(format!("{}_{}", url.host_str()?, url.port_or_known_default()?))
+}
+
+/// Closes the adapter's stdin and waits; one that does not take the hint is killed.
+async fn end(living: Living) {
+    let Living { mut child, stdin } = living;
+    drop(stdin);
+    if timeout(END_TIME, child.wait()).await.is_err() {
+        tracing::warn!("the adapter did not end by itself and is killed");
+        if let Err(error) = child.kill().await {
+            tracing::warn!(%error, "the adapter could not be killed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_by_its_endpoint() {
+        assert_eq!(secret_name("http://127.0.0.1:7801/"), Some("127.0.0.1_7801".to_owned()));
+        assert_eq!(secret_name("http://localhost"), Some("localhost_80".to_owned()));
+        assert_eq!(secret_name("nonsense"), None);
+    }
+}
