@@ -128,3 +128,15 @@ impl Error {
 pub(crate) fn about(what: &'static str) -> impl FnOnce(attache_store::Error) -> Error {
     move |error| Error::from_store(what, error)
 }
+
+/// The same for a list: what a store cannot find there is the cursor.
+pub(crate) fn about_list(
+    what: &'static str,
+    page: &attache_store::record::Page,
+) -> impl FnOnce(attache_store::Error) -> Error + use<> {
+    let continued = page.cursor.is_some();
+    move |error| match error {
+        attache_store::Error::NotFound if continued => Error::invalid("cursor", "is not one that this list gave out"),
+        other => Error::from_store(what, other),
+    }
+}

@@ -84,11 +84,13 @@ codes! {
 
 /// The body of every error answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ErrorBody)]
 pub struct Body {
     pub error: Detail,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = ErrorDetail)]
 pub struct Detail {
     pub code: String,
     pub message: String,

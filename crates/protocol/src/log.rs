@@ -9,6 +9,7 @@ pub const GENESIS: [u8; 32] = [0; 32];
 
 /// One row of a tenant's log: life-cycle event, audit record and feed item in one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = LogRow)]
 pub struct Row {
     pub seq: i64,
     pub at: Timestamp,

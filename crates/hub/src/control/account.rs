@@ -12,7 +12,7 @@ use attache_store::{
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::Action,
     render,
 };
@@ -45,7 +45,9 @@ impl Handle {
     /// Accounts that are not archived, by name.
     pub async fn accounts(&self, by: &Principal, page: PageRequest) -> Result<AccountList> {
         by.may(Action::SeeAgents)?;
-        let listed = self.store().accounts(by.tenant, page.page()?).await.map_err(about("agent"))?;
+        let page = page.page()?;
+        let failed = about_list("agent", &page);
+        let listed = self.store().accounts(by.tenant, page).await.map_err(failed)?;
         let agent_accounts = listed.items.into_iter().map(render::account).collect();
         Ok(AccountList { agent_accounts, next_cursor: listed.next })
     }

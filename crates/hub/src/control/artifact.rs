@@ -11,7 +11,7 @@ use tokio::fs::File;
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::Action,
     render,
 };
@@ -67,7 +67,8 @@ impl Handle {
         self.check_conversation(by, Action::SeeArtifacts, workspace.conversation(), "workspace").await?;
         let page = page.page()?;
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
-        let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(about("workspace"))?;
+        let failed = about_list("workspace", &page);
+        let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
         let artifacts = listed.items.into_iter().map(render::artifact).collect();
         Ok(ArtifactList { artifacts, next_cursor: listed.next })
     }

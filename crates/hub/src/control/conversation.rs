@@ -9,7 +9,7 @@ use attache_store::record::NewConversation;
 use crate::{
     Handle, Principal, Result,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::Action,
     render,
 };
@@ -45,7 +45,9 @@ impl Handle {
     /// Those that were made explicitly, newest first.
     pub async fn conversations(&self, by: &Principal, page: PageRequest) -> Result<ConversationList> {
         by.may(Action::ListConversations)?;
-        let listed = self.store().conversations(by.tenant, page.page()?).await.map_err(about("conversation"))?;
+        let page = page.page()?;
+        let failed = about_list("conversation", &page);
+        let listed = self.store().conversations(by.tenant, page).await.map_err(failed)?;
         let conversations = listed.items.into_iter().map(render::conversation).collect();
         Ok(ConversationList { conversations, next_cursor: listed.next })
     }

@@ -11,7 +11,7 @@ use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::{Action, Verdict, Who},
     render,
 };
@@ -43,7 +43,9 @@ impl Handle {
 
     pub async fn keys(&self, by: &Principal, page: PageRequest) -> Result<KeyList> {
         by.may(Action::SeeKeys)?;
-        let listed = self.store().keys(by.tenant, page.page()?).await.map_err(about("key"))?;
+        let page = page.page()?;
+        let failed = about_list("key", &page);
+        let listed = self.store().keys(by.tenant, page).await.map_err(failed)?;
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
     }
 

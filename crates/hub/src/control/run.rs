@@ -10,7 +10,7 @@ use attache_store::record::{Page, RunFilter, RunRecord};
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::{Action, Verdict, Who},
     render,
 };
@@ -41,7 +41,8 @@ impl Handle {
             (Who::Key { .. }, None) => None,
         };
         let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent: query.parent };
-        let listed = self.store().runs(by.tenant, filter, page).await.map_err(about("run"))?;
+        let failed = about_list("run", &page);
+        let listed = self.store().runs(by.tenant, filter, page).await.map_err(failed)?;
         let task_runs = listed.items.into_iter().filter(|run| sees(by, run)).map(render::run).collect();
         Ok(RunList { task_runs, next_cursor: listed.next })
     }

@@ -8,7 +8,7 @@ use attache_protocol::{
 use crate::{
     Handle, Principal, Result,
     control::{PageRequest, check},
-    error::about,
+    error::{about, about_list},
     identity::Action,
     render,
 };
@@ -22,7 +22,8 @@ impl Handle {
             Some(agent) => Some(self.resolve_agent(by, agent).await?),
             None => None,
         };
-        let listed = self.store().runtimes(by.tenant, agent, page).await.map_err(about("runtime"))?;
+        let failed = about_list("runtime", &page);
+        let listed = self.store().runtimes(by.tenant, agent, page).await.map_err(failed)?;
         let agent_runtimes = listed.items.into_iter().map(render::runtime).collect();
         Ok(RuntimeList { agent_runtimes, next_cursor: listed.next })
     }

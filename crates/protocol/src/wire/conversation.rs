@@ -41,6 +41,7 @@ pub struct AddMessageRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = MessageRole)]
 pub enum Role {
     User,
     Agent,

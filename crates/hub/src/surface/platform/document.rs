@@ -43,7 +43,7 @@ pub(super) fn complete(document: &mut OpenApi) {
         let item = document.paths.paths.get_mut(*path);
         if let Some(operation) = item.and_then(|item| operation(item, method)) {
             operation.operation_id = Some((*name).to_owned());
-            let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Body"))).build();
+            let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
             let error = ResponseBuilder::new()
                 .description("Refused: a code of the one table, a message and a hint")
                 .content("application/json", body)

@@ -1,0 +1,28 @@
+//! The hub, in process, on a port of its own, spoken to over HTTP.
+
+#![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+#![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
+
+mod artifacts;
+mod bad_input;
+mod document;
+mod drain;
+mod fencing;
+mod isolation;
+mod life;
+mod matrix;
+mod pairing;
+mod sessions;
+mod streams;
+mod world;
+
+#[test]
+fn every_file_of_tests_is_part_of_this_binary() {
+    let all = include_str!("all.rs");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(module) = name.strip_suffix(".rs").filter(|module| *module != "all") else { continue };
+        assert!(all.contains(&format!("mod {module};")), "{name} is not listed in all.rs");
+    }
+}

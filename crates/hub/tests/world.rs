@@ -1,0 +1,325 @@
+//! A hub in this process, and clients that speak plain HTTP to it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use attache_hub::{Handle, Hub, Options, router, serve};
+use attache_protocol::env::Env;
+use attache_store::{Store, memory::Memory, sqlite::Sqlite};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinHandle,
+    time::timeout,
+};
+
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct World {
+    pub hub: Handle,
+    pub owner: Client,
+    pub address: SocketAddr,
+    pub data: TempDir,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+/// Somebody who calls the hub, with the same headers every time.
+#[derive(Clone)]
+pub struct Client {
+    address: SocketAddr,
+    headers: Vec<(&'static str, String)>,
+}
+
+/// A device that is paired to an agent.
+pub struct Device {
+    pub client: Client,
+    pub agent: String,
+    pub runtime: String,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// An open stream of server-sent events.
+pub struct Events {
+    response: Response<Incoming>,
+    text: String,
+}
+
+/// One message of a stream.
+#[derive(Debug, PartialEq)]
+pub struct Message {
+    pub id: i64,
+    pub event: String,
+    pub data: Value,
+}
+
+// === impl World ===
+
+impl World {
+    pub async fn start() -> Self {
+        Self::with(Arc::new(Memory::new()), |_| {}).await
+    }
+
+    pub async fn tuned(tune: impl FnOnce(&mut Options)) -> Self {
+        Self::with(Arc::new(Memory::new()), tune).await
+    }
+
+    pub async fn on_sqlite() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
+        let mut world = Self::with(Arc::new(store), |_| {}).await;
+        // The database outlives its own folder's handle only as long as the world does.
+        std::mem::swap(&mut world.data, &mut { data });
+        world
+    }
+
+    async fn with(store: Arc<dyn Store>, tune: impl FnOnce(&mut Options)) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut options = Options::new(data.path().join("hub"), address);
+        options.pairing_failures_per_minute = 10_000;
+        tune(&mut options);
+        let hub = Hub::start(options, store, Env::system()).await.unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = tokio::spawn(serve(listener, router(hub.clone()), hub.clone(), async move {
+            let _ = stopped.await;
+        }));
+        let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
+        let owner = Client::anonymous(address).key(key.trim());
+        Self { hub, owner, address, data, stop, served }
+    }
+
+    pub fn anonymous(&self) -> Client {
+        Client::anonymous(self.address)
+    }
+
+    /// Makes an agent and answers with its id.
+    pub async fn agent(&self, name: &str) -> String {
+        let reply = self.owner.post("/api/v1/agent-accounts", json!({"name": name})).await.expect(201);
+        reply["agent_id"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn code(&self, agent: &str) -> String {
+        let reply = self.owner.post(&format!("/api/v1/agent-accounts/{agent}/pairing-codes"), json!({})).await;
+        reply.expect(201)["pairing_code"].as_str().unwrap().to_owned()
+    }
+
+    /// Pairs a new device to the agent.
+    pub async fn device(&self, agent: &str) -> Device {
+        let code = self.code(agent).await;
+        let body = json!({"pairing_token": code, "device_name": "laptop", "labels": {"host_type": "shell"}});
+        let path = "/api/v1/agent-runtimes/runtime/attach-via-pairing";
+        let reply = self.anonymous().post(path, body).await.expect(200);
+        let text = |name: &str| reply[name].as_str().unwrap().to_owned();
+        Device {
+            client: self.anonymous().with("x-runtime-token", &text("runtime_token")),
+            agent: text("agent_id"),
+            runtime: text("runtime_id"),
+        }
+    }
+
+    /// Creates a run for the agent and answers with it.
+    pub async fn run(&self, agent: &str) -> Value {
+        let body = json!({"agent_id": agent, "input": {"text": "hello"}});
+        self.owner.post("/api/v1/task-runs", body).await.expect(201)
+    }
+
+    /// A key of the owner's tenant with this role.
+    pub async fn key(&self, role: &str) -> Client {
+        let reply = self.owner.post("/api/v1/api-keys", json!({"name": role, "role": role})).await.expect(201);
+        self.anonymous().key(reply["api_key"].as_str().unwrap())
+    }
+
+    /// Tells the hub to stop; the handle resolves when it has.
+    pub fn stop(self) -> (JoinHandle<()>, TempDir) {
+        let _ = self.stop.send(());
+        (self.served, self.data)
+    }
+}
+
+// === impl Device ===
+
+impl Device {
+    pub async fn pull(&self, wait_ms: u64) -> Reply {
+        let path = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait_ms}", self.agent);
+        self.client.post(&path, json!({})).await
+    }
+
+    /// Claims the next run, which must be there.
+    pub async fn claim(&self) -> Value {
+        let reply = self.pull(0).await.expect(200);
+        assert!(reply["task_run"].is_object(), "nothing to claim: {reply}");
+        reply["task_run"].clone()
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    pub fn anonymous(address: SocketAddr) -> Self {
+        Self { address, headers: Vec::new() }
+    }
+
+    pub fn key(&self, key: &str) -> Self {
+        self.with("authorization", &format!("Bearer {key}"))
+    }
+
+    pub fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut headers = self.headers.clone();
+        headers.retain(|(known, _)| *known != name);
+        headers.push((name, value.to_owned()));
+        Self { address: self.address, headers }
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.call(Method::DELETE, path, Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        self.with("content-type", "application/json").call(Method::POST, path, body.to_string()).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Reply {
+        self.with("content-type", "application/json").call(Method::PATCH, path, body.to_string()).await
+    }
+
+    pub async fn call(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Reply {
+        let response = timeout(PATIENCE, self.send(method, path, body.into())).await.expect("an answer in time");
+        let (parts, body) = response.into_parts();
+        let body = timeout(PATIENCE, body.collect()).await.expect("a body in time").unwrap().to_bytes();
+        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// Opens a stream, which must be answered with 200.
+    pub async fn follow(&self, path: &str) -> Events {
+        let client = self.with("accept", "text/event-stream");
+        let response = timeout(PATIENCE, client.send(Method::GET, path, Bytes::new())).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        Events { response, text: String::new() }
+    }
+
+    /// Dropping the future closes the connection.
+    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Response<Incoming> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let mut request = Request::builder().method(method).uri(path);
+        if !self.headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header(header::HOST, self.address.to_string());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let request = request.body(Full::new(body)).unwrap();
+        let connection = tokio::spawn(connection);
+        let abort = AbortOnDrop(Some(connection.abort_handle()));
+        let response = sender.send_request(request).await.unwrap();
+        abort.keep();
+        response
+    }
+}
+
+struct AbortOnDrop(Option<tokio::task::AbortHandle>);
+
+impl AbortOnDrop {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The body, if the status is this one.
+    #[track_caller]
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        self.json()
+    }
+
+    /// Status and code of a refusal, whose body must have a message and a hint.
+    #[track_caller]
+    pub fn refusal(&self) -> (u16, String) {
+        let body = self.json();
+        let text = |name: &str| body["error"][name].as_str().unwrap_or_default().to_owned();
+        assert!(!text("message").is_empty() && !text("hint").is_empty(), "not a clear refusal: {} {body}", self.status);
+        (self.status, text("code"))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+// === impl Events ===
+
+impl Events {
+    /// The next message; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Message> {
+        loop {
+            if let Some((frame, rest)) = self.text.split_once("\n\n") {
+                let message = Message::parse(frame);
+                self.text = rest.to_owned();
+                match message {
+                    Some(message) => return Some(message),
+                    None => continue,
+                }
+            }
+            let frame = timeout(PATIENCE, self.response.body_mut().frame()).await.expect("an event in time")?;
+            let Ok(frame) = frame else { return None };
+            if let Ok(data) = frame.into_data() {
+                self.text.push_str(std::str::from_utf8(&data).unwrap());
+            }
+        }
+    }
+
+    pub async fn rest(mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.next().await {
+            messages.push(message);
+        }
+        messages
+    }
+}
+
+// === impl Message ===
+
+impl Message {
+    fn parse(frame: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let lines: Vec<&str> = frame.lines().filter_map(|line| line.strip_prefix(name)).collect();
+            (!lines.is_empty()).then(|| lines.join("\n"))
+        };
+        let data = serde_json::from_str(&field("data: ")?).unwrap();
+        Some(Self { id: field("id: ")?.parse().unwrap(), event: field("event: ")?, data })
+    }
+}
