@@ -138,7 +138,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Not logged: it belongs to no tenant until a person confirms it.
     async fn request_pairing(&self, request: NewPairingRequest, at: Timestamp) -> Result<()>;
 
-    /// A request that waits for a decision. `PairingInvalid` if unknown, expired or decided.
+    /// A request that waits for a decision. `PairingInvalid`, without an agent, if unknown, expired or decided.
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
     /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.

@@ -33,7 +33,7 @@ impl State {
     pub(super) fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest> {
         let request = self.requests.get(&code).ok_or(Error::PairingInvalid { agent: None })?;
         if request.decision != Decision::Pending || request.asked.expires_at <= at {
-            return Err(Error::PairingInvalid { agent: request.decision.agent() });
+            return Err(Error::PairingInvalid { agent: None });
         }
         let NewPairingRequest { device_name, labels, address, expires_at, .. } = request.asked.clone();
         Ok(PairingRequest { device_name, labels, address, expires_at })
@@ -45,8 +45,8 @@ impl State {
         code: SecretHash,
         decision: &PairingDecision,
     ) -> Result<()> {
-        self.known_tenant(context.tenant)?;
         self.pairing_request(code, context.at)?;
+        self.known_tenant(context.tenant)?;
         let (decision, entry) = match decision {
             PairingDecision::Confirm(agent) => {
                 let agent = self.living_agent(context.tenant, agent)?.id;
@@ -93,7 +93,9 @@ impl State {
     fn entitled(&self, new: &NewRuntime, at: Timestamp) -> Result<Entitled> {
         match new.proof {
             Proof::Code(code) => {
-                let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: None })?;
+                // The code that a device shows is for a person to confirm, and no proof.
+                let shown_for = self.requests.get(&code).and_then(|request| request.decision.agent());
+                let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: shown_for })?;
                 if code.used || code.expires_at <= at {
                     return Err(Error::PairingInvalid { agent: Some(code.agent) });
                 }

@@ -1,5 +1,5 @@
-//! Runs the conformance suite. A failure prints its seed; `ATTACHE_CONFORMANCE_SEED=<seed>` runs that sequence alone and
-//! `ATTACHE_CONFORMANCE_SEQUENCES=<count>` changes how many there are.
+//! Runs the conformance suite. A failure prints its seed; `ATTACHE_CONFORMANCE_SEED=<seed>` runs that sequence alone.
+//! `ATTACHE_CONFORMANCE_SEQUENCES=<count>` changes how many there are, from that seed on or from the first.
 
 use std::{env, ops::Range};
 
@@ -26,9 +26,10 @@ pub(crate) async fn conform(test: &str, sequences: u64, engine: &mut dyn Engine)
 }
 
 fn seeds(sequences: u64) -> Range<u64> {
+    let count = number("ATTACHE_CONFORMANCE_SEQUENCES");
     match number("ATTACHE_CONFORMANCE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ATTACHE_CONFORMANCE_SEQUENCES").unwrap_or(sequences),
+        Some(seed) => seed..seed + count.unwrap_or(1),
+        None => 0..count.unwrap_or(sequences),
     }
 }
 

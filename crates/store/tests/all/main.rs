@@ -3,3 +3,4 @@
 mod conformance;
 mod faulty;
 mod model;
+mod sqlite;

@@ -1,0 +1,71 @@
+//! SQLite under the conformance suite. A crash is a copy of the files at that moment, with a torn write at the end of the
+//! log, opened as a new database: exactly what a machine finds after `kill -9`.
+
+use std::{fs, path::PathBuf};
+
+use async_trait::async_trait;
+use attache_store::{Store, conformance::Engine, sqlite::Sqlite};
+use tempfile::TempDir;
+
+use crate::conformance::conform;
+
+/// A database that can be copied, torn and thrown away.
+#[derive(Debug)]
+pub(crate) struct Database {
+    folder: TempDir,
+    /// Counts the files, so that every opening has a file of its own.
+    opened: u64,
+    store: Sqlite,
+}
+
+// === impl Database ===
+
+impl Database {
+    pub(crate) fn new() -> Self {
+        // In memory where the machine has it: thousands of databases are opened, and disks are tested elsewhere.
+        let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+        // Migrations run once; every sequence starts from a copy.
+        drop(Sqlite::open(&folder.path().join("empty.db")).unwrap());
+        let store = Sqlite::open(&folder.path().join("0.db")).unwrap();
+        Self { folder, opened: 0, store }
+    }
+
+    fn file(&self, number: u64, suffix: &str) -> PathBuf {
+        self.folder.path().join(format!("{number}.db{suffix}"))
+    }
+
+    fn open_next(&mut self) {
+        self.opened += 1;
+        self.store = Sqlite::open(&self.file(self.opened, "")).unwrap();
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(self.file(self.opened - 1, suffix));
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for Database {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        let (now, next) = (self.opened, self.opened + 1);
+        fs::copy(self.file(now, ""), self.file(next, "")).unwrap();
+        if let Ok(mut wal) = fs::read(self.file(now, "-wal")) {
+            wal.extend_from_slice(&[0xA5; 3_000]);
+            fs::write(self.file(next, "-wal"), wal).unwrap();
+        }
+        self.open_next();
+    }
+
+    async fn reset(&mut self) {
+        fs::copy(self.folder.path().join("empty.db"), self.file(self.opened + 1, "")).unwrap();
+        self.open_next();
+    }
+}
+
+#[tokio::test]
+async fn sqlite_agrees_with_the_model() {
+    conform("sqlite_agrees_with_the_model", 1_000, &mut Database::new()).await;
+}
