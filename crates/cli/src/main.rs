@@ -1,1 +1,7 @@
-fn main() {}
+//! The binary `attache`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    attache_cli::run(std::env::args_os())
+}

@@ -1,0 +1,58 @@
+//! Closed-loop callers: each keeps one whole run under way until the time is over.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use super::Result;
+
+pub(super) const INPUT_BYTES: usize = 512;
+pub(super) const OUTPUT_BYTES: usize = 512;
+/// Callers share this many agent queues.
+pub(super) const QUEUES: usize = 16;
+
+/// One caller; `cycle` is one whole run: create, claim, complete.
+pub(super) trait Caller: Send + 'static {
+    fn cycle(&mut self) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What the callers achieved together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) runs_per_second: f64,
+    pub(super) p50: Duration,
+    pub(super) p99: Duration,
+}
+
+pub(super) async fn drive<C: Caller>(callers: Vec<C>, time: Duration) -> Result<Measured> {
+    let start = Instant::now();
+    let tasks: Vec<_> = callers
+        .into_iter()
+        .map(|mut caller| {
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                while start.elapsed() < time {
+                    let from = Instant::now();
+                    caller.cycle().await?;
+                    took.push(from.elapsed());
+                }
+                Result::Ok(took)
+            })
+        })
+        .collect();
+    let mut took = Vec::new();
+    for task in tasks {
+        took.extend(task.await??);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    took.sort_unstable();
+    #[allow(clippy::cast_precision_loss, reason = "a count of runs is far below 2^52")]
+    let runs_per_second = took.len() as f64 / seconds;
+    Ok(Measured { runs_per_second, p50: quantile(&took, 50), p99: quantile(&took, 99) })
+}
+
+pub(super) fn quantile(sorted: &[Duration], percent: usize) -> Duration {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or_default()
+}

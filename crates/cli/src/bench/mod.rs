@@ -1,0 +1,95 @@
+//! `attache bench`: how fast we are, as ratios in one run, because the machine is noisy and ratios are not.
+
+use std::{path::PathBuf, time::Duration};
+
+mod bare;
+mod cycle;
+mod growth;
+mod http;
+mod load;
+mod probe;
+mod report;
+mod start;
+mod world;
+
+/// Measure this build on this machine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Whole runs per second (create, claim, complete): a bare SQLite loop, our store, our HTTP API
+    Runs(RunsArgs),
+    /// How the cost of a claim and of the run list grows with the number of stored runs
+    Growth(GrowthArgs),
+    /// How soon `attache up` is ready, and how much memory it holds when idle
+    Start(StartArgs),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct RunsArgs {
+    /// How many callers keep one run each under way
+    #[arg(long, default_value_t = 64)]
+    callers: usize,
+    /// How long each level is driven in each round
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Levels are measured one after the other, this many times; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where the databases are made; use the disk that the hub would use
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GrowthArgs {
+    /// The numbers of stored runs to compare, in ascending order
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 100_000, 1_000_000])]
+    sizes: Vec<usize>,
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct StartArgs {
+    /// How often to start it; the median counts
+    #[arg(long, default_value_t = 5)]
+    times: usize,
+    #[arg(long)]
+    json: bool,
+}
+
+/// What went wrong, in words; a benchmark has no errors that a program would tell apart.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    match args.what {
+        What::Runs(args) => runs(args).await,
+        What::Growth(args) => growth::run(args).await,
+        What::Start(args) => start::run(args).await,
+    }
+}
+
+async fn runs(args: RunsArgs) -> Result<()> {
+    let scratch = world::Scratch::make(args.dir.as_deref())?;
+    let time = Duration::from_secs(args.seconds);
+    let mut report = report::Report::new(args.callers, args.seconds);
+    for round in 0..args.rounds {
+        report.probe(probe::fsyncs_per_second(&scratch.folder("probe", round)?)?);
+        report.bare(bare::drive(&scratch.folder("bare", round)?, args.callers, time).await?);
+        report.store(cycle::drive(&scratch.folder("store", round)?, args.callers, time).await?);
+        report.http(http::drive(&scratch.folder("http", round)?, args.callers, time).await?);
+        eprintln!("round {} of {} done", round + 1, args.rounds);
+    }
+    report.print(args.json);
+    Ok(())
+}

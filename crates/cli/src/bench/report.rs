@@ -1,0 +1,91 @@
+//! The figures of `bench runs`, side by side.
+
+use std::time::Duration;
+
+use super::load::Measured;
+
+#[derive(Debug)]
+pub(super) struct Report {
+    callers: usize,
+    seconds: u64,
+    probes: Vec<f64>,
+    bare: Vec<Measured>,
+    store: Vec<Measured>,
+    http: Vec<Measured>,
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn new(callers: usize, seconds: u64) -> Self {
+        Self { callers, seconds, probes: vec![], bare: vec![], store: vec![], http: vec![] }
+    }
+
+    pub(super) fn probe(&mut self, fsyncs: f64) {
+        self.probes.push(fsyncs);
+    }
+
+    pub(super) fn bare(&mut self, measured: Measured) {
+        self.bare.push(measured);
+    }
+
+    pub(super) fn store(&mut self, measured: Measured) {
+        self.store.push(measured);
+    }
+
+    pub(super) fn http(&mut self, measured: Measured) {
+        self.http.push(measured);
+    }
+
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            let level = |rows: &[Measured]| {
+                serde_json::json!({
+                    "runs_per_second": median(rows.iter().map(|row| row.runs_per_second)),
+                    "p50_ms": median(rows.iter().map(|row| millis(row.p50))),
+                    "p99_ms": median(rows.iter().map(|row| millis(row.p99))),
+                    "of_bare": self.ratio(rows),
+                })
+            };
+            let report = serde_json::json!({
+                "callers": self.callers, "seconds": self.seconds,
+                "fsyncs_per_second": median(self.probes.iter().copied()),
+                "bare": level(&self.bare), "store": level(&self.store), "http": level(&self.http),
+            });
+            println!("{report}");
+            return;
+        }
+        println!("{} callers, {} rounds of {} s per level, medians", self.callers, self.bare.len(), self.seconds);
+        println!("fsync probe: {:.0} per second (best round {:.0})", median(self.probes.iter().copied()), best(&self.probes));
+        println!("{:<22} {:>12} {:>10} {:>10} {:>9}", "", "runs/s", "p50 ms", "p99 ms", "of bare");
+        for (name, rows) in [("bare SQLite loop", &self.bare), ("our store", &self.store), ("our HTTP API", &self.http)] {
+            println!(
+                "{name:<22} {:>12.0} {:>10.1} {:>10.1} {:>9.2}",
+                median(rows.iter().map(|row| row.runs_per_second)),
+                median(rows.iter().map(|row| millis(row.p50))),
+                median(rows.iter().map(|row| millis(row.p99))),
+                self.ratio(rows),
+            );
+        }
+    }
+
+    /// The median of the rounds' own ratios: neighbours that come and go hit both sides of a round.
+    fn ratio(&self, rows: &[Measured]) -> f64 {
+        median(self.bare.iter().zip(rows).map(|(bare, row)| row.runs_per_second / bare.runs_per_second))
+    }
+}
+
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn best(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+pub(super) fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,212 @@
+//! `attache adapter`: the last hop on a device, for our own kinds of agents.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use attache_adapter::{
+    Adapter, Driver, Options,
+    driver::{Command, Shell},
+};
+use attache_protocol::{Secret, error::exit, secret::Kind};
+use clap::Subcommand;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Context, Failure, config, home,
+    output::Style,
+    process::{self, Signals},
+};
+
+/// Serve an agent of this device to the runtime: a shell, or any program
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache adapter shell                        every task is a shell script
+  attache adapter command -- wc -w             the task on standard input, the answer from standard output
+  attache adapter command -- my-agent --task {}   the task in the place of {}
+
+Then: attache runtime pair CODE --api-base URL --local-agent-endpoint http://127.0.0.1:PORT
+`attache runtime start` supervises an adapter of its own when the profile names none. docs/adapter.md says how to
+write your own in any language.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    driver: Kinds,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kinds {
+    /// The task's text is a script for `sh`
+    Shell(Common),
+    /// The task's text goes to a program, which prints the answer
+    Command {
+        #[command(flatten)]
+        common: Common,
+        /// The program and its arguments; an argument `{}` stands for the task's text
+        #[arg(required = true, last = true, value_name = "PROG")]
+        program: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Where to listen, on this device only; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// A file with instructions that go with every task
+    #[arg(long, value_name = "FILE")]
+    instruction_file: Option<PathBuf>,
+    /// Where tasks work [default: here]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Let tasks see this environment variable as well (may be repeated)
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pass_env: Vec<String>,
+    /// Write {"url":…} to this file once it listens
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// End when standard input is closed, which it is when the parent ends
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    url: &'a str,
+    secret_file: &'a Path,
+}
+
+/// The file that holds the adapter's secret while it runs.
+#[derive(Debug)]
+struct SecretFile {
+    path: PathBuf,
+    keep: Keep,
+}
+
+/// Whether the secret outlives this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// A port that the user chose: profiles remember the secret, so the next adapter there uses it again.
+    ForNextTime,
+    Remove,
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Whether a runtime supervises this adapter, which then does the talking.
+    pub(super) const fn is_supervised(&self) -> bool {
+        match &self.driver {
+            Kinds::Shell(common) | Kinds::Command { common, .. } => common.exit_with_parent,
+        }
+    }
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let (driver, common): (Arc<dyn Driver>, Common) = match args.driver {
+        Kinds::Shell(common) => (Arc::new(Shell), common),
+        Kinds::Command { common, program } => {
+            let mut words = program.into_iter();
+            let name = words.next().expect("clap asks for at least one value");
+            (Arc::new(Command::new(name, words)), common)
+        }
+    };
+    let home = context.home()?;
+    let scratch = home.path().join("scratch");
+    for folder in [&home.adapters(), &scratch] {
+        home::private_folder(folder).map_err(|error| Failure::file("use the folder", folder, &error))?;
+    }
+    let keep = if common.listen.port() == 0 { Keep::Remove } else { Keep::ForNextTime };
+    let earlier = (keep == Keep::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
+    let secret = earlier.flatten().unwrap_or_else(|| Kind::AdapterSecret.generate(&context.env));
+
+    let mut options = Options::new(driver, secret.clone(), working_directory(common.cwd)?, scratch);
+    options.listen = common.listen;
+    options.environment = config::task_environment(&common.pass_env);
+    options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
+    options.env = context.env.clone();
+    let adapter = Adapter::bind(options).await.map_err(|error| {
+        let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
+        Failure::new("failed", exit, error.to_string())
+    })?;
+    let address = adapter.local_addr();
+    let file = SecretFile::write(home.adapter_secret(address), &secret, keep)?;
+    let url = format!("http://{address}");
+    process::write_ready(common.ready_file.as_deref(), &Ready { url: &url, secret_file: &file.path })?;
+    if !common.exit_with_parent {
+        context.output.line(&url)?;
+        context.output.say_styled(Style::Dim, format_args!("Its secret is in {}.", file.path.display()));
+        context.output.say_styled(
+            Style::Dim,
+            format_args!("Next: attache runtime pair CODE --api-base URL --local-agent-endpoint {url}"),
+        );
+    }
+
+    let shutdown = CancellationToken::new();
+    let served = adapter.run(shutdown.clone());
+    tokio::pin!(served);
+    let mut signals = Signals::new()?;
+    let ended = tokio::select! {
+        ended = &mut served => ended,
+        () = asked_to_end(&mut signals, common.exit_with_parent) => {
+            shutdown.cancel();
+            tokio::select! {
+                ended = served => ended,
+                // The second signal does not wait for the task's end.
+                () = signals.next() => Ok(()),
+            }
+        }
+    };
+    drop(file);
+    ended.map_err(|error| Failure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
+}
+
+/// A supervised adapter leaves Ctrl-C, which reaches the whole terminal, to the runtime above it.
+async fn asked_to_end(signals: &mut Signals, supervised: bool) {
+    if supervised {
+        tokio::select! {
+            () = process::parent_gone() => {}
+            () = signals.terminated() => {}
+        }
+    } else {
+        signals.next().await;
+    }
+}
+
+fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    match given {
+        Some(path) => Ok(path),
+        None => std::env::current_dir().map_err(|error| {
+            Failure::failed(format!("the current folder cannot be used: {error}")).hint("Name one with --cwd DIR.")
+        }),
+    }
+}
+
+fn read_instructions(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| Failure::file("read the instructions in", path, &error))
+}
+
+// === impl SecretFile ===
+
+impl SecretFile {
+    fn write(path: PathBuf, secret: &Secret<String>, keep: Keep) -> Result<Self, Failure> {
+        let text = format!("{}\n", secret.expose());
+        home::write_private(&path, text.as_bytes()).map_err(|error| Failure::file("write", &path, &error))?;
+        Ok(Self { path, keep })
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        if self.keep == Keep::Remove
+            && let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the adapter's secret could not be removed");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `attache artifacts`: files of a conversation's workspace, up and down.
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use attache_client::{Hub, Upload};
+use attache_protocol::{ArtifactId, ConversationId, RunId, WorkspaceId};
+use clap::Subcommand;
+use tokio::fs::File;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Table, time},
+};
+
+/// List, download and upload the artifacts of a workspace
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache artifacts list run_…             of a run's workspace; wsp_… and cnv_… work as well
+  attache artifacts get art_… -o report.pdf
+  attache artifacts put cnv_… report.pdf --media-type application/pdf")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Artifacts,
+}
+
+#[derive(Debug, Subcommand)]
+enum Artifacts {
+    /// List the artifacts of a workspace
+    List {
+        /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
+        place: Place,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Download an artifact
+    Get {
+        artifact: ArtifactId,
+        /// Write it to this file instead of standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Upload a file as an artifact
+    Put {
+        /// A workspace, conversation or run (wsp_…, cnv_…, run_…)
+        place: Place,
+        file: PathBuf,
+        /// The artifact's name [default: the file's]
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long, value_name = "TYPE")]
+        media_type: Option<String>,
+    },
+}
+
+/// How people name a workspace.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Workspace(WorkspaceId),
+    Run(RunId),
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command {
+        Artifacts::List { place, page } => list(&context, &hub, place, &page).await,
+        Artifacts::Get { artifact, output } => get(&context, &hub, artifact, output.as_deref()).await,
+        Artifacts::Put { place, file, name, media_type } => {
+            put(&context, &hub, place, &file, name.as_deref(), media_type.as_deref()).await
+        }
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, place: Place, page: &PageArgs) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.artifacts(place.workspace(hub).await?, &page.page()).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.artifacts.is_empty() {
+        output.say("There are no artifacts here.");
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "SIZE", "TYPE", "CREATED", "NAME"]);
+    for artifact in &list.artifacts {
+        table.row([
+            Cell::plain(artifact.artifact_id.to_string()),
+            Cell::plain(time::size(artifact.size)),
+            Cell::plain(&artifact.media_type),
+            Cell::plain(time::relative(artifact.created_at, context.now())),
+            Cell::strong(&artifact.name),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+async fn get(context: &Context, hub: &Hub, artifact: ArtifactId, to: Option<&Path>) -> Result<(), Failure> {
+    let mut download = hub.artifact(artifact).await?;
+    let Some(path) = to else {
+        let mut out = io::stdout().lock();
+        while let Some(part) = download.chunk().await? {
+            out.write_all(&part)?;
+        }
+        return Ok(out.flush()?);
+    };
+    // A transfer that breaks leaves no half file under the name that was asked for.
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".part");
+    let draft = PathBuf::from(draft);
+    let failed = |error: io::Error| Failure::file("write", path, &error);
+    let received = async {
+        let mut file = File::create(&draft).await.map_err(failed)?;
+        let mut size = 0;
+        while let Some(part) = download.chunk().await? {
+            tokio::io::AsyncWriteExt::write_all(&mut file, &part).await.map_err(failed)?;
+            size += part.len() as u64;
+        }
+        file.sync_all().await.map_err(failed)?;
+        tokio::fs::rename(&draft, path).await.map_err(failed)?;
+        Ok(size)
+    }
+    .await;
+    match received {
+        Ok(size) => {
+            context.output.say(format_args!("Wrote {} to {}.", time::size(size), path.display()));
+            Ok(())
+        }
+        Err(failure) => {
+            let _ = tokio::fs::remove_file(&draft).await;
+            Err(failure)
+        }
+    }
+}
+
+async fn put(
+    context: &Context,
+    hub: &Hub,
+    place: Place,
+    path: &Path,
+    name: Option<&str>,
+    media_type: Option<&str>,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::file("read", path, &error);
+    let file = File::open(path).await.map_err(failed)?;
+    let metadata = file.metadata().await.map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Failure::usage(format!("{} is not a file", path.display())).hint("Upload one file at a time."));
+    }
+    let own = path.file_name().and_then(|name| name.to_str());
+    let name = name.or(own).ok_or_else(|| {
+        Failure::usage("the file's name is not valid UTF-8").hint("Give the artifact a name with --name.")
+    })?;
+    let upload = Upload::File { file, size: metadata.len() };
+    let artifact = hub.put_artifact(place.workspace(hub).await?, name, media_type, upload).await?;
+    if context.output.is_json() {
+        return context.output.json(&artifact);
+    }
+    context.output.line(artifact.artifact_id)?;
+    context.output.say(format_args!("Stored {} as {}.", time::size(artifact.size), artifact.name));
+    Ok(())
+}
+
+// === impl Place ===
+
+impl Place {
+    async fn workspace(self, hub: &Hub) -> Result<WorkspaceId, Failure> {
+        match self {
+            Self::Workspace(workspace) => Ok(workspace),
+            Self::Run(run) => Ok(hub.run(run).await?.workspace_id),
+        }
+    }
+}
+
+impl std::str::FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let workspace = text.parse().map(Self::Workspace);
+        let conversation = || text.parse().map(|id: ConversationId| Self::Workspace(id.workspace()));
+        let run = || text.parse().map(Self::Run);
+        workspace.or_else(|_| conversation()).or_else(|_| run()).map_err(|_| "write wsp_…, cnv_… or run_…")
+    }
+}

@@ -1,0 +1,166 @@
+//! `attache ask`: put an agent to work and wait for its answer.
+
+use std::{io::Read as _, time::Duration};
+
+use attache_client::Hub;
+use attache_protocol::{
+    ConversationId, Json, RunId,
+    error::exit,
+    rules::run::Status,
+    wire::{
+        account::Presence,
+        run::{CreateRunRequest, Run},
+    },
+};
+use serde::Serialize;
+
+use super::agents;
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    follow::{self, Ended, Follower, Show},
+    output::{Style, clean, time},
+};
+
+/// Put an agent to work and follow it to the end
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache ask local \"uname -a\"
+  attache ask builder \"run the tests\" --timeout 600
+  git diff | attache ask reviewer -          the task from standard input
+  attache ask builder \"…\" --no-wait          print the run's id and go on
+  attache ask builder \"…\" --json             the run as JSON when it has ended
+
+The answer goes to standard output, everything else to standard error. Exits with 0 when the run completed, 1 when it
+failed or was cancelled, 124 when --timeout passed. Ctrl-C cancels the run unless --no-cancel is given.")]
+pub(crate) struct Args {
+    /// The agent's name or id
+    agent: String,
+    /// What to do; `-` reads it from standard input
+    task: String,
+    /// Give up after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    /// Leave the run alone when this command is interrupted or times out
+    #[arg(long)]
+    no_cancel: bool,
+    /// Print the run's id and do not wait
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+    /// Ask within this conversation
+    #[arg(long, value_name = "CONVERSATION")]
+    conversation: Option<ConversationId>,
+    /// The same key makes the same run, however often it is sent [default: a new one]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Higher goes first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i64>,
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+#[derive(Serialize)]
+struct Input<'a> {
+    text: &'a str,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    let text = if args.task == "-" { read_task()? } else { args.task.clone() };
+    let request = CreateRunRequest {
+        agent_id: args.agent.clone(),
+        input: Some(Json::of(&Input { text: &text })),
+        conversation_id: args.conversation,
+        // A request whose answer got lost is sent again and makes one run.
+        idempotency_key: Some(args.idempotency_key.clone().unwrap_or_else(|| format!("ask-{}", context.env.uuid()))),
+        priority: args.priority,
+        ..CreateRunRequest::default()
+    };
+    let created = hub.create_run(&request).await.map_err(agents::explain)?;
+    let run = created.task_run_id;
+    if args.no_wait {
+        if context.output.is_json() {
+            return context.output.json(&created);
+        }
+        context.output.line(run)?;
+        context.output.say(format_args!("Follow it: attache watch {run}"));
+        return Ok(());
+    }
+    if created.status == Status::Pending {
+        explain_queue(&context, &hub, &created).await;
+    }
+    let show = if context.output.is_json() { Show::Talk } else { Show::Answer };
+    let limit = args.timeout.map(Duration::from_secs);
+    let mut follower = Follower::new(&context, show);
+    let ended = follower.follow(&hub, run, 0, limit).await;
+    drop(follower);
+    match ended? {
+        Ended::Run(run) => {
+            if context.output.is_json() {
+                context.output.json(&run)?;
+            }
+            follow::verdict(&run)
+        }
+        Ended::TimedOut => {
+            let what = give_up(&context, &hub, run, &args, "timed out").await?;
+            let message = format!("no answer within {} seconds; {what}", args.timeout.unwrap_or_default());
+            Err(Failure::new("timed_out", exit::TIMED_OUT, message)
+                .hint(format!("See it with: attache runs show {run}")))
+        }
+        Ended::Interrupted => {
+            let what = give_up(&context, &hub, run, &args, "interrupted").await?;
+            Err(Failure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
+                .hint(format!("See it with: attache runs show {run}")))
+        }
+    }
+}
+
+fn read_task() -> Result<String, Failure> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| {
+        Failure::usage(format!("cannot read the task from standard input: {error}")).hint("It must be text in UTF-8.")
+    })?;
+    Ok(text)
+}
+
+/// A run that nobody can take yet should not look like one that hangs.
+async fn explain_queue(context: &Context, hub: &Hub, run: &Run) {
+    let Ok(account) = hub.account(&run.agent_id.to_string()).await else { return };
+    if account.status == Presence::Online {
+        return;
+    }
+    let name = clean::line(&account.name).into_owned();
+    let (why, what) = match &account.runtime {
+        Some(runtime) => {
+            let device = clean::line(runtime.device_name.as_deref().unwrap_or("its device")).into_owned();
+            let seen = time::relative_or(runtime.last_heartbeat_at, context.now(), "never seen");
+            (format!("{name} is offline ({device}: {seen})"), "there, run `attache runtime start`".to_owned())
+        }
+        None => (format!("no device is paired with {name}"), format!("pair one: attache agents code {name}")),
+    };
+    let until = run.expires_at.map(|at| format!(", until it expires {}", time::relative(at, context.now())));
+    let message =
+        format!("{why}. The run is queued and starts when it is online{}; {what}.", until.unwrap_or_default());
+    context.output.say_styled(Style::Busy, message);
+}
+
+/// Ends the run unless it was asked to be left alone, and says what became of it.
+async fn give_up(context: &Context, hub: &Hub, run: RunId, args: &Args, reason: &str) -> Result<String, Failure> {
+    if args.no_cancel {
+        return Ok(format!("the run goes on (attache watch {run})"));
+    }
+    let cancelled = hub.cancel_run(run, Some(reason)).await;
+    let (state, run) = match cancelled {
+        Ok(run) => (run.status, Some(run)),
+        // It ended in the same moment.
+        Err(error) => match error.conflict() {
+            Some(run) => (run.status, Some(run.clone())),
+            None => return Err(error.into()),
+        },
+    };
+    if let Some(run) = run.filter(|_| context.output.is_json()) {
+        context.output.json(&run)?;
+    }
+    Ok(format!("the run is {}", state.as_str()))
+}

@@ -1,0 +1,276 @@
+//! `attache audit`: the tenant's log, and the check that nobody has changed it.
+
+use std::{
+    io::{self, BufRead as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use attache_client::Hub;
+use attache_protocol::{error::exit, log, wire::audit::AuditPage};
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Style, Table, time},
+};
+
+/// Read the log of everything that happened, check its hash chain, export it
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache audit                          the newest entries
+  attache audit list --after 100
+  attache audit verify                   recompute the hash chain of the whole log
+  attache audit export > audit.jsonl     one JSON row per line
+  attache audit verify --file audit.jsonl",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Audit>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Audit {
+    /// List entries (what `attache audit` does)
+    List {
+        /// Start after this number [default: show the newest]
+        #[arg(long, value_name = "SEQ")]
+        after: Option<i64>,
+        /// How many to show at most
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+        limit: u32,
+    },
+    /// Recompute the hash chain; exit 1 when it is broken
+    Verify {
+        /// Check an exported file instead of the hub
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print the whole log, one JSON row per line
+    Export,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Verdict {
+    ok: bool,
+    /// How many rows were checked.
+    rows: u64,
+    /// The last row that fits.
+    head: i64,
+    /// Hex of the chain's hash there: keep it elsewhere to compare later.
+    hash: String,
+    /// The first row that does not fit.
+    broken_at: Option<i64>,
+}
+
+/// Checks rows one after another.
+#[derive(Debug)]
+struct Chain {
+    hash: [u8; 32],
+    head: i64,
+    rows: u64,
+    broken_at: Option<i64>,
+}
+
+const PAGE: u32 = 200;
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let default = Audit::List { after: None, limit: 50 };
+    match args.command.unwrap_or(default) {
+        Audit::Verify { file: Some(file) } => finish(&context, &verify_file(&file)?),
+        Audit::Verify { file: None } => {
+            let verdict = verify(&context.hub(&args.hub)?).await?;
+            finish(&context, &verdict)
+        }
+        Audit::List { after, limit } => list(&context, &context.hub(&args.hub)?, after, limit).await,
+        Audit::Export => export(&context.hub(&args.hub)?).await,
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, after: Option<i64>, limit: u32) -> Result<(), Failure> {
+    let output = &context.output;
+    let after = match after {
+        Some(after) => after,
+        None => (hub.audit(i64::MAX / 2, Some(1)).await?.head - i64::from(limit)).max(0),
+    };
+    let page = hub.audit(after, Some(limit)).await?;
+    if output.is_json() {
+        return output.json(&page);
+    }
+    let mut table = Table::new(&["SEQ", "WHEN", "WHAT", "WHO", "RUN", "DATA"]);
+    for row in &page.events {
+        table.row([
+            Cell::dim(row.seq.to_string()),
+            Cell::plain(time::relative(row.at, context.now())),
+            Cell::strong(&row.kind),
+            Cell::plain(&row.actor),
+            Cell::plain(row.run.map_or_else(|| "–".to_owned(), |run| run.to_string())),
+            Cell::excerpt(row.data.get()),
+        ]);
+    }
+    output.table(&table)?;
+    if page.next < page.head {
+        output.say(format_args!("There are more: add --after {}", page.next));
+    }
+    Ok(())
+}
+
+/// Reads the log page by page, from its retention floor to its head as it was at the beginning.
+async fn pages(hub: &Hub, mut each: impl FnMut(&AuditPage) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut after = 0;
+    loop {
+        let page = hub.audit(after, Some(PAGE)).await?;
+        each(&page)?;
+        if page.events.is_empty() || page.next >= page.head {
+            return Ok(());
+        }
+        after = page.next;
+    }
+}
+
+async fn verify(hub: &Hub) -> Result<Verdict, Failure> {
+    let mut chain: Option<Chain> = None;
+    pages(hub, |page| {
+        let begin = || Chain::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
+        let chain = chain.get_or_insert_with(begin);
+        page.events.iter().for_each(|row| chain.take(row));
+        Ok(())
+    })
+    .await?;
+    Ok(chain.unwrap_or_else(|| Chain::after(0, log::GENESIS)).verdict())
+}
+
+/// An export begins with its first row; the hash before it can only be believed when that row is the very first.
+fn verify_file(path: &Path) -> Result<Verdict, Failure> {
+    let failed = |error: io::Error| Failure::file("read", path, &error);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut chain: Option<Chain> = None;
+    for (index, line) in io::BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(failed)?;
+        let row: log::Row = serde_json::from_str(&line).map_err(|error| {
+            Failure::failed(format!("line {} of {} is not a row of the log: {error}", index + 1, path.display()))
+                .hint("Export it again: attache audit export")
+        })?;
+        match &mut chain {
+            Some(chain) => chain.take(&row),
+            None if row.seq == 1 => {
+                let mut first = Chain::after(0, log::GENESIS);
+                first.take(&row);
+                chain = Some(first);
+            }
+            None => chain = Some(Chain::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS))),
+        }
+    }
+    Ok(chain.unwrap_or_else(|| Chain::after(0, log::GENESIS)).verdict())
+}
+
+fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.is_json() {
+        output.json(verdict)?;
+    } else if verdict.ok {
+        let good = output.paint(Style::Good, "intact");
+        output.line(format_args!("{good}: {} rows up to {}, hash {}", verdict.rows, verdict.head, verdict.hash))?;
+    }
+    match verdict.broken_at {
+        None => Ok(()),
+        Some(seq) => Err(Failure::new("chain_broken", exit::FAILED, format!("the log was changed at row {seq}"))
+            .hint("Keep a copy of the data folder as it is, and compare with an earlier export: attache audit verify --file FILE")),
+    }
+}
+
+async fn export(hub: &Hub) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    pages(hub, |page| {
+        for row in &page.events {
+            serde_json::to_writer(&mut out, row).map_err(io::Error::from)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(out.flush()?)
+}
+
+// === impl Chain ===
+
+impl Chain {
+    const fn after(head: i64, hash: [u8; 32]) -> Self {
+        Self { hash, head, rows: 0, broken_at: None }
+    }
+
+    fn take(&mut self, row: &log::Row) {
+        if self.broken_at.is_some() {
+            return;
+        }
+        if row.seq != self.head + 1 || !row.follows(&self.hash) {
+            self.broken_at = Some(row.seq);
+            return;
+        }
+        self.hash = row.entry().chain(&self.hash);
+        self.head = row.seq;
+        self.rows += 1;
+    }
+
+    fn verdict(self) -> Verdict {
+        let Self { hash, head, rows, broken_at } = self;
+        Verdict { ok: broken_at.is_none(), rows, head, hash: log::hex(&hash), broken_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{Json, Timestamp};
+
+    use super::*;
+
+    fn rows(count: i64) -> Vec<log::Row> {
+        let mut hash = log::GENESIS;
+        (1..=count)
+            .map(|seq| {
+                let mut row = log::Row {
+                    seq,
+                    at: Timestamp::from_millis(seq),
+                    actor: "system".to_owned(),
+                    kind: "task.created".to_owned(),
+                    run: None,
+                    run_seq: None,
+                    data: Json::empty_object(),
+                    hash: String::new(),
+                };
+                hash = row.entry().chain(&hash);
+                row.hash = log::hex(&hash);
+                row
+            })
+            .collect()
+    }
+
+    fn check(rows: &[log::Row]) -> Verdict {
+        let mut chain = Chain::after(0, log::GENESIS);
+        rows.iter().for_each(|row| chain.take(row));
+        chain.verdict()
+    }
+
+    #[test]
+    fn a_changed_removed_or_swapped_row_is_found() {
+        let whole = rows(5);
+        let verdict = check(&whole);
+        assert_eq!((verdict.ok, verdict.rows, verdict.head), (true, 5, 5));
+        assert_eq!(verdict.hash, whole[4].hash);
+        let mut changed = whole.clone();
+        changed[2].actor = "key:other".to_owned();
+        assert_eq!(check(&changed).broken_at, Some(3));
+        let mut removed = whole.clone();
+        removed.remove(1);
+        assert_eq!(check(&removed).broken_at, Some(3));
+        let mut swapped = whole;
+        swapped.swap(3, 4);
+        assert_eq!(check(&swapped).broken_at, Some(5));
+    }
+}

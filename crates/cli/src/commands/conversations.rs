@@ -1,0 +1,107 @@
+//! `attache conversations`: what was said, apart from what was done.
+
+use attache_client::{Hub, Page};
+use attache_protocol::{
+    ConversationId,
+    wire::conversation::{CreateConversationRequest, Role},
+};
+use clap::Subcommand;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Style, Table, clean, time},
+};
+
+/// List conversations, begin one, and read what was said in it
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache conversations
+  attache conversations add --title \"Release 2\"
+  attache ask builder --conversation cnv_… \"go on\"
+  attache conversations show cnv_…",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Conversations>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Conversations {
+    /// List the conversations (what `attache conversations` does)
+    List(PageArgs),
+    /// Begin a conversation
+    Add {
+        #[arg(long)]
+        title: Option<String>,
+    },
+    /// Show the messages of a conversation
+    Show {
+        conversation: ConversationId,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or_else(|| Conversations::List(PageArgs::default())) {
+        Conversations::List(page) => list(&context, &hub, &page).await,
+        Conversations::Add { title } => {
+            let request = CreateConversationRequest { title, metadata: None };
+            let conversation = hub.create_conversation(&request).await?;
+            if context.output.is_json() {
+                return context.output.json(&conversation);
+            }
+            context.output.line(conversation.conversation_id)
+        }
+        Conversations::Show { conversation, page } => show(&context, &hub, conversation, &page.page()).await,
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.conversations(&page.page()).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.conversations.is_empty() {
+        output.say("There are no conversations yet.");
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "BEGUN", "TITLE"]);
+    for conversation in &list.conversations {
+        table.row([
+            Cell::plain(conversation.conversation_id.to_string()),
+            Cell::plain(time::relative(conversation.created_at, context.now())),
+            Cell::excerpt(conversation.title.as_deref().unwrap_or("–")),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+async fn show(context: &Context, hub: &Hub, conversation: ConversationId, page: &Page) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.messages(conversation, page).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    for message in &list.messages {
+        let style = match message.role {
+            Role::User => Style::Strong,
+            Role::Agent => Style::Good,
+        };
+        let author = output.paint(style, &clean::line(&message.author));
+        let when = output.paint(Style::Dim, &time::relative(message.created_at, context.now()));
+        output.line(format_args!("{author}  {when}\n{}\n", clean::lines(message.text.trim_end())))?;
+    }
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! `attache keys`: API keys of people and programs.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_client::Hub;
+use attache_protocol::{
+    KeyId,
+    wire::key::{CreateKeyRequest, Key, Role},
+};
+use clap::Subcommand;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    home,
+    output::{Cell, Style, Table, time},
+};
+
+/// List, add and revoke API keys
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache keys                                       list the keys
+  attache keys add ci --role operator --days 90 --to-file ci.key
+  ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use it
+  attache keys revoke key_…",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Keys>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Keys {
+    /// List the keys (what `attache keys` does)
+    List(PageArgs),
+    /// Add a key; it is shown once
+    Add {
+        /// What it is for
+        name: String,
+        /// What it may do
+        #[arg(long, value_parser = parse_role, default_value = "operator", value_name = "viewer|operator|admin|owner")]
+        role: Role,
+        /// Let it expire after so many days
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: Option<u32>,
+        /// Write the key to this file (mode 0600) instead of showing it
+        #[arg(long, value_name = "FILE")]
+        to_file: Option<PathBuf>,
+    },
+    /// Revoke a key at once
+    Revoke {
+        /// Its id, as `attache keys` shows it
+        key: KeyId,
+    },
+}
+
+fn parse_role(text: &str) -> Result<Role, String> {
+    Role::from_text(text).ok_or_else(|| "one of viewer, operator, admin, owner".to_owned())
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or_else(|| Keys::List(PageArgs::default())) {
+        Keys::List(page) => list(&context, &hub, &page).await,
+        Keys::Add { name, role, days, to_file } => add(&context, &hub, name, role, days, to_file).await,
+        Keys::Revoke { key } => {
+            hub.revoke_key(key).await?;
+            context.output.say(format_args!("Revoked {key}."));
+            Ok(())
+        }
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.keys(&page.page()).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    let mut table = Table::new(&["ID", "STATE", "ROLE", "CREATED", "EXPIRES", "NAME"]);
+    for key in &list.api_keys {
+        table.row([
+            Cell::plain(key.key_id.to_string()),
+            state(key, context),
+            Cell::plain(key.role.as_str()),
+            Cell::plain(time::relative(key.created_at, context.now())),
+            Cell::plain(time::relative_or(key.expires_at, context.now(), "never")),
+            Cell::strong(&key.name),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+fn state(key: &Key, context: &Context) -> Cell {
+    if key.revoked_at.is_some() {
+        Cell::dim("revoked")
+    } else if key.expires_at.is_some_and(|at| at <= context.now()) {
+        Cell::dim("expired")
+    } else {
+        Cell::styled("valid", Style::Good)
+    }
+}
+
+async fn add(
+    context: &Context,
+    hub: &Hub,
+    name: String,
+    role: Role,
+    days: Option<u32>,
+    to_file: Option<PathBuf>,
+) -> Result<(), Failure> {
+    let output = &context.output;
+    let expires_at = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));
+    if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
+        return Err(Failure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet."));
+    }
+    let created = hub.create_key(&CreateKeyRequest { name, role: Some(role), expires_at }).await?;
+    match &to_file {
+        Some(file) => {
+            let text = format!("{}\n", created.api_key);
+            home::write_private(file, text.as_bytes()).map_err(|error| Failure::file("write", file, &error))?;
+            if output.is_json() {
+                return output.json(&created.key);
+            }
+            output.say(format_args!("Wrote the key to {}. Use it with --key-file.", file.display()));
+        }
+        None if output.is_json() => return output.json(&created),
+        None => {
+            output.line(&created.api_key)?;
+            output.say("Keep it now: it is not shown again. Revoke it with:");
+            output.say(format_args!("  attache keys revoke {}", created.key.key_id));
+        }
+    }
+    Ok(())
+}

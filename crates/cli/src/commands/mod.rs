@@ -1,0 +1,109 @@
+//! The commands: one file each, with its arguments, its examples and what it does.
+
+mod adapter;
+mod agents;
+mod artifacts;
+mod ask;
+mod audit;
+mod completions;
+mod conversations;
+mod keys;
+mod login;
+mod page;
+mod runs;
+mod runtimes;
+mod watch;
+
+use clap::{Parser, Subcommand};
+
+use crate::{Context, Failure};
+
+/// Put agents on any machine to work, and see, approve, stop and account for what they do.
+#[derive(Debug, Parser)]
+#[command(
+    name = "attache",
+    version,
+    after_help = "Examples:
+  attache up                          start everything on this machine
+  attache ask local \"uname -a\"        put the built-in shell agent to work
+  attache runtime pair --api-base URL pair this device with a hub elsewhere
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 124 timed out.",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    /// Print data as JSON in a stable shape
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Everything `attache` can do. A new command is a variant here and a file beside this one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Adapter(adapter::Args),
+    Ask(ask::Args),
+    Watch(watch::Args),
+    Agents(agents::Args),
+    Runtimes(runtimes::Args),
+    Runs(runs::Args),
+    Conversations(conversations::Args),
+    Artifacts(artifacts::Args),
+    Keys(keys::Args),
+    Audit(audit::Args),
+    Login(login::Args),
+    Completions(completions::Args),
+}
+
+/// What a command needs from its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// It stays and serves.
+    Server,
+    /// It serves its parent, which does the talking.
+    Child,
+    /// It asks, shows and ends.
+    Client,
+}
+
+// === impl Command ===
+
+impl Command {
+    pub(crate) const fn weight(&self) -> Weight {
+        match self {
+            Self::Adapter(args) if args.is_supervised() => Weight::Child,
+            Self::Adapter(_) => Weight::Server,
+            Self::Ask(_)
+            | Self::Watch(_)
+            | Self::Agents(_)
+            | Self::Runtimes(_)
+            | Self::Runs(_)
+            | Self::Conversations(_)
+            | Self::Artifacts(_)
+            | Self::Keys(_)
+            | Self::Audit(_)
+            | Self::Login(_)
+            | Self::Completions(_) => Weight::Client,
+        }
+    }
+
+    pub(crate) async fn run(self, context: Context) -> Result<(), Failure> {
+        match self {
+            Self::Adapter(args) => Box::pin(adapter::run(context, args)).await,
+            Self::Ask(args) => Box::pin(ask::run(context, args)).await,
+            Self::Watch(args) => Box::pin(watch::run(context, args)).await,
+            Self::Agents(args) => Box::pin(agents::run(context, args)).await,
+            Self::Runtimes(args) => Box::pin(runtimes::run(context, args)).await,
+            Self::Runs(args) => Box::pin(runs::run(context, args)).await,
+            Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
+            Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
+            Self::Keys(args) => Box::pin(keys::run(context, args)).await,
+            Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Login(args) => Box::pin(login::run(context, args)).await,
+            Self::Completions(args) => completions::run(&context, &args),
+        }
+    }
+}

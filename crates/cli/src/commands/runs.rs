@@ -1,0 +1,158 @@
+//! `attache runs`: the task runs of a hub.
+
+use attache_client::{Hub, RunFilter};
+use attache_protocol::{
+    ConversationId, RunId,
+    rules::run::Status,
+    wire::run::{Run, Waiting},
+};
+use clap::Subcommand;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{self, Cell, Style, Table, clean, time},
+};
+
+/// List, show and cancel runs
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache runs                               the newest runs
+  attache runs list --agent builder --status failed
+  attache runs show run_…                    one run with its result
+  attache runs cancel run_… --reason \"no longer needed\"",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Runs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Runs {
+    /// List runs, newest first (what `attache runs` does)
+    List(Filter),
+    /// Show one run with its input and result
+    Show { run: RunId },
+    /// Cancel a run; a device that executes it stops within a second
+    Cancel {
+        run: RunId,
+        /// Why, for the log
+        #[arg(long)]
+        reason: Option<String>,
+    },
+}
+
+#[derive(Debug, Default, clap::Args)]
+struct Filter {
+    /// Only of this agent (name or id)
+    #[arg(long)]
+    agent: Option<String>,
+    /// Only in this state
+    #[arg(long, value_parser = parse_status, value_name = "pending|running|completed|failed|cancelled")]
+    status: Option<Status>,
+    /// Only of this conversation
+    #[arg(long, value_name = "CONVERSATION")]
+    conversation: Option<ConversationId>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+fn parse_status(text: &str) -> Result<Status, String> {
+    Status::from_text(text).ok_or_else(|| "one of pending, running, completed, failed, cancelled".to_owned())
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or_else(|| Runs::List(Filter::default())) {
+        Runs::List(filter) => list(&context, &hub, filter).await,
+        Runs::Show { run } => show(&context, &hub.run(run).await?),
+        Runs::Cancel { run, reason } => {
+            let run = hub.cancel_run(run, reason.as_deref()).await?;
+            if context.output.is_json() {
+                return context.output.json(&run);
+            }
+            context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
+            Ok(())
+        }
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
+    let output = &context.output;
+    let Filter { agent, status, conversation, page } = filter;
+    let list = hub.runs(&RunFilter { status, agent, conversation, page: page.page() }).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.task_runs.is_empty() {
+        output.say("There are no such runs. Start one: attache ask AGENT \"…\"");
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "STATUS", "AGENT", "CREATED", "TOOK", "TASK"]);
+    for run in &list.task_runs {
+        table.row([
+            Cell::plain(run.task_run_id.to_string()),
+            state(run),
+            Cell::plain(&run.agent_name),
+            Cell::plain(time::relative(run.created_at, context.now())),
+            Cell::plain(took(run).unwrap_or_else(|| "–".to_owned())),
+            Cell::excerpt(run.input.text_member("text").as_deref().unwrap_or(&run.task_type)),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+fn state(run: &Run) -> Cell {
+    let text = match run.waiting {
+        Some(Waiting::Input) => "waiting: input",
+        Some(Waiting::Approval) => "waiting: approval",
+        None => run.status.as_str(),
+    };
+    Cell::styled(text, output::status(run.status))
+}
+
+fn took(run: &Run) -> Option<String> {
+    Some(time::duration(run.ended_at?.since(run.claimed_at?)))
+}
+
+fn show(context: &Context, run: &Run) -> Result<(), Failure> {
+    let (output, now) = (&context.output, context.now());
+    if output.is_json() {
+        return output.json(run);
+    }
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
+    row("run", Cell::strong(run.task_run_id.to_string()));
+    row("status", state(run));
+    row("agent", Cell::plain(&run.agent_name));
+    row("created", Cell::plain(format!("{} by {}", time::relative(run.created_at, now), run.caller)));
+    if let Some(took) = took(run) {
+        row("took", Cell::plain(took));
+    }
+    if run.status == Status::Pending {
+        row("expires", Cell::plain(time::relative_or(run.expires_at, now, "–")));
+    }
+    row("attempt", Cell::plain(format!("{} of {}", run.attempt, run.max_attempts)));
+    row("conversation", Cell::plain(run.conversation_id.to_string()));
+    output.table(&table)?;
+    section(context, "task", run.input.text_member("text").as_deref().unwrap_or(run.input.get()))?;
+    if let Some(result) = &run.task_result {
+        let text = result.text_member("text").or_else(|| result.text_member("error"));
+        section(context, "result", text.as_deref().unwrap_or(result.get()))?;
+    } else {
+        context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
+    }
+    Ok(())
+}
+
+fn section(context: &Context, name: &str, text: &str) -> Result<(), Failure> {
+    let heading = context.output.paint(Style::Dim, name);
+    context.output.line(format_args!("\n{heading}\n{}", clean::lines(text.trim_end())))
+}

@@ -1,0 +1,40 @@
+//! `attache watch`: follow a run that exists.
+
+use attache_protocol::{RunId, error::exit};
+
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    follow::{self, Ended, Follower, Show},
+};
+
+/// Follow a run to its end
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache watch run_…                 the answer so far, then as it comes
+  attache watch run_… --json          every event, one JSON document per line
+  attache watch run_… --after 12      go on after event 12
+
+Exits with 0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
+pub(crate) struct Args {
+    run: RunId,
+    /// Start after this event
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: i64,
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    let show = if context.output.is_json() { Show::Events } else { Show::Answer };
+    let mut follower = Follower::new(&context, show);
+    match follower.follow(&hub, args.run, args.after, None).await? {
+        Ended::Run(run) => follow::verdict(&run),
+        Ended::TimedOut | Ended::Interrupted => {
+            drop(follower);
+            context.output.say(format_args!("{} goes on. Stop it with: attache runs cancel {0}", args.run));
+            Err(Failure::quiet(exit::FAILED))
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Everything that is read from the environment, read once and here.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use attache_adapter::Environment;
+use attache_protocol::Secret;
+
+use crate::Failure;
+
+/// The environment of this process, as far as it concerns us.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// `$A2A_HOME`, or `~/.a2a`.
+    pub(crate) home: Option<PathBuf>,
+    /// `$ATTACHE_URL`: the hub to talk to.
+    pub(crate) url: Option<String>,
+    /// `$ATTACHE_KEY`: the key to talk with.
+    pub(crate) key: Option<Secret<String>>,
+    /// `$NO_COLOR` is set to something.
+    pub(crate) no_color: bool,
+    /// `$TERM` is `dumb`: a terminal that understands no escapes.
+    pub(crate) dumb_terminal: bool,
+    /// `$RUST_LOG`: what to log.
+    pub(crate) log: Option<String>,
+}
+
+// === impl Config ===
+
+impl Config {
+    pub(crate) fn from_environment() -> Self {
+        let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = variable("A2A_HOME")
+            .map(PathBuf::from)
+            .map(absolute)
+            .or_else(|| path("HOME").map(|home| home.join(".a2a")));
+        Self {
+            home,
+            url: text("ATTACHE_URL"),
+            key: text("ATTACHE_KEY").map(Secret::new),
+            no_color: variable("NO_COLOR").is_some(),
+            dumb_terminal: variable("TERM").is_some_and(|term| term == "dumb"),
+            log: text("RUST_LOG"),
+        }
+    }
+
+    pub(crate) fn home(&self) -> Result<PathBuf, Failure> {
+        self.home.clone().ok_or_else(|| {
+            Failure::usage("there is no home folder to keep things in")
+                .hint("Set A2A_HOME to an absolute path that belongs to you.")
+        })
+    }
+}
+
+/// What the tasks of an adapter see of our own environment: an allow-list, and what `also` names.
+pub(crate) fn task_environment(also: &[String]) -> Environment {
+    Environment::select(std::env::vars_os(), also)
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn text(name: &str) -> Option<String> {
+    variable(name).and_then(|value| value.into_string().ok())
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}

@@ -1,0 +1,97 @@
+//! Why a command failed: what happened, what to do next, and the exit code.
+
+use std::{fmt, io, path::Path, process::ExitCode};
+
+use attache_protocol::{Code, error::exit};
+
+/// The end of a command that did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// A stable name, for `--json`.
+    pub(crate) code: &'static str,
+    /// Empty when everything has been said already.
+    pub(crate) message: String,
+    pub(crate) hint: String,
+    pub(crate) exit: u8,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, exit: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: String::new(), exit }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new("failed", exit::FAILED, message)
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new("usage", exit::USAGE, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new("not_found", exit::NOT_FOUND, message)
+    }
+
+    /// Ends with an exit code and says nothing more.
+    pub(crate) fn quiet(exit: u8) -> Self {
+        Self::new("failed", exit, "")
+    }
+
+    /// A file or folder that cannot be used.
+    pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "Check the path.",
+            io::ErrorKind::PermissionDenied => "Check who owns it and its mode: `ls -ld` shows both.",
+            io::ErrorKind::StorageFull => "Make room on the disk.",
+            _ => "Check the path and the disk.",
+        };
+        Self::failed(format!("cannot {doing} {}: {error}", path.display())).hint(hint)
+    }
+
+    #[must_use]
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: hint.into(), ..self }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, ". {}", self.hint) }
+    }
+}
+
+impl From<attache_client::Error> for Failure {
+    fn from(error: attache_client::Error) -> Self {
+        use attache_client::Error as E;
+        let exit = error.exit_code();
+        let code = error.code().map_or("failed", Code::as_str);
+        match error {
+            E::Refused(refusal) => {
+                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
+            }
+            E::Unreachable { address, reason } => {
+                Self::new(code, exit, format!("cannot reach the hub at {address}: {reason}"))
+                    .hint("Is it running? Start one with `attache up`, or name another with --hub; `attache doctor` looks closer.")
+            }
+            E::Invalid { what, hint } => Self::new("usage", exit, what).hint(hint),
+            E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
+        }
+    }
+}
+
+/// Writing to standard output failed: the reader went away, which is nobody's mistake.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::quiet(exit::FAILED);
+        }
+        Self::failed(error.to_string())
+    }
+}

@@ -1,0 +1,264 @@
+//! Following a run to its end on a terminal or in a script: the answer on standard output, everything else beside it.
+
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use attache_client::Hub;
+use attache_protocol::{
+    RunId,
+    error::exit,
+    rules::run::Status,
+    wire::{
+        event::{Event, SNAPSHOT_REPAIRED, kind},
+        run::Run,
+    },
+};
+use serde::Deserialize;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::{
+    Context, Failure,
+    output::{Style, clean, time},
+    process::Signals,
+};
+
+/// What is shown of a run's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// The answer on standard output, the rest as talk.
+    Answer,
+    /// Every event as one JSON document per line.
+    Events,
+    /// Only talk; the caller prints the result.
+    Talk,
+}
+
+/// How following a run ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The run has ended; nothing more will happen to it.
+    Run(Box<Run>),
+    TimedOut,
+    Interrupted,
+}
+
+pub(crate) struct Follower<'a> {
+    context: &'a Context,
+    show: Show,
+    waiting: WaitingLine,
+    /// Part of the answer was shown already.
+    streamed: bool,
+    /// Part of the answer is gone from the log, so what was streamed is not all.
+    incomplete: bool,
+    /// Standard output stands at the beginning of a line.
+    fresh_line: bool,
+}
+
+/// A line that is rewritten while nothing else happens, on terminals only.
+#[derive(Debug)]
+struct WaitingLine {
+    enabled: bool,
+    shown: bool,
+    since: Instant,
+    what: String,
+}
+
+/// The members of events that people want to read.
+#[derive(Debug, Default, Deserialize)]
+struct Data {
+    text: Option<String>,
+    message: Option<String>,
+    percent: Option<f64>,
+    level: Option<String>,
+    reason: Option<String>,
+    name: Option<String>,
+}
+
+// === impl Follower ===
+
+impl<'a> Follower<'a> {
+    pub(crate) fn new(context: &'a Context, show: Show) -> Self {
+        let waiting = WaitingLine {
+            enabled: context.output.talk_in_color() && show != Show::Events,
+            shown: false,
+            since: Instant::now(),
+            what: "waiting".to_owned(),
+        };
+        Self { context, show, waiting, streamed: false, incomplete: false, fresh_line: true }
+    }
+
+    /// Shows events after `after` until the run has ended, the time is up, or a person interrupts.
+    pub(crate) async fn follow(
+        &mut self,
+        hub: &Hub,
+        run: RunId,
+        after: i64,
+        limit: Option<Duration>,
+    ) -> Result<Ended, Failure> {
+        let mut signals = Signals::new()?;
+        let mut events = hub.follow(run, after);
+        let mut ticks = tokio::time::interval(Duration::from_millis(500));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let timed_out = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(timed_out);
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(event) => self.take(&event?)?,
+                    None => break,
+                },
+                () = &mut timed_out => {
+                    self.close()?;
+                    return Ok(Ended::TimedOut);
+                }
+                () = signals.next() => {
+                    self.close()?;
+                    return Ok(Ended::Interrupted);
+                }
+                _ = ticks.tick() => self.waiting.draw(),
+            }
+        }
+        self.close()?;
+        let run = hub.run(run).await?;
+        self.answer(&run)?;
+        Ok(Ended::Run(Box::new(run)))
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), Failure> {
+        let output = &self.context.output;
+        if self.show == Show::Events {
+            return output.line(serde_json::to_string(event).expect("our own types serialise to JSON"));
+        }
+        let data: Data = event.data.parse().unwrap_or_default();
+        match event.kind.as_str() {
+            kind::CHUNK => {
+                let Some(text) = data.text else { return Ok(()) };
+                if self.show == Show::Answer && !text.is_empty() {
+                    self.waiting.clear();
+                    output.raw(&text)?;
+                    self.streamed = true;
+                    self.fresh_line = text.ends_with('\n');
+                    // From here on the answer is on the screen, and a line that is rewritten would tear it.
+                    self.waiting.enabled = false;
+                }
+            }
+            kind::PROGRESS => {
+                let percent = data.percent.map(|percent| format!("{percent:.0} % ")).unwrap_or_default();
+                self.talk(Style::Dim, &format!("{percent}{}", data.message.unwrap_or_default()))?;
+            }
+            kind::THOUGHT => self.talk(Style::Dim, &data.text.unwrap_or_default())?,
+            kind::LOG => {
+                let level = data.level.filter(|level| level != "info").map(|level| format!("{level}: "));
+                let text = format!("{}{}", level.unwrap_or_default(), data.message.unwrap_or_default());
+                self.talk(Style::Dim, text.trim_end())?;
+            }
+            kind::TOOL_CALL => self.talk(Style::Dim, &format!("tool: {}", data.name.unwrap_or_default()))?,
+            "task.claimed" => self.waiting.change("running"),
+            "task.requeued" => {
+                self.talk(Style::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
+                self.waiting.change("waiting");
+            }
+            SNAPSHOT_REPAIRED => self.incomplete = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn talk(&mut self, style: Style, text: &str) -> Result<(), Failure> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        self.waiting.clear();
+        self.end_line()?;
+        self.context.output.say_styled(style, clean::lines(text));
+        Ok(())
+    }
+
+    /// Talk and answer share a screen; talk begins on a line of its own there.
+    fn end_line(&mut self) -> Result<(), Failure> {
+        if !self.fresh_line && self.context.output.terminal {
+            self.context.output.raw("\n")?;
+            self.fresh_line = true;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Failure> {
+        self.waiting.clear();
+        self.waiting.enabled = false;
+        self.end_line()
+    }
+
+    /// The result of an agent that did not stream it.
+    fn answer(&mut self, run: &Run) -> Result<(), Failure> {
+        if self.show != Show::Answer || run.status != Status::Completed || (self.streamed && !self.incomplete) {
+            return Ok(());
+        }
+        let Some(result) = &run.task_result else { return Ok(()) };
+        let text = result.text_member("text").unwrap_or_else(|| result.get().to_owned());
+        self.context.output.raw(&text)?;
+        self.fresh_line = text.is_empty() || text.ends_with('\n');
+        if !self.fresh_line {
+            self.context.output.raw("\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Follower<'_> {
+    fn drop(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+/// Turns the end of a run into the end of the command.
+pub(crate) fn verdict(run: &Run) -> Result<(), Failure> {
+    let detail = |name: &str| run.task_result.as_ref().and_then(|result| result.text_member(name));
+    let show = format!("See it with: attache runs show {}", run.task_run_id);
+    match run.status {
+        Status::Completed => Ok(()),
+        Status::Cancelled => {
+            let reason = detail("reason").or_else(|| detail("error"));
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            Err(Failure::new("cancelled", exit::FAILED, format!("the run was cancelled{reason}")).hint(show))
+        }
+        Status::Failed | Status::Pending | Status::Running => {
+            let error = detail("error").unwrap_or_else(|| "it did not say why".to_owned());
+            let code = detail("code").map(|code| format!(" ({code})")).unwrap_or_default();
+            Err(Failure::new("task_failed", exit::FAILED, format!("the run failed{code}: {error}")).hint(show))
+        }
+    }
+}
+
+// === impl WaitingLine ===
+
+impl WaitingLine {
+    fn draw(&mut self) {
+        let waited = self.since.elapsed();
+        if self.enabled && waited >= Duration::from_millis(400) {
+            let _ = write!(io::stderr().lock(), "\r\x1b[2K\x1b[2m{} … {}\x1b[0m", self.what, time::duration(waited));
+            let _ = io::stderr().lock().flush();
+            self.shown = true;
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+
+    fn change(&mut self, what: &str) {
+        self.clear();
+        what.clone_into(&mut self.what);
+        self.since = Instant::now();
+    }
+}

@@ -1,0 +1,172 @@
+//! The folder where everything of ours lives on this machine, and how private its parts are.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::Secret;
+
+use crate::{Config, Failure};
+
+/// `$A2A_HOME`. It exists and is private.
+#[derive(Debug, Clone)]
+pub(crate) struct Home(PathBuf);
+
+/// Where the hub of this machine was last started, as it wrote it down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LocalHub {
+    pub(crate) origin: String,
+    pub(crate) key_file: PathBuf,
+}
+
+/// Where a hub listens unless told.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7800";
+
+// === impl Home ===
+
+impl Home {
+    /// Makes the folder, or tightens it when it is looser than 0700.
+    pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+        let path = config.home()?;
+        private_folder(&path).map_err(|error| Failure::file("use the folder", &path, &error))?;
+        Ok(Self(path))
+    }
+
+    /// For reading only: nothing is made.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The hub's folder, unless `--data` says otherwise.
+    pub(crate) fn hub(&self) -> PathBuf {
+        self.0.join("hub")
+    }
+
+    pub(crate) fn profiles(&self) -> PathBuf {
+        self.0.join("runtime.json")
+    }
+
+    pub(crate) fn ledgers(&self) -> PathBuf {
+        self.0.join("logs")
+    }
+
+    pub(crate) fn adapters(&self) -> PathBuf {
+        self.0.join("adapters")
+    }
+
+    /// Where the secret of the adapter at an address is kept.
+    pub(crate) fn adapter_secret(&self, address: SocketAddr) -> PathBuf {
+        let host = match address {
+            SocketAddr::V4(address) => address.ip().to_string(),
+            // As in the URL that the profile will hold.
+            SocketAddr::V6(address) => format!("[{}]", address.ip()),
+        };
+        self.adapters().join(format!("{host}_{}", address.port()))
+    }
+
+    fn address_file(&self) -> PathBuf {
+        self.hub().join("address")
+    }
+
+    pub(crate) fn local_hub(&self) -> LocalHub {
+        let key_file = self.hub().join("admin.key");
+        let default = LocalHub { origin: format!("http://{DEFAULT_LISTEN}"), key_file };
+        let Ok(text) = fs::read_to_string(self.address_file()) else { return default };
+        let mut lines = text.lines();
+        match (lines.next(), lines.next()) {
+            (Some(origin), Some(key)) => LocalHub { origin: origin.to_owned(), key_file: key.into() },
+            (Some(origin), None) => LocalHub { origin: origin.to_owned(), ..default },
+            (None, _) => default,
+        }
+    }
+
+    /// Remembers where the hub of this machine is, so that other commands find it and its owner key.
+    pub(crate) fn remember_hub(&self, hub: &LocalHub) -> Result<(), Failure> {
+        let (folder, file) = (self.hub(), self.address_file());
+        private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
+        let text = format!("{}\n{}\n", hub.origin, hub.key_file.display());
+        write_private(&file, text.as_bytes()).map_err(|error| Failure::file("write", &file, &error))
+    }
+
+    /// Forgets it again, unless another hub has written there since.
+    pub(crate) fn forget_hub(&self, hub: &LocalHub) {
+        if self.local_hub() == *hub {
+            let _ = fs::remove_file(self.address_file());
+        }
+    }
+}
+
+/// Makes a folder with mode 0700, or tightens a looser one that belongs to us.
+pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let metadata = fs::metadata(path)?;
+    if metadata.permissions().mode() & 0o077 != 0 && metadata.uid() == rustix::process::geteuid().as_raw() {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Writes a file of mode 0600 that is there in full or not at all.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(content)?;
+    fs::rename(&draft, path)
+}
+
+/// Reads a file that holds a secret and nothing else.
+pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::file("read the secret in", path, &error))?;
+    let secret = text.trim();
+    if secret.is_empty() || secret.contains(char::is_whitespace) {
+        return Err(Failure::usage(format!("{} holds no secret", path.display()))
+            .hint("The file must hold the bare secret and a newline."));
+    }
+    Ok(Secret::new(secret.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_private_and_tightened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        private_folder(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        private_folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let file = path.join("secret");
+        write_private(&file, b"x\n").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+        assert_eq!(read_secret(&file).unwrap().expose(), "x");
+    }
+
+    #[test]
+    fn the_hub_of_this_machine_is_remembered_and_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(folder.path().to_owned());
+        let default = home.local_hub();
+        assert_eq!(default.origin, "http://127.0.0.1:7800");
+        let hub = LocalHub { origin: "http://127.0.0.1:4711".to_owned(), key_file: "/data/admin.key".into() };
+        home.remember_hub(&hub).unwrap();
+        assert_eq!(home.local_hub(), hub);
+        home.forget_hub(&default);
+        assert_eq!(home.local_hub(), hub);
+        home.forget_hub(&hub);
+        assert_eq!(home.local_hub(), default);
+    }
+}

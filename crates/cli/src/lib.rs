@@ -1,0 +1,59 @@
+//! The one binary: commands, configuration and output. Everything else is in the libraries below it.
+//!
+//! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
+//! file in `commands/`.
+
+mod commands;
+mod config;
+mod context;
+mod failure;
+mod follow;
+mod home;
+mod log;
+mod output;
+mod process;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use attache_protocol::error::exit;
+use clap::Parser as _;
+
+use commands::{Cli, Command};
+use config::Config;
+use context::Context;
+use failure::Failure;
+
+/// Runs one command to its end.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
+            // Nothing can be done when the reader of the help is gone.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let config = Config::from_environment();
+    let format = if cli.json { output::Format::Json } else { output::Format::Text };
+    let output = output::Output::new(&config, format);
+    log::start(&config, &output, cli.command.weight());
+    let context = Context::new(config, output);
+    let runtime = match process::executor(cli.command.weight()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output.failure(&Failure::failed(format!("cannot start: {error}")));
+            return ExitCode::from(exit::FAILED);
+        }
+    };
+    let done = runtime.block_on(cli.command.run(context));
+    // A thread that still waits for input must not hold up the end.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}

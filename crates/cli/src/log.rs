@@ -1,0 +1,23 @@
+//! Where the log goes: standard error, in a form for whoever reads it.
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use crate::{Config, commands::Weight, output::Output};
+
+/// `RUST_LOG` decides; otherwise servers tell what happens and client commands only what goes wrong.
+pub(crate) fn start(config: &Config, output: &Output, weight: Weight) {
+    let default = match weight {
+        Weight::Server => "info",
+        Weight::Child | Weight::Client => "warn",
+    };
+    let filter = config.log.as_deref().and_then(|text| EnvFilter::try_new(text).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(default));
+    let registry = tracing_subscriber::registry().with(filter);
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(output.talk_in_color());
+    // A second start in one process, as tests do it, keeps the first.
+    let _ = if output.talk_terminal {
+        registry.with(layer.with_target(false)).try_init()
+    } else {
+        registry.with(layer.compact()).try_init()
+    };
+}

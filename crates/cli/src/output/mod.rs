@@ -1,0 +1,125 @@
+//! What a person or a script sees: data on standard output, talk on standard error, colour only where it is wanted.
+
+pub(crate) mod clean;
+pub(crate) mod qr;
+mod style;
+mod table;
+pub(crate) mod time;
+
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal as _, Write as _},
+};
+
+use serde::Serialize;
+
+pub(crate) use style::{Style, status};
+pub(crate) use table::{Cell, Table};
+
+use crate::{Config, Failure};
+
+/// How this process talks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) format: Format,
+    /// Standard output is a terminal.
+    pub(crate) terminal: bool,
+    /// Standard error is a terminal.
+    pub(crate) talk_terminal: bool,
+    color: bool,
+    talk_color: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// The wire types, one document.
+    Json,
+}
+
+// === impl Output ===
+
+impl Output {
+    pub(crate) fn new(config: &Config, format: Format) -> Self {
+        let (terminal, talk_terminal) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let wanted = !config.no_color && !config.dumb_terminal;
+        Self { format, terminal, talk_terminal, color: terminal && wanted, talk_color: talk_terminal && wanted }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    pub(crate) const fn talk_in_color(&self) -> bool {
+        self.talk_color
+    }
+
+    /// One JSON document: for people's eyes on a terminal, on one line elsewhere.
+    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+        self.line(text.expect("our own types serialise to JSON"))
+    }
+
+    /// One line of data.
+    pub(crate) fn line(&self, text: impl Display) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{text}")?;
+        Ok(out.flush()?)
+    }
+
+    /// Data as it comes, without a newline. A terminal never sees control characters of somebody else.
+    pub(crate) fn raw(&self, text: &str) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if self.terminal {
+            out.write_all(clean::lines(text).as_bytes())?;
+        } else {
+            out.write_all(text.as_bytes())?;
+        }
+        Ok(out.flush()?)
+    }
+
+    pub(crate) fn table(&self, table: &Table) -> Result<(), Failure> {
+        let width = if self.terminal { style::terminal_width() } else { None };
+        let mut out = io::stdout().lock();
+        out.write_all(table.render(self.color, width).as_bytes())?;
+        Ok(out.flush()?)
+    }
+
+    /// One line of talk. Nothing can be done when standard error is closed.
+    pub(crate) fn say(&self, text: impl Display) {
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+
+    /// Talk in a style, for a line that is not data.
+    pub(crate) fn say_styled(&self, style: Style, text: impl Display) {
+        self.say(style.paint(&text.to_string(), self.talk_color));
+    }
+
+    /// Text in a style for standard output.
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        style.paint(text, self.color)
+    }
+
+    /// The last words of a command that failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if failure.message.is_empty() {
+            return;
+        }
+        if self.is_json() {
+            let body = attache_protocol::error::Body {
+                error: attache_protocol::error::Detail {
+                    code: failure.code.to_owned(),
+                    message: failure.message.clone(),
+                    hint: failure.hint.clone(),
+                },
+            };
+            self.say(serde_json::to_string(&body).expect("our own types serialise to JSON"));
+            return;
+        }
+        self.say(format_args!("{} {}", Style::Bad.paint("error:", self.talk_color), clean::lines(&failure.message)));
+        if !failure.hint.is_empty() {
+            self.say(format_args!("  {} {}", Style::Dim.paint("→", self.talk_color), clean::lines(&failure.hint)));
+        }
+    }
+}

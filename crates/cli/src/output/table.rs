@@ -1,0 +1,108 @@
+//! Tables for people: aligned columns, a quiet heading, nothing to draw boxes with.
+
+use super::{Style, clean};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+const GAP: usize = 2;
+
+// === impl Table ===
+
+impl Table {
+    pub(crate) fn new(headings: &[&'static str]) -> Self {
+        Self { headings: headings.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The last column gives way when the terminal is narrow.
+    pub(super) fn render(&self, color: bool, width: Option<usize>) -> String {
+        let columns = self.headings.len();
+        let mut widths: Vec<usize> = self.headings.iter().map(|heading| heading.len()).collect();
+        for row in &self.rows {
+            for (widest, cell) in widths.iter_mut().zip(row) {
+                *widest = (*widest).max(cell.text.chars().count());
+            }
+        }
+        let before: usize = widths.iter().take(columns.saturating_sub(1)).map(|width| width + GAP).sum();
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(before).max(8));
+        let mut text = String::new();
+        let headings: Vec<_> = self.headings.iter().map(|heading| Cell::dim(*heading)).collect();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for (index, cell) in row.iter().enumerate() {
+                let last = index + 1 == columns;
+                let shown = if last { shorten(&cell.text, room) } else { cell.text.clone() };
+                let padding = if last { 0 } else { widths[index] - shown.chars().count() + GAP };
+                line += &cell.style.paint(&shown, color);
+                line += &" ".repeat(padding);
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn shorten(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
+// === impl Cell ===
+
+impl Cell {
+    pub(crate) fn styled(text: impl AsRef<str>, style: Style) -> Self {
+        Self { text: clean::line(text.as_ref()).into_owned(), style }
+    }
+
+    pub(crate) fn plain(text: impl AsRef<str>) -> Self {
+        Self::styled(text, Style::Plain)
+    }
+
+    pub(crate) fn strong(text: impl AsRef<str>) -> Self {
+        Self::styled(text, Style::Strong)
+    }
+
+    pub(crate) fn dim(text: impl AsRef<str>) -> Self {
+        Self::styled(text, Style::Dim)
+    }
+
+    /// The first line of a longer text, cut where it no longer helps.
+    pub(crate) fn excerpt(text: &str) -> Self {
+        Self::plain(shorten(text.trim().lines().next().unwrap_or_default(), 80))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_and_the_last_one_gives_way() {
+        let mut table = Table::new(&["NAME", "STATE", "TEXT"]);
+        table.row([Cell::strong("local"), Cell::plain("online"), Cell::excerpt("uname -a\nsecond")]);
+        table.row([Cell::strong("über-agent"), Cell::plain("offline"), Cell::plain("a long text that does not fit")]);
+        let expected = "NAME        STATE    TEXT\nlocal       online   uname -a\nüber-agent  offline  a long te…\n";
+        assert_eq!(table.render(false, Some(31)), expected);
+        assert!(table.render(true, None).contains("\x1b[1mlocal\x1b[0m"));
+    }
+}

@@ -1,0 +1,164 @@
+//! A person's machine in miniature: a home folder, and the programs that run with it.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+use super::{Process, Ran, Server, until};
+
+/// A temporary home. `$A2A_HOME` is `.a2a` in it; logs of its processes are in `logs`. Removed at the end of the test.
+#[derive(Debug)]
+pub struct Home(TempDir);
+
+// === impl Home ===
+
+impl Home {
+    pub fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap())
+    }
+
+    /// The home folder itself.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `$A2A_HOME`.
+    pub fn a2a(&self) -> PathBuf {
+        self.path().join(".a2a")
+    }
+
+    /// Where the output of every process is kept: `0000-hub.stderr` and so on.
+    pub fn logs(&self) -> PathBuf {
+        self.path().join("logs")
+    }
+
+    pub fn profile_file(&self) -> PathBuf {
+        self.a2a().join("runtime.json")
+    }
+
+    #[track_caller]
+    pub fn profiles(&self) -> serde_json::Value {
+        serde_json::from_slice(&fs::read(self.profile_file()).unwrap()).unwrap()
+    }
+
+    pub fn ledger_file(&self, agent_id: &str) -> PathBuf {
+        self.a2a().join("logs").join(agent_id).join("execution-ledger.jsonl")
+    }
+
+    /// The lines of an agent's ledger, oldest first.
+    #[track_caller]
+    pub fn ledger(&self, agent_id: &str) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.ledger_file(agent_id)).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}"))).collect()
+    }
+
+    /// The owner key of the hub in this home.
+    #[track_caller]
+    pub fn owner_key(&self) -> String {
+        fs::read_to_string(self.a2a().join("hub/admin.key")).unwrap().trim().to_owned()
+    }
+
+    /// A program with this home and nothing else of the test's own environment.
+    pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(self.path());
+        command.env("HOME", self.path()).env("A2A_HOME", self.a2a()).env("LANG", "C.UTF-8");
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
+        command.env("RUST_BACKTRACE", "1");
+        command
+    }
+
+    /// `attache …`, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_attache"));
+        command.args(args);
+        command
+    }
+
+    /// Runs `attache …` to its end.
+    #[track_caller]
+    pub fn attache(&self, args: &[&str]) -> Ran {
+        Ran::of(&mut self.command(args), &self.logs())
+    }
+
+    /// Starts `attache …` and leaves it running.
+    #[track_caller]
+    pub fn spawn(&self, name: &str, args: &[&str]) -> Process {
+        Process::spawn(name, &mut self.command(args), &self.logs())
+    }
+
+    /// `attache hub` on a free port, ready. Its data is `.a2a/hub`.
+    #[track_caller]
+    pub fn hub(&self, args: &[&str]) -> Server {
+        self.server("hub", args)
+    }
+
+    /// `attache up` on a free port, ready.
+    #[track_caller]
+    pub fn up(&self, args: &[&str]) -> Server {
+        self.server("up", args)
+    }
+
+    /// `attache hub` or `attache up`; an address in `args` (`--listen`) replaces the free port.
+    #[track_caller]
+    pub fn server(&self, kind: &str, args: &[&str]) -> Server {
+        let mut all = vec![kind];
+        if !args.contains(&"--listen") {
+            all.extend(["--listen", "127.0.0.1:0"]);
+        }
+        all.extend(args);
+        let (process, ready) = self.ready(kind, &all);
+        let url = ready["url"].as_str().unwrap().to_owned();
+        Server { process, url, key: self.owner_key() }
+    }
+
+    /// `attache runtime start`, ready: its adapter answers and its first heartbeat was accepted.
+    #[track_caller]
+    pub fn runtime(&self, args: &[&str]) -> Process {
+        let mut all = vec!["runtime", "start"];
+        all.extend(args);
+        self.ready("runtime", &all).0
+    }
+
+    /// `attache adapter …` (for example `&["shell"]`), ready, with its address.
+    #[track_caller]
+    pub fn adapter(&self, args: &[&str]) -> (Process, String) {
+        let mut all = vec!["adapter", args[0], "--listen", "127.0.0.1:0"];
+        // What follows `--` belongs to the adapter's program, so the ready file goes before it.
+        all.extend(&args[1..]);
+        let (process, ready) = self.ready("adapter", &all);
+        (process, ready["url"].as_str().unwrap().to_owned())
+    }
+
+    /// Starts `attache …` with a ready file and waits until it is written: the process and the file's content.
+    #[track_caller]
+    pub fn ready(&self, name: &str, args: &[&str]) -> (Process, serde_json::Value) {
+        fs::create_dir_all(self.logs()).unwrap();
+        let number = fs::read_dir(self.logs()).unwrap().count();
+        let file = self.path().join(format!("ready-{number}-{name}"));
+        let _ = fs::remove_file(&file);
+        let mut all = args.to_vec();
+        let end = all.iter().position(|arg| *arg == "--").unwrap_or(all.len());
+        let path = file.to_str().unwrap();
+        all.splice(end..end, ["--ready-file", path]);
+        let process = self.spawn(name, &all);
+        let ready = until(&format!("{name} to be ready"), || {
+            let text = fs::read(&file).unwrap_or_default();
+            let ended = process.try_wait();
+            assert!(ended.is_none(), "{name} ended with {ended:?}:\n{}", process.stderr());
+            serde_json::from_slice(&text).ok()
+        });
+        (process, ready)
+    }
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}

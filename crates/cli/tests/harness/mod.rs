@@ -1,0 +1,48 @@
+//! What every suite here stands on: temporary homes, processes that are waited for and ended, and plain HTTP.
+//!
+//! ```ignore
+//! let home = Home::new();
+//! let hub = home.hub(&[]);                       // `attache hub`, on a free port
+//! let agent = hub.add_agent("builder");          // agt_…
+//! let code = hub.pairing_code("builder");
+//! home.attache(&["runtime", "pair", &code, "--api-base", &hub.url]).succeeds();
+//! let runtime = home.runtime(&[]);               // `attache runtime start`
+//! let run = hub.ask("builder", "echo hi");       // waits for the end: the run as JSON
+//! runtime.kill();                                // -9
+//! ```
+//!
+//! Nothing sleeps to hope: everything that takes time is polled with [`until`].
+#![allow(dead_code, reason = "not every suite uses every part")]
+
+pub mod home;
+pub mod http;
+pub mod process;
+pub mod server;
+
+use std::time::{Duration, Instant};
+
+pub use home::Home;
+pub use http::Reply;
+pub use process::{Process, Ran};
+pub use server::Server;
+
+/// How long anything may take before the test gives up. Generous: the machine may be busy.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Polls until there is an answer, or fails with what it waited for.
+#[track_caller]
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < give_up, "waited {LIMIT:?} for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether the long suites were asked for: `./test --long`.
+pub fn is_long() -> bool {
+    std::env::var_os("ATTACHE_LONG").is_some()
+}

@@ -1,0 +1,111 @@
+//! A hub that runs, with the owner's key: what a test asks of it in one line.
+
+use serde_json::{Value, json};
+
+use super::{Process, Reply, http, until};
+
+/// `attache hub` or `attache up`.
+#[derive(Debug)]
+pub struct Server {
+    pub process: Process,
+    /// `http://127.0.0.1:PORT`
+    pub url: String,
+    /// The owner key.
+    pub key: String,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// `127.0.0.1:PORT`, to start it again at the same place.
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
+    /// A call with the owner's key; `path` begins with `/`.
+    #[track_caller]
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        let key = format!("Bearer {}", self.key);
+        http::json(method, &format!("{}{path}", self.url), &[("authorization", &key)], body)
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Value {
+        self.call("GET", path, None).expect(200).json()
+    }
+
+    #[track_caller]
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.call("POST", path, Some(body))
+    }
+
+    /// A call as a runtime, with its token.
+    #[track_caller]
+    pub fn worker(&self, token: &str, method: &str, path: &str, body: &Value) -> Reply {
+        http::json(method, &format!("{}{path}", self.url), &[("x-runtime-token", token)], Some(body))
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// Makes an agent and gives its id.
+    #[track_caller]
+    pub fn add_agent(&self, name: &str) -> String {
+        let reply = self.post("/api/v1/agent-accounts", &json!({ "name": name })).expect(201);
+        reply.json()["agent_id"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub fn pairing_code(&self, agent: &str) -> String {
+        let reply = self.call("POST", &format!("/api/v1/agent-accounts/{agent}/pairing-codes"), None).expect(201);
+        reply.json()["pairing_code"].as_str().unwrap().to_owned()
+    }
+
+    /// Redeems a code as a program of its own would: `agent_id`, `runtime_id`, `runtime_token`, …
+    #[track_caller]
+    pub fn attach(&self, code: &str) -> Value {
+        let url = format!("{}/api/v1/agent-runtimes/runtime/attach-via-pairing", self.url);
+        let body = json!({ "pairing_token": code, "device_name": "test" });
+        http::json("POST", &url, &[], Some(&body)).unwrap().expect(200).json()
+    }
+
+    /// Creates a run with a text and gives its id.
+    #[track_caller]
+    pub fn create_run(&self, agent: &str, text: &str) -> String {
+        let reply =
+            self.post("/api/v1/task-runs", &json!({ "agent_id": agent, "input": { "text": text } })).expect(201);
+        reply.json()["task_run_id"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub fn run(&self, id: &str) -> Value {
+        self.get(&format!("/api/v1/task-runs/{id}"))
+    }
+
+    /// The run once its status is one of these.
+    #[track_caller]
+    pub fn run_in(&self, id: &str, states: &[&str]) -> Value {
+        until(&format!("{id} to be {states:?}"), || {
+            let run = self.run(id);
+            states.contains(&run["status"].as_str().unwrap_or_default()).then_some(run)
+        })
+    }
+
+    #[track_caller]
+    pub fn ended(&self, id: &str) -> Value {
+        self.run_in(id, &["completed", "failed", "cancelled"])
+    }
+
+    /// Creates a run and waits for its end.
+    #[track_caller]
+    pub fn ask(&self, agent: &str, text: &str) -> Value {
+        self.ended(&self.create_run(agent, text))
+    }
+
+    /// Waits until the agent is `online` or `offline`.
+    #[track_caller]
+    pub fn agent_is(&self, agent: &str, status: &str) {
+        until(&format!("{agent} to be {status}"), || {
+            (self.get(&format!("/api/v1/agent-accounts/{agent}"))["status"] == status).then_some(())
+        });
+    }
+}

@@ -1,0 +1,177 @@
+//! Rules about the tree itself, as ordinary tests: who may use whom, how files begin, what must not be forgotten.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What each crate may use of our own (DESIGN §6). A crate that is not listed here fails the test.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("attache-protocol", &[]),
+    ("attache-store", &["attache-protocol"]),
+    ("attache-client", &["attache-protocol"]),
+    ("attache-hub", &["attache-protocol", "attache-store", "attache-client"]),
+    ("attache-console", &["attache-protocol", "attache-hub"]),
+    ("attache-adapter", &["attache-protocol"]),
+    ("attache-runtime", &["attache-protocol", "attache-client"]),
+    (
+        "attache",
+        &[
+            "attache-protocol",
+            "attache-store",
+            "attache-client",
+            "attache-hub",
+            "attache-console",
+            "attache-adapter",
+            "attache-runtime",
+        ],
+    ),
+    (
+        "attache-testkit",
+        &[
+            "attache-protocol",
+            "attache-store",
+            "attache-client",
+            "attache-hub",
+            "attache-console",
+            "attache-adapter",
+            "attache-runtime",
+        ],
+    ),
+];
+
+/// Past this a file wants a split (STYLE).
+const LONGEST: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every `.rs` file of the workspace's crates, relative to the root.
+fn sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests") || path.file_stem().is_some_and(|stem| stem == "tests")
+}
+
+#[test]
+fn crates_use_only_what_the_design_allows() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let allowed: BTreeMap<_, BTreeSet<_>> =
+        ARROWS.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
+    let mut wrong = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let Some(may_use) = allowed.get(name) else {
+            wrong.push(format!("{name} is not in the table of this test"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let uses = dependency["name"].as_str().unwrap();
+            // Tests of a crate may stand on anything, but nothing that ships may stand on the testkit.
+            let ships = dependency["kind"] != "dev";
+            if ships && (uses == "attache" || uses.starts_with("attache-")) && !may_use.contains(uses) {
+                wrong.push(format!("{name} must not use {uses}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_is_not_too_long() {
+    let mut wrong = Vec::new();
+    for path in sources().iter().filter(|path| !is_test(path)) {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        if !text.starts_with("//! ") {
+            wrong.push(format!("{} does not begin with `//!` and what it is responsible for", path.display()));
+        }
+        let lines = text.lines().count();
+        if lines > LONGEST {
+            wrong.push(format!("{} has {lines} lines; split it below {LONGEST}", path.display()));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn no_file_is_forgotten_by_its_module() {
+    let all = sources();
+    let mut wrong = Vec::new();
+    for path in &all {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let folder = path.parent().unwrap();
+        let is_root =
+            matches!(stem, "lib" | "main") || folder.ends_with("bin") || folder.ends_with("tests") && stem == "all";
+        // Examples and binaries with a path of their own, and the only test file of a crate, are roots as well.
+        let manifest = folder.ancestors().map(|above| root().join(above).join("Cargo.toml")).find(|file| file.exists());
+        let manifest = fs::read_to_string(manifest.unwrap()).unwrap();
+        let in_tests = folder.ends_with("tests");
+        let alone = in_tests && !root().join(folder).join("all.rs").exists();
+        if is_root || alone || folder.ends_with("examples") || manifest.contains(&format!("/{stem}.rs\"")) {
+            continue;
+        }
+        let (name, above) = if stem == "mod" {
+            (folder.file_name().unwrap().to_str().unwrap(), folder.parent().unwrap())
+        } else {
+            (stem, folder)
+        };
+        let beside = above.parent().unwrap().join(format!("{}.rs", above.file_name().unwrap().to_str().unwrap()));
+        let parents = [above.join("mod.rs"), above.join("lib.rs"), above.join("main.rs"), above.join("all.rs"), beside];
+        let declared = parents
+            .iter()
+            .filter_map(|parent| fs::read_to_string(root().join(parent)).ok())
+            .any(|text| text.lines().any(|line| line.trim_end_matches(';').ends_with(&format!("mod {name}"))));
+        if !declared {
+            wrong.push(format!("no `mod {name};` for {}", path.display()));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// The check-list of seed 002 §9, as `docs/seeds.md` names its lines.
+const CHECKLIST: &[&str] = &[
+    "Pair",
+    "Heartbeat",
+    "Pull",
+    "Execute",
+    "Complete",
+    "Fail",
+    "Health",
+    "Ledger",
+    "No orphan",
+    "No token leak",
+    "Reconnect",
+];
+
+#[test]
+fn the_seed_table_names_every_line_of_the_checklist() {
+    let text =
+        fs::read_to_string(root().join("docs/seeds.md")).expect("docs/seeds.md maps the seeds to modules and tests");
+    let missing: Vec<_> = CHECKLIST.iter().filter(|line| !text.contains(**line)).collect();
+    assert_eq!(missing, Vec::<&&str>::new());
+}
