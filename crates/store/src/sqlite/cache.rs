@@ -41,6 +41,8 @@ pub(super) struct Cache {
     deadlines: BTreeSet<(Timestamp, i64)>,
     running: BTreeMap<i64, RuntimeId>,
     by_runtime: HashMap<RuntimeId, BTreeSet<i64>>,
+    /// No running run has a smaller row; as the table `meta` has it.
+    running_floor: i64,
     live: HashMap<TenantId, Live>,
     keys: HashMap<IdempotencyKey, i64>,
     /// In order of creation, so that old keys are dropped without a search.
@@ -53,6 +55,7 @@ enum Undo {
     Head(TenantId, Option<Head>),
     Track(Place, Option<State>, Option<State>),
     Key(IdempotencyKey, Option<i64>),
+    RunningFloor(i64),
 }
 
 // === impl Cache ===
@@ -87,15 +90,18 @@ impl Cache {
 
     fn read_live_runs(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         // Pending runs have an index; running ones are all at or above the floor that the sweep keeps.
+        self.running_floor = connection
+            .query_row("select value from meta where key = 'running_floor'", [], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0);
         let sql = format!(
             "select {0} from task_runs where status = 0
              union all
-             select {0} from task_runs where status = 1
-                and id >= coalesce((select value from meta where key = 'running_floor'), 0)",
+             select {0} from task_runs where status = 1 and id >= ?1",
             rows::HOT
         );
         let mut statement = connection.prepare(&sql)?;
-        let mut found = statement.query([])?;
+        let mut found = statement.query([self.running_floor])?;
         while let Some(row) = found.next()? {
             let hot = rows::hot(row)?;
             self.track(hot.place(), None, Some(&hot.state));
@@ -189,6 +195,15 @@ impl Cache {
         self.running.keys().copied()
     }
 
+    pub(super) const fn running_floor(&self) -> i64 {
+        self.running_floor
+    }
+
+    pub(super) fn set_running_floor(&mut self, row: i64) {
+        self.undo.push(Undo::RunningFloor(self.running_floor));
+        self.running_floor = row;
+    }
+
     pub(super) fn live(&self, tenant: TenantId) -> Live {
         self.live.get(&tenant).copied().unwrap_or_default()
     }
@@ -237,6 +252,7 @@ impl Cache {
                     self.heads.remove(&tenant);
                 }
                 Undo::Track(place, from, to) => self.follow(place, to.as_ref(), from.as_ref()),
+                Undo::RunningFloor(row) => self.running_floor = row,
                 Undo::Key(key, Some(row)) => {
                     self.keys.insert(key, row);
                 }

@@ -1,5 +1,7 @@
 //! Appending to the log and moving a run through the rules: the two things that almost every write does.
 
+use std::sync::LazyLock;
+
 use attache_protocol::{
     Json, RunId, TenantId, Timestamp, log,
     rules::run::{Command, Event, Phase, State, apply},
@@ -8,7 +10,7 @@ use rusqlite::{OptionalExtension as _, params};
 
 use super::{
     cache::Head,
-    rows::{self, Hot, Key16, Life},
+    rows::{self, Hot, Key16, Life, Whole},
     writer::Transaction,
 };
 use crate::{Error, Result, Woken, entry::Entry, outcome, record::RunRecord};
@@ -74,6 +76,20 @@ impl Transaction<'_> {
             .ok_or(Error::NotFound)
     }
 
+    pub(super) fn whole(&self, run: RunId) -> Result<Whole> {
+        static SQL: LazyLock<String> = LazyLock::new(|| {
+            format!(
+                "select {} from task_runs r cross join agent_accounts a on a.id = r.agent where r.uid = ?1",
+                rows::RUN
+            )
+        });
+        self.connection
+            .prepare_cached(&SQL)?
+            .query_row([Key16(run.uuid())], rows::whole)
+            .optional()?
+            .ok_or(Error::NotFound)
+    }
+
     pub(super) fn hot_at(&self, row: i64) -> Result<Hot> {
         Ok(self
             .connection
@@ -85,7 +101,7 @@ impl Transaction<'_> {
         Ok(self
             .connection
             .prepare_cached(&format!(
-                "select {} from task_runs r join agent_accounts a on a.id = r.agent where r.id = ?1",
+                "select {} from task_runs r cross join agent_accounts a on a.id = r.agent where r.id = ?1",
                 rows::RUN
             ))?
             .query_row([row], rows::run)?)

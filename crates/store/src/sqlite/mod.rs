@@ -33,7 +33,7 @@ mod writer;
 
 use readers::Readers;
 use rows::Key16;
-use writer::{Ear, Transaction, Writer};
+use writer::{Ear, Transaction, Undo, Writer};
 
 use crate::{
     Context, Durability, Error, Listener, Result, Store,
@@ -95,15 +95,16 @@ impl Sqlite {
         &self,
         job: impl FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.threads()?.writer.write(move |transaction| job(transaction).map(Ok)).await
+        self.threads()?.writer.write(Undo::Savepoint, move |transaction| job(transaction).map(Ok)).await
     }
 
     /// A write whose error may come with something to keep.
     async fn settle<T: Send + 'static>(
         &self,
+        undo: Undo,
         job: impl FnOnce(&mut Transaction<'_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
-        self.threads()?.writer.write(job).await
+        self.threads()?.writer.write(undo, job).await
     }
 
     async fn read<T: Send + 'static>(
@@ -241,11 +242,11 @@ impl Store for Sqlite {
     }
 
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
-        self.write(move |transaction| transaction.create_run(&context, &run)).await
+        self.settle(Undo::Promise, move |transaction| transaction.create_run(&context, &run).map(Ok)).await
     }
 
     async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
-        self.write(move |transaction| transaction.claim(runtime, lease, at)).await
+        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, lease, at).map(Ok)).await
     }
 
     async fn progress(
@@ -257,7 +258,8 @@ impl Store for Sqlite {
         lease: Duration,
         at: Timestamp,
     ) -> Result<RunRecord> {
-        self.settle(move |transaction| transaction.progress(by, run, &events, usage.as_ref(), lease, at)).await
+        self.settle(Undo::Promise, move |transaction| transaction.progress(by, run, &events, usage.as_ref(), lease, at))
+            .await
     }
 
     async fn finish(
@@ -268,7 +270,12 @@ impl Store for Sqlite {
         usage: Option<Json>,
         at: Timestamp,
     ) -> Result<RunRecord> {
-        self.settle(move |transaction| transaction.finish(by, run, &outcome, usage.as_ref(), at)).await
+        // An artifact of another workspace is only found after the first write.
+        let undo = match &outcome {
+            Outcome::Completed { artifacts, .. } if !artifacts.is_empty() => Undo::Savepoint,
+            Outcome::Completed { .. } | Outcome::Failed { .. } => Undo::Promise,
+        };
+        self.settle(undo, move |transaction| transaction.finish(by, run, &outcome, usage.as_ref(), at)).await
     }
 
     async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord> {
@@ -276,7 +283,7 @@ impl Store for Sqlite {
     }
 
     async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {
-        self.settle(move |transaction| transaction.release(by, run, at)).await
+        self.settle(Undo::Promise, move |transaction| transaction.release(by, run, at)).await
     }
 
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {

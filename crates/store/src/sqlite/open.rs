@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use crate::{Error, Result};
 
@@ -21,8 +21,8 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
              pragma temp_store = memory;",
         )
         .map_err(|error| explain(path, &error))?;
-    connection.set_prepared_statement_cache_capacity(256);
-    migrate(&connection).map_err(|error| explain(path, &error))?;
+    tune(&connection, 256).map_err(|error| explain(path, &error))?;
+    migrate(&connection, path)?;
     Ok(connection)
 }
 
@@ -33,15 +33,30 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     connection
         .execute_batch("pragma query_only = on; pragma busy_timeout = 5000; pragma cache_size = -4096;")
         .map_err(|error| explain(path, &error))?;
-    connection.set_prepared_statement_cache_capacity(128);
+    tune(&connection, 128).map_err(|error| explain(path, &error))?;
     Ok(connection)
 }
 
-fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+/// Plans that do not depend on bound values: otherwise SQLite prepares a statement again whenever a value changes, which
+/// costs more than running it.
+fn tune(connection: &Connection, statements: usize) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(statements);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
+fn migrate(connection: &Connection, path: &Path) -> Result<()> {
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    for (index, sql) in MIGRATIONS.iter().enumerate().skip(version as usize) {
+    let version = version as usize;
+    if version > MIGRATIONS.len() {
+        return Err(Error::Internal(format!(
+            "the database {} was written by a newer version of attache; update this program",
+            path.display()
+        )));
+    }
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(version) {
         connection
-            .execute_batch(&format!("begin immediate;\n{sql}\n;pragma user_version = {};\ncommit;", index + 1))?;
+            .execute_batch(&format!("begin immediate;\n{sql}\n;pragma user_version = {};\ncommit;", index + 1))
+            .map_err(|error| explain(path, &error))?;
     }
     Ok(())
 }
@@ -55,4 +70,28 @@ pub(super) fn schema(connection: &Connection) -> rusqlite::Result<String> {
 
 fn explain(path: &Path, error: &rusqlite::Error) -> Error {
     Error::Internal(format!("cannot open the database {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `schema.sql` is what a new database looks like. When this fails, write the new migration's effect into it:
+    /// the text on the left is the schema as the migrations make it.
+    #[test]
+    fn the_checked_in_schema_is_the_sum_of_the_migrations() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = schema(&writer(&folder.path().join("new.db")).unwrap()).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
+        assert_eq!(made, std::fs::read_to_string(path).unwrap());
+    }
+
+    #[test]
+    fn a_database_from_a_newer_version_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("newer.db");
+        writer(&path).unwrap().execute_batch("pragma user_version = 999").unwrap();
+        let error = writer(&path).unwrap_err().to_string();
+        assert!(error.contains("a newer version of attache"), "{error}");
+    }
 }

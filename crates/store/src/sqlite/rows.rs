@@ -47,6 +47,13 @@ pub(super) struct Hot {
     pub(super) life: Life,
 }
 
+/// A run as the rules see it and as everybody else does, from one reading.
+#[derive(Debug, Clone)]
+pub(super) struct Whole {
+    pub(super) hot: Hot,
+    pub(super) record: RunRecord,
+}
+
 /// Where a run's life-cycle events stand in the log: pairs of (run seq, log seq).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Life(pub(super) Vec<(i64, i64)>);
@@ -85,6 +92,25 @@ impl ToSql for Key16 {
 impl Hot {
     pub(super) const fn place(&self) -> Place {
         Place { tenant: self.tenant, row: self.row }
+    }
+}
+
+// === impl Whole ===
+
+impl Whole {
+    /// The record after a step that left the run as `hot`, without reading it again.
+    pub(super) fn after(self, hot: Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> RunRecord {
+        let ended_at = matches!(hot.state.phase, Phase::Ended { .. }).then_some(at);
+        RunRecord {
+            state: hot.state,
+            runtime: hot.runtime,
+            claimed_at: hot.claimed,
+            result: result.cloned(),
+            usage: usage.cloned().or(self.record.usage),
+            ended_at,
+            last_seq: hot.last_seq,
+            ..self.record
+        }
     }
 }
 
@@ -202,8 +228,13 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
 
 /// Reads [`RUN`].
 pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    whole(row).map(|whole| whole.record)
+}
+
+/// Reads [`RUN`], and keeps what the rules need beside the record.
+pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
     let hot = hot(row)?;
-    Ok(RunRecord {
+    let record = RunRecord {
         id: hot.id,
         tenant: hot.tenant,
         agent: hot.agent,
@@ -218,7 +249,7 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         priority: row.get(24)?,
         caller: row.get(25)?,
         trace_id: row.get(26)?,
-        state: hot.state,
+        state: hot.state.clone(),
         runtime: hot.runtime,
         claimed_at: hot.claimed,
         result: maybe_json(row, 27)?,
@@ -226,7 +257,8 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         created_at: time(row, 29)?,
         ended_at: maybe_time(row, 30)?,
         last_seq: hot.last_seq,
-    })
+    };
+    Ok(Whole { hot, record })
 }
 
 /// Reads [`ACCOUNT`].

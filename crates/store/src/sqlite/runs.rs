@@ -1,9 +1,9 @@
 //! Writes on runs: create, claim, progress, finish, cancel, release.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use attache_protocol::{
-    Json, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::{Command, Refusal, State, Status, Worker},
     wire::runtime::RuntimeState,
 };
@@ -12,13 +12,29 @@ use rusqlite::{OptionalExtension as _, params};
 use super::{
     cache::{KEY_LIFETIME, Place},
     journal::{Stamp, Written},
-    rows::{self, Hot, Key16, Life},
+    rows::{self, Hot, Key16, Life, Whole},
     writer::Transaction,
 };
 use crate::{
     Context, Error, Result, Woken, entry, outcome,
-    record::{Claimed, Created, NewEvent, NewRun, Outcome, RunRecord},
+    record::{AgentRef, Claimed, Created, NewEvent, NewRun, Outcome, RunRecord},
 };
+
+/// Who a new run is for.
+struct Callee {
+    id: AgentId,
+    name: String,
+}
+
+/// The run that the next claim of an agent gets, with the agent's instructions as the last column.
+static NEXT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "select {}, a.instructions from task_runs r indexed by task_runs_queue
+         cross join agent_accounts a on a.id = r.agent
+         where r.agent = ?1 and r.status = 0 and r.until > ?2 order by r.priority desc, r.id limit 1",
+        rows::RUN
+    )
+});
 
 // === impl Transaction ===
 
@@ -27,10 +43,7 @@ impl Transaction<'_> {
         if let Some(existing) = self.run_of_key(context, new)? {
             return Ok(Created::Existing(existing));
         }
-        let agent = self.account(context.tenant, &new.agent)?;
-        if agent.archived_at.is_some() {
-            return Err(Error::AgentArchived);
-        }
+        let agent = self.callee(context.tenant, &new.agent)?;
         if let Some(conversation) = new.conversation {
             self.conversation(context.tenant, conversation)?;
         }
@@ -74,6 +87,35 @@ impl Transaction<'_> {
         }))
     }
 
+    /// The agent that a new run is for: just its id and name, because every run is created through here.
+    fn callee(&self, tenant: TenantId, agent: &AgentRef) -> Result<Callee> {
+        let read = |row: &rusqlite::Row<'_>| {
+            let callee = Callee { id: rows::agent_id(row.get(0)?), name: row.get(1)? };
+            Ok((callee, row.get::<_, Option<i64>>(2)?))
+        };
+        let tenant = Key16(tenant.uuid());
+        let found = match agent {
+            AgentRef::Id(id) => self
+                .connection
+                .prepare_cached("select id, name, archived from agent_accounts where id = ?1 and tenant = ?2")?
+                .query_row([Key16(id.uuid()), tenant], read)
+                .optional()?,
+            AgentRef::Name(name) => self
+                .connection
+                .prepare_cached(
+                    "select id, name, archived from agent_accounts
+                     where tenant = ?1 and name = ?2 and archived is null",
+                )?
+                .query_row(params![tenant, name], read)
+                .optional()?,
+        };
+        match found {
+            Some((callee, None)) => Ok(callee),
+            Some((_, Some(_))) => Err(Error::AgentArchived),
+            None => Err(Error::NotFound),
+        }
+    }
+
     /// The run that the same request made before, if its key is still remembered.
     fn run_of_key(&self, context: &Context, new: &NewRun) -> Result<Option<RunRecord>> {
         let Some(row) = new.idempotency_key.and_then(|key| self.cache.run_of_key(context.tenant, key)) else {
@@ -90,14 +132,7 @@ impl Transaction<'_> {
         if request == new.request_digest { Ok(Some(record)) } else { Err(Error::KeyReused) }
     }
 
-    fn insert_run(
-        &self,
-        context: &Context,
-        new: &NewRun,
-        agent: attache_protocol::AgentId,
-        state: &State,
-        seq: i64,
-    ) -> Result<()> {
+    fn insert_run(&self, context: &Context, new: &NewRun, agent: AgentId, state: &State, seq: i64) -> Result<()> {
         let expires = attache_protocol::rules::run::next_deadline(state).map(Timestamp::millis);
         self.connection
             .prepare_cached(
@@ -140,24 +175,19 @@ impl Transaction<'_> {
         }
         let found = self
             .connection
-            .prepare_cached(&format!(
-                "select {} from task_runs where agent = ?1 and status = 0 and until > ?2
-                 order by priority desc, id limit 1",
-                rows::HOT
-            ))?
-            .query_row(params![Key16(agent.uuid()), at.millis()], rows::hot)
+            .prepare_cached(&NEXT)?
+            .query_row(params![Key16(agent.uuid()), at.millis()], |row| {
+                Ok((rows::whole(row)?, row.get::<_, Option<String>>(31)?))
+            })
             .optional()?;
-        let Some(hot) = found else { return Ok(None) };
-        self.lower_running_floor(hot.row)?;
+        let Some((whole, agent_instructions)) = found else { return Ok(None) };
+        self.lower_running_floor(whole.hot.row)?;
         let actor = entry::runtime_actor(runtime);
-        let claimed = entry::task_claimed(runtime, hot.state.epoch + 1, hot.state.attempt + 1);
+        let state = &whole.hot.state;
+        let claimed = entry::task_claimed(runtime, state.epoch + 1, state.attempt + 1);
         let written = Written { entry: Some(claimed), ..Written::default() };
-        self.step(&hot, &Command::Claim { runtime, lease }, Stamp { actor: &actor, at }, written)?;
-        let run = self.record_at(hot.row)?;
-        let agent_instructions = self
-            .connection
-            .prepare_cached("select instructions from agent_accounts where id = ?1")?
-            .query_row([Key16(agent.uuid())], |row| row.get(0))?;
+        let hot = self.step(&whole.hot, &Command::Claim { runtime, lease }, Stamp { actor: &actor, at }, written)?;
+        let run = whole.after(hot, at, None, None);
         let conversation_metadata = match run.conversation == run.id.own_conversation() {
             true => None,
             false => self.conversation(run.tenant, run.conversation)?.metadata,
@@ -174,26 +204,27 @@ impl Transaction<'_> {
         lease: Duration,
         at: Timestamp,
     ) -> Result<Result<RunRecord>> {
-        let hot = self.workers_run(by, run)?;
+        let whole = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
-        match self.step(&hot, &Command::Progress { by, lease }, stamp, Written::default()) {
-            Ok(_) => {}
-            Err(error) => return self.refuse(&hot, entry::call::PROGRESS, by, stamp, error),
-        }
-        for (index, event) in (1..).zip(events) {
+        let renewed = match self.step(&whole.hot, &Command::Progress { by, lease }, stamp, Written::default()) {
+            Ok(renewed) => renewed,
+            Err(error) => return self.refuse(&whole.hot, entry::call::PROGRESS, by, stamp, error),
+        };
+        let first = renewed.last_seq + 1;
+        for (seq, event) in (first..).zip(events) {
             self.connection
                 .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![hot.row, hot.last_seq + index, at.millis(), event.kind, event.data.get()])?;
+                .execute(params![renewed.row, seq, at.millis(), event.kind, event.data.get()])?;
         }
-        let last_seq = hot.last_seq + i64::try_from(events.len()).unwrap_or(i64::MAX);
-        if last_seq > hot.last_seq || usage.is_some() {
+        let last_seq = renewed.last_seq + i64::try_from(events.len()).unwrap_or(i64::MAX);
+        if last_seq > renewed.last_seq || usage.is_some() {
             self.connection
                 .prepare_cached("update task_runs set last_seq = ?2, usage = coalesce(?3, usage) where id = ?1")?
-                .execute(params![hot.row, last_seq, usage.map(Json::get)])?;
+                .execute(params![renewed.row, last_seq, usage.map(Json::get)])?;
             self.woken.push(Woken::Run(run));
         }
-        Ok(Ok(self.record_at(hot.row)?))
+        Ok(Ok(whole.after(Hot { last_seq, ..renewed }, at, None, usage)))
     }
 
     pub(super) fn finish(
@@ -204,7 +235,7 @@ impl Transaction<'_> {
         usage: Option<&Json>,
         at: Timestamp,
     ) -> Result<Result<RunRecord>> {
-        let hot = self.workers_run(by, run)?;
+        let whole = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
         let digest = outcome::digest_of(outcome);
@@ -214,16 +245,16 @@ impl Transaction<'_> {
         };
         let written =
             Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result.clone()), usage };
-        match self.step(&hot, &command, stamp, written) {
-            Ok(after) if after.last_seq > hot.last_seq => {
+        match self.step(&whole.hot, &command, stamp, written) {
+            Ok(after) if after.last_seq > whole.hot.last_seq => {
                 if let Outcome::Completed { artifacts, .. } = outcome {
-                    self.link_artifacts(&hot, artifacts)?;
+                    self.link_artifacts(&whole.hot, artifacts)?;
                 }
+                Ok(Ok(whole.after(after, at, Some(result), usage)))
             }
-            Ok(_) => {}
-            Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
+            Ok(_) => Ok(Ok(whole.record)),
+            Err(error) => self.refuse(&whole.hot, entry::call::finish(outcome), by, stamp, error),
         }
-        Ok(Ok(self.record_at(hot.row)?))
     }
 
     pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
@@ -242,12 +273,12 @@ impl Transaction<'_> {
     }
 
     pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<Result<RunRecord>> {
-        let hot = self.workers_run(by, run)?;
+        let whole = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
-        match self.step(&hot, &Command::Release { by }, stamp, Written::default()) {
-            Ok(_) => Ok(Ok(self.record_at(hot.row)?)),
-            Err(error) => self.refuse(&hot, entry::call::RELEASE, by, stamp, error),
+        match self.step(&whole.hot, &Command::Release { by }, stamp, Written::default()) {
+            Ok(after) => Ok(Ok(whole.after(after, at, None, None))),
+            Err(error) => self.refuse(&whole.hot, entry::call::RELEASE, by, stamp, error),
         }
     }
 
@@ -273,14 +304,14 @@ impl Transaction<'_> {
     }
 
     /// A run as its worker may see it: runs of other agents do not exist for it.
-    fn workers_run(&self, by: Worker, run: RunId) -> Result<Hot> {
-        let hot = self.hot(run)?;
-        let holds = hot.runtime == Some(by.runtime);
-        if holds || self.runtime_agent(by.runtime)?.0 == hot.agent { Ok(hot) } else { Err(Error::NotFound) }
+    fn workers_run(&self, by: Worker, run: RunId) -> Result<Whole> {
+        let whole = self.whole(run)?;
+        let holds = whole.hot.runtime == Some(by.runtime);
+        if holds || self.runtime_agent(by.runtime)?.0 == whole.hot.agent { Ok(whole) } else { Err(Error::NotFound) }
     }
 
     /// Every live run of an agent, oldest first.
-    pub(super) fn live_runs(&self, agent: attache_protocol::AgentId) -> Result<Vec<Hot>> {
+    pub(super) fn live_runs(&self, agent: AgentId) -> Result<Vec<Hot>> {
         let mut pending = self
             .connection
             .prepare_cached(&format!("select {} from task_runs where agent = ?1 and status = 0", rows::HOT))?

@@ -52,36 +52,22 @@ impl Transaction<'_> {
     }
 
     /// Start-up looks for running runs only above the floor, so a claim below it must lower it first.
-    pub(super) fn lower_running_floor(&self, row: i64) -> Result<()> {
-        if row < self.running_floor()? {
-            self.set_running_floor(row)?;
-        }
-        Ok(())
+    pub(super) fn lower_running_floor(&mut self, row: i64) -> Result<()> {
+        if row < self.cache.running_floor() { self.set_running_floor(row) } else { Ok(()) }
     }
 
-    fn raise_running_floor(&self) -> Result<()> {
+    fn raise_running_floor(&mut self) -> Result<()> {
         let newest: Option<i64> =
             self.connection.prepare_cached("select max(id) from task_runs")?.query_row([], |row| row.get(0))?;
         let floor = self.cache.running().next().unwrap_or(newest.unwrap_or(0) + 1);
-        if floor >= self.running_floor()? + FLOOR_STEP {
-            self.set_running_floor(floor)?;
-        }
-        Ok(())
+        if floor >= self.cache.running_floor() + FLOOR_STEP { self.set_running_floor(floor) } else { Ok(()) }
     }
 
-    fn running_floor(&self) -> Result<i64> {
-        Ok(self
-            .connection
-            .prepare_cached("select value from meta where key = 'running_floor'")?
-            .query_row([], |row| row.get(0))
-            .optional()?
-            .unwrap_or(0))
-    }
-
-    fn set_running_floor(&self, row: i64) -> Result<()> {
+    fn set_running_floor(&mut self, row: i64) -> Result<()> {
         self.connection
             .prepare_cached("insert or replace into meta (key, value) values ('running_floor', ?1)")?
             .execute([row])?;
+        self.cache.set_running_floor(row);
         Ok(())
     }
 

@@ -31,6 +31,16 @@ pub(super) struct Transaction<'a> {
     pub(super) woken: &'a mut Vec<Woken>,
 }
 
+/// How a job's changes are undone when it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Undo {
+    /// By a savepoint of its own, which costs a copy of every page that the job changes.
+    Savepoint,
+    /// Not at all: the job promises to refuse before its first write. If it fails later all the same, the whole
+    /// transaction is undone and nobody in it is told that it succeeded.
+    Promise,
+}
+
 /// Whether a job's changes stay, and what to tell its caller after the commit.
 struct Settled {
     keep: bool,
@@ -38,7 +48,12 @@ struct Settled {
 }
 
 type Finish = Box<dyn FnOnce(std::result::Result<(), Error>) + Send>;
-type Job = Box<dyn FnOnce(&mut Transaction<'_>) -> Settled + Send>;
+type Work = Box<dyn FnOnce(&mut Transaction<'_>) -> Settled + Send>;
+
+struct Job {
+    undo: Undo,
+    work: Work,
+}
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -73,10 +88,11 @@ impl Writer {
     /// what it wrote stays.
     pub(super) async fn write<T: Send + 'static>(
         &self,
+        undo: Undo,
         job: impl FnOnce(&mut Transaction<'_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |transaction| {
+        let work: Work = Box::new(move |transaction| {
             let (keep, value) = match job(transaction) {
                 Ok(value) => (true, value),
                 Err(error) => (false, Err(error)),
@@ -87,7 +103,7 @@ impl Writer {
             });
             Settled { keep, finish }
         });
-        match self.jobs.try_send(job) {
+        match self.jobs.try_send(Job { undo, work }) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(Error::Overloaded),
             Err(TrySendError::Disconnected(_)) => return Err(Error::Internal("the store is closed".to_owned())),
@@ -156,25 +172,25 @@ impl Thread {
         }
     }
 
-    /// One job inside its own savepoint. A panic counts as a roll-back, so one bad call cannot stop the others.
+    /// One job. A panic counts as a failure, so one bad call cannot stop the writer.
     fn settle(&mut self, job: Job, woken: &mut Vec<Woken>, broken: &mut Option<rusqlite::Error>) -> Option<Finish> {
-        if broken.is_none() {
+        if broken.is_none() && job.undo == Undo::Savepoint {
             *broken = self.execute("savepoint job").err();
         }
         let mark = woken.len();
+        let changes = self.connection.total_changes();
         let mut transaction = Transaction { connection: &self.connection, cache: &mut self.cache, woken };
-        let settled = catch_unwind(AssertUnwindSafe(|| job(&mut transaction)));
-        let keep = matches!(&settled, Ok(settled) if settled.keep);
-        if keep {
+        let settled = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut transaction)));
+        if matches!(&settled, Ok(settled) if settled.keep) {
             self.cache.keep();
         } else {
             self.cache.roll_back();
             woken.truncate(mark);
             if broken.is_none() {
-                *broken = self.execute("rollback to job").err();
+                *broken = self.undo(job.undo, changes).err();
             }
         }
-        if broken.is_none() {
+        if broken.is_none() && job.undo == Undo::Savepoint {
             *broken = self.execute("release job").err();
         }
         match settled {
@@ -183,6 +199,14 @@ impl Thread {
                 tracing::error!("a write panicked and was undone");
                 None
             }
+        }
+    }
+
+    fn undo(&self, undo: Undo, changes_before: u64) -> rusqlite::Result<()> {
+        match undo {
+            Undo::Savepoint => self.execute("rollback to job"),
+            Undo::Promise if self.connection.total_changes() == changes_before => Ok(()),
+            Undo::Promise => Err(rusqlite::Error::InvalidQuery),
         }
     }
 
