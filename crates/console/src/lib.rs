@@ -1,1 +1,77 @@
-//! (in progress)
+//! The web console: pages rendered on the server over the hub's handle, with a few small modules that make them live.
+//!
+//! The console holds no rule: what a person may do is asked of the hub, and every change goes through it. Pages work
+//! without scripts; scripts make them local, live and quick. Every sentence comes from the catalogue in [`text`].
+
+mod assets;
+mod form;
+mod headers;
+mod live;
+mod options;
+mod page;
+mod problem;
+mod session;
+mod shell;
+mod text;
+mod view;
+
+use attache_hub::Handle;
+use axum::{
+    Router, middleware,
+    routing::{get, post},
+};
+
+pub use options::{Cookies, Options};
+
+/// What every handler has.
+#[derive(Debug, Clone)]
+pub(crate) struct Console {
+    pub(crate) hub: Handle,
+    pub(crate) options: Options,
+}
+
+/// The console's pages. They take the paths that people type; the hub's API has its own below `/api`.
+pub fn router(hub: Handle, options: Options) -> Router {
+    let console = Console { hub, options };
+    Router::new()
+        .route("/", get(page::home))
+        .route("/login", get(page::login::show).post(page::login::redeem))
+        .route("/logout", post(page::login::leave))
+        .route("/runs", get(page::runs::list).post(page::run_new::create))
+        .route("/runs/new", get(page::run_new::show))
+        .route("/runs/rows", get(page::runs::rows))
+        .route("/runs/{run}", get(page::run::show))
+        .route("/runs/{run}/part", get(page::run::part))
+        .route("/runs/{run}/live", get(live::run))
+        .route("/runs/{run}/log.jsonl", get(page::run_files::raw_log))
+        .route("/runs/{run}/cancel", post(page::run::cancel))
+        .route("/runs/{run}/again", post(page::run_new::again))
+        .route("/artifacts/{artifact}", get(page::run_files::artifact))
+        .route("/agents", get(page::agents::list).post(page::agents::create))
+        .route("/agents/{agent}", get(page::agent::show).post(page::agent::update))
+        .route("/agents/{agent}/archive", post(page::agent::archive))
+        .route("/agents/{agent}/pairing-codes", post(page::agent::make_code))
+        .route("/agents/{agent}/paired", get(page::agent::paired))
+        .route("/runtimes/{runtime}/revoke", post(page::agent::revoke_runtime))
+        .route("/pair", get(page::pair::show).post(page::pair::look))
+        .route("/pair/decision", post(page::pair::decide))
+        .route("/audit", get(page::audit::list))
+        .route("/settings", get(page::settings::show))
+        .route("/settings/keys", post(page::settings::create_key))
+        .route("/settings/keys/{key}/revoke", post(page::settings::revoke_key))
+        .route("/settings/theme", post(page::settings::choose_theme))
+        .route("/live", get(live::feed))
+        .route("/assets/{version}/{name}", get(assets::serve))
+        .method_not_allowed_fallback(problem::wrong_method)
+        .layer(middleware::from_fn(problem::render))
+        .layer(middleware::from_fn(headers::secure))
+        .with_state(console)
+}
+
+/// The page for a path that nobody serves, in the console's look; for the outermost router's fallback.
+pub fn not_found() -> Router {
+    Router::new()
+        .fallback(problem::no_such_path)
+        .layer(middleware::from_fn(problem::render))
+        .layer(middleware::from_fn(headers::secure))
+}

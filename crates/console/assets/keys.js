@@ -1,0 +1,48 @@
+// The keyboard: j and k move through rows, Enter opens one, / searches; marked elements answer to their own key.
+const rows = () => [...document.querySelectorAll("table.runs tbody tr[data-run]")];
+
+function typing(target) {
+  return target.closest?.("input, textarea, select, [contenteditable]");
+}
+
+function move(step) {
+  const all = rows();
+  if (all.length === 0) return;
+  const at = all.findIndex((row) => row.hasAttribute("aria-current"));
+  const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step));
+  all[at]?.removeAttribute("aria-current");
+  all[next].setAttribute("aria-current", "true");
+  all[next].scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (typing(event.target)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const marked = [...document.querySelectorAll("[data-key]")].find((element) => element.dataset.key === event.key);
+  if (marked) {
+    event.preventDefault();
+    marked.click();
+    marked.parentElement.querySelector("input:not([type=hidden])")?.focus();
+    return;
+  }
+  switch (event.key) {
+    case "j": move(1); break;
+    case "k": move(-1); break;
+    case "Enter": {
+      if (event.target !== document.body) return;
+      document.querySelector("tr[aria-current] a.t")?.click();
+      break;
+    }
+    case "/": document.getElementById("q")?.focus() ?? document.querySelector(".logbar input[type=search]")?.focus(); break;
+    default: return;
+  }
+  event.preventDefault();
+});
+
+// A small form that drops down closes when a person looks elsewhere.
+document.addEventListener("click", (event) => {
+  for (const open of document.querySelectorAll("details.ask[open]")) if (!open.contains(event.target)) open.open = false;
+});

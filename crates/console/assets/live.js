@@ -1,0 +1,108 @@
+// The tenant's feed: says what moved, and refreshes the marked parts of the page from a fresh copy of it.
+const path = document.body.dataset.feed;
+const pulse = document.getElementById("pulse");
+let after = document.body.dataset.after ?? "";
+let source;
+let retry;
+
+function say(state) {
+  if (!pulse) return;
+  pulse.hidden = false;
+  pulse.dataset.state = state;
+  pulse.textContent = state === "on" ? pulse.dataset.on : pulse.dataset.off;
+}
+
+function open() {
+  if (!path || source || document.hidden) return;
+  source = new EventSource(after === "" ? path : `${path}?after=${after}`);
+  source.addEventListener("open", () => say("on"));
+  source.addEventListener("moved", (event) => {
+    after = event.lastEventId || after;
+    document.dispatchEvent(new CustomEvent("moved", { detail: JSON.parse(event.data) }));
+  });
+  source.addEventListener("error", () => {
+    say("off");
+    // The browser reconnects by itself unless the server refused.
+    if (source?.readyState === EventSource.CLOSED) {
+      shut();
+      clearTimeout(retry);
+      // A session that is over shows here: the page's own address then leads to the login.
+      retry = setTimeout(() => fetchPage(document.body.dataset.here).catch(() => {}).finally(open), 3000);
+    }
+  });
+}
+
+function shut() {
+  source?.close();
+  source = undefined;
+}
+
+// A page that nobody looks at holds no connection: browsers allow only a few to one hub.
+document.addEventListener("visibilitychange", () => (document.hidden ? shut() : open()));
+addEventListener("pagehide", shut);
+addEventListener("pageshow", open);
+open();
+
+/// Fetches markup of ours as a document.
+export async function fetchPage(url) {
+  const response = await fetch(url, { headers: { accept: "text/html" }, redirect: "error" });
+  if (response.status === 401) location.reload();
+  if (!response.ok) return undefined;
+  return new DOMParser().parseFromString(await response.text(), "text/html");
+}
+
+/// Whether a person is in the middle of something there.
+export function busy(element) {
+  return element.contains(document.activeElement) && document.activeElement !== document.body
+    || element.querySelector("details.ask[open]") !== null;
+}
+
+/// Puts the newer version of an element in its place, unless nothing changed or a person is using it.
+export function swap(element, fresh) {
+  if (!fresh || busy(element)) return;
+  const marks = new Set([...element.querySelectorAll("details[open][id]")].map((details) => details.id));
+  if (strip(element) === strip(fresh)) return;
+  const imported = document.importNode(fresh, true);
+  for (const id of marks) imported.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+  element.replaceChildren(...imported.childNodes);
+}
+
+// What time.js wrote into the page is not a change.
+function strip(element) {
+  const copy = element.cloneNode(true);
+  for (const time of copy.querySelectorAll("time")) {
+    time.textContent = "";
+    time.removeAttribute("title");
+  }
+  for (const ribbon of copy.querySelectorAll(".ribbon")) ribbon.remove();
+  for (const button of copy.querySelectorAll("[data-copy], [data-copy-from]")) button.remove();
+  return copy.innerHTML;
+}
+
+let due;
+let running = false;
+async function refresh() {
+  due = undefined;
+  if (running) return soon();
+  running = true;
+  try {
+    const page = await fetchPage(document.body.dataset.here || location.href);
+    if (page) for (const element of document.querySelectorAll("[data-live][id]")) swap(element, page.getElementById(element.id));
+  } catch {
+    // The next movement tries again.
+  } finally {
+    running = false;
+  }
+}
+
+function soon() {
+  due ??= setTimeout(refresh, 400);
+}
+
+document.addEventListener("moved", (event) => {
+  const kinds = event.detail.events.map((moved) => moved.type);
+  for (const element of document.querySelectorAll("[data-live][id]")) {
+    const wanted = element.dataset.live.split(" ");
+    if (kinds.some((kind) => kind === "any" || wanted.some((prefix) => kind.startsWith(prefix)))) return soon();
+  }
+});

@@ -1,0 +1,86 @@
+//! Style sheets, modules and icons: part of the binary, cached for ever under a hash of all of them.
+
+use std::sync::LazyLock;
+
+use axum::{
+    body::Body,
+    extract::Path,
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    response::IntoResponse as _,
+};
+
+use crate::problem::Fault;
+
+#[derive(Debug, Clone, Copy)]
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    content: &'static str,
+}
+
+const CSS: &str = "text/css; charset=utf-8";
+const JS: &str = "text/javascript; charset=utf-8";
+
+const STYLE: &str = concat!(
+    include_str!("../assets/base.css"),
+    include_str!("../assets/parts.css"),
+    include_str!("../assets/pages.css"),
+    include_str!("../assets/narrow.css"),
+);
+
+const ALL: &[Asset] = &[
+    Asset { name: "style.css", kind: CSS, content: STYLE },
+    Asset { name: "app.js", kind: JS, content: include_str!("../assets/app.js") },
+    Asset { name: "copy.js", kind: JS, content: include_str!("../assets/copy.js") },
+    Asset { name: "keys.js", kind: JS, content: include_str!("../assets/keys.js") },
+    Asset { name: "live.js", kind: JS, content: include_str!("../assets/live.js") },
+    Asset { name: "pair.js", kind: JS, content: include_str!("../assets/pair.js") },
+    Asset { name: "run.js", kind: JS, content: include_str!("../assets/run.js") },
+    Asset { name: "runs.js", kind: JS, content: include_str!("../assets/runs.js") },
+    Asset { name: "theme.js", kind: JS, content: include_str!("../assets/theme.js") },
+    Asset { name: "time.js", kind: JS, content: include_str!("../assets/time.js") },
+    Asset { name: "icon.svg", kind: "image/svg+xml", content: include_str!("../assets/icon.svg") },
+];
+
+/// One hash over everything: modules import each other by relative names, so they move together.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mut hasher = blake3::Hasher::new();
+    for asset in ALL {
+        hasher.update(asset.name.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(asset.content.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
+});
+
+static BASE: LazyLock<String> = LazyLock::new(|| format!("/assets/{}", *VERSION));
+
+/// The folder of all assets in a page's addresses.
+pub(crate) fn base() -> &'static str {
+    &BASE
+}
+
+pub(crate) async fn serve(
+    Path((version, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Fault> {
+    // A page of another version asks for modules of another version; mixing them would break both.
+    let asset = ALL.iter().find(|asset| asset.name == name).filter(|_| version == *VERSION).ok_or(Fault::NoSuchPath)?;
+    let tag = format!("\"{}-{}\"", *VERSION, asset.name);
+    let known = headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|tags| tags.split(',').any(|given| given.trim().trim_start_matches("W/") == tag));
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))], asset.content).into_response()
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    Ok(response)
+}

@@ -1,0 +1,43 @@
+//! What the console is told when it is built.
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    pub cookies: Cookies,
+}
+
+/// How the session's cookie travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cookies {
+    /// Over plain HTTP, on loopback or on a network that somebody chose to trust.
+    Plain,
+    /// Over TLS only, bound to the host by the `__Host-` prefix.
+    Secure,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// What fits the address under which people reach the hub.
+    pub fn for_origin(origin: &str) -> Self {
+        let cookies = if origin.starts_with("https://") { Cookies::Secure } else { Cookies::Plain };
+        Self { cookies }
+    }
+}
+
+// === impl Cookies ===
+
+impl Cookies {
+    pub(crate) const fn session_name(self) -> &'static str {
+        match self {
+            Self::Plain => "attache_session",
+            Self::Secure => "__Host-attache_session",
+        }
+    }
+
+    pub(crate) const fn attributes(self) -> &'static str {
+        match self {
+            Self::Plain => "Path=/; HttpOnly; SameSite=Strict",
+            Self::Secure => "Path=/; HttpOnly; SameSite=Strict; Secure",
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One agent: its device, its instructions, its runs, and the dialog that pairs a device with it.
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{
+    RuntimeId, Timestamp,
+    wire::account::{Account, AccountRequest},
+};
+use axum::{
+    extract::{Path, Query, State},
+    http::{StatusCode, Uri},
+    response::IntoResponse as _,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{Viewer, go, html, runs},
+    problem::{Fault, Result},
+    session::Session,
+    shell::{Place, Shell},
+    text::{Text, fill},
+    view::{
+        agent::{Card, Device},
+        host,
+        html::{Blank, Markup},
+        run::{Row, device_name},
+        time::When,
+    },
+};
+
+#[derive(Template)]
+#[template(path = "agent.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    card: Card,
+    instructions: String,
+    rows: Vec<Row>,
+    runtimes: Vec<Device>,
+    problem: Option<String>,
+    dialog: Option<Dialog>,
+}
+
+/// A pairing code on the one page that shows it.
+struct Dialog {
+    title: String,
+    code_left: String,
+    code_right: String,
+    command: String,
+    expires_at: String,
+    expires: When,
+    /// Only a device that joins from now on flips the dialog.
+    since: i64,
+}
+
+#[derive(Template)]
+#[template(path = "paired.html")]
+struct Paired {
+    t: &'static Text,
+    csrf: String,
+    nonce: String,
+    heading: String,
+    agent_id: String,
+    joined: Markup,
+    suggestion: &'static str,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    since: i64,
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    session: Session,
+    Path(agent): Path<String>,
+    uri: Uri,
+) -> Result {
+    let account = console.hub.account(&session.principal, &agent).await?;
+    page(&console, &session, &uri, account, None, None).await
+}
+
+pub(crate) async fn update(
+    State(console): State<Console>,
+    Path(agent): Path<String>,
+    uri: Uri,
+    posted: Posted,
+) -> Result {
+    let Posted { session, fields } = posted;
+    let request = AccountRequest {
+        description: Some(fields.get("description").trim().to_owned()),
+        instructions: Some(fields.get("instructions").replace("\r\n", "\n")),
+        ..AccountRequest::default()
+    };
+    match console.hub.update_account(&session.principal, &agent, request).await {
+        Ok(account) => Ok(go(&format!("/agents/{}?said=saved", account.agent_id))),
+        Err(error) if matches!(error.code.http_status(), 400 | 409) => {
+            let account = console.hub.account(&session.principal, &agent).await?;
+            page(&console, &session, &uri, account, Some(error.message.into_owned()), None).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn archive(State(console): State<Console>, Path(agent): Path<String>, posted: Posted) -> Result {
+    let account = console.hub.archive_account(&posted.session.principal, &agent).await?;
+    Ok(go(&format!("/agents/{}?said=archived", account.agent_id)))
+}
+
+pub(crate) async fn revoke_runtime(
+    State(console): State<Console>,
+    Path(runtime): Path<String>,
+    posted: Posted,
+) -> Result {
+    let runtime: RuntimeId = runtime.parse().map_err(|_| Fault::NoSuchPath)?;
+    let runtime = console.hub.revoke_runtime(&posted.session.principal, runtime).await?;
+    Ok(go(&format!("/agents/{}?said=revoked", runtime.agent_id)))
+}
+
+/// Makes a code and shows it in this answer and nowhere else: there is no address under which it can be seen again.
+pub(crate) async fn make_code(
+    State(console): State<Console>,
+    Path(agent): Path<String>,
+    uri: Uri,
+    posted: Posted,
+) -> Result {
+    let session = posted.session;
+    let account = console.hub.account(&session.principal, &agent).await?;
+    let since = console.hub.now();
+    let made = console.hub.create_pairing_code(&session.principal, &account.agent_id.to_string()).await?;
+    let (left, right) = made.pairing_code.split_once('-').unwrap_or((&made.pairing_code, ""));
+    let dialog = Dialog {
+        title: fill(session.t.pair_title, &[("agent", &account.name)]),
+        code_left: left.to_owned(),
+        code_right: right.to_owned(),
+        command: format!("attache runtime pair {} --api-base {}", made.pairing_code, console.hub.origin()),
+        expires_at: made.expires_at.to_string(),
+        expires: When::clock(made.expires_at),
+        since: since.millis(),
+    };
+    page(&console, &session, &uri, account, None, Some(dialog)).await
+}
+
+/// The dialog's last step, once a device has joined; nothing before that.
+pub(crate) async fn paired(
+    State(console): State<Console>,
+    session: Session,
+    Path(agent): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Result {
+    let t = session.t;
+    let account = console.hub.account(&session.principal, &agent).await?;
+    let since = Timestamp::from_millis(asked.since);
+    let Some(runtime) = account.runtime.as_ref().filter(|runtime| runtime.attached_at >= since) else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    let page = PageRequest { limit: Some(2), cursor: None };
+    let devices = console.hub.runtimes(&session.principal, Some(&account.agent_id.to_string()), page).await?;
+    let replaced = devices.agent_runtimes.iter().any(|other| other.ended_at.is_some_and(|ended| ended >= since));
+    let device = device_name(runtime, t);
+    let host = host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned());
+    let blanks =
+        [("device", Blank::Text(&device)), ("agent", Blank::Text(&account.name)), ("host", Blank::Text(&host))];
+    html(&Paired {
+        t,
+        csrf: session.csrf.clone(),
+        nonce: format!("console-{}", console.hub.env().uuid().simple()),
+        heading: fill(t.paired_title, &[("agent", &account.name)]),
+        agent_id: account.agent_id.to_string(),
+        joined: Markup::sentence(if replaced { t.joined_replaced } else { t.joined }, &blanks),
+        suggestion: if host::runs_scripts(&runtime.labels) { t.first_run_shell } else { t.first_run_text },
+    })
+}
+
+async fn page(
+    console: &Console,
+    session: &Session,
+    uri: &Uri,
+    account: Account,
+    problem: Option<String>,
+    dialog: Option<Dialog>,
+) -> Result {
+    let (hub, by, t) = (&console.hub, &session.principal, session.t);
+    let mut shell = Shell::new(console, session, Place::Agents, uri).await?;
+    let id = account.agent_id.to_string();
+    shell.here = format!("/agents/{id}");
+    let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
+    let query = RunQuery {
+        agent: Some(id),
+        page: PageRequest { limit: Some(8), cursor: None },
+        ..RunQuery::default()
+    };
+    let recent = hub.runs(by, query).await?.task_runs;
+    let rows = runs::views(console, session, &recent).await?;
+    let viewer = Viewer::new(console, session);
+    html(&Page {
+        t,
+        card: Card::new(&account, None, viewer.scene()),
+        instructions: account.instructions.unwrap_or_default(),
+        rows,
+        runtimes: devices.iter().map(|runtime| Device::new(runtime, t)).collect(),
+        problem,
+        dialog,
+        shell,
+    })
+}

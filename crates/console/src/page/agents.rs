@@ -1,0 +1,121 @@
+//! The agents with their devices, and the form that adds one.
+
+use std::collections::HashMap;
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{
+    AgentId,
+    rules::run::Status,
+    wire::{
+        account::{AccountRequest, Presence},
+        run::Run,
+    },
+};
+use axum::{
+    extract::{Query, State},
+    http::Uri,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{Viewer, address, go, html},
+    problem::Result,
+    session::Session,
+    shell::{Place, Shell},
+    text::{Text, fill},
+    view::agent::Card,
+};
+
+const PAGE: usize = 60;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    cursor: String,
+}
+
+#[derive(Template)]
+#[template(path = "agents.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    summary: String,
+    cards: Vec<Card>,
+    more: Option<String>,
+    problem: Option<String>,
+    new_name: String,
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    session: Session,
+    Query(asked): Query<Asked>,
+    uri: Uri,
+) -> Result {
+    page(&console, &session, &uri, asked.cursor, None, String::new()).await
+}
+
+pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
+    let Posted { session, fields } = posted;
+    let name = fields.get("name").trim().to_owned();
+    let request = AccountRequest {
+        name: Some(name.clone()),
+        description: fields.given("description"),
+        ..AccountRequest::default()
+    };
+    match console.hub.create_account(&session.principal, request).await {
+        Ok(account) => Ok(go(&format!("/agents/{}", account.agent_id))),
+        Err(error) if matches!(error.code.http_status(), 400 | 409) => {
+            page(&console, &session, &uri, String::new(), Some(error.message.into_owned()), name).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn page(
+    console: &Console,
+    session: &Session,
+    uri: &Uri,
+    cursor: String,
+    problem: Option<String>,
+    new_name: String,
+) -> Result {
+    let t = session.t;
+    let shell = Shell::new(console, session, Place::Agents, uri).await?;
+    let request = PageRequest { limit: Some(PAGE), cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) };
+    let list = console.hub.accounts(&session.principal, request).await?;
+    let running = running(console, session).await?;
+    let viewer = Viewer::new(console, session);
+    let online = list.agent_accounts.iter().filter(|account| account.status == Presence::Online).count();
+    let total = list.agent_accounts.len();
+    let sentence = if list.next_cursor.is_some() { t.summary_agents_more } else { t.summary_agents };
+    let cards = list
+        .agent_accounts
+        .iter()
+        .map(|account| Card::new(account, running.get(&account.agent_id), viewer.scene()))
+        .collect();
+    html(&Page {
+        t,
+        shell,
+        summary: fill(sentence, &[("online", &online.to_string()), ("total", &total.to_string())]),
+        cards,
+        more: list.next_cursor.map(|cursor| address("/agents", &[("cursor", &cursor)])),
+        problem,
+        new_name,
+    })
+}
+
+/// What each agent works on now.
+async fn running(console: &Console, session: &Session) -> Result<HashMap<AgentId, Run>> {
+    let query = RunQuery {
+        status: Some(Status::Running),
+        page: PageRequest { limit: Some(200), cursor: None },
+        ..RunQuery::default()
+    };
+    let runs = console.hub.runs(&session.principal, query).await?.task_runs;
+    // The list is newest first; the run that began last is the one that is worked on.
+    Ok(runs.into_iter().rev().map(|run| (run.agent_id, run)).collect())
+}

@@ -1,0 +1,98 @@
+//! Sign in with a one-time link, and sign out.
+
+use askama::Template;
+use axum::{
+    body::Body,
+    extract::{Query, Request, State},
+    http::{HeaderMap, Response, StatusCode, header},
+    response::IntoResponse as _,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::{self, Fields, Posted},
+    page::{go, html},
+    problem::Result,
+    session,
+    shell::Door,
+    text::{self, Text, fill},
+    view::html::Markup,
+};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Link {
+    token: Option<String>,
+    /// A session has ended.
+    over: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Page {
+    t: &'static Text,
+    door: Door,
+    heading: String,
+    lead: &'static str,
+    token: Option<String>,
+    problem: Option<Markup>,
+}
+
+/// Changes nothing: whoever previews a link must not use it up.
+pub(crate) async fn show(State(console): State<Console>, Query(link): Query<Link>, headers: HeaderMap) -> Result {
+    let t = text::for_request(&headers);
+    let token = link.token.filter(|token| !token.is_empty());
+    let problem = (token.is_none() && link.over.is_some()).then_some(t.session_over);
+    page(&console, &headers, token, problem)
+}
+
+/// Uses the link up and opens the session.
+pub(crate) async fn redeem(State(console): State<Console>, headers: HeaderMap, request: Request) -> Result {
+    let t = text::for_request(&headers);
+    if form::is_foreign(&headers) {
+        return Ok(refused(page(&console, &headers, None, Some(t.login_foreign))?, StatusCode::FORBIDDEN));
+    }
+    let fields = Fields::read(request).await?;
+    let opened = match console.hub.redeem_login(fields.get("token")).await {
+        Ok(opened) => opened,
+        Err(error) if error.code.http_status() >= 500 => return Err(error.into()),
+        Err(_) => {
+            let page = page(&console, &headers, None, Some(t.login_bad_link))?;
+            return Ok(refused(page, StatusCode::UNAUTHORIZED));
+        }
+    };
+    let seconds = opened.expires_at.since(console.hub.now()).as_secs();
+    let mut response = go("/runs");
+    if let Some(cookie) = session::set(console.options.cookies, opened.secret.expose(), seconds) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+pub(crate) async fn leave(State(console): State<Console>, posted: Posted) -> Result {
+    console.hub.logout(&posted.session.principal).await?;
+    let mut response = go("/login");
+    if let Some(cookie) = session::clear(console.options.cookies) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    Ok(response)
+}
+
+fn page(console: &Console, headers: &HeaderMap, token: Option<String>, problem: Option<&'static str>) -> Result {
+    let t = text::for_request(headers);
+    let origin = console.hub.origin();
+    let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
+    html(&Page {
+        t,
+        door: Door::new(headers),
+        heading: fill(t.sign_in_to, &[("host", host)]),
+        lead: if token.is_some() { t.login_ready } else { t.login_lead },
+        token,
+        problem: problem.map(|problem| Markup::sentence(problem, &[])),
+    })
+}
+
+fn refused(page: Response<Body>, status: StatusCode) -> Response<Body> {
+    (status, page).into_response()
+}

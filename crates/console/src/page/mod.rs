@@ -1,0 +1,109 @@
+//! The pages, one file each.
+
+pub(crate) mod agent;
+pub(crate) mod agents;
+pub(crate) mod audit;
+pub(crate) mod login;
+pub(crate) mod pair;
+pub(crate) mod run;
+pub(crate) mod run_files;
+pub(crate) mod run_new;
+pub(crate) mod runs;
+pub(crate) mod settings;
+
+use askama::Template;
+use attache_protocol::{Timestamp, wire::account::Account};
+use axum::{
+    body::Body,
+    http::Response,
+    response::{Html, IntoResponse as _, Redirect},
+};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::{
+    Console,
+    problem::Result,
+    session::Session,
+    text::Text,
+    view::{html::Markup, run::Scene},
+};
+
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A name and a value in a side panel.
+#[derive(Debug, Clone)]
+pub(crate) struct Fact {
+    pub(crate) name: &'static str,
+    pub(crate) value: Markup,
+    pub(crate) mono: bool,
+}
+
+pub(crate) async fn home() -> Redirect {
+    Redirect::to("/runs")
+}
+
+pub(crate) fn html(page: &impl Template) -> Result {
+    Ok(Html(page.render()?).into_response())
+}
+
+/// Sends the browser on after a form, so that a reload does not send the form again.
+pub(crate) fn go(to: &str) -> Response<Body> {
+    Redirect::to(to).into_response()
+}
+
+/// A value as it stands in a query.
+pub(crate) fn encode(value: &str) -> String {
+    utf8_percent_encode(value, QUERY).to_string()
+}
+
+/// A path with the query members that have a value.
+pub(crate) fn address(path: &str, members: &[(&str, &str)]) -> String {
+    let query: Vec<_> = members
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={}", encode(value)))
+        .collect();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
+}
+
+/// Up to two hundred agents, for forms.
+pub(crate) async fn agents(console: &Console, session: &Session) -> Result<Vec<Account>> {
+    let page = attache_hub::control::PageRequest { limit: Some(200), cursor: None };
+    Ok(console.hub.accounts(&session.principal, page).await?.agent_accounts)
+}
+
+/// Who looks, and when.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    me: String,
+    t: &'static Text,
+    now: Timestamp,
+}
+
+// === impl Viewer ===
+
+impl Viewer {
+    pub(crate) fn new(console: &Console, session: &Session) -> Self {
+        Self { me: session.principal.actor(), t: session.t, now: console.hub.now() }
+    }
+
+    pub(crate) fn scene(&self) -> Scene<'_> {
+        Scene { t: self.t, now: self.now, me: &self.me }
+    }
+}
+
+// === impl Fact ===
+
+impl Fact {
+    pub(crate) fn text(name: &'static str, value: &str) -> Self {
+        Self { name, value: Markup::text(value), mono: false }
+    }
+
+    pub(crate) fn code(name: &'static str, value: &str) -> Self {
+        Self { name, value: Markup::text(value), mono: true }
+    }
+
+    pub(crate) fn markup(name: &'static str, value: Markup) -> Self {
+        Self { name, value, mono: false }
+    }
+}

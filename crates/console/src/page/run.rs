@@ -1,0 +1,323 @@
+//! One run: its state and why, its whole log, its result.
+
+use std::collections::HashMap;
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{
+    Code, RunId, RuntimeId,
+    rules::run::Status,
+    wire::{
+        account::Account,
+        event::Event,
+        run::{CancelRequest, Run},
+        runtime::Runtime,
+    },
+};
+use axum::{
+    extract::{Path, Query, State},
+    http::Uri,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{Fact, Viewer, go, html},
+    problem::{Fault, Result},
+    session::Session,
+    shell::{Place, Shell},
+    text::{Text, fill},
+    view::{
+        caller::short,
+        failure,
+        html::{Blank, Markup},
+        log::{Body, Item, Reader, join, requeue_reason},
+        plain::plain,
+        run::{Around, Detail, device_names, task},
+        status,
+        time::{When, duration, size},
+    },
+};
+
+/// Events on one page; the rest follows over the stream, or on the next page.
+const EVENTS: usize = 1_000;
+const READ: usize = 200;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    after: i64,
+}
+
+#[derive(Debug)]
+struct Step {
+    class: &'static str,
+    icon: &'static str,
+    word: &'static str,
+    note: Option<Markup>,
+    at: When,
+}
+
+#[derive(Debug)]
+struct File {
+    id: String,
+    name: String,
+    size: String,
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    run: Detail,
+    log: Vec<Item>,
+    /// The seq of the newest event shown.
+    after: i64,
+    more: bool,
+    timeline: Vec<Step>,
+    artifacts: Vec<File>,
+    facts: Vec<Fact>,
+}
+
+#[derive(Template)]
+#[template(path = "run_part.html")]
+struct Part {
+    t: &'static Text,
+    shell: Shell,
+    run: Detail,
+    timeline: Vec<Step>,
+    artifacts: Vec<File>,
+    facts: Vec<Fact>,
+}
+
+/// A run with everything that its page needs.
+struct Loaded {
+    run: Run,
+    account: Option<Account>,
+    runtimes: Vec<Runtime>,
+    busy_with: Option<Run>,
+    events: Vec<Event>,
+    more: bool,
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    session: Session,
+    Path(run): Path<String>,
+    Query(asked): Query<Asked>,
+    uri: Uri,
+) -> Result {
+    let t = session.t;
+    let after = asked.after.max(0);
+    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let loaded = load(&console, &session, &run, after).await?;
+    let viewer = Viewer::new(&console, &session);
+    let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
+    let log = join(loaded.events.iter().map(|event| reader.item(event)));
+    let last = loaded.events.last().map_or(after, |event| event.seq);
+    html(&Page {
+        t,
+        run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
+        log,
+        after: last,
+        more: loaded.more,
+        timeline: timeline(&loaded, &viewer, t),
+        artifacts: files(&console, &session, &loaded.run).await?,
+        facts: facts(&loaded.run, t),
+        shell,
+    })
+}
+
+/// The page without its log, for a run that moved.
+pub(crate) async fn part(
+    State(console): State<Console>,
+    session: Session,
+    Path(run): Path<String>,
+    uri: Uri,
+) -> Result {
+    let t = session.t;
+    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let loaded = load(&console, &session, &run, 0).await?;
+    let viewer = Viewer::new(&console, &session);
+    html(&Part {
+        t,
+        run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
+        timeline: timeline(&loaded, &viewer, t),
+        artifacts: files(&console, &session, &loaded.run).await?,
+        facts: facts(&loaded.run, t),
+        shell,
+    })
+}
+
+pub(crate) async fn cancel(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
+    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+    let request = CancelRequest { reason: posted.fields.given("reason") };
+    match console.hub.cancel_run(&posted.session.principal, id, request).await {
+        Ok(_) => {}
+        // It ended a moment before; the page shows how.
+        Err(error) if error.code == Code::RunEnded => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(go(&format!("/runs/{id}")))
+}
+
+/// Reads the log of one run, for its page and for its stream.
+pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &Viewer, t: &'static Text) -> Reader {
+    let scene = viewer.scene();
+    let asked_by = crate::view::run::caller(&run.caller, scene.me, t).kind;
+    Reader::new(t, asked_by, task(run), device_names(runtimes, t))
+}
+
+/// The devices of the run's agent, newest first.
+pub(crate) async fn runtimes(console: &Console, session: &Session, run: &Run) -> Result<Vec<Runtime>> {
+    let page = PageRequest { limit: Some(20), cursor: None };
+    let agent = run.agent_id.to_string();
+    let mut runtimes = match console.hub.runtimes(&session.principal, Some(&agent), page).await {
+        Ok(list) => list.agent_runtimes,
+        Err(error) if error.code == Code::NotFound => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(id) = run.runtime_id
+        && !runtimes.iter().any(|runtime| runtime.runtime_id == id)
+        && let Ok(runtime) = console.hub.runtime(&session.principal, id).await
+    {
+        runtimes.push(runtime);
+    }
+    Ok(runtimes)
+}
+
+async fn load(console: &Console, session: &Session, run: &str, after: i64) -> Result<Loaded> {
+    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+    let (hub, by) = (&console.hub, &session.principal);
+    let run = hub.run(by, id).await?;
+    let account = hub.account(by, &run.agent_id.to_string()).await.ok();
+    let runtimes = runtimes(console, session, &run).await?;
+    let busy_with = match run.status {
+        Status::Pending => {
+            let query = RunQuery {
+                status: Some(Status::Running),
+                agent: Some(run.agent_id.to_string()),
+                page: PageRequest { limit: Some(1), cursor: None },
+                ..RunQuery::default()
+            };
+            hub.runs(by, query).await?.task_runs.into_iter().next()
+        }
+        Status::Running | Status::Completed | Status::Failed | Status::Cancelled => None,
+    };
+    let mut events = Vec::new();
+    let mut cursor = after;
+    let mut more = true;
+    while more && events.len() < EVENTS {
+        let page = hub.run_events(by, id, Some(cursor), Some(READ)).await?;
+        cursor = page.next;
+        more = page.events.len() == READ;
+        events.extend(page.events);
+    }
+    Ok(Loaded { run, account, runtimes, busy_with, events, more })
+}
+
+async fn files(console: &Console, session: &Session, run: &Run) -> Result<Vec<File>> {
+    let page = PageRequest { limit: Some(200), cursor: None };
+    let list = console.hub.artifacts(&session.principal, run.workspace_id, page).await?;
+    let own = list.artifacts.into_iter().filter(|file| file.produced_by == Some(run.task_run_id));
+    Ok(own.map(|file| File { id: file.artifact_id.to_string(), name: file.name, size: size(file.size) }).collect())
+}
+
+fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Data {
+        runtime_id: Option<RuntimeId>,
+        attempt: Option<i64>,
+        reason: Option<String>,
+        code: Option<String>,
+    }
+    let run = &loaded.run;
+    let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
+    let caller = crate::view::run::caller(&run.caller, viewer.scene().me, t).kind;
+    let mut steps = vec![Step {
+        class: "",
+        icon: "s-dot",
+        word: t.step_created,
+        note: Some(Markup::sentence(t.step_by, &[("who", Blank::Text(&caller))])),
+        at: When::clock(run.created_at),
+    }];
+    for event in &loaded.events {
+        let data: Data = event.data.parse().unwrap_or_default();
+        let at = When::clock(event.at);
+        let step = match event.kind.as_str() {
+            "task.claimed" => {
+                let device = data.runtime_id.and_then(|id| names.get(&id)).map_or(t.unknown_device, String::as_str);
+                let attempt = data.attempt.unwrap_or(1).to_string();
+                let blanks = [("device", Blank::Text(device)), ("attempt", Blank::Text(&attempt))];
+                let note = Some(Markup::sentence(t.step_claimed_note, &blanks));
+                Step { class: "", icon: "s-dot", word: t.step_claimed, note, at }
+            }
+            "task.requeued" => {
+                let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
+                let note = Some(Markup::text(&reason));
+                Step { class: "queued", icon: "s-queued", word: t.step_requeued, note, at }
+            }
+            _ => continue,
+        };
+        steps.push(step);
+    }
+    if let Some(ended) = run.ended_at {
+        let shown = status::of(run.status, t);
+        let result = |name| run.task_result.as_ref().and_then(|result| result.text_member(name)).unwrap_or_default();
+        let (word, note) = match run.status {
+            Status::Failed => (t.step_failed, Some(Markup::text(failure::explain(&result("code"), t).0))),
+            Status::Cancelled => {
+                let reason = result("error");
+                let said = !reason.is_empty() && reason != "cancelled";
+                (t.step_cancelled, said.then(|| Markup::text(&plain(&reason))))
+            }
+            Status::Completed | Status::Pending | Status::Running => (t.step_completed, None),
+        };
+        steps.push(Step { class: shown.class, icon: shown.icon, word, note, at: When::clock(ended) });
+    }
+    steps
+}
+
+fn facts(run: &Run, t: &'static Text) -> Vec<Fact> {
+    let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
+    if run.conversation_id != run.task_run_id.own_conversation() {
+        facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
+    }
+    if let Some(parent) = run.parent_task_run_id {
+        let (href, text) = (format!("/runs/{parent}"), short(&parent.to_string()));
+        facts.push(Fact::markup(t.fact_parent, Markup::sentence("{run}", &[("run", Blank::Link(&href, &text))])));
+    }
+    let attempts = [("n", &*run.attempt.to_string()), ("max", &*run.max_attempts.to_string())];
+    facts.push(Fact::text(t.fact_attempt, &fill(t.fact_attempt_of, &attempts)));
+    if run.priority != 0 {
+        facts.push(Fact::text(t.fact_priority, &run.priority.to_string()));
+    }
+    let limit = std::time::Duration::from_millis(run.timeout_ms);
+    facts.push(Fact::text(t.fact_timeout, &duration(limit, t)));
+    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    if let Some(at) = run.expires_at {
+        facts.push(Fact::markup(t.fact_expires, when(at)));
+    }
+    if let Some(at) = run.lease_expires_at {
+        facts.push(Fact::markup(t.fact_lease, when(at)));
+    }
+    if let Some(usage) = &run.usage {
+        facts.push(Fact::code(t.fact_usage, &plain(usage.get())));
+    }
+    if let Some(trace) = &run.trace_id {
+        facts.push(Fact::code(t.fact_trace, trace));
+    }
+    facts
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    fn around(&self) -> Around<'_> {
+        let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
+        Around { account: self.account.as_ref(), device, busy_with: self.busy_with.as_ref() }
+    }
+}

@@ -1,0 +1,68 @@
+//! What can be taken away from a run: its raw log and its artifacts.
+
+use attache_protocol::{ArtifactId, RunId, wire::event::Event};
+use axum::{
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderValue, header},
+    response::IntoResponse as _,
+};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio_util::io::ReaderStream;
+
+use crate::{
+    Console,
+    page::encode,
+    problem::{Fault, Result},
+    session::Session,
+};
+
+/// Every event as it is, one JSON object a line.
+pub(crate) async fn raw_log(State(console): State<Console>, session: Session, Path(run): Path<String>) -> Result {
+    let run: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+    let first = console.hub.run_events(&session.principal, run, None, Some(200)).await?;
+    let pages = stream::unfold(Some(first), move |page| {
+        let (console, session) = (console.clone(), session.clone());
+        async move {
+            let page = page?;
+            let lines = lines(&page.events);
+            if page.events.is_empty() {
+                return None;
+            }
+            // A page that cannot be read any more ends the file; the reader sees that the last event is missing.
+            let next = console.hub.run_events(&session.principal, run, Some(page.next), Some(200)).await.ok();
+            Some((Ok::<_, std::convert::Infallible>(lines), next))
+        }
+    });
+    let mut response = Body::from_stream(pages).into_response();
+    attach(&mut response, "application/jsonl; charset=utf-8", &format!("{run}.jsonl"));
+    Ok(response)
+}
+
+/// The artifact's bytes, always to be saved and never to be shown as a page of ours.
+pub(crate) async fn artifact(State(console): State<Console>, session: Session, Path(id): Path<String>) -> Result {
+    let id: ArtifactId = id.parse().map_err(|_| Fault::NoSuchPath)?;
+    let (artifact, file) = console.hub.open_artifact(&session.principal, id).await?;
+    let mut response = Body::from_stream(ReaderStream::new(file)).into_response();
+    attach(&mut response, "application/octet-stream", &artifact.name);
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(artifact.size));
+    Ok(response)
+}
+
+fn lines(events: &[Event]) -> Bytes {
+    let mut text = String::new();
+    for event in events {
+        text.push_str(&serde_json::to_string(event).expect("our own types serialise to JSON"));
+        text.push('\n');
+    }
+    Bytes::from(text)
+}
+
+fn attach(response: &mut axum::response::Response, kind: &'static str, name: &str) {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    let disposition = format!("attachment; filename*=UTF-8''{}", encode(name));
+    let disposition = HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment"));
+    headers.insert(header::CONTENT_DISPOSITION, disposition);
+}

@@ -1,0 +1,114 @@
+//! Putting an agent to work: a new run, or an old one again.
+
+use askama::Template;
+use attache_hub::control::{CallHeaders, CreatedRun};
+use attache_protocol::{Json, RunId, wire::run::CreateRunRequest};
+use axum::{
+    extract::{Path, Query, State},
+    http::Uri,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{agents, go, html},
+    problem::{Fault, Result},
+    session::Session,
+    shell::{Place, Shell},
+    text::Text,
+    view::agent::Choice,
+};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    agent: String,
+}
+
+#[derive(Template)]
+#[template(path = "run_new.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    agents: Vec<Choice>,
+    text: String,
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Input<'a> {
+    text: &'a str,
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    session: Session,
+    Query(asked): Query<Asked>,
+    uri: Uri,
+) -> Result {
+    form(&console, &session, &uri, &asked.agent, String::new(), None).await
+}
+
+pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
+    let Posted { session, fields } = posted;
+    let text = fields.get("text").replace("\r\n", "\n");
+    let agent = fields.given("agent").ok_or(Fault::Form)?;
+    let request = CreateRunRequest {
+        agent_id: agent.clone(),
+        input: Some(Json::of(&Input { text: &text })),
+        idempotency_key: fields.given("key"),
+        ..CreateRunRequest::default()
+    };
+    if text.trim().is_empty() {
+        return Err(Fault::Form);
+    }
+    match start(&console, &session, request).await {
+        Ok(run) => Ok(go(&format!("/runs/{run}"))),
+        Err(Fault::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
+            form(&console, &session, &uri, &agent, text, Some(error.message.into_owned())).await
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The same task for the same agent, as a run of its own.
+pub(crate) async fn again(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
+    let run: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+    let Posted { session, fields } = posted;
+    let old = console.hub.run(&session.principal, run).await?;
+    let request = CreateRunRequest {
+        agent_id: old.agent_id.to_string(),
+        task_type: Some(old.task_type),
+        input: Some(old.input),
+        // A run that named no conversation is one of its own; the new run gets its own too.
+        conversation_id: Some(old.conversation_id).filter(|id| *id != run.own_conversation()),
+        idempotency_key: fields.given("key"),
+        max_attempts: Some(old.max_attempts),
+        timeout_ms: Some(old.timeout_ms),
+        priority: Some(old.priority),
+        ..CreateRunRequest::default()
+    };
+    let run = start(&console, &session, request).await?;
+    Ok(go(&format!("/runs/{run}")))
+}
+
+async fn start(console: &Console, session: &Session, request: CreateRunRequest) -> Result<RunId> {
+    match console.hub.create_run(&session.principal, request, CallHeaders::default()).await? {
+        CreatedRun::New(run) | CreatedRun::Existing(run) => Ok(run.task_run_id),
+    }
+}
+
+async fn form(
+    console: &Console,
+    session: &Session,
+    uri: &Uri,
+    agent: &str,
+    text: String,
+    problem: Option<String>,
+) -> Result {
+    let t = session.t;
+    let shell = Shell::new(console, session, Place::Runs, uri).await?;
+    let agents = agents(console, session).await?.iter().map(|account| Choice::worker(account, agent, t)).collect();
+    html(&Page { t, shell, agents, text, problem })
+}

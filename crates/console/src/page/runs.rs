@@ -1,0 +1,306 @@
+//! The list of runs: filters in the address, one page at a time, never more.
+
+use std::collections::HashMap;
+
+use askama::Template;
+use attache_hub::control::{PageRequest, RunQuery};
+use attache_protocol::{
+    AgentId, Code, RunId,
+    rules::run::Status,
+    wire::{
+        account::Account,
+        run::{Run, RunList},
+    },
+};
+use axum::{
+    extract::{Query, State},
+    http::Uri,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    page::{Viewer, address, html},
+    problem::Result,
+    session::Session,
+    shell::{Place, Shell},
+    text::{Text, fill},
+    view::{
+        run::{Row, task},
+        status,
+    },
+};
+
+const PAGE: usize = 50;
+/// How many pages a search looks through before it shows what it has.
+const SEARCH: usize = 20;
+/// How many rows may be asked for at once.
+const ROWS: usize = 60;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    status: String,
+    agent: String,
+    q: String,
+    cursor: String,
+}
+
+/// Which runs are shown.
+#[derive(Debug, Clone, Default)]
+struct Filter {
+    status: Option<Status>,
+    agent: String,
+    text: String,
+    cursor: String,
+}
+
+#[derive(Debug)]
+struct Tab {
+    href: String,
+    label: &'static str,
+    current: bool,
+    count: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Chip {
+    href: String,
+    name: &'static str,
+    value: String,
+}
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    filter: Filter,
+    summary: String,
+    tabs: Vec<Tab>,
+    chips: Vec<Chip>,
+    rows: Vec<Row>,
+    scanned: Option<String>,
+    older: Option<String>,
+    newest: String,
+    here: String,
+    empty_title: &'static str,
+    empty_text: &'static str,
+    empty_command: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "run_rows.html")]
+struct Rows {
+    t: &'static Text,
+    shell: Shell,
+    summary: String,
+    rows: Vec<Row>,
+}
+
+/// What was read of the store.
+#[derive(Debug)]
+struct Found {
+    runs: Vec<Run>,
+    next: Option<String>,
+    /// How many runs a search has looked at.
+    scanned: Option<usize>,
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    session: Session,
+    Query(asked): Query<Asked>,
+    uri: Uri,
+) -> Result {
+    let t = session.t;
+    let filter = Filter::new(asked);
+    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let live = console.hub.live(&session.principal).await?;
+    let found = find(&console, &session, &filter).await?;
+    let rows = views(&console, &session, &found.runs).await?;
+    let unfiltered = filter.status.is_none() && filter.agent.is_empty() && filter.text.is_empty();
+    let (empty_title, empty_text, empty_command) = if unfiltered && rows.is_empty() {
+        let agents = crate::page::agents(&console, &session).await?;
+        match agents.first() {
+            Some(agent) => {
+                (t.empty_first, t.empty_first_text, Some(format!("attache ask {} \"uname -a\"", agent.name)))
+            }
+            None => (t.empty_first, t.empty_no_agents_text, Some("attache agents add builder".to_owned())),
+        }
+    } else {
+        (t.empty_filtered, t.empty_filtered_text, None)
+    };
+    html(&Page {
+        t,
+        summary: summary(live.pending, live.running, t),
+        tabs: tabs(&filter, live.pending, live.running, t),
+        chips: chips(&filter, t),
+        rows,
+        scanned: found.scanned.map(|count| fill(t.scanned, &[("n", &count.to_string())])),
+        older: found.next.map(|cursor| Filter { cursor, ..filter.clone() }.href()),
+        newest: Filter { cursor: String::new(), ..filter.clone() }.href(),
+        here: filter.href(),
+        empty_title,
+        empty_text,
+        empty_command,
+        shell,
+        filter,
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Wanted {
+    ids: String,
+}
+
+/// The rows of some runs, as they are now.
+pub(crate) async fn rows(
+    State(console): State<Console>,
+    session: Session,
+    Query(wanted): Query<Wanted>,
+    uri: Uri,
+) -> Result {
+    let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
+    let live = console.hub.live(&session.principal).await?;
+    let mut runs = Vec::new();
+    for id in wanted.ids.split(',').filter_map(|id| id.parse::<RunId>().ok()).take(ROWS) {
+        match console.hub.run(&session.principal, id).await {
+            Ok(run) => runs.push(run),
+            Err(error) if error.code == Code::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let rows = views(&console, &session, &runs).await?;
+    html(&Rows { t: session.t, shell, summary: summary(live.pending, live.running, session.t), rows })
+}
+
+/// Runs as rows, each agent looked up once.
+pub(crate) async fn views(console: &Console, session: &Session, runs: &[Run]) -> Result<Vec<Row>> {
+    let viewer = Viewer::new(console, session);
+    let mut accounts: HashMap<AgentId, Account> = HashMap::new();
+    for run in runs {
+        if accounts.contains_key(&run.agent_id) {
+            continue;
+        }
+        match console.hub.account(&session.principal, &run.agent_id.to_string()).await {
+            Ok(account) => {
+                accounts.insert(run.agent_id, account);
+            }
+            Err(error) if error.code == Code::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(runs.iter().map(|run| Row::new(run, accounts.get(&run.agent_id), viewer.scene())).collect())
+}
+
+async fn find(console: &Console, session: &Session, filter: &Filter) -> Result<Found> {
+    if filter.text.is_empty() {
+        let list = page(console, session, filter, &filter.cursor).await?;
+        return Ok(Found { runs: list.task_runs, next: list.next_cursor, scanned: None });
+    }
+    let wanted = filter.text.to_lowercase();
+    let mut found = Found { runs: Vec::new(), next: None, scanned: Some(0) };
+    let mut cursor = filter.cursor.clone();
+    for _ in 0..SEARCH {
+        let list = page(console, session, filter, &cursor).await?;
+        found.scanned = found.scanned.map(|count| count + list.task_runs.len());
+        let matches = |run: &Run| {
+            run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted)
+        };
+        found.runs.extend(list.task_runs.into_iter().filter(matches));
+        found.next = list.next_cursor;
+        match &found.next {
+            Some(next) if found.runs.len() < PAGE => cursor.clone_from(next),
+            _ => break,
+        }
+    }
+    Ok(found)
+}
+
+async fn page(console: &Console, session: &Session, filter: &Filter, cursor: &str) -> Result<RunList> {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let query = RunQuery {
+        status: filter.status,
+        agent: given(&filter.agent),
+        page: PageRequest { limit: Some(PAGE), cursor: given(cursor) },
+        ..RunQuery::default()
+    };
+    match console.hub.runs(&session.principal, query).await {
+        Ok(list) => Ok(list),
+        // An agent that does not exist has no runs; the filter can be taken away on the page.
+        Err(error) if !filter.agent.is_empty() && matches!(error.code, Code::NotFound | Code::InvalidRequest) => {
+            Ok(RunList { task_runs: Vec::new(), next_cursor: None })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn summary(pending: u64, running: u64, t: &Text) -> String {
+    if pending + running == 0 {
+        return t.summary_idle.to_owned();
+    }
+    fill(t.summary_live, &[("running", &running.to_string()), ("pending", &pending.to_string())])
+}
+
+fn tabs(filter: &Filter, pending: u64, running: u64, t: &'static Text) -> Vec<Tab> {
+    let tab = |status: Option<Status>, label, count| Tab {
+        href: Filter { status, cursor: String::new(), ..filter.clone() }.href(),
+        label,
+        current: filter.status == status,
+        count,
+    };
+    let mut tabs = vec![tab(None, t.tab_all, None)];
+    for known in status::ALL {
+        let count = match known {
+            Status::Pending => Some(pending),
+            Status::Running => Some(running),
+            Status::Completed | Status::Failed | Status::Cancelled => None,
+        };
+        // The counts are of all agents, so they stand only where no other filter does.
+        let count = count.filter(|_| filter.agent.is_empty() && filter.text.is_empty());
+        tabs.push(tab(Some(known), status::of(known, t).word, count));
+    }
+    tabs
+}
+
+fn chips(filter: &Filter, t: &'static Text) -> Vec<Chip> {
+    let mut chips = Vec::new();
+    let first = Filter { cursor: String::new(), ..filter.clone() };
+    if !filter.agent.is_empty() {
+        let href = Filter { agent: String::new(), ..first.clone() }.href();
+        chips.push(Chip { href, name: t.filter_agent, value: filter.agent.clone() });
+    }
+    if !filter.text.is_empty() {
+        let href = Filter { text: String::new(), ..first }.href();
+        chips.push(Chip { href, name: t.filter_text, value: filter.text.clone() });
+    }
+    chips
+}
+
+// === impl Filter ===
+
+impl Filter {
+    fn new(asked: Asked) -> Self {
+        Self {
+            status: status::parse(&asked.status),
+            agent: asked.agent.trim().to_owned(),
+            text: asked.q.trim().chars().take(200).collect(),
+            cursor: asked.cursor,
+        }
+    }
+
+    fn status_text(&self) -> Option<&'static str> {
+        self.status.map(status::key)
+    }
+
+    fn href(&self) -> String {
+        address("/runs", &[
+            ("status", self.status_text().unwrap_or_default()),
+            ("agent", &self.agent),
+            ("q", &self.text),
+            ("cursor", &self.cursor),
+        ])
+    }
+}

@@ -1,0 +1,178 @@
+//! Whatever goes wrong, as a page in the console's look.
+
+use std::borrow::Cow;
+
+use askama::Template;
+use attache_protocol::Code;
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    middleware::Next,
+    response::{Html, IntoResponse, Redirect},
+};
+
+use crate::{
+    shell::Door,
+    text::{self, Text},
+};
+
+/// Why a page cannot be shown. It becomes a page on its way out, where the language is known.
+#[derive(Debug, Clone)]
+pub(crate) enum Fault {
+    Hub(attache_hub::Error),
+    NoSuchPath,
+    WrongMethod,
+    /// The form's token is missing or of another session.
+    Csrf,
+    /// The form came from another site.
+    Foreign,
+    /// A field of the form is missing.
+    Form,
+    /// Nobody is signed in any more.
+    SignedOut(Visit),
+    /// A template failed, which is a defect.
+    Template,
+}
+
+/// How somebody who is not signed in came here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// With a browser's address bar: show the login page.
+    First,
+    /// The same, with a session that is over.
+    Over,
+    /// A module of ours asks; it reloads the page when it is told 401.
+    Module,
+}
+
+pub(crate) type Result<T = Response<Body>> = std::result::Result<T, Fault>;
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct Page<'a> {
+    t: &'static Text,
+    door: Door,
+    status: u16,
+    code: &'a str,
+    heading: &'a str,
+    message: Cow<'a, str>,
+    hint: Cow<'a, str>,
+    retry: &'a str,
+}
+
+// === impl Fault ===
+
+impl From<attache_hub::Error> for Fault {
+    fn from(error: attache_hub::Error) -> Self {
+        Self::Hub(error)
+    }
+}
+
+impl From<askama::Error> for Fault {
+    fn from(error: askama::Error) -> Self {
+        tracing::error!(%error, "a template failed");
+        Self::Template
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response<Body> {
+        let mut response = match &self {
+            Self::SignedOut(Visit::First) => return Redirect::to("/login").into_response(),
+            Self::SignedOut(Visit::Over) => return Redirect::to("/login?over=1").into_response(),
+            fault => fault.status().into_response(),
+        };
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl Fault {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Hub(error) => {
+                StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Csrf | Self::Foreign => StatusCode::FORBIDDEN,
+            Self::Form => StatusCode::BAD_REQUEST,
+            Self::SignedOut(_) => StatusCode::UNAUTHORIZED,
+            Self::Template => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            Self::Hub(error) => error.code,
+            Self::NoSuchPath => Code::NoSuchPath,
+            Self::WrongMethod => Code::MethodNotAllowed,
+            Self::Csrf => Code::Forbidden,
+            Self::Foreign => Code::ForeignOrigin,
+            Self::Form => Code::InvalidRequest,
+            Self::SignedOut(_) => Code::Unauthenticated,
+            Self::Template => Code::Internal,
+        }
+    }
+
+    /// Heading, message and what to do next.
+    fn words(&self, t: &'static Text) -> (&'static str, Cow<'static, str>, Cow<'static, str>) {
+        let none = Cow::Borrowed("");
+        match self {
+            Self::NoSuchPath | Self::WrongMethod => (t.error_not_found, t.error_not_found_text.into(), none),
+            Self::Csrf => (t.error_csrf, t.error_csrf_text.into(), t.error_csrf_hint.into()),
+            Self::Foreign => (t.error_csrf, t.login_foreign.into(), none),
+            Self::Form => (t.error_other, t.error_form_text.into(), t.error_csrf_hint.into()),
+            Self::SignedOut(_) => (t.sign_in, t.session_over.into(), none),
+            Self::Template => (t.error_other, none.clone(), Cow::Borrowed(Code::Internal.hint())),
+            Self::Hub(error) => {
+                let hint = error.hint.clone().unwrap_or(Cow::Borrowed(error.code.hint()));
+                let heading = match error.code {
+                    Code::NotFound => return (t.error_not_found, t.error_not_found_text.into(), none),
+                    Code::Forbidden => return (t.error_forbidden, error.message.clone(), t.not_allowed_text.into()),
+                    _ => t.error_other,
+                };
+                (heading, error.message.clone(), hint)
+            }
+        }
+    }
+}
+
+/// Turns faults into pages, in the language of the request.
+pub(crate) async fn render(request: Request, next: Next) -> Response<Body> {
+    let headers = request.headers().clone();
+    let path = request.uri().path().to_owned();
+    let response = next.run(request).await;
+    let Some(fault) = response.extensions().get::<Fault>().cloned() else { return response };
+    page(&fault, &headers, &path)
+}
+
+fn page(fault: &Fault, headers: &HeaderMap, path: &str) -> Response<Body> {
+    let t = text::for_request(headers);
+    let (heading, message, hint) = fault.words(t);
+    let status = fault.status();
+    let retry = if status == StatusCode::NOT_FOUND { "/agents" } else { path };
+    let page = Page {
+        t,
+        door: Door::new(headers),
+        status: status.as_u16(),
+        code: fault.code().as_str(),
+        heading,
+        message,
+        hint,
+        retry,
+    };
+    let html = page.render().unwrap_or_else(|_| heading.to_owned());
+    let mut response = (status, Html(html)).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+pub(crate) async fn no_such_path() -> Fault {
+    Fault::NoSuchPath
+}
+
+pub(crate) async fn wrong_method() -> Fault {
+    Fault::WrongMethod
+}

@@ -1,0 +1,97 @@
+//! Who is looking: the session's cookie, and the token that proves that a form is of the same session.
+
+use attache_hub::Principal;
+use attache_protocol::{log::hex, secret::SecretHash};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, HeaderValue, header, request::Parts},
+};
+
+use crate::{
+    Console,
+    options::Cookies,
+    problem::{Fault, Visit},
+    shell::Theme,
+    text::{self, Text},
+};
+
+const CSRF: &str = "attache console 2026 form token";
+
+/// A person who is signed in, and how they want to be spoken to.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(crate) principal: Principal,
+    /// Goes into every form; derived, so that nothing needs to be stored.
+    pub(crate) csrf: String,
+    pub(crate) t: &'static Text,
+    pub(crate) theme: Theme,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Whether the form was rendered for this session. Both sides are hashed, so the comparison leaks nothing.
+    pub(crate) fn made(&self, token: &str) -> bool {
+        SecretHash::of(&self.csrf).matches(token)
+    }
+}
+
+impl FromRequestParts<Console> for Session {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Fault> {
+        let name = console.options.cookies.session_name();
+        let Some(secret) = cookie(&parts.headers, name) else {
+            return Err(Fault::SignedOut(visit(&parts.headers, Visit::First)));
+        };
+        match console.hub.authenticate_session(secret).await {
+            Ok(principal) => Ok(Self {
+                principal,
+                csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
+                t: text::for_request(&parts.headers),
+                theme: Theme::of(&parts.headers),
+            }),
+            Err(error) if error.code.http_status() >= 500 => Err(Fault::Hub(error)),
+            Err(_) => Err(Fault::SignedOut(visit(&parts.headers, Visit::Over))),
+        }
+    }
+}
+
+/// A module of ours gets a status that it understands; a person gets the login page.
+fn visit(headers: &HeaderMap, person: Visit) -> Visit {
+    let mode = headers.get("sec-fetch-mode").and_then(|mode| mode.to_str().ok());
+    let wants_stream = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/event-stream"));
+    match mode {
+        Some("navigate") => person,
+        None if !wants_stream => person,
+        _ => Visit::Module,
+    }
+}
+
+/// The value of a cookie.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find_map(|(given, value)| (given == name).then_some(value))
+}
+
+/// The cookie that carries a session for as long as it lives.
+pub(crate) fn set(cookies: Cookies, secret: &str, seconds: u64) -> Option<HeaderValue> {
+    let text = format!("{}={secret}; Max-Age={seconds}; {}", cookies.session_name(), cookies.attributes());
+    let mut value = HeaderValue::from_str(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Takes the cookie away.
+pub(crate) fn clear(cookies: Cookies) -> Option<HeaderValue> {
+    let text = format!("{}=; Max-Age=0; {}", cookies.session_name(), cookies.attributes());
+    HeaderValue::from_str(&text).ok()
+}

@@ -1,0 +1,176 @@
+//! What is around every page: navigation, theme, what the person may do.
+
+use attache_hub::identity::{Action, Verdict};
+use axum::http::{HeaderMap, Uri};
+
+use crate::{
+    Console, assets,
+    problem::Result,
+    session::{Session, cookie},
+    text::{Text, fill},
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Shell {
+    pub(crate) assets: &'static str,
+    pub(crate) theme: Theme,
+    pub(crate) place: Place,
+    pub(crate) csrf: String,
+    /// Makes a form that is sent twice one request.
+    pub(crate) nonce: String,
+    pub(crate) may: May,
+    pub(crate) live_runs: Option<String>,
+    pub(crate) origin_host: String,
+    pub(crate) store_line: String,
+    pub(crate) notice: Option<&'static str>,
+    /// Where the feed goes on from, for those who may read the log.
+    pub(crate) after: String,
+    /// The page's own address, also when it was made by a form.
+    pub(crate) here: String,
+}
+
+/// The frame of a page without navigation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Door {
+    pub(crate) assets: &'static str,
+    pub(crate) theme: Theme,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Runs,
+    Agents,
+    Audit,
+    Settings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Theme {
+    Auto,
+    Light,
+    Dark,
+}
+
+/// What the hub would let this person do, so that a page offers nothing that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct May {
+    pub(crate) operate: bool,
+    pub(crate) manage: bool,
+    pub(crate) keys: bool,
+    pub(crate) audit: bool,
+}
+
+// === impl Shell ===
+
+impl Shell {
+    pub(crate) async fn new(console: &Console, session: &Session, place: Place, uri: &Uri) -> Result<Self> {
+        let (hub, by, t) = (&console.hub, &session.principal, session.t);
+        let may = |action| by.verdict(action) == Verdict::Yes;
+        let may = May {
+            operate: may(Action::CreateRun),
+            manage: may(Action::CreateAgent) && may(Action::CreatePairingCode),
+            keys: may(Action::CreateKey),
+            audit: may(Action::SeeAudit),
+        };
+        // Read before anything else of the page, so that the feed misses nothing that the page does not show.
+        let after = if may.audit {
+            hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string()
+        } else {
+            String::new()
+        };
+        let live = hub.live(by).await?;
+        let count = live.pending + live.running;
+        let origin = hub.origin();
+        let health = hub.health();
+        let durability = durability(&health.durability, t);
+        Ok(Self {
+            assets: assets::base(),
+            theme: session.theme,
+            place,
+            csrf: session.csrf.clone(),
+            nonce: format!("console-{}", hub.env().uuid().simple()),
+            may,
+            live_runs: (count > 0).then(|| fill(t.live_count, &[("n", &count.to_string())])),
+            origin_host: origin.split_once("://").map_or(origin.as_str(), |(_, host)| host).to_owned(),
+            store_line: format!("{}, {durability}", health.store),
+            notice: notice(uri, t),
+            after,
+            here: uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string),
+        })
+    }
+
+    pub(crate) fn is_at(&self, place: &str) -> bool {
+        self.place.as_str() == place
+    }
+}
+
+/// What an acknowledged write survives, in words.
+pub(crate) fn durability(class: &str, t: &Text) -> String {
+    match class {
+        "power_loss" => t.durability_power_loss.to_owned(),
+        "nothing" => t.durability_nothing.to_owned(),
+        other => fill(t.durability_other, &[("durability", other)]),
+    }
+}
+
+/// What the form before this page did. Only known words are shown, so a link cannot make the console say anything else.
+fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
+    let said = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("said="))?;
+    match said {
+        "saved" => Some(t.said_saved),
+        "revoked" => Some(t.said_revoked),
+        "archived" => Some(t.said_archived),
+        "confirmed" => Some(t.said_confirmed),
+        "rejected" => Some(t.said_rejected),
+        _ => None,
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(crate) fn new(headers: &HeaderMap) -> Self {
+        Self { assets: assets::base(), theme: Theme::of(headers) }
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Agents => "agents",
+            Self::Audit => "audit",
+            Self::Settings => "settings",
+        }
+    }
+}
+
+// === impl Theme ===
+
+impl Theme {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        cookie(headers, "theme").map_or(Self::Auto, Self::from_text)
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        match text {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::Auto,
+        }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    pub(crate) fn is_chosen(self) -> bool {
+        self != Self::Auto
+    }
+}

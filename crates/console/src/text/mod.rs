@@ -1,0 +1,107 @@
+//! The catalogue: every sentence that a person can read, one table per language.
+//!
+//! A new language is one more file beside `en.rs` and one line in [`ALL`]; a missing sentence does not compile.
+//! Blanks are written `{name}` and are the same in every language.
+
+mod en;
+mod fields;
+
+use axum::http::{HeaderMap, header};
+
+pub(crate) use fields::Text;
+
+/// Every language there is; the first one is spoken unless a browser asks for another.
+pub(crate) const ALL: &[&Text] = &[&en::TEXT];
+
+/// The language that the browser prefers among those we speak.
+pub(crate) fn for_request(headers: &HeaderMap) -> &'static Text {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    wanted
+        .split(',')
+        .filter_map(|part| part.split(';').next())
+        .find_map(|tag| {
+            let primary = tag.trim().split('-').next().unwrap_or_default();
+            ALL.iter().copied().find(|text| text.lang.split('-').next() == Some(primary))
+        })
+        .unwrap_or(ALL[0])
+}
+
+/// Fills the blanks of a sentence, as plain text. A blank without a value stays visible, so that it is noticed.
+pub(crate) fn fill(template: &str, blanks: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(template.len() + 32);
+    for piece in pieces(template) {
+        match piece {
+            Piece::Words(words) => filled.push_str(words),
+            Piece::Blank(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
+                Some((_, value)) => filled.push_str(value),
+                None => filled.push_str(name),
+            },
+        }
+    }
+    filled
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    Words(&'a str),
+    Blank(&'a str),
+}
+
+/// The words and blanks of a sentence, in order.
+pub(crate) fn pieces(template: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = template;
+    while let Some(start) = rest.find('{') {
+        let Some(length) = rest[start..].find('}') else { break };
+        if start > 0 {
+            pieces.push(Piece::Words(&rest[..start]));
+        }
+        pieces.push(Piece::Blank(&rest[start + 1..start + length]));
+        rest = &rest[start + length + 1..];
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Words(rest));
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blanks(template: &str) -> Vec<&str> {
+        let mut names: Vec<_> = pieces(template)
+            .into_iter()
+            .filter_map(|piece| match piece {
+                Piece::Blank(name) => Some(name),
+                Piece::Words(_) => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn every_language_has_every_sentence_with_the_same_blanks() {
+        for text in ALL {
+            for ((name, sentence), (_, first)) in text.entries().into_iter().zip(ALL[0].entries()) {
+                assert!(!sentence.trim().is_empty(), "{}: {name} is empty", text.lang);
+                assert_eq!(blanks(sentence), blanks(first), "{}: {name}", text.lang);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_is_never_read_as_a_blank() {
+        assert_eq!(fill("{a} and {b}", &[("a", "{b}"), ("b", "2")]), "{b} and 2");
+        assert_eq!(fill("{missing}, open {", &[]), "missing, open {");
+    }
+
+    #[test]
+    fn an_unknown_language_falls_back() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_LANGUAGE, "xx-YY;q=0.9, en-GB;q=0.5".parse().unwrap());
+        assert_eq!(for_request(&headers).lang, "en");
+        assert_eq!(for_request(&HeaderMap::new()).lang, "en");
+    }
+}

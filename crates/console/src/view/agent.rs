@@ -1,0 +1,185 @@
+//! An agent as a card, as a choice, and its devices.
+
+use attache_protocol::wire::{
+    account::{Account, Presence},
+    run::Run,
+    runtime::{Runtime, RuntimeState},
+};
+
+use super::{
+    caller::short,
+    host,
+    html::{Blank, Markup},
+    run::{self, Scale, Scene, device_name},
+    sign,
+    status::{self, Shown},
+    time::{Took, When},
+};
+use crate::text::{Text, fill};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Card {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) sign: Markup,
+    pub(crate) presence: Shown,
+    pub(crate) paired: bool,
+    pub(crate) archived: bool,
+    pub(crate) device: String,
+    pub(crate) host: String,
+    pub(crate) seen: Markup,
+    pub(crate) created: When,
+    pub(crate) now: Option<Now>,
+    pub(crate) idle: Markup,
+    pub(crate) idle_next: Option<Markup>,
+}
+
+/// What the agent works on.
+#[derive(Debug, Clone)]
+pub(crate) struct Now {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) status: Shown,
+    pub(crate) duration: Took,
+    pub(crate) ribbon: Markup,
+}
+
+/// An agent in a form's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) chosen: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Device {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) host: String,
+    pub(crate) note: Markup,
+    pub(crate) class: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) active: bool,
+}
+
+// === impl Card ===
+
+impl Card {
+    pub(crate) fn new(account: &Account, live: Option<&Run>, scene: Scene<'_>) -> Self {
+        let t = scene.t;
+        let runtime = account.runtime.as_ref();
+        let last_seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
+        let (idle, idle_next) = idle(account, t);
+        Self {
+            id: account.agent_id.to_string(),
+            short: short(&account.agent_id.to_string()),
+            name: account.name.clone(),
+            description: account.description.clone().unwrap_or_default(),
+            sign: sign::big(account.agent_id),
+            presence: status::presence(account, t),
+            paired: runtime.is_some(),
+            archived: account.archived_at.is_some(),
+            device: runtime.map_or_else(|| t.no_device.to_owned(), |runtime| device_name(runtime, t)),
+            host: runtime
+                .and_then(|runtime| host::name(&runtime.labels))
+                .unwrap_or_else(|| t.no_host.to_owned()),
+            seen: match last_seen {
+                Some(at) => Markup::sentence(t.seen, &[("at", Blank::When(When::relative(at)))]),
+                None => Markup::text(if runtime.is_some() { t.never_seen } else { "" }),
+            },
+            created: When::full(account.created_at),
+            now: live.map(|run| Now::new(run, scene)),
+            idle,
+            idle_next,
+        }
+    }
+}
+
+fn idle(account: &Account, t: &Text) -> (Markup, Option<Markup>) {
+    match (account.status, &account.runtime) {
+        (Presence::Online, _) => (Markup::text(t.idle_online), None),
+        (Presence::Offline, Some(runtime)) => {
+            let since = When::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
+            let next = Markup::sentence(t.idle_offline_next, &[("command", Blank::Code("attache runtime start"))]);
+            (Markup::sentence(t.idle_offline, &[("since", Blank::When(since))]), Some(next))
+        }
+        (Presence::Offline, None) => (Markup::text(t.idle_unpaired), None),
+    }
+}
+
+// === impl Now ===
+
+impl Now {
+    fn new(run: &Run, scene: Scene<'_>) -> Self {
+        Self {
+            id: run.task_run_id.to_string(),
+            title: run::title(run, scene.t),
+            status: status::of(run.status, scene.t),
+            duration: run::took(run, scene.now, scene.t),
+            ribbon: run::ribbon(run, scene.now, scene.t, Scale::Absolute),
+        }
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// For giving work to: says when the agent cannot take it now.
+    pub(crate) fn worker(account: &Account, chosen: &str, t: &Text) -> Self {
+        let label = match (account.status, &account.runtime) {
+            (Presence::Online, _) => account.name.clone(),
+            (Presence::Offline, Some(_)) => fill(t.agent_option_offline, &[("agent", &account.name)]),
+            (Presence::Offline, None) => fill(t.agent_option_unpaired, &[("agent", &account.name)]),
+        };
+        Self::new(account, label, chosen)
+    }
+
+    /// For giving a device to: says which device would be replaced.
+    pub(crate) fn home(account: &Account, chosen: &str, t: &Text) -> Self {
+        let label = match &account.runtime {
+            Some(runtime) => {
+                let device = device_name(runtime, t);
+                fill(t.agent_option_paired, &[("agent", &account.name), ("device", &device)])
+            }
+            None => account.name.clone(),
+        };
+        Self::new(account, label, chosen)
+    }
+
+    fn new(account: &Account, label: String, chosen: &str) -> Self {
+        let id = account.agent_id.to_string();
+        let chosen = !chosen.is_empty() && (chosen == id || chosen == account.name);
+        Self { id, label, chosen }
+    }
+}
+
+// === impl Device ===
+
+impl Device {
+    pub(crate) fn new(runtime: &Runtime, t: &Text) -> Self {
+        let at = |at| [("at", Blank::When(When::relative(at)))];
+        let ended = runtime.ended_at.unwrap_or(runtime.attached_at);
+        let note = match runtime.state {
+            RuntimeState::Active => Markup::sentence(t.device_active, &at(runtime.attached_at)),
+            RuntimeState::Superseded => Markup::sentence(t.device_superseded, &at(ended)),
+            RuntimeState::Revoked => Markup::sentence(t.device_revoked, &at(ended)),
+        };
+        let (class, icon) = match (runtime.state, runtime.status) {
+            (RuntimeState::Active, Presence::Online) => ("done", "s-on"),
+            (RuntimeState::Active, Presence::Offline) => ("off", "s-off"),
+            (RuntimeState::Superseded | RuntimeState::Revoked, _) => ("off", "s-stop"),
+        };
+        Self {
+            id: runtime.runtime_id.to_string(),
+            name: device_name(runtime, t),
+            host: host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned()),
+            note,
+            class,
+            icon,
+            active: runtime.state == RuntimeState::Active,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The names of known agent hosts. The hub knows labels as opaque strings; only people need names.
+
+use attache_protocol::Json;
+
+/// `host_type` labels and what people call them.
+const KNOWN: &[(&str, &str)] = &[
+    ("claude_cli", "Claude Code CLI"),
+    ("claude", "Claude Code"),
+    ("hermes", "Hermes Agent"),
+    ("openclaw", "OpenClaw"),
+    ("cursor", "Cursor Agent"),
+    ("custom", "Custom Agent"),
+    ("shell", "Built-in shell"),
+    ("command", "Command"),
+    ("codex", "Codex CLI"),
+    ("gemini", "Gemini CLI"),
+    ("qwen", "Qwen Code"),
+    ("opencode", "OpenCode"),
+    ("goose", "Goose"),
+    ("aider", "Aider"),
+    ("acp", "ACP agent"),
+];
+
+/// The label of a runtime, by name if it is known and as it is otherwise.
+pub(crate) fn name(labels: &Json) -> Option<String> {
+    let label = labels.text_member("host_type").filter(|label| !label.trim().is_empty())?;
+    let known = KNOWN.iter().find(|(key, _)| *key == label).map(|(_, name)| (*name).to_owned());
+    Some(known.unwrap_or(label))
+}
+
+/// Whether tasks of this host are scripts rather than prose.
+pub(crate) fn runs_scripts(labels: &Json) -> bool {
+    labels.text_member("host_type").is_some_and(|label| label == "shell" || label == "command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_labels_have_names_and_others_stay() {
+        let of = |text: &str| name(&Json::from_text(text).unwrap());
+        assert_eq!(of(r#"{"host_type":"claude_cli"}"#).as_deref(), Some("Claude Code CLI"));
+        assert_eq!(of(r#"{"host_type":"<b>mine</b>"}"#).as_deref(), Some("<b>mine</b>"));
+        assert_eq!(of(r#"{"host_type":7}"#), None);
+        assert_eq!(of("{}"), None);
+    }
+}

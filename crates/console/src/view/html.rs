@@ -1,0 +1,137 @@
+//! Text that is safe to stand in a page, and sentences whose blanks hold more than text.
+
+use std::fmt::{self, Write as _};
+
+use askama::filters::HtmlSafe;
+
+use super::time::When;
+use crate::text::{Piece, pieces};
+
+/// Markup that was escaped where it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Markup(String);
+
+/// What fills a blank of a sentence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Blank<'a> {
+    Text(&'a str),
+    Code(&'a str),
+    When(When),
+    Markup(&'a Markup),
+    /// A link within the console, with its text.
+    Link(&'a str, &'a str),
+}
+
+// === impl Markup ===
+
+impl Markup {
+    pub(crate) fn text(text: &str) -> Self {
+        let mut html = String::with_capacity(text.len());
+        escape(&mut html, text);
+        Self(html)
+    }
+
+    /// A sentence of the catalogue. What stands between back-ticks is shown as code.
+    pub(crate) fn sentence(template: &str, blanks: &[(&str, Blank<'_>)]) -> Self {
+        let mut html = String::with_capacity(template.len() + 64);
+        let mut in_code = false;
+        for piece in pieces(template) {
+            match piece {
+                Piece::Words(words) => {
+                    for (index, part) in words.split('`').enumerate() {
+                        if index > 0 {
+                            html.push_str(if in_code { "</code>" } else { "<code>" });
+                            in_code = !in_code;
+                        }
+                        escape(&mut html, part);
+                    }
+                }
+                Piece::Blank(name) => match blanks.iter().find(|(blank, _)| *blank == name) {
+                    Some((_, blank)) => blank.write(&mut html),
+                    None => escape(&mut html, name),
+                },
+            }
+        }
+        if in_code {
+            html.push_str("</code>");
+        }
+        Self(html)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Markup that this crate wrote itself.
+    pub(crate) fn own(html: String) -> Self {
+        Self(html)
+    }
+}
+
+impl fmt::Display for Markup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl HtmlSafe for Markup {}
+
+// === impl Blank ===
+
+impl Blank<'_> {
+    fn write(&self, html: &mut String) {
+        match self {
+            Self::Text(text) => {
+                html.push_str("<bdi>");
+                escape(html, text);
+                html.push_str("</bdi>");
+            }
+            Self::Code(code) => {
+                html.push_str("<code>");
+                escape(html, code);
+                html.push_str("</code>");
+            }
+            Self::When(when) => {
+                let _ = write!(html, "{when}");
+            }
+            Self::Markup(markup) => html.push_str(&markup.0),
+            Self::Link(href, text) => {
+                html.push_str("<a href=\"");
+                escape(html, href);
+                html.push_str("\">");
+                escape(html, text);
+                html.push_str("</a>");
+            }
+        }
+    }
+}
+
+pub(crate) fn escape(html: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_escapes_what_fills_it() {
+        let html = Markup::sentence("Run `a < b` on {who}, {code}", &[
+            ("who", Blank::Text("<script>{code}")),
+            ("code", Blank::Code("\"x\"")),
+        ]);
+        assert_eq!(
+            html.to_string(),
+            "Run <code>a &lt; b</code> on <bdi>&lt;script&gt;{code}</bdi>, <code>&quot;x&quot;</code>"
+        );
+    }
+}

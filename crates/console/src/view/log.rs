@@ -1,0 +1,372 @@
+//! The log of a run: from events to items, the same for a page and for a live stream.
+
+use std::collections::HashMap;
+
+use attache_protocol::{
+    RuntimeId,
+    wire::event::{self, Event},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    failure,
+    html::{Blank, Markup},
+    plain::{Plain, plain},
+    time::{When, size},
+};
+use crate::text::{Text, fill};
+
+/// More of one text than this is folded away.
+pub(crate) const SHOWN: usize = 16 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// The seq of the first event in it …
+    pub(crate) seq: i64,
+    /// … and of the last.
+    pub(crate) last: i64,
+    pub(crate) kind: Kind,
+    pub(crate) at: When,
+    pub(crate) body: Body,
+    /// The text goes on where the item before it ended.
+    pub(crate) joins: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Said,
+    Chunk,
+    Thought,
+    Host,
+    Call,
+    Progress,
+    Step,
+    Gap,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    Said { who: String, text: String },
+    Text(Capped),
+    Thought(Capped),
+    Host { level: Level, text: Capped },
+    Call { name: String, about: String, data: Capped },
+    Progress { message: String, percent: Option<u8> },
+    Step { class: &'static str, icon: &'static str, text: Markup },
+    Gap(String),
+}
+
+/// A text whose end is folded away when it is very long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Capped {
+    pub(crate) shown: String,
+    pub(crate) rest: String,
+    pub(crate) rest_label: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Level(String);
+
+/// Turns one run's events into items, in order.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    t: &'static Text,
+    asked_by: String,
+    task: String,
+    devices: HashMap<RuntimeId, String>,
+    chunks: Plain,
+    thoughts: Plain,
+}
+
+/// The members that we show of an event's data; everything else is ignored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    text: Option<String>,
+    message: Option<String>,
+    percent: Option<f64>,
+    level: Option<String>,
+    code: Option<String>,
+    reason: Option<String>,
+    attempt: Option<i64>,
+    runtime_id: Option<RuntimeId>,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    pub(crate) fn new(
+        t: &'static Text,
+        asked_by: String,
+        task: String,
+        devices: HashMap<RuntimeId, String>,
+    ) -> Self {
+        Self { t, asked_by, task, devices, chunks: Plain::default(), thoughts: Plain::default() }
+    }
+
+    pub(crate) fn item(&mut self, event: &Event) -> Item {
+        let data: Data = event.data.parse().unwrap_or_default();
+        let t = self.t;
+        let (kind, body) = match event.kind.as_str() {
+            "task.created" => {
+                (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() })
+            }
+            event::kind::CHUNK => {
+                let text = self.chunks.feed(data.text.as_deref().unwrap_or_default());
+                (Kind::Chunk, Body::Text(Capped::new(text, t)))
+            }
+            event::kind::THOUGHT => {
+                let text = self.thoughts.feed(data.text.as_deref().unwrap_or_default());
+                (Kind::Thought, Body::Thought(Capped::new(text, t)))
+            }
+            event::kind::LOG => {
+                let level = Level(plain(data.level.as_deref().unwrap_or("info")));
+                let text = plain(data.message.as_deref().unwrap_or_default());
+                (Kind::Host, Body::Host { level, text: Capped::new(text, t) })
+            }
+            event::kind::TOOL_CALL => (Kind::Call, call(event, t)),
+            event::kind::PROGRESS => {
+                let percent = data.percent.filter(|percent| percent.is_finite());
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=100")]
+                let percent = percent.map(|percent| percent.clamp(0.0, 100.0).round() as u8);
+                let message = plain(data.message.as_deref().unwrap_or_default());
+                (Kind::Progress, Body::Progress { message, percent })
+            }
+            event::SNAPSHOT_REPAIRED => (Kind::Gap, gap(event, t)),
+            other => (Kind::Step, self.step(other, &data, event)),
+        };
+        Item { seq: event.seq, last: event.seq, kind, at: When::clock(event.at), body, joins: kind.flows() }
+    }
+
+    fn step(&self, kind: &str, data: &Data, event: &Event) -> Body {
+        let t = self.t;
+        let (class, icon, text) = match kind {
+            "task.claimed" => {
+                let device = data.runtime_id.and_then(|id| self.devices.get(&id));
+                let attempt = data.attempt.unwrap_or(1).to_string();
+                let blanks = [
+                    ("device", Blank::Text(device.map_or(t.unknown_device, String::as_str))),
+                    ("attempt", Blank::Text(&attempt)),
+                ];
+                ("live", "s-dot", Markup::sentence(t.log_claimed, &blanks))
+            }
+            "task.requeued" => {
+                let reason = requeue_reason(data.reason.as_deref().unwrap_or_default(), t);
+                ("queued", "s-queued", Markup::sentence(t.log_requeued, &[("reason", Blank::Text(&reason))]))
+            }
+            "task.completed" => ("done", "s-done", Markup::text(t.log_completed)),
+            "task.failed" => {
+                let (title, _) = failure::explain(data.code.as_deref().unwrap_or_default(), t);
+                ("fail", "s-fail", Markup::sentence(t.log_failed, &[("title", Blank::Text(title))]))
+            }
+            "task.cancelled" => match data.reason.as_deref().map(plain).filter(|reason| !reason.is_empty()) {
+                Some(reason) => {
+                    let text = Markup::sentence(t.log_cancelled_reason, &[("reason", Blank::Text(&reason))]);
+                    ("stop", "s-stop", text)
+                }
+                None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
+            },
+            other => {
+                let about = format!("{} {}", plain(other), plain(event.data.get()));
+                ("", "s-dot", Markup::text(&cut(&about, 2_000).0))
+            }
+        };
+        Body::Step { class, icon, text }
+    }
+}
+
+/// Joins the pieces of one text that came in several events.
+pub(crate) fn join(items: impl IntoIterator<Item = Item>) -> Vec<Item> {
+    let mut joined: Vec<Item> = Vec::new();
+    for item in items {
+        if let Some(previous) = joined.last_mut()
+            && previous.takes(&item)
+        {
+            continue;
+        }
+        joined.push(item);
+    }
+    joined
+}
+
+/// Why a run went back to the queue, in words.
+pub(crate) fn requeue_reason(reason: &str, t: &Text) -> String {
+    match reason {
+        "runtime_lost" => t.requeued_runtime_lost.to_owned(),
+        "released" => t.requeued_released.to_owned(),
+        other => plain(other),
+    }
+}
+
+fn call(event: &Event, t: &Text) -> Body {
+    let value: Value = event.data.parse().unwrap_or(Value::Null);
+    let member = |names: &[&str]| {
+        names.iter().find_map(|name| value.get(name)?.as_str()).map(plain).filter(|text| !text.is_empty())
+    };
+    let name = member(&["tool_name", "name", "tool", "title", "kind"]).unwrap_or_else(|| "tool".to_owned());
+    let about = member(&["summary", "command", "path", "status"]).unwrap_or_default();
+    let data = serde_json::to_string_pretty(&value).unwrap_or_default();
+    Body::Call { name, about, data: Capped::new(plain(&data), t) }
+}
+
+fn gap(event: &Event, t: &Text) -> Body {
+    let missing = event.data.parse::<event::Repaired>().map(|repaired| repaired.missing);
+    let (from, to) = missing.map_or((0, 0), |range| (range.from, range.to));
+    Body::Gap(fill(t.log_gap, &[("from", &from.to_string()), ("to", &to.to_string())]))
+}
+
+/// The first `limit` bytes, cut between characters, and the rest.
+fn cut(text: &str, limit: usize) -> (String, String) {
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (text[..end].to_owned(), text[end..].to_owned())
+}
+
+// === impl Capped ===
+
+impl Capped {
+    pub(crate) fn new(text: String, t: &Text) -> Self {
+        if text.len() <= SHOWN {
+            return Self { shown: text, rest: String::new(), rest_label: String::new() };
+        }
+        let (shown, rest) = cut(&text, SHOWN);
+        let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
+        let rest_label = fill(t.log_rest, &[("size", &length)]);
+        Self { shown, rest, rest_label }
+    }
+
+    fn takes(&mut self, more: &Self) -> bool {
+        let fits = self.rest.is_empty() && more.rest.is_empty() && self.shown.len() + more.shown.len() <= SHOWN;
+        if fits {
+            self.shown.push_str(&more.shown);
+        }
+        fits
+    }
+}
+
+// === impl Item ===
+
+impl Item {
+    /// Takes in the next item if it is the same text going on.
+    fn takes(&mut self, next: &Self) -> bool {
+        let taken = match (&mut self.body, &next.body) {
+            (Body::Text(text), Body::Text(more)) | (Body::Thought(text), Body::Thought(more)) => text.takes(more),
+            _ => false,
+        };
+        if taken {
+            self.last = next.last;
+        }
+        taken
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    const fn flows(self) -> bool {
+        matches!(self, Self::Chunk | Self::Thought)
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Said => "said",
+            Self::Chunk => "chunk",
+            Self::Thought => "thought",
+            Self::Host => "host",
+            Self::Call => "call",
+            Self::Progress => "progress",
+            Self::Step => "step",
+            Self::Gap => "gap",
+        }
+    }
+
+    /// Which switch above the log hides it.
+    pub(crate) const fn group(self) -> &'static str {
+        match self {
+            Self::Said | Self::Step | Self::Gap => "step",
+            Self::Chunk => "text",
+            Self::Thought => "thought",
+            Self::Call => "call",
+            Self::Host | Self::Progress => "host",
+        }
+    }
+}
+
+// === impl Level ===
+
+impl Level {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn class(&self) -> &'static str {
+        match self.0.to_ascii_lowercase().as_str() {
+            "error" | "fatal" | "stderr" => "fail",
+            "warn" | "warning" => "wait",
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{Json, Timestamp};
+
+    use super::*;
+    use crate::text::ALL;
+
+    fn event(seq: i64, kind: &str, data: &str) -> Event {
+        Event {
+            seq,
+            kind: kind.to_owned(),
+            at: Timestamp::from_millis(0),
+            data: Json::from_text(data).unwrap(),
+        }
+    }
+
+    fn reader() -> Reader {
+        Reader::new(ALL[0], "planner".to_owned(), "do it".to_owned(), HashMap::new())
+    }
+
+    #[test]
+    fn chunks_flow_together_and_an_escape_between_them_vanishes() {
+        let mut reader = reader();
+        let events = [
+            event(1, "task.chunk", r#"{"text":"one\u001b[3"}"#),
+            event(2, "task.chunk", r#"{"text":"1m two"}"#),
+            event(3, "task.log", r#"{"level":"warn","message":"odd"}"#),
+            event(4, "task.chunk", r#"{"text":"three"}"#),
+        ];
+        let items = join(events.iter().map(|event| reader.item(event)));
+        let texts: Vec<_> = items
+            .iter()
+            .map(|item| match &item.body {
+                Body::Text(text) => (item.seq, item.last, text.shown.as_str()),
+                _ => (item.seq, item.last, "-"),
+            })
+            .collect();
+        assert_eq!(texts, [(1, 2, "one two"), (3, 3, "-"), (4, 4, "three")]);
+    }
+
+    #[test]
+    fn a_long_text_is_folded_between_characters() {
+        let text = "é".repeat(SHOWN);
+        let capped = Capped::new(text.clone(), ALL[0]);
+        assert_eq!(capped.shown.len(), SHOWN);
+        assert_eq!(format!("{}{}", capped.shown, capped.rest), text);
+        assert_eq!(capped.rest_label, "Show the other 16 KiB");
+    }
+
+    #[test]
+    fn malformed_data_still_makes_an_item() {
+        let mut reader = reader();
+        for kind in ["task.chunk", "task.log", "task.tool_call", "task.progress", "snapshot.repaired", "odd.kind"] {
+            for data in ["null", "[]", r#"{"text":7}"#, r#"{"percent":"x"}"#] {
+                assert_eq!(reader.item(&event(9, kind, data)).seq, 9);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Makes a program's output harmless: terminal escapes and control characters never reach a page.
+
+/// Reads output piece by piece; an escape may begin in one piece and end in the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Plain {
+    state: State,
+    /// How many characters the escape string at hand has swallowed.
+    held: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    /// A carriage return was seen: with a line feed it is one line end, alone it starts the line again.
+    Return,
+    Escape,
+    /// `ESC ( B` and its like: one more character belongs to it.
+    Charset,
+    /// `ESC [ … final`.
+    Control,
+    /// `ESC ] … BEL` or `ESC \`, also DCS, PM, APC and SOS: a string that a terminal would act on.
+    String,
+    StringEscape,
+}
+
+/// An escape string longer than this was never one; what follows is shown again.
+const LONGEST_STRING: usize = 4_096;
+
+// === impl Plain ===
+
+impl Plain {
+    pub(crate) fn feed(&mut self, text: &str) -> String {
+        let mut plain = String::with_capacity(text.len());
+        for character in text.chars() {
+            match self.state {
+                State::Return => {
+                    self.state = State::Text;
+                    plain.push('\n');
+                    if character != '\n' {
+                        self.text(character, &mut plain);
+                    }
+                }
+                State::Text => self.text(character, &mut plain),
+                State::Escape => {
+                    self.state = match character {
+                        '[' => State::Control,
+                        ']' | 'P' | '^' | '_' | 'X' => {
+                            self.held = 0;
+                            State::String
+                        }
+                        '(' | ')' | '*' | '+' | '-' | '.' | '/' | '#' | '%' | ' ' => State::Charset,
+                        _ => State::Text,
+                    };
+                }
+                State::Charset => self.state = State::Text,
+                State::Control => match character {
+                    '\u{40}'..='\u{7e}' => self.state = State::Text,
+                    '\u{20}'..='\u{3f}' => {}
+                    // Not an escape after all: go on with what it is.
+                    other => {
+                        self.state = State::Text;
+                        self.text(other, &mut plain);
+                    }
+                },
+                State::String => {
+                    self.held += 1;
+                    match character {
+                        '\u{7}' | '\u{9c}' => self.state = State::Text,
+                        '\u{1b}' => self.state = State::StringEscape,
+                        _ if self.held > LONGEST_STRING => self.state = State::Text,
+                        _ => {}
+                    }
+                }
+                State::StringEscape => {
+                    self.state = if character == '\\' { State::Text } else { State::String };
+                }
+            }
+        }
+        plain
+    }
+
+    fn text(&mut self, character: char, plain: &mut String) {
+        match character {
+            '\u{1b}' => self.state = State::Escape,
+            '\u{9b}' => self.state = State::Control,
+            '\u{90}' | '\u{9d}' | '\u{9e}' | '\u{9f}' | '\u{98}' => {
+                self.held = 0;
+                self.state = State::String;
+            }
+            '\r' => self.state = State::Return,
+            '\n' | '\t' => plain.push(character),
+            // These reorder the text around them, so that a person reads something else than what is there.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => plain.push('\u{fffd}'),
+            other if other.is_control() => {}
+            other => plain.push(other),
+        }
+    }
+}
+
+/// A whole text at once.
+pub(crate) fn plain(text: &str) -> String {
+    let mut reader = Plain::default();
+    let mut shown = reader.feed(text);
+    if reader.state == State::Return {
+        shown.push('\n');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_vanish_and_words_stay() {
+        for (given, shown) in [
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("\u{1b}]0;title\u{7}after", "after"),
+            ("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link"),
+            ("\u{1b}(Bplain\u{1b}=", "plain"),
+            ("\u{9b}2Jcleared", "cleared"),
+            ("a\r\nb\rc\n", "a\nb\nc\n"),
+            ("bell\u{7} null\u{0} tab\t", "bell null tab\t"),
+            ("<script>", "<script>"),
+            ("evil\u{202e}txt.exe", "evil\u{fffd}txt.exe"),
+            ("\u{1b}[31\u{1b}[0mok", "ok"),
+        ] {
+            assert_eq!(plain(given), shown, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn an_escape_may_be_cut_in_two() {
+        let mut reader = Plain::default();
+        assert_eq!(reader.feed("one\u{1b}[3"), "one");
+        assert_eq!(reader.feed("1mtwo\r"), "two");
+        assert_eq!(reader.feed("\nthree"), "\nthree");
+    }
+
+    #[test]
+    fn an_endless_escape_does_not_swallow_the_log() {
+        let mut reader = Plain::default();
+        let half = "x".repeat(LONGEST_STRING / 2);
+        let shown: Vec<_> = ["\u{1b}]", &half, &half, "xend"].into_iter().map(|piece| reader.feed(piece)).collect();
+        assert_eq!(shown, ["", "", "", "end"]);
+    }
+}

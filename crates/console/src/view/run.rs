@@ -1,0 +1,390 @@
+//! A run as a row of a list and as a page of its own.
+
+use std::{collections::HashMap, time::Duration};
+
+use attache_protocol::{
+    Json, RuntimeId, Timestamp,
+    rules::run::Status,
+    wire::{
+        account::{Account, Presence},
+        run::Run,
+        runtime::Runtime,
+    },
+};
+
+use super::{
+    caller::{Caller, short},
+    failure, host,
+    html::{Blank, Markup},
+    plain::plain,
+    sign,
+    status::{self, Shown},
+    time::{Took, When, duration},
+};
+use crate::text::{Text, fill};
+
+/// What every view of a run needs to know besides the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scene<'a> {
+    pub(crate) t: &'static Text,
+    pub(crate) now: Timestamp,
+    /// The viewer, as the log names them.
+    pub(crate) me: &'a str,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) status: Shown,
+    pub(crate) title: String,
+    pub(crate) why: Option<Markup>,
+    pub(crate) why_class: &'static str,
+    pub(crate) agent: String,
+    pub(crate) sign: Markup,
+    pub(crate) device: Option<String>,
+    pub(crate) caller: Caller,
+    pub(crate) ribbon: Markup,
+    pub(crate) duration: Took,
+    pub(crate) started: When,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Detail {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) status: Shown,
+    pub(crate) ended: bool,
+    pub(crate) title: String,
+    pub(crate) task: String,
+    pub(crate) task_type: String,
+    pub(crate) task_is_long: bool,
+    pub(crate) why_line: Markup,
+    pub(crate) agent: String,
+    pub(crate) agent_id: String,
+    pub(crate) sign: Markup,
+    pub(crate) host_on: Option<String>,
+    pub(crate) caller: Caller,
+    pub(crate) ribbon: Markup,
+    pub(crate) ribbon_caption: String,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) result: Option<Answer>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) cancelled: bool,
+    pub(crate) title: &'static str,
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) advice: Markup,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) details: Option<String>,
+}
+
+/// The agent of a run, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) account: Option<&'a Account>,
+    /// The device that has the run or had it last.
+    pub(crate) device: Option<&'a Runtime>,
+    /// A run of the same agent that goes first.
+    pub(crate) busy_with: Option<&'a Run>,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(crate) fn new(run: &Run, account: Option<&Account>, scene: Scene<'_>) -> Self {
+        let Scene { t, now, me } = scene;
+        let runtime = account.and_then(|account| account.runtime.as_ref());
+        let device = runtime
+            .filter(|runtime| run.runtime_id.is_none_or(|id| id == runtime.runtime_id))
+            .and_then(|runtime| runtime.device_name.clone());
+        let (why, why_class) = row_why(run, account, t);
+        Self {
+            id: run.task_run_id.to_string(),
+            status: status::of(run.status, t),
+            title: title(run, t),
+            why,
+            why_class,
+            agent: run.agent_name.clone(),
+            sign: sign::small(run.agent_id),
+            device,
+            caller: caller(&run.caller, me, t),
+            ribbon: ribbon(run, now, t, Scale::Absolute),
+            duration: took(run, now, t),
+            started: When::clock(run.created_at),
+        }
+    }
+}
+
+fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Markup>, &'static str) {
+    match run.status {
+        Status::Pending => match account {
+            Some(Account { runtime: None, name, .. }) => {
+                (Some(Markup::sentence(t.row_unpaired, &[("agent", Blank::Text(name))])), "wait")
+            }
+            Some(Account { status: Presence::Offline, runtime: Some(runtime), name, .. }) => {
+                let since = runtime.last_heartbeat_at.unwrap_or(runtime.attached_at);
+                let blanks = [("agent", Blank::Text(name)), ("since", Blank::When(When::relative(since)))];
+                (Some(Markup::sentence(t.row_offline, &blanks)), "wait")
+            }
+            _ => (None, ""),
+        },
+        Status::Failed => {
+            let message = member(run.task_result.as_ref(), "error");
+            let code = member(run.task_result.as_ref(), "code");
+            let (title, _) = failure::explain(&code, t);
+            (Some(Markup::text(if message.is_empty() { title } else { first_line(&message) })), "fail")
+        }
+        Status::Cancelled => {
+            let reason = member(run.task_result.as_ref(), "error");
+            let said = !reason.is_empty() && reason != "cancelled";
+            (said.then(|| Markup::text(first_line(&reason))), "")
+        }
+        Status::Running | Status::Completed => (None, ""),
+    }
+}
+
+// === impl Detail ===
+
+impl Detail {
+    pub(crate) fn new(run: &Run, around: Around<'_>, scene: Scene<'_>) -> Self {
+        let Scene { t, now, me } = scene;
+        let task = task(run);
+        let title = title(run, t);
+        let device = around.device.map(|runtime| device_name(runtime, t));
+        let host = around.device.and_then(|runtime| host::name(&runtime.labels));
+        let host_on = match (&host, &device) {
+            (Some(host), Some(device)) => Some(fill(t.host_on, &[("host", host), ("device", device)])),
+            (_, device) => device.clone(),
+        };
+        let (queued, worked) = spans(run, now);
+        let caption = fill(t.ribbon_caption, &[
+            ("queued", &duration(queued, t)),
+            ("worked", &duration(worked.unwrap_or_default(), t)),
+        ]);
+        Self {
+            id: run.task_run_id.to_string(),
+            short: short(&run.task_run_id.to_string()),
+            status: status::of(run.status, t),
+            ended: status::has_ended(run.status),
+            task_is_long: task.trim() != title,
+            title,
+            task,
+            task_type: run.task_type.clone(),
+            why_line: why_line(run, around, now, t),
+            agent: run.agent_name.clone(),
+            agent_id: run.agent_id.to_string(),
+            sign: sign::small(run.agent_id),
+            host_on,
+            caller: caller(&run.caller, me, t),
+            ribbon: ribbon(run, now, t, Scale::Whole),
+            ribbon_caption: caption,
+            failure: failure_of(run, t),
+            result: answer(run),
+        }
+    }
+}
+
+fn why_line(run: &Run, around: Around<'_>, now: Timestamp, t: &'static Text) -> Markup {
+    let agent = ("agent", Blank::Text(&run.agent_name));
+    let device = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
+    let device = ("device", Blank::Text(&device));
+    let took = Markup::own(took(run, now, t).to_string());
+    let took = ("took", Blank::Markup(&took));
+    match run.status {
+        Status::Pending => match around.account {
+            Some(Account { runtime: None, .. }) => Markup::sentence(t.why_unpaired, &[agent]),
+            Some(Account { status: Presence::Offline, runtime: Some(runtime), .. }) => {
+                let since = When::relative(runtime.last_heartbeat_at.unwrap_or(runtime.attached_at));
+                Markup::sentence(t.why_offline, &[agent, ("since", Blank::When(since))])
+            }
+            _ => match around.busy_with {
+                Some(other) => {
+                    let href = format!("/runs/{}", other.task_run_id);
+                    Markup::sentence(t.why_busy, &[agent, ("run", Blank::Link(&href, t.why_other_run))])
+                }
+                None => Markup::sentence(t.why_next, &[agent]),
+            },
+        },
+        Status::Running => {
+            let since = ("since", Blank::When(When::relative(run.claimed_at.unwrap_or(run.created_at))));
+            match around.device.and_then(|runtime| runtime.last_heartbeat_at) {
+                Some(heard) => {
+                    let heard = ("heard", Blank::When(When::relative(heard)));
+                    Markup::sentence(t.why_running, &[device, since, heard])
+                }
+                None => Markup::sentence(t.why_running_quiet, &[device, since]),
+            }
+        }
+        Status::Completed => Markup::sentence(t.why_completed, &[took, device]),
+        Status::Failed => {
+            let (title, _) = failure::explain(&member(run.task_result.as_ref(), "code"), t);
+            let sentence = if run.claimed_at.is_some() { t.why_failed } else { t.why_failed_queued };
+            Markup::sentence(sentence, &[took, ("title", Blank::Text(title))])
+        }
+        Status::Cancelled => {
+            let at = When::relative(run.ended_at.unwrap_or(now));
+            Markup::sentence(t.why_cancelled, &[("at", Blank::When(at))])
+        }
+    }
+}
+
+fn failure_of(run: &Run, t: &'static Text) -> Option<Failure> {
+    let result = run.task_result.as_ref();
+    let message = plain(&member(result, "error"));
+    match run.status {
+        Status::Failed => {
+            let code = member(result, "code");
+            let (title, advice) = failure::explain(&code, t);
+            let native = member(result, "native_code");
+            let code = if native.is_empty() { code } else { format!("{code} · {native}") };
+            Some(Failure { cancelled: false, title, code, message, advice: Markup::sentence(advice, &[]) })
+        }
+        Status::Cancelled => {
+            let message = if message == "cancelled" { String::new() } else { message };
+            let advice = Markup::text("");
+            Some(Failure { cancelled: true, title: t.fail_cancelled, code: "cancelled".to_owned(), message, advice })
+        }
+        Status::Pending | Status::Running | Status::Completed => None,
+    }
+}
+
+fn answer(run: &Run) -> Option<Answer> {
+    if run.status != Status::Completed {
+        return None;
+    }
+    let result = run.task_result.as_ref();
+    let details = result
+        .and_then(|json| json.parse::<serde_json::Value>().ok())
+        .and_then(|value| value.get("details").filter(|details| !details.is_null()).cloned())
+        .and_then(|details| serde_json::to_string_pretty(&details).ok())
+        .map(|details| plain(&details));
+    Some(Answer { text: plain(&member(result, "text")), details })
+}
+
+// --- small parts
+
+/// The device's name, or the words for one without.
+pub(crate) fn device_name(runtime: &Runtime, t: &Text) -> String {
+    runtime.device_name.as_deref().filter(|name| !name.trim().is_empty()).unwrap_or(t.unknown_device).to_owned()
+}
+
+/// The names of devices by runtime, for the log.
+pub(crate) fn device_names(runtimes: &[Runtime], t: &Text) -> HashMap<RuntimeId, String> {
+    runtimes.iter().map(|runtime| (runtime.runtime_id, device_name(runtime, t))).collect()
+}
+
+pub(crate) fn caller(actor: &str, me: &str, t: &Text) -> Caller {
+    let mut caller = Caller::of(actor, t);
+    if actor == me {
+        t.caller_you.clone_into(&mut caller.kind);
+    }
+    caller
+}
+
+/// The task as a person wrote it: the input's text, or the whole input.
+pub(crate) fn task(run: &Run) -> String {
+    let text = member(Some(&run.input), "text");
+    if !text.trim().is_empty() {
+        return plain(&text);
+    }
+    match run.input.parse::<serde_json::Value>() {
+        Ok(serde_json::Value::Object(members)) if members.is_empty() => String::new(),
+        Ok(value) => plain(&serde_json::to_string_pretty(&value).unwrap_or_default()),
+        Err(_) => String::new(),
+    }
+}
+
+/// The task's first line, short enough for a heading.
+pub(crate) fn title(run: &Run, t: &Text) -> String {
+    let task = task(run);
+    let line = first_line(&task).trim();
+    if line.is_empty() {
+        return t.untitled.to_owned();
+    }
+    let mut title: String = line.chars().take(160).collect();
+    if title.len() < line.len() {
+        title.push('…');
+    }
+    title
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()
+}
+
+fn member(json: Option<&Json>, name: &str) -> String {
+    json.and_then(|json| json.text_member(name)).unwrap_or_default()
+}
+
+/// The time in the queue, and the time since the claim if there was one.
+fn spans(run: &Run, now: Timestamp) -> (Duration, Option<Duration>) {
+    let end = run.ended_at.unwrap_or(now);
+    match run.claimed_at.filter(|_| run.status != Status::Pending) {
+        Some(claimed) => (claimed.since(run.created_at), Some(end.since(claimed))),
+        None => (end.since(run.created_at), None),
+    }
+}
+
+pub(crate) fn took(run: &Run, now: Timestamp, t: &Text) -> Took {
+    let since = run.claimed_at.filter(|_| run.status != Status::Pending).unwrap_or(run.created_at);
+    match run.ended_at {
+        Some(ended) => Took::between(since, ended, t),
+        None => Took::so_far(since, now, t),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// The same second is the same length everywhere: lengths grow with the logarithm of the time, up to an hour.
+    Absolute,
+    /// The whole width is the whole time.
+    Whole,
+}
+
+/// Where the time went: a thin line while queued, a solid bar while working.
+pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: Scale) -> Markup {
+    let (queued, worked) = spans(run, now);
+    let total = queued.as_secs_f64() + worked.unwrap_or_default().as_secs_f64();
+    let width = match scale {
+        Scale::Absolute => ((1.0 + total).ln() / 3_601_f64.ln() * 100.0).clamp(4.0, 100.0),
+        Scale::Whole => 100.0,
+    };
+    let (line, bar) = match worked {
+        Some(worked) => {
+            let share = if total > 0.0 { worked.as_secs_f64() / total } else { 1.0 };
+            // A sliver of either stays visible.
+            let bar = (width * share).clamp(2.0, width);
+            (width - bar, bar)
+        }
+        None => (width, 0.0),
+    };
+    let class = match run.status {
+        Status::Running => "on",
+        Status::Completed => "ok",
+        Status::Failed => "bad",
+        Status::Pending | Status::Cancelled => "",
+    };
+    let label = fill(t.ribbon_label, &[
+        ("queued", &duration(queued, t)),
+        ("worked", &duration(worked.unwrap_or_default(), t)),
+    ]);
+    let (top, height) = if scale == Scale::Whole { (0, 12) } else { (2, 8) };
+    let mut svg = format!("<svg class=\"ribbon {class}\" role=\"img\" aria-label=\"{label}\">");
+    if line > 0.0 {
+        svg.push_str(&format!("<rect class=\"q\" x=\"0%\" y=\"5\" width=\"{line:.1}%\" height=\"2\"/>"));
+    }
+    if bar > 0.0 {
+        svg.push_str(&format!(
+            "<rect class=\"w\" x=\"{line:.1}%\" y=\"{top}\" width=\"{bar:.1}%\" height=\"{height}\" rx=\"1.5\"/>"
+        ));
+    }
+    svg.push_str("</svg>");
+    Markup::own(svg)
+}

@@ -1,0 +1,10 @@
+//! Every test of the console: in process over the in-memory store, and in a real browser where there is one.
+
+mod assets;
+mod browser;
+mod escaping;
+mod login;
+mod pages;
+mod pairing;
+mod webdriver;
+mod world;

@@ -1,0 +1,95 @@
+//! Signing in and out, and forms that are not ours.
+
+use attache_protocol::wire::key::Role;
+use axum::http::{Request, StatusCode};
+
+use crate::world::World;
+
+#[tokio::test]
+async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
+    let world = World::new().await;
+    let token = world.login_token();
+    let mut visitor = world.visitor();
+
+    for _ in 0..2 {
+        let page = visitor.get(&format!("/login?token={token}")).await;
+        assert_eq!(page.status, StatusCode::OK);
+        assert!(page.body.contains(&format!("name=\"token\" value=\"{token}\"")));
+        assert_eq!(page.header("set-cookie"), "");
+    }
+
+    let entered = visitor.post_bare("/login", &[("token", &token)], &[]).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/runs"));
+    let cookie = entered.header("set-cookie");
+    assert!(cookie.starts_with("attache_session=cs_"), "{cookie}");
+    assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+    visitor.keep(&entered);
+    assert_eq!(visitor.get("/runs").await.status, StatusCode::OK);
+
+    let again = world.visitor().post_bare("/login", &[("token", &token)], &[]).await;
+    assert_eq!(again.status, StatusCode::UNAUTHORIZED);
+    assert!(again.body.contains("used already"), "{}", again.body);
+    assert!(!again.body.contains(&token));
+
+    let left = visitor.post("/logout", &[]).await;
+    assert_eq!((left.status, left.header("location")), (StatusCode::SEE_OTHER, "/login"));
+    let after = visitor.get("/runs").await;
+    assert_eq!((after.status, after.header("location")), (StatusCode::SEE_OTHER, "/login?over=1"));
+}
+
+#[tokio::test]
+async fn over_tls_the_cookie_is_bound_to_the_host() {
+    let world = World::new().await;
+    let options = attache_console::Options::for_origin("https://hub.example");
+    let router = attache_console::router(world.hub.clone(), options);
+    let token = world.login_token();
+    let request = Request::post("/login").header("content-type", "application/x-www-form-urlencoded");
+    let request = request.body(axum::body::Body::from(format!("token={token}"))).unwrap();
+    let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.starts_with("__Host-attache_session=cs_"), "{cookie}");
+    assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+}
+
+#[tokio::test]
+async fn nobody_sees_a_page_without_a_session() {
+    let world = World::new().await;
+    let visitor = world.visitor();
+    for path in ["/runs", "/agents", "/audit", "/settings", "/pair?code=ABCD-EFGH", "/runs/new", "/live"] {
+        let answer = visitor.get(path).await;
+        assert_eq!((answer.status, answer.header("location")), (StatusCode::SEE_OTHER, "/login"), "{path}");
+    }
+    let module = Request::get("/runs/rows").header("sec-fetch-mode", "cors");
+    assert_eq!(visitor.send(module, axum::body::Body::empty()).await.status, StatusCode::UNAUTHORIZED);
+    let stream = Request::get("/live").header("accept", "text/event-stream");
+    assert_eq!(visitor.send(stream, axum::body::Body::empty()).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_form_of_another_session_or_site_changes_nothing() {
+    let world = World::new().await;
+    let (mine, theirs) = (world.signed_in(Role::Owner).await, world.signed_in(Role::Owner).await);
+    let page = theirs.get("/settings").await;
+    let foreign = crate::world::between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
+    for token in ["", "x", &foreign] {
+        let answer = mine.post_bare("/agents", &[("name", "planted"), ("csrf", token)], &[]).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+        assert!(answer.body.contains("This form is too old"));
+    }
+    let page = mine.get("/settings").await;
+    let own = crate::world::between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
+    for header in [("sec-fetch-site", "cross-site"), ("origin", "http://evil.example"), ("origin", "null")] {
+        let answer = mine.post_bare("/agents", &[("name", "planted"), ("csrf", &own)], &[header]).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{header:?}");
+    }
+    let token = world.login_token();
+    let headers = [("sec-fetch-site", "cross-site")];
+    let planted = world.visitor().post_bare("/login", &[("token", &token)], &headers).await;
+    assert_eq!((planted.status, planted.header("set-cookie")), (StatusCode::FORBIDDEN, ""));
+    let agents = world.hub.accounts(&world.owner, attache_hub::control::PageRequest::default()).await.unwrap();
+    assert_eq!(agents.agent_accounts, []);
+    // With its own token and origin it works.
+    let headers = [("origin", "http://127.0.0.1:7800"), ("sec-fetch-site", "same-origin")];
+    let answer = mine.post_bare("/agents", &[("name", "builder"), ("csrf", &own)], &headers).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER);
+}

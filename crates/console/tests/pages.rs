@@ -1,0 +1,203 @@
+//! Every page for every role: what it shows, what it offers, how it is paged.
+
+use attache_protocol::wire::key::Role;
+use axum::http::StatusCode;
+
+use crate::world::{World, between};
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+#[tokio::test]
+async fn every_page_renders_for_every_role_with_its_headers() {
+    let world = World::new().await;
+    let agent = world.agent("builder").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let run = world.ask("builder", "Upgrade the parser").await;
+    device.claim().await;
+    for role in Role::ALL {
+        let visitor = world.signed_in(role).await;
+        let manages = role >= Role::Operator;
+        let reads = role >= Role::Admin;
+        for (path, status) in [
+            ("/runs".to_owned(), 200),
+            ("/runs?status=running&agent=builder".to_owned(), 200),
+            (format!("/runs/{run}"), 200),
+            (format!("/runs/{run}/part"), 200),
+            (format!("/runs/rows?ids={run}"), 200),
+            (format!("/runs/{run}/log.jsonl"), 200),
+            ("/runs/new".to_owned(), 200),
+            ("/agents".to_owned(), 200),
+            (format!("/agents/{}", agent.agent_id), 200),
+            ("/agents/builder".to_owned(), 200),
+            ("/pair".to_owned(), 200),
+            ("/audit".to_owned(), if reads { 200 } else { 403 }),
+            ("/settings".to_owned(), 200),
+            ("/login".to_owned(), 200),
+            ("/runs/run_x".to_owned(), 404),
+            ("/runs/run_00000000000000000000000000000000".to_owned(), 404),
+            ("/agents/nobody".to_owned(), 404),
+            ("/artifacts/art_00000000000000000000000000000000".to_owned(), 404),
+        ] {
+            let page = visitor.get(&path).await;
+            assert_eq!(page.status.as_u16(), status, "{path} for {role:?}");
+            assert_eq!(page.header("content-security-policy"), POLICY, "{path}");
+            assert_eq!(page.header("x-content-type-options"), "nosniff", "{path}");
+            assert_eq!(page.header("referrer-policy"), "same-origin", "{path}");
+            assert_eq!(page.header("cache-control"), "no-store", "{path}");
+        }
+        let page = visitor.get(&format!("/runs/{run}")).await;
+        assert_eq!(page.body.contains("/cancel\""), manages, "{role:?}");
+        let page = visitor.get("/agents").await;
+        assert_eq!(page.body.contains("action=\"/agents\""), manages, "{role:?}");
+        assert_eq!(page.body.contains("href=\"/audit\""), reads, "{role:?}");
+        let page = visitor.get("/settings").await;
+        assert_eq!(page.body.contains("action=\"/settings/keys\""), reads, "{role:?}");
+        if !manages {
+            let refused = visitor.post(&format!("/runs/{run}/cancel"), &[]).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_nobody_serves_is_a_page_too() {
+    let router = attache_console::not_found();
+    let request = axum::http::Request::get("/nowhere").body(axum::body::Body::empty()).unwrap();
+    let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert_eq!(answer.headers()["content-security-policy"], POLICY);
+}
+
+#[tokio::test]
+async fn the_list_pages_by_cursor_and_keeps_its_filters_in_the_address() {
+    let world = World::new().await;
+    world.agent("builder").await;
+    world.agent("scribe").await;
+    for number in 0..120 {
+        world.ask("builder", &format!("task number {number:03}")).await;
+    }
+    world.ask("scribe", "write a poem").await;
+    let visitor = world.signed_in(Role::Viewer).await;
+
+    let first = visitor.get("/runs?agent=builder&status=pending").await;
+    assert_eq!(first.body.matches("<tr id=\"run_").count(), 50);
+    assert!(first.body.contains("task number 119") && !first.body.contains("poem"));
+    let older = between(&first.body, "class=\"btn\" href=\"", "\"").replace("&#38;", "&").replace("&amp;", "&");
+    assert!(older.starts_with("/runs?status=pending&agent=builder&cursor="), "{older}");
+    let second = visitor.get(&older).await;
+    assert_eq!(second.body.matches("<tr id=\"run_").count(), 50);
+    assert!(second.body.contains("task number 069") && !second.body.contains("task number 070"));
+    // Taking a filter away keeps the other and goes back to the newest.
+    assert!(second.body.contains("href=\"/runs?status=pending\""));
+
+    let found = visitor.get("/runs?q=NUMBER%20007").await;
+    assert_eq!(found.body.matches("<tr id=\"run_").count(), 1);
+    assert!(found.body.contains("task number 007") && found.body.contains("Searched 121 runs"));
+    let none = visitor.get("/runs?agent=nobody").await;
+    assert!(none.body.contains("No run matches"));
+    let bad = visitor.get("/runs?cursor=%00").await;
+    assert!(bad.status.is_client_error(), "{}", bad.status);
+}
+
+#[tokio::test]
+async fn the_run_page_says_why_it_waits_and_how_it_ended() {
+    let world = World::new().await;
+    world.agent("builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let first = world.ask("builder", "first\nwith a second line").await;
+    let page = visitor.get(&format!("/runs/{first}")).await.body;
+    assert!(page.contains("no device is paired with <bdi>builder</bdi> yet"), "{page}");
+
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let page = visitor.get(&format!("/runs/{first}")).await.body;
+    assert!(page.contains("is online and takes it next"));
+    assert_eq!(device.claim().await, first);
+    let second = world.ask("builder", "second").await;
+    let page = visitor.get(&format!("/runs/{second}")).await.body;
+    assert!(page.contains(&format!("works on <a href=\"/runs/{first}\">another run</a> first")));
+    let page = visitor.get(&format!("/runs/{first}")).await.body;
+    assert!(page.contains("Running on <bdi>workstation-2</bdi> since <time") && page.contains("Claude Code CLI on workstation-2"));
+
+    device.say(first, "one ").await;
+    device.say(first, "two").await;
+    device.fail(first, "it broke", "host_crashed").await;
+    let page = visitor.get(&format!("/runs/{first}")).await.body;
+    assert!(page.contains("one two"), "pieces of one text stand together");
+    for words in ["The agent’s program crashed", "it broke", "host_crashed", "Fix the program on the device", "/again"] {
+        assert!(page.contains(words), "{words}");
+    }
+
+    let cancelled = visitor.post(&format!("/runs/{second}/cancel"), &[("reason", "not needed")]).await;
+    assert_eq!(cancelled.header("location"), format!("/runs/{second}"));
+    let page = visitor.get(&format!("/runs/{second}")).await.body;
+    assert!(page.contains("The run was cancelled") && page.contains("not needed"));
+
+    let fields = [("key", "console-1")];
+    let again = visitor.post(&format!("/runs/{second}/again"), &fields).await;
+    let third = again.header("location").to_owned();
+    assert!(third.starts_with("/runs/run_") && third != format!("/runs/{second}"));
+    let twice = visitor.post(&format!("/runs/{second}/again"), &fields).await;
+    assert_eq!(twice.header("location"), third, "a form that is sent twice makes one run");
+    assert!(visitor.get(&third).await.body.contains("second"));
+
+    let log = visitor.get(&format!("/runs/{first}/log.jsonl")).await;
+    assert_eq!(log.header("content-disposition"), format!("attachment; filename*=UTF-8''{first}.jsonl"));
+    let kinds: Vec<_> = log.body.lines().map(|line| between(line, "\"type\":\"", "\"")).collect();
+    assert_eq!(kinds, ["task.created", "task.claimed", "task.chunk", "task.chunk", "task.failed"]);
+}
+
+#[tokio::test]
+async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
+    let world = World::new().await;
+    let visitor = world.signed_in(Role::Owner).await;
+    let page = visitor.post("/settings/keys", &[("name", "ci"), ("role", "viewer")]).await;
+    let secret = between(&page.body, "id=\"secret\">", "<").to_owned();
+    assert!(secret.starts_with("ak_"));
+    assert_eq!(world.hub.authenticate_key(&secret).await.unwrap().role(), Some(Role::Viewer));
+    for path in ["/settings", "/audit"] {
+        assert!(!visitor.get(path).await.body.contains(&secret), "{path}");
+    }
+    let audit = visitor.get("/audit?type=key").await;
+    assert!(audit.body.contains("key.created") && audit.body.contains("The hash chain holds"), "{}", audit.body);
+    let page = visitor.get("/settings").await;
+    let revoke = format!("/settings/keys/{}", between(&page.body, "action=\"/settings/keys/", "\""));
+    assert_eq!(visitor.post(&revoke, &[]).await.header("location"), "/settings?said=revoked");
+    assert!(world.hub.authenticate_key(&secret).await.is_err());
+}
+
+#[tokio::test]
+async fn the_log_pages_backwards_without_a_gap() {
+    let world = World::new().await;
+    world.agent("builder").await;
+    for number in 0..130 {
+        world.ask("builder", &format!("task {number}")).await;
+    }
+    let visitor = world.signed_in(Role::Admin).await;
+    let mut path = "/audit".to_owned();
+    let mut seen = Vec::new();
+    loop {
+        let page = visitor.get(&path).await;
+        assert!(page.body.contains("The hash chain holds"), "{path}");
+        seen.extend(page.body.match_indices("<td class=\"mono dim\">").map(|(at, mark)| {
+            between(&page.body[at..], mark, "<").parse::<i64>().unwrap()
+        }));
+        if !page.body.contains("rel=\"next\"") {
+            break;
+        }
+        let link = page.body.split("<a class=\"btn\" href=\"").last().unwrap();
+        path = link.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&");
+    }
+    let head = *seen.first().unwrap();
+    assert_eq!(seen, (1..=head).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_theme_is_kept_without_scripts() {
+    let world = World::new().await;
+    let mut visitor = world.signed_in(Role::Viewer).await;
+    assert!(!visitor.get("/runs").await.body.contains("data-theme"));
+    let saved = visitor.post("/settings/theme", &[("theme", "dark")]).await;
+    visitor.keep(&saved);
+    assert!(visitor.get("/runs").await.body.contains("<html lang=\"en\" data-theme=\"dark\""));
+}

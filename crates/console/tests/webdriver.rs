@@ -1,0 +1,209 @@
+//! A small client of the WebDriver protocol: just what the browser tests need.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::Instant,
+};
+
+/// How long a page may take to become what a test waits for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One browser under one driver; both end with it.
+pub(crate) struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    _profile: tempfile::TempDir,
+}
+
+// === impl Browser ===
+
+impl Browser {
+    /// `None`, with the reason printed, where there is no Chromium.
+    pub(crate) async fn open() -> Option<Self> {
+        for program in ["chromium", "chromedriver"] {
+            let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !found.is_ok_and(|status| status.success()) {
+                println!("skipped: `{program}` is not installed (Debian: apt-get install chromium chromium-driver)");
+                return None;
+            }
+        }
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = loop {
+            let line = lines.next().expect("chromedriver says its port").unwrap();
+            if let Some((_, rest)) = line.split_once("started successfully on port ") {
+                break rest.trim_end_matches('.').parse().unwrap();
+            }
+        };
+        let profile = tempfile::tempdir().unwrap();
+        let mut browser = Self { driver, port, session: String::new(), _profile: profile };
+        let folder = format!("--user-data-dir={}", browser._profile.path().display());
+        let options = json!({
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                     "--hide-scrollbars", "--window-size=1280,900", folder],
+        });
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let answer = browser.call("POST", "/session", &capabilities).await;
+        browser.session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+        Some(browser)
+    }
+
+    pub(crate) async fn go(&self, url: &str) {
+        self.command("POST", "/url", &json!({"url": url})).await;
+    }
+
+    pub(crate) async fn url(&self) -> String {
+        self.command("GET", "/url", &Value::Null).await.as_str().unwrap().to_owned()
+    }
+
+    /// Runs a function body in the page.
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        self.command("POST", "/execute/sync", &json!({"script": script, "args": []})).await
+    }
+
+    /// Waits until an expression in the page is true.
+    pub(crate) async fn wait(&self, expression: &str) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // A page that is being replaced answers with an error; the next one answers properly.
+            let answer = self.try_run(&format!("return Boolean({expression})")).await;
+            if answer == Ok(Value::Bool(true)) {
+                return;
+            }
+            if Instant::now() > until {
+                let text = self.run("return document.body.innerText").await;
+                panic!("never true: {expression} ({answer:?}) at {}\n{text}", self.url().await);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        let element = self.element(selector).await;
+        self.command("POST", &format!("/element/{element}/click"), &json!({})).await;
+    }
+
+    pub(crate) async fn write(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.command("POST", &format!("/element/{element}/value"), &json!({"text": text})).await;
+    }
+
+    pub(crate) async fn text(&self, selector: &str) -> String {
+        let script = format!("return document.querySelector({selector:?})?.textContent ?? ''");
+        self.run(&script).await.as_str().unwrap().to_owned()
+    }
+
+    /// The size of the page, as a phone or as a desk.
+    pub(crate) async fn size(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700});
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.command("POST", "/goog/cdp/execute", &command).await;
+    }
+
+    pub(crate) async fn screenshot(&self, folder: &Path, name: &str) {
+        let command = json!({"cmd": "Page.captureScreenshot", "params": {"format": "png"}});
+        let answer = self.command("POST", "/goog/cdp/execute", &command).await;
+        std::fs::write(folder.join(format!("{name}.png")), base64(answer["data"].as_str().unwrap())).unwrap();
+    }
+
+    /// What the browser complained about since the last call: errors and violations of the policy.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let entries = self.command("POST", "/se/log", &json!({"type": "browser"})).await;
+        let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();
+        entries.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE").map(text).collect()
+    }
+
+    async fn element(&self, selector: &str) -> String {
+        let wanted = json!({"using": "css selector", "value": selector});
+        let found = self.command("POST", "/element", &wanted).await;
+        found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
+    }
+
+    async fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        let answer = self.call(method, &format!("/session/{}{path}", self.session), body).await;
+        assert!(answer.get("error").is_none(), "{method} {path}: {answer}");
+        answer
+    }
+
+    async fn try_run(&self, script: &str) -> Result<Value, Value> {
+        let path = format!("/session/{}/execute/sync", self.session);
+        let answer = self.call("POST", &path, &json!({"script": script, "args": []})).await;
+        if answer.get("error").is_some() { Err(answer) } else { Ok(answer) }
+    }
+
+    async fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            self.port,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let text = String::from_utf8_lossy(&answer);
+        let (_, json) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {text}"));
+        let mut answer: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+        answer["value"].take()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The driver ends its browser when it is told to stop; killing it is for the case that it does not listen.
+        let stop = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+            use std::io::{Read as _, Write as _};
+            write!(stream, "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n", self.session)?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)
+        });
+        drop(stop);
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut held, mut bits) = (0_u32, 0);
+    for character in text.bytes() {
+        let value = match character {
+            b'A'..=b'Z' => character - b'A',
+            b'a'..=b'z' => character - b'a' + 26,
+            b'0'..=b'9' => character - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => continue,
+        };
+        held = held << 6 | u32::from(value);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits & 0xff) as u8);
+        }
+    }
+    bytes
+}

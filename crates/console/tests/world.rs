@@ -1,0 +1,246 @@
+//! A hub with a console in this process, visitors who click, and devices that work.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use attache_console::Options;
+use attache_hub::{
+    Handle, Hub, Principal,
+    control::{CallHeaders, CreatedRun},
+};
+use attache_protocol::{
+    Json, RunId, Secret,
+    env::Env,
+    secret::Kind,
+    wire::{
+        account::{Account, AccountRequest},
+        key::Role,
+        pairing::AttachRequest,
+        run::{CompleteRequest, CreateRunRequest, ProgressRequest},
+        runtime::HeartbeatRequest,
+    },
+};
+use attache_store::{
+    Context, Store,
+    memory::Memory,
+    record::{KeyKind, NewKey},
+};
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Request, StatusCode, header},
+};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+pub(crate) struct World {
+    pub(crate) hub: Handle,
+    pub(crate) owner: Principal,
+    pub(crate) router: Router,
+    store: Arc<dyn Store>,
+    _folder: tempfile::TempDir,
+}
+
+/// A browser without scripts: it keeps its cookies and nothing else.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    router: Router,
+    cookies: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+/// A paired device.
+pub(crate) struct Device {
+    hub: Handle,
+    pub(crate) principal: Principal,
+    agent: String,
+}
+
+// === impl World ===
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::at("127.0.0.1:7800".parse().unwrap()).await
+    }
+
+    pub(crate) async fn at(listen: SocketAddr) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let options = attache_hub::Options::new(folder.path(), listen);
+        let hub = Hub::start(options, store.clone(), Env::system()).await.unwrap();
+        let key = std::fs::read_to_string(folder.path().join("admin.key")).unwrap();
+        let owner = hub.authenticate_key(key.trim()).await.unwrap();
+        let router = attache_console::router(hub.clone(), Options::for_origin(&hub.origin()));
+        Self { hub, owner, router, store, _folder: folder }
+    }
+
+    pub(crate) fn visitor(&self) -> Visitor {
+        Visitor { router: self.router.clone(), cookies: Vec::new() }
+    }
+
+    /// Somebody who is signed in with this role.
+    pub(crate) async fn signed_in(&self, role: Role) -> Visitor {
+        let secret = Kind::Session.generate(self.hub.env());
+        let key = NewKey {
+            id: self.hub.env().key_id(),
+            kind: KeyKind::Session,
+            name: "console".to_owned(),
+            role,
+            secret: secret.hash(),
+            expires_at: None,
+        };
+        let context = Context::new(self.owner.tenant, "test", self.hub.now());
+        self.store.create_key(context, key).await.unwrap();
+        let mut visitor = self.visitor();
+        visitor.cookies.push(("attache_session".to_owned(), secret.expose().clone()));
+        visitor
+    }
+
+    /// The token of a fresh login link.
+    pub(crate) fn login_token(&self) -> String {
+        let link = self.hub.login_link(&self.owner).unwrap();
+        link.url.split_once("token=").unwrap().1.to_owned()
+    }
+
+    pub(crate) async fn agent(&self, name: &str) -> Account {
+        let request = AccountRequest {
+            name: Some(name.to_owned()),
+            description: Some("Writes and tests code".to_owned()),
+            ..AccountRequest::default()
+        };
+        self.hub.create_account(&self.owner, request).await.unwrap()
+    }
+
+    pub(crate) async fn pair(&self, agent: &str, device: &str, host: &str) -> Device {
+        let code = self.hub.create_pairing_code(&self.owner, agent).await.unwrap().pairing_code;
+        self.join(&code, device, host).await
+    }
+
+    pub(crate) async fn join(&self, code: &str, device: &str, host: &str) -> Device {
+        let request = AttachRequest {
+            pairing_token: Secret::new(code.to_owned()),
+            device_name: Some(device.to_owned()),
+            labels: Some(Json::of(&std::collections::BTreeMap::from([("host_type", host)]))),
+        };
+        let attached = self.hub.attach(LOCAL, request).await.unwrap();
+        let principal = self.hub.authenticate_runtime(&attached.runtime_token).await.unwrap();
+        self.hub.heartbeat(&principal, HeartbeatRequest::default()).await.unwrap();
+        Device { hub: self.hub.clone(), principal, agent: attached.agent_id.to_string() }
+    }
+
+    pub(crate) async fn ask(&self, agent: &str, text: &str) -> RunId {
+        let request = CreateRunRequest {
+            agent_id: agent.to_owned(),
+            input: Some(Json::of(&std::collections::BTreeMap::from([("text", text)]))),
+            ..CreateRunRequest::default()
+        };
+        match self.hub.create_run(&self.owner, request, CallHeaders::default()).await.unwrap() {
+            CreatedRun::New(run) | CreatedRun::Existing(run) => run.task_run_id,
+        }
+    }
+}
+
+// === impl Visitor ===
+
+impl Visitor {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Request::get(path), Body::empty()).await
+    }
+
+    /// Sends a form with the session's own token.
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let page = self.get("/settings").await;
+        let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
+        let mut fields = fields.to_vec();
+        fields.push(("csrf", &token));
+        self.post_bare(path, &fields, &[]).await
+    }
+
+    pub(crate) async fn post_bare(&self, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
+        let body: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.send(request, Body::from(body.join("&"))).await
+    }
+
+    pub(crate) async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
+        let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let request = request.header(header::COOKIE, cookies.join("; ")).header(header::HOST, "127.0.0.1:7800");
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+
+    /// Takes the cookies that an answer sets.
+    pub(crate) fn keep(&mut self, answer: &Answer) {
+        for cookie in answer.headers.get_all(header::SET_COOKIE) {
+            let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+            let (name, value) = pair.split_once('=').unwrap();
+            self.cookies.retain(|(known, _)| known != name);
+            self.cookies.push((name.to_owned(), value.to_owned()));
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+// === impl Device ===
+
+impl Device {
+    /// Claims the next run of the agent.
+    pub(crate) async fn claim(&self) -> RunId {
+        let pulled = self.hub.pull(&self.principal, &self.agent, Duration::ZERO).await.unwrap();
+        pulled.delivered().expect("a run waits").task_run_id
+    }
+
+    pub(crate) async fn say(&self, run: RunId, text: &str) {
+        let request = ProgressRequest { chunk: Some(Json::of(text)), ..ProgressRequest::default() };
+        self.hub.progress(&self.principal, run, request).await.unwrap();
+    }
+
+    pub(crate) async fn report(&self, run: RunId, request: ProgressRequest) {
+        self.hub.progress(&self.principal, run, request).await.unwrap();
+    }
+
+    pub(crate) async fn complete(&self, run: RunId, text: &str) {
+        let output = Json::of(&std::collections::BTreeMap::from([("text", text)]));
+        let request = CompleteRequest { epoch: None, output, usage: None };
+        self.hub.complete(&self.principal, run, request).await.unwrap();
+    }
+
+    pub(crate) async fn fail(&self, run: RunId, error: &str, code: &str) {
+        let output = Json::of(&std::collections::BTreeMap::from([("error", error), ("code", code)]));
+        let request = attache_protocol::wire::run::FailRequest { epoch: None, output, usage: None };
+        self.hub.fail(&self.principal, run, request).await.unwrap();
+    }
+}
+
+pub(crate) fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    let start = text.find(before).unwrap_or_else(|| panic!("{before} is not in {text}")) + before.len();
+    let end = text[start..].find(after).unwrap() + start;
+    &text[start..end]
+}
+
+pub(crate) fn encode(text: &str) -> String {
+    text.bytes().map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
