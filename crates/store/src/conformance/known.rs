@@ -20,7 +20,10 @@ const KEY_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    /// The oldest one.
     pub(super) tenant: Option<TenantId>,
+    /// Another one.
+    pub(super) neighbour: Option<TenantId>,
     pub(super) agents: Vec<AgentId>,
     /// Names that agents had when they were made or renamed.
     pub(super) names: Vec<String>,
@@ -65,6 +68,7 @@ impl Known {
         let Ok(value) = answer else { return };
         match (step, value) {
             (Step::EnsureTenant { .. }, Value::Tenant(tenant)) => self.tenant = Some(*tenant),
+            (Step::CreateTenant { id, .. }, _) => self.neighbour = Some(*id),
             (Step::CreateAccount(_, new), _) => {
                 self.agents.push(new.id);
                 self.names.push(new.name.clone());

@@ -17,6 +17,7 @@ mod step;
 mod verify;
 
 use async_trait::async_trait;
+use attache_protocol::{TenantId, Timestamp};
 
 pub use self::{
     answer::{Answer, Value},
@@ -25,12 +26,15 @@ pub use self::{
     shrink::shrink,
     step::{List, Step},
 };
-use crate::Store;
+use crate::{Result, Store};
 
 /// An engine under test.
 #[async_trait]
 pub trait Engine: Send {
     fn store(&self) -> &dyn Store;
+
+    /// Makes one more tenant. The trait has no way yet, but nothing of one tenant may show in another.
+    async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()>;
 
     /// Drops the store as `kill -9` would, without closing it, and opens it again.
     async fn crash_and_reopen(&mut self);

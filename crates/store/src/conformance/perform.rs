@@ -29,10 +29,10 @@ macro_rules! walk {
     }};
 }
 
-/// Performs every step but [`Step::Crash`], which happens to an engine and not to a store.
+/// Performs every step but [`Step::Crash`] and [`Step::CreateTenant`], which concern an engine and not a store.
 pub async fn perform(store: &dyn Store, step: Step) -> Answer {
     Ok(match step {
-        Step::Crash => Value::Nothing,
+        Step::Crash | Step::CreateTenant { .. } => Value::Nothing,
         Step::EnsureTenant { id, name, at } => Value::Tenant(store.ensure_tenant(id, &name, at).await?),
 
         Step::CreateAccount(context, new) => Value::Account(Box::new(store.create_account(context, new).await?)),

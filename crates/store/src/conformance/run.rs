@@ -82,6 +82,13 @@ impl Run<'_> {
         if let Step::Crash = step {
             self.engine.crash_and_reopen().await;
         }
+        if let Step::CreateTenant { id, name, at } = &step {
+            let model = self.model.create_tenant(*id, name, *at).await;
+            let engine = self.engine.create_tenant(*id, name, *at).await;
+            if model != engine {
+                return Err(format!("{step:?}\nthe model says {model:?}, the engine says {engine:?}"));
+            }
+        }
         if let Step::Sweep { at, .. } = step {
             self.swept = at;
         }
@@ -100,10 +107,9 @@ impl Run<'_> {
     }
 
     async fn check(&self) -> Result<(), String> {
-        let Some(tenant) = self.known.tenant else { return Ok(()) };
         for step in verify::reads(&self.known, self.swept) {
             let answer = self.compare(step.clone()).await?;
-            let broken = answer.ok().and_then(|value| verify::broken(&value, tenant, self.swept));
+            let broken = answer.ok().and_then(|value| verify::broken(&step, &value, self.swept));
             if let Some(broken) = broken {
                 return Err(format!("{step:?}\n{broken}"));
             }

@@ -24,6 +24,12 @@ pub enum Step {
         name: String,
         at: Timestamp,
     },
+    /// One more tenant, which only tests make yet.
+    CreateTenant {
+        id: TenantId,
+        name: String,
+        at: Timestamp,
+    },
 
     CreateAccount(Context, NewAccount),
     UpdateAccount(Context, AgentRef, AccountPatch),

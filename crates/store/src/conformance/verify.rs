@@ -43,9 +43,9 @@ pub(super) fn reads(known: &Known, at: Timestamp) -> Vec<Step> {
     reads
 }
 
-/// Reads by a tenant that owns nothing.
+/// Reads by another tenant, or by one that does not exist.
 fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
-    let tenant = TenantId::from_uuid(run.uuid());
+    let tenant = known.neighbour.unwrap_or_else(|| TenantId::from_uuid(run.uuid()));
     let list = |list| Step::List { tenant, list, limit: ALL };
     let mut reads = vec![
         Step::Run(tenant, run),
@@ -70,14 +70,14 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
 }
 
 /// The promise that an answer breaks, if any. `swept` is the time of the sweep before.
-pub(super) fn broken(value: &Value, tenant: TenantId, swept: Timestamp) -> Option<String> {
-    match value {
-        Value::Log(page) => broken_chain(page),
-        Value::RunEvents(events) => broken_stream(events),
-        Value::Runs(pages) => {
+pub(super) fn broken(step: &Step, value: &Value, swept: Timestamp) -> Option<String> {
+    match (step, value) {
+        (_, Value::Log(page)) => broken_chain(page),
+        (_, Value::RunEvents(events)) => broken_stream(events),
+        (Step::List { tenant, .. }, Value::Runs(pages)) => {
             let runs = || pages.iter().flatten();
             runs().find_map(|run| overdue(run, swept)).or_else(|| {
-                let foreign = runs().find(|run| run.tenant != tenant)?;
+                let foreign = runs().find(|run| run.tenant != *tenant)?;
                 Some(format!("{} is of another tenant", foreign.id))
             })
         }

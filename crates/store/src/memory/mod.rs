@@ -58,6 +58,15 @@ impl Memory {
         Self::default()
     }
 
+    /// Makes one more tenant, which only tests need yet.
+    #[cfg(any(test, feature = "conformance"))]
+    pub async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
+        self.write(|state| {
+            state.create_tenant(id, name, at);
+            Ok(())
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Slot> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

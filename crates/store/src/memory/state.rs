@@ -98,9 +98,13 @@ impl State {
         if let Some(oldest) = self.tenants.first() {
             return oldest.id;
         }
+        self.create_tenant(id, name, at);
+        id
+    }
+
+    pub(super) fn create_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) {
         self.tenants.push(Tenant { id, log: Vec::new(), head: 0, head_hash: GENESIS, floor: 0, floor_hash: GENESIS });
         self.append(id, at, crate::Context::SYSTEM, crate::entry::tenant_created(name));
-        id
     }
 
     pub(super) fn tenant(&self, id: TenantId) -> Option<&Tenant> {

@@ -4,8 +4,9 @@
 use std::{env, ops::Range};
 
 use async_trait::async_trait;
+use attache_protocol::{TenantId, Timestamp};
 use attache_store::{
-    Store,
+    Result, Store,
     conformance::{Engine, run_sequences},
     memory::Memory,
 };
@@ -45,6 +46,10 @@ fn number(variable: &str) -> Option<u64> {
 impl Engine for Model {
     fn store(&self) -> &dyn Store {
         &self.0
+    }
+
+    async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
+        self.0.create_tenant(id, name, at).await
     }
 
     async fn crash_and_reopen(&mut self) {}

@@ -90,6 +90,10 @@ impl Engine for Faulty {
         self
     }
 
+    async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
+        self.inner.create_tenant(id, name, at).await
+    }
+
     async fn crash_and_reopen(&mut self) {
         if self.has(Fault::ForgetsInACrash) {
             self.reset().await;

@@ -4,7 +4,8 @@
 use std::{fs, path::PathBuf};
 
 use async_trait::async_trait;
-use attache_store::{Store, conformance::Engine, sqlite::Sqlite};
+use attache_protocol::{TenantId, Timestamp};
+use attache_store::{Result, Store, conformance::Engine, sqlite::Sqlite};
 use tempfile::TempDir;
 
 use crate::conformance::conform;
@@ -47,6 +48,10 @@ impl Database {
 impl Engine for Database {
     fn store(&self) -> &dyn Store {
         &self.store
+    }
+
+    async fn create_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<()> {
+        self.store.create_tenant(id, name, at).await
     }
 
     async fn crash_and_reopen(&mut self) {

@@ -35,7 +35,7 @@ pub(super) struct Generator {
     draw: Draw,
     /// The tenant of the sequence.
     tenant: TenantId,
-    /// A tenant that does not exist.
+    /// Another tenant; in half of the sequences it does not exist.
     foreign: TenantId,
     /// What comes next, last one first; drawn when empty. Most sequences begin with making something to work with.
     planned: Vec<Kind>,
@@ -47,6 +47,7 @@ pub(super) struct Generator {
 enum Kind {
     Crash,
     EnsureTenant,
+    CreateTenant,
     CreateAccount,
     UpdateAccount,
     ArchiveAccount,
@@ -124,6 +125,9 @@ impl Generator {
         if draw.percent(97) {
             planned.push(Kind::EnsureTenant);
         }
+        if draw.percent(50) {
+            planned.push(Kind::CreateTenant);
+        }
         if draw.percent(90) {
             planned.extend([Kind::CreateAccount, Kind::Pair, Kind::CreateRun]);
         }
@@ -148,6 +152,7 @@ impl Generator {
         match self.sensible(kind, model).await {
             Kind::Crash => Step::Crash,
             Kind::EnsureTenant => self.ensure_tenant(),
+            Kind::CreateTenant => self.create_tenant(),
             Kind::CreateAccount => self.create_account(),
             Kind::UpdateAccount => self.update_account(),
             Kind::ArchiveAccount => self.archive_account(),
@@ -191,6 +196,9 @@ impl Generator {
         }
         if self.known.tenant.is_none() {
             return Kind::EnsureTenant;
+        }
+        if matches!(kind, Kind::CreateTenant) {
+            return kind;
         }
         if self.known.agents.is_empty() {
             return Kind::CreateAccount;
@@ -271,7 +279,8 @@ impl Generator {
     }
 
     fn tenant(&self) -> TenantId {
-        if self.draw.percent(3) { self.foreign } else { self.tenant }
+        let foreign = if self.known.neighbour.is_some() { 8 } else { 3 };
+        if self.draw.percent(foreign) { self.foreign } else { self.tenant }
     }
 
     fn context(&self) -> Context {

@@ -26,6 +26,10 @@ impl Generator {
         Step::EnsureTenant { id, name: self.draw.text(), at: self.at() }
     }
 
+    pub(super) fn create_tenant(&self) -> Step {
+        Step::CreateTenant { id: self.foreign, name: self.draw.text(), at: self.at() }
+    }
+
     pub(super) fn create_account(&self) -> Step {
         let new = NewAccount {
             id: self.draw.env.agent_id(),
