@@ -123,6 +123,8 @@ impl Transaction<'_> {
     }
 
     pub(super) fn create_key(&mut self, context: &Context, new: &NewKey) -> Result<Key> {
+        // Sessions are not logged, so the log cannot refuse an unknown tenant for them.
+        self.cache.head(context.tenant).ok_or(Error::NotFound)?;
         let kind = match new.kind {
             KeyKind::Api => 0,
             KeyKind::Session => 1,
