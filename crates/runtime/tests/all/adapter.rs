@@ -1,0 +1,182 @@
+//! An adapter that plays one scene per run.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+#[derive(Clone)]
+pub(crate) struct FakeAdapter {
+    state: Arc<Mutex<Stage>>,
+    moved: watch::Sender<u64>,
+    pub(crate) url: String,
+}
+
+pub(crate) enum Scene {
+    /// A plain 002 adapter.
+    Json(Value),
+    Stream(Vec<(&'static str, Value)>),
+    /// Streams, and then says nothing until it is cancelled or finished.
+    Hang(Vec<(&'static str, Value)>),
+    /// Streams, and then the connection breaks.
+    Break(Vec<(&'static str, Value)>),
+}
+
+#[derive(Default)]
+struct Stage {
+    scenes: Vec<Scene>,
+    tasks: Vec<Value>,
+    secrets: Vec<Option<String>>,
+    cancels: Vec<String>,
+    running: Option<String>,
+    /// What `cancel` answers for a run that has ended.
+    remembered: Option<Value>,
+    finished: Option<Value>,
+}
+
+impl FakeAdapter {
+    pub(crate) async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let adapter = Self { state: Arc::default(), moved: watch::channel(0).0, url };
+        let router = Router::new()
+            .route("/health", get(health))
+            .route("/run-task", post(run_task))
+            .route("/run-task/{run}/cancel", post(cancel))
+            .with_state(adapter.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        adapter
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Stage) -> R) -> R {
+        let result = change(&mut self.state.lock().unwrap());
+        self.moved.send_modify(|count| *count += 1);
+        result
+    }
+
+    pub(crate) fn play(&self, scene: Scene) {
+        self.change(|stage| stage.scenes.push(scene));
+    }
+
+    pub(crate) fn executes(&self, run: &str) {
+        self.change(|stage| stage.running = Some(run.to_owned()));
+    }
+
+    pub(crate) fn remembers(&self, reply: Value) {
+        self.change(|stage| stage.remembered = Some(reply));
+    }
+
+    /// Ends the scene that hangs.
+    pub(crate) fn finish(&self, reply: Value) {
+        self.change(|stage| stage.finished = Some(reply));
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<Value> {
+        self.state.lock().unwrap().tasks.clone()
+    }
+
+    pub(crate) fn secrets(&self) -> Vec<Option<String>> {
+        self.state.lock().unwrap().secrets.clone()
+    }
+
+    pub(crate) async fn started(&self, count: usize) {
+        self.until(|stage| stage.tasks.len() >= count).await;
+    }
+
+    pub(crate) async fn cancelled(&self) -> String {
+        self.until(|stage| !stage.cancels.is_empty()).await;
+        self.state.lock().unwrap().cancels[0].clone()
+    }
+
+    async fn until(&self, condition: impl Fn(&Stage) -> bool) {
+        let mut moved = self.moved.subscribe();
+        let met = tokio::time::timeout(Duration::from_secs(20), async {
+            while !condition(&self.state.lock().unwrap()) {
+                moved.changed().await.unwrap();
+            }
+        });
+        met.await.expect("the adapter waits in vain");
+    }
+}
+
+async fn health(State(adapter): State<FakeAdapter>) -> Json<Value> {
+    Json(json!({"ok": true, "running": adapter.state.lock().unwrap().running}))
+}
+
+async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(task): Json<Value>) -> Response {
+    let secret = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+    let run = task["task_run_id"].as_str().unwrap().to_owned();
+    let scene = adapter.change(|stage| {
+        stage.tasks.push(task);
+        stage.secrets.push(secret);
+        stage.scenes.remove(0)
+    });
+    match scene {
+        Scene::Json(reply) => Json(reply).into_response(),
+        Scene::Stream(events) => stream(events.iter().map(frame).collect(), End::Close, adapter),
+        Scene::Break(events) => stream(events.iter().map(frame).collect(), End::Break, adapter),
+        Scene::Hang(events) => {
+            adapter.change(|stage| stage.running = Some(run));
+            stream(events.iter().map(frame).collect(), End::Hang, adapter)
+        }
+    }
+}
+
+enum End {
+    Close,
+    Break,
+    Hang,
+    Done,
+}
+
+fn frame((name, data): &(&'static str, Value)) -> String {
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
+    let start = (Some(frames.concat()), end, adapter);
+    let body = futures_util::stream::unfold(start, |(frames, end, adapter)| async move {
+        if let Some(frames) = frames {
+            return Some((Ok(Bytes::from(frames)), (None, end, adapter)));
+        }
+        match end {
+            End::Close | End::Done => None,
+            End::Break => {
+                tokio::task::yield_now().await;
+                Some((Err(std::io::Error::other("broken")), (None, End::Done, adapter)))
+            }
+            End::Hang => {
+                adapter.until(|stage| stage.finished.is_some() || !stage.cancels.is_empty()).await;
+                let reply = adapter.change(|stage| {
+                    stage.running = None;
+                    stage.finished.take()
+                });
+                let frame = frame(&("result", reply?));
+                Some((Ok(Bytes::from(frame)), (None, End::Done, adapter)))
+            }
+        }
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response()
+}
+
+async fn cancel(State(adapter): State<FakeAdapter>, Path(run): Path<String>) -> Response {
+    let remembered = adapter.change(|stage| {
+        stage.cancels.push(run);
+        stage.remembered.clone()
+    });
+    match remembered {
+        Some(reply) => Json(reply).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}

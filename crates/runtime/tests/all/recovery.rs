@@ -1,0 +1,206 @@
+//! What is left after a crash, an absent hub or a broken line, and how it is picked up.
+
+use attache_protocol::{Json, Timestamp};
+use attache_runtime::{
+    Error, Notice, Runtime, Shutdown,
+    ledger::{Ledger, Line, Outcome, Step},
+};
+use serde_json::json;
+
+use crate::{
+    adapter::Scene,
+    hub::error,
+    runs::run_of_hub,
+    world::{World, agent, claim, run},
+};
+
+fn pulled(number: u128) -> Line {
+    let mut line = Line::new(Timestamp::from_millis(0), Step::TaskPulled).of_run(run(number), 1);
+    line.conversation_id = Some(format!("cnv_{number:032x}").parse().unwrap());
+    line.workspace_id = Some(format!("wsp_{number:032x}").parse().unwrap());
+    line.task_type = Some("prompt".to_owned());
+    line
+}
+
+fn started(number: u128) -> Line {
+    Line::new(Timestamp::from_millis(0), Step::TaskStarted).of_run(run(number), 1)
+}
+
+fn done(number: u128, text: &str) -> Line {
+    let outcome = Outcome::completed(&Json::of(&json!({ "text": text })), None);
+    Line::outcome(Timestamp::from_millis(0), run(number), 1, &outcome)
+}
+
+#[tokio::test]
+async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.refuse_all(503, error("draining", "Going down."));
+    world.adapter.finish(json!({"success": true, "output": {"text": "kept"}}));
+    world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused complete").count() >= 2).await;
+    // The line was on the disk before the hub was asked.
+    assert_eq!(world.steps()[3], (Step::TaskCompleted, Some(run(1))));
+    let beats = world.hub.calls("refused heartbeat").len();
+    world.hub.until(|calls| calls.iter().filter(|call| call.name == "refused heartbeat").count() > beats).await;
+    assert_eq!(world.hub.calls("refused heartbeat")[beats].body["running"], json!([run(1)]));
+
+    world.hub.be_nice();
+    assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "kept"}}));
+    running.stop().await.unwrap();
+    assert!(world.steps().contains(&(Step::TaskReported, Some(run(1)))));
+    let notices = world.notices.lock().unwrap();
+    assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubAway { .. })).count(), 1, "{notices:?}");
+    assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubBack)).count(), 1, "{notices:?}");
+}
+
+#[tokio::test]
+async fn outcomes_of_an_earlier_process_are_reported_and_stale_ones_noted() {
+    let world = World::new().await;
+    world.write_ledger(&[pulled(1), started(1), done(1, "first"), pulled(2), started(2), done(2, "second")]).await;
+    // A torn line, as a power loss leaves it.
+    let path = Ledger::path(world.home.path(), agent());
+    let mut text = std::fs::read(&path).unwrap();
+    text.extend_from_slice(b"{\"at\":\"2026");
+    std::fs::write(&path, text).unwrap();
+    let stale = json!({"error": error("stale_epoch", "Another claim owns it.")["error"], "task_run": run_of_hub(1, 2)});
+    world.hub.refuse(&format!("{}/complete", run(1)), 409, stale);
+    let running = world.start();
+    assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "second"}}));
+    running.stop().await.unwrap();
+    let steps = world.steps();
+    assert!(steps.contains(&(Step::TaskReportRefused, Some(run(1)))), "{steps:?}");
+    assert!(steps.contains(&(Step::TaskReported, Some(run(2)))), "{steps:?}");
+    // The next process has nothing to say any more.
+    world.start().stop().await.unwrap();
+    assert_eq!(world.hub.calls("complete").len(), 1);
+    assert_eq!(world.hub.calls("refused complete").len(), 1);
+}
+
+#[tokio::test]
+async fn a_result_that_the_hub_does_not_take_becomes_a_failure() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "huge"}})));
+    world.hub.refuse("/complete", 413, error("too_large", "The result is too large."));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    let fail = world.hub.heard("fail", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(
+        fail["output"],
+        json!({"error": "The hub did not accept the result: The result is too large. hint of too_large", "code": "adapter_invalid_reply"})
+    );
+}
+
+#[tokio::test]
+async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "abc"}))]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.hub.until(|calls| calls.iter().any(|call| call.body["chunk"] == json!({"text": "abc"}))).await;
+    running.kill().await;
+
+    world.hub.event("task.created", json!({}));
+    world.hub.event("task.claimed", json!({"epoch": 1}));
+    world.hub.event("task.progress", json!({"message": "Started."}));
+    world.hub.event("task.chunk", json!({"text": "abc"}));
+    world.hub.claimed(run_of_hub(1, 1));
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "abc"})), ("chunk", json!({"text": "def"}))]));
+    let before = world.hub.calls("heartbeat").len();
+    let running = world.start();
+    world.hub.until(|calls| calls.iter().any(|call| call.body["chunk"] == json!({"text": "def"}))).await;
+    world.hub.heard("heartbeat", before + 1).await;
+    assert_eq!(world.hub.calls("heartbeat")[before].body["running"], json!([run(1)]));
+    world.adapter.finish(json!({"success": true, "output": {"text": "abcdef"}}));
+    assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "abcdef"}}));
+    running.stop().await.unwrap();
+    assert_eq!(world.adapter.tasks()[1]["input"], json!({}), "the adapter has the input already");
+    assert!(world.hub.calls("release").is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_ended_while_nobody_listened_is_reported() {
+    let world = World::new().await;
+    world.write_ledger(&[pulled(1), started(1)]).await;
+    world.adapter.remembers(json!({"success": true, "output": {"text": "alone"}}));
+    let running = world.start();
+    assert_eq!(world.hub.heard("complete", 1).await, json!({"epoch": 1, "output": {"text": "alone"}}));
+    running.stop().await.unwrap();
+    assert!(world.adapter.tasks().is_empty(), "nothing is executed twice");
+}
+
+#[tokio::test]
+async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
+    let world = World::new().await;
+    world.write_ledger(&[pulled(1), started(1)]).await;
+    world.hub.claimed(run_of_hub(1, 1));
+    let running = world.start();
+    let beat = world.hub.heard("heartbeat", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(beat["running"], json!([]));
+    assert!(world.adapter.tasks().is_empty() && world.hub.calls("release").is_empty());
+    assert!(world.steps().contains(&(Step::TaskStopped, Some(run(1)))));
+}
+
+#[tokio::test]
+async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbeat() {
+    let world = World::new().await;
+    world.write_ledger(&[pulled(1)]).await;
+    world.hub.claimed(run_of_hub(1, 1));
+    world.hub.claimed(run_of_hub(2, 4));
+    let running = world.start();
+    world.hub.heard("heartbeat", 1).await;
+    let released: Vec<_> = world.hub.calls("release").into_iter().map(|call| (call.path, call.body)).collect();
+    running.kill().await;
+    let path = |number| format!("/api/v1/task-runs/{}/release", run(number));
+    assert_eq!(released, [(path(1), json!({"epoch": 1})), (path(2), json!({"epoch": 4}))]);
+}
+
+#[tokio::test]
+async fn a_broken_line_to_the_adapter_is_joined_again_without_telling_twice() {
+    let world = World::new().await;
+    let first = [("chunk", json!({"text": "a"})), ("log", json!("l")), ("chunk", json!({"text": "b"}))];
+    world.adapter.executes(&run(1).to_string());
+    world.adapter.play(Scene::Break(first.to_vec()));
+    let mut again = first.to_vec();
+    again.push(("chunk", json!({"text": "c"})));
+    again.push(("result", json!({"success": true, "output": {"text": "abc"}})));
+    world.adapter.play(Scene::Stream(again));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.hub.heard("complete", 1).await;
+    running.stop().await.unwrap();
+    let chunks: String = world
+        .hub
+        .calls("progress")
+        .iter()
+        .filter_map(|call| call.body["chunk"]["text"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(chunks, "abc");
+}
+
+#[tokio::test]
+async fn an_adapter_that_died_with_the_task_fails_the_run_and_never_repeats_it() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Break(vec![("chunk", json!({"text": "a"}))]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    let fail = world.hub.heard("fail", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(fail["output"]["code"], "adapter_unreachable");
+    assert_eq!(world.adapter.tasks().len(), 1);
+}
+
+#[tokio::test]
+async fn one_agent_has_one_runtime_on_a_device() {
+    let world = World::new().await;
+    let running = world.start();
+    world.hub.heard("heartbeat", 1).await;
+    let second = Runtime::new(world.options()).unwrap().run(Shutdown::default()).await.unwrap_err();
+    assert!(matches!(second, Error::AlreadyRunning { .. }), "{second}");
+    running.stop().await.unwrap();
+    world.start().stop().await.unwrap();
+}

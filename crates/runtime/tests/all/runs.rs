@@ -1,0 +1,270 @@
+//! A run's way through a running runtime.
+
+use std::time::{Duration, Instant};
+
+use attache_runtime::{Notice, Stopped, ledger::Step};
+use serde_json::json;
+
+use crate::{
+    adapter::Scene,
+    hub::error,
+    world::{SECRET, TOKEN, World, claim, run, runtime},
+};
+
+#[tokio::test]
+async fn a_run_is_pulled_executed_told_and_reported() {
+    let world = World::new().await.with(|profile| {
+        profile.device_name = Some("laptop".into());
+        profile.local_executor.cwd = Some("/srv/work".into());
+    });
+    world.adapter.play(Scene::Stream(vec![
+        ("chunk", json!({"text": "one "})),
+        ("chunk", json!({"text": "two"})),
+        ("log", json!({"level": "info", "message": "l"})),
+        (
+            "result",
+            json!({"success": true, "output": {"text": "one two", "artifact_refs": [], "usage": {"tokens": 7}}}),
+        ),
+    ]));
+    world.hub.offer(claim(7, "say it"));
+    let running = world.start();
+    let complete = world.hub.heard("complete", 1).await;
+    assert_eq!(
+        complete,
+        json!({"epoch": 1, "output": {"text": "one two", "artifact_refs": [], "usage": {"tokens": 7}}, "usage": {"tokens": 7}})
+    );
+    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+
+    assert_eq!(
+        world.adapter.tasks(),
+        [
+            json!({"task_run_id": run(7), "conversation_id": format!("cnv_{:032x}", 7), "workspace_id": format!("wsp_{:032x}", 7),
+            "task_type": "prompt", "input": {"text": "say it"}, "instructions": "be brief", "cwd": "/srv/work",
+            "deadline": "2030-01-01T00:00:00.000Z"})
+        ]
+    );
+    assert_eq!(world.adapter.secrets(), [Some(format!("Bearer {SECRET}"))]);
+    let told: Vec<_> = world.hub.calls("progress").into_iter().map(|call| call.body).collect();
+    assert_eq!(
+        told,
+        [
+            json!({"epoch": 1, "message": "Started on laptop.", "chunk": {"text": "one two"}, "log": {"level": "info", "message": "l"}})
+        ]
+    );
+    assert!(world.hub.calls("heartbeat").iter().any(|beat| beat.body["running"] == json!([])));
+    let seven = Some(run(7));
+    assert_eq!(
+        world.steps(),
+        [
+            (Step::RuntimeStarted, None),
+            (Step::TaskPulled, seven),
+            (Step::TaskStarted, seven),
+            (Step::TaskCompleted, seven),
+            (Step::TaskReported, seven),
+            (Step::RuntimeStopped, None)
+        ]
+    );
+    let written = world.written();
+    assert!(written.contains("task_completed") && !written.contains(TOKEN) && !written.contains(SECRET));
+    assert!(world.profiles().load().unwrap().select(None).unwrap().last_heartbeat_at.is_some());
+}
+
+#[tokio::test]
+async fn a_plain_adapter_and_its_failures_are_understood() {
+    let world = World::new().await;
+    world
+        .adapter
+        .play(Scene::Json(json!({"success": false, "error": {"code": "model_unreachable", "message": "no model"}})));
+    world.adapter.play(Scene::Json(json!({"success": true})));
+    world.adapter.play(Scene::Json(json!("nonsense")));
+    for number in 1..=3 {
+        world.hub.offer(claim(number, "x"));
+    }
+    let running = world.start();
+    world.hub.heard("fail", 3).await;
+    running.stop().await.unwrap();
+    let codes: Vec<_> = world.hub.calls("fail").into_iter().map(|call| call.body["output"]["code"].clone()).collect();
+    assert_eq!(codes, ["model_unreachable", "adapter_invalid_reply", "adapter_invalid_reply"]);
+    assert_eq!(world.hub.calls("fail")[0].body["output"]["error"], "no model");
+}
+
+#[tokio::test]
+async fn an_adapter_that_is_not_there_fails_the_run_with_a_plain_sentence() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let world =
+        World::new().await.with(|profile| profile.local_agent_endpoint = Some(format!("http://127.0.0.1:{port}")));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    let fail = world.hub.heard("fail", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(fail["output"]["code"], "adapter_unreachable");
+    assert!(fail["output"]["error"].as_str().unwrap().contains("cannot be reached"), "{fail}");
+}
+
+#[tokio::test]
+async fn a_cancelled_run_stops_at_the_adapter_within_a_second() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    world.hub.event("task.created", json!({}));
+    world.hub.event("task.claimed", json!({"epoch": 1}));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.heard("progress", 1).await;
+    let asked = Instant::now();
+    world.hub.event("task.cancelled", json!({"reason": "enough"}));
+    assert_eq!(world.adapter.cancelled().await, run(1).to_string());
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    running.stop().await.unwrap();
+    assert_eq!(world.steps()[3], (Step::TaskStopped, Some(run(1))));
+    assert!(world.hub.calls("complete").is_empty() && world.hub.calls("fail").is_empty());
+}
+
+#[tokio::test]
+async fn a_heartbeat_can_stop_a_run_too() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.until(|calls| calls.iter().any(|call| call.body["running"] == json!([run(1)]))).await;
+    world.hub.cancel_by_heartbeat(run(1));
+    assert_eq!(world.adapter.cancelled().await, run(1).to_string());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_finishes_the_started_run_first() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    world.hub.offer(claim(2, "never pulled"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    running.shutdown.finish();
+    world.adapter.finish(json!({"success": true, "output": {"text": "done"}}));
+    assert_eq!(running.ended().await.unwrap(), Stopped::Finished);
+    assert_eq!(world.hub.calls("complete").len(), 1);
+    assert_eq!(world.adapter.tasks().len(), 1);
+    assert!(world.notices.lock().unwrap().contains(&Notice::Stopping { running: Some(run(1)) }));
+}
+
+#[tokio::test]
+async fn aborting_stops_the_run_and_says_so() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    running.shutdown.abort();
+    assert_eq!(running.ended().await.unwrap(), Stopped::Aborted);
+    assert_eq!(world.adapter.cancelled().await, run(1).to_string());
+    let fail = world.hub.heard("fail", 1).await;
+    assert_eq!(
+        fail,
+        json!({"epoch": 1, "output": {"error": "The runtime was stopped before the task had finished.", "code": "runtime_stopped"}})
+    );
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_never_seen_is_handed_back_at_the_stop() {
+    let world = World::new().await;
+    let running = world.start();
+    world.hub.heard("pull", 1).await;
+    // The hub claimed it for us, and its answer crossed with our good-bye.
+    world.hub.claimed(run_of_hub(5, 3));
+    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    let releases = world.hub.calls("release");
+    assert_eq!(releases.len(), 1);
+    assert_eq!(releases[0].path, format!("/api/v1/task-runs/{}/release", run(5)));
+    assert_eq!(releases[0].body, json!({"epoch": 3}));
+}
+
+#[tokio::test]
+async fn a_superseded_device_stops_with_one_sentence() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.refuse_all(401, error("runtime_superseded", "Another device was paired."));
+    let stopped = running.ended().await.unwrap_err();
+    assert_eq!(
+        stopped.to_string(),
+        "This device was replaced: the agent now runs on another one. hint of runtime_superseded"
+    );
+    assert_eq!(stopped.exit_code(), 4);
+    assert_eq!(world.adapter.cancelled().await, run(1).to_string());
+
+    world.hub.refuse_all(401, error("runtime_revoked", "Revoked."));
+    let stopped = world.start().ended().await.unwrap_err();
+    assert_eq!(stopped.to_string(), "This device was disconnected from its agent. hint of runtime_revoked");
+    world.hub.refuse_all(401, error("unauthenticated", "Who?"));
+    let stopped = world.start().ended().await.unwrap_err();
+    assert!(stopped.to_string().contains("Pair the same agent again"), "{stopped}");
+}
+
+#[tokio::test]
+async fn files_of_a_result_are_uploaded_and_replaced_by_their_ids() {
+    let world = World::new().await;
+    let cwd = world.path("work");
+    std::fs::create_dir(&cwd).unwrap();
+    std::fs::write(format!("{cwd}/report.txt"), "the report").unwrap();
+    std::fs::write(world.path("secret.txt"), "outside").unwrap();
+    std::os::unix::fs::symlink("../secret.txt", format!("{cwd}/innocent.txt")).unwrap();
+    let world = world.with(|profile| profile.local_executor.workspace = Some(cwd));
+    let art = "art_00000000000000000000000000000001";
+    let output = json!({"text": "t", "artifact_refs": [art, {"path": "report.txt", "name": "final.txt", "media_type": "text/plain"}]});
+    world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
+    world.hub.offer(claim(7, "x"));
+    for path in ["../secret.txt", "innocent.txt"] {
+        let output = json!({"text": "t", "artifact_refs": [{"path": path}]});
+        world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
+        world.hub.offer(claim(8, "x"));
+    }
+    let running = world.start();
+    let complete = world.hub.heard("complete", 1).await;
+    assert_eq!(
+        complete["output"],
+        json!({"text": "t", "artifact_refs": [art, "art_00000000000000000000000000000009"]})
+    );
+    world.hub.heard("fail", 2).await;
+    running.stop().await.unwrap();
+    let uploads = world.hub.calls("upload");
+    assert_eq!(uploads.len(), 1, "nothing from outside is uploaded");
+    assert_eq!(uploads[0].path, format!("/api/v1/workspaces/wsp_{:032x}/artifacts/final.txt", 7));
+    assert_eq!(uploads[0].body, json!("the report"));
+    for fail in world.hub.calls("fail") {
+        let message = fail.body["output"]["error"].as_str().unwrap();
+        assert!(message.contains("outside the task's folder"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_devices_instructions_come_before_the_agents() {
+    let world = World::new().await;
+    let file = world.path("instructions.md");
+    std::fs::write(&file, "be kind\n").unwrap();
+    let world = world.with(|profile| profile.local_executor.instruction_file = Some(file.clone()));
+    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": ""}})));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.hub.heard("complete", 1).await;
+    std::fs::remove_file(&file).unwrap();
+    world.hub.offer(claim(2, "x"));
+    let fail = world.hub.heard("fail", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.adapter.tasks()[0]["instructions"], "be kind\n\nbe brief");
+    assert!(fail["output"]["error"].as_str().unwrap().contains("instructions.md cannot be read"), "{fail}");
+}
+
+/// A run as the hub lists it.
+pub(crate) fn run_of_hub(number: u128, epoch: i64) -> serde_json::Value {
+    json!({"task_run_id": run(number), "agent_id": crate::world::agent(), "agent_name": "a",
+        "conversation_id": format!("cnv_{number:032x}"), "workspace_id": format!("wsp_{number:032x}"),
+        "parent_task_run_id": null, "status": "running", "waiting": null, "recovery": null, "task_type": "prompt",
+        "attempt": 1, "max_attempts": 1, "epoch": epoch, "priority": 0, "timeout_ms": 1, "input": {},
+        "task_result": null, "usage": null, "caller": "key:k", "trace_id": null, "runtime_id": runtime(),
+        "created_at": "2026-01-01T00:00:00.000Z", "claimed_at": null, "lease_expires_at": null, "expires_at": null,
+        "ended_at": null, "last_seq": 1})
+}
