@@ -57,6 +57,8 @@ const INVALID: &str = "adapter_invalid_reply";
 const HEALTH_TRIES: u32 = 6;
 /// How long another task may occupy the adapter.
 const BUSY_TRIES: u32 = 30;
+/// The hub's limit.
+const LARGEST_USAGE: usize = 16 << 10;
 const CANCEL_TIME: Duration = Duration::from_secs(15);
 
 /// Executes a run to its end on this device, and reports it.
@@ -303,6 +305,8 @@ pub(crate) async fn outcome_after_restart(device: &Device, task: &RunTask) -> Op
 async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {
     let TaskReply { success, output, error, usage } = reply;
     let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
+    // A strange account of the cost must not spoil the result.
+    let usage = usage.filter(|usage| usage.is_object() && usage.get().len() <= LARGEST_USAGE);
     match (success, output) {
         (true, Some(output)) => match shelf.put_away(output).await {
             Ok(output) => Outcome::completed(&output, usage.as_ref()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::Hub;
 use attache_protocol::{
-    Json, RunId,
+    Json, RunId, json,
     wire::{
         adapter::{self, event},
         event::{Event, kind},
@@ -81,8 +81,10 @@ enum TextForm {
 const GATHER: Duration = Duration::from_millis(50);
 /// A batch with this much text is sent at once.
 const FULL: usize = 4 << 10;
-/// Larger texts are cut, so that no single event is too large for the hub.
-const LARGEST: usize = 32 << 10;
+/// Longer texts are cut. Twice this, with every character escaped, is still an event that the hub takes.
+const LARGEST: usize = 4 << 10;
+/// The hub's limit for an event is 64 KiB.
+const LARGEST_JSON: usize = 60 << 10;
 /// How many pieces wait while the hub is slow; what comes after is dropped, for progress must not delay the result.
 const WAITING: usize = 256;
 const CALL_TIME: Duration = Duration::from_secs(10);
@@ -97,12 +99,16 @@ impl Piece {
         match name {
             event::PROGRESS => {
                 let adapter::Progress { message, percent } = serde_json::from_str(data).ok()?;
-                Some(Self::Progress { message, percent })
+                let message = message.map(|message| cut(message).remove(0));
+                Some(Self::Progress { message, percent: percent.map(|percent| percent.clamp(0.0, 100.0)) })
             }
             event::CHUNK => text(data).map(Self::Chunk),
             event::THOUGHT => text(data).map(Self::Thought),
-            event::LOG => Json::from_text(data).ok().map(Self::Log),
-            event::TOOL_CALL => Json::from_text(data).ok().map(Self::ToolCall),
+            event::LOG => Some(Self::Log(relayed(data, &['{', '"'])?)),
+            event::TOOL_CALL => match relayed(data, &['{']) {
+                Some(call) => Some(Self::ToolCall(call)),
+                None => Some(Self::Log(Json::of(&format!("a tool call of {} bytes cannot be shown", data.len())))),
+            },
             _ => None,
         }
     }
@@ -138,6 +144,12 @@ fn text(data: &str) -> Option<String> {
     match serde_json::from_str(data).ok()? {
         TextForm::Object { text } | TextForm::Plain(text) => Some(text),
     }
+}
+
+/// JSON that the hub takes as one event: of the right kind, neither too large nor too deep.
+fn relayed(data: &str, starts: &[char]) -> Option<Json> {
+    let fits = data.starts_with(starts) && data.len() <= LARGEST_JSON && json::depth(data.as_bytes()) < json::MAX_DEPTH;
+    if fits { Json::from_text(data).ok() } else { None }
 }
 
 fn cut(mut text: String) -> Vec<String> {
@@ -200,6 +212,9 @@ impl Progress {
 
     pub(crate) async fn push(&self, piece: Piece) {
         for piece in piece.split() {
+            if matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
+                continue;
+            }
             if self.pieces.send_timeout(piece, PUSH_TIME).await.is_err() {
                 tracing::warn!("progress is dropped: the hub does not keep up");
             }
@@ -320,7 +335,7 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn json(text: &str) -> Json {
+    fn raw(text: &str) -> Json {
         Json::from_text(text).unwrap()
     }
 
@@ -358,6 +373,14 @@ mod tests {
         );
         assert_eq!(Piece::read("permission", "{}"), None);
         assert_eq!(Piece::read("chunk", "not json"), None);
+        assert_eq!(Piece::read("log", "17"), None);
+        let deep = format!("{}{}", r#"{"a":"#.repeat(100), "}".repeat(100));
+        let said = Piece::Log(Json::of("a tool call of 600 bytes cannot be shown"));
+        assert_eq!(Piece::read("tool_call", &deep), Some(said));
+        assert_eq!(
+            Piece::read("progress", r#"{"percent":250}"#),
+            Some(Piece::Progress { message: None, percent: Some(100.0) })
+        );
     }
 
     #[test]
@@ -370,7 +393,7 @@ mod tests {
     #[test]
     fn a_replay_tells_only_what_is_new() {
         let at = attache_protocol::Timestamp::default();
-        let event = |kind: &str, data: &str| Event { seq: 1, kind: kind.to_owned(), at, data: json(data) };
+        let event = |kind: &str, data: &str| Event { seq: 1, kind: kind.to_owned(), at, data: raw(data) };
         let mut known = Known::default();
         for event in [
             event("task.chunk", r#"{"text":"of the claim before"}"#),
@@ -382,12 +405,12 @@ mod tests {
         }
         let replay = [
             Piece::Chunk("ab".into()),
-            Piece::Log(json("1")),
+            Piece::Log(raw("1")),
             Piece::Chunk("cde".into()),
-            Piece::Log(json("2")),
+            Piece::Log(raw("2")),
             Piece::Chunk("f".into()),
         ];
         let told: Vec<Piece> = replay.into_iter().filter_map(|piece| known.without(piece)).collect();
-        assert_eq!(told, [Piece::Chunk("de".into()), Piece::Log(json("2")), Piece::Chunk("f".into())]);
+        assert_eq!(told, [Piece::Chunk("de".into()), Piece::Log(raw("2")), Piece::Chunk("f".into())]);
     }
 }

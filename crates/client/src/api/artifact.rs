@@ -73,6 +73,13 @@ impl Hub {
         self.get(url).await
     }
 
+    /// What is known about an artifact, without its bytes.
+    pub async fn artifact_info(&self, artifact: ArtifactId) -> Result<Artifact> {
+        let mut url = self.api(&["artifacts", &artifact.to_string()]);
+        url.query_pairs_mut().append_pair("meta", "1");
+        self.get(url).await
+    }
+
     pub async fn artifact(&self, artifact: ArtifactId) -> Result<Download> {
         self.download(artifact, None).await
     }

@@ -1,6 +1,9 @@
 //! The devices that are paired to agents, as people see them.
 
-use attache_protocol::{RuntimeId, wire::runtime::RuntimeList};
+use attache_protocol::{
+    RuntimeId,
+    wire::runtime::{Runtime, RuntimeList},
+};
 
 use crate::{Hub, Page, Result};
 
@@ -11,6 +14,18 @@ impl Hub {
         let mut url = self.api(&["agent-runtimes"]);
         page.write(&mut url);
         self.get(url).await
+    }
+
+    /// The devices of one agent, now and before.
+    pub async fn runtimes_of(&self, agent: &str, page: &Page) -> Result<RuntimeList> {
+        let mut url = self.api(&["agent-runtimes"]);
+        url.query_pairs_mut().append_pair("agent_id", agent);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    pub async fn runtime(&self, runtime: RuntimeId) -> Result<Runtime> {
+        self.get(self.api(&["agent-runtimes", &runtime.to_string()])).await
     }
 
     /// The device is refused at its next call, and its claims are lost at once.
