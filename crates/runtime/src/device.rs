@@ -22,6 +22,8 @@ pub(crate) struct Device {
     pub(crate) profile: Profile,
     /// Where tasks work and where their files are taken from.
     pub(crate) cwd: Option<PathBuf>,
+    /// Instructions of this device for an adapter that does not read them itself.
+    pub(crate) instruction_file: Option<PathBuf>,
     pub(crate) env: Env,
     pub(crate) link: Link,
     pub(crate) claims: Claims,

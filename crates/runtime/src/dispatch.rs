@@ -1,6 +1,6 @@
 //! Handing one run to the adapter and bringing its outcome back, whatever happens to the connection in between.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use attache_client::Backoff;
 use attache_protocol::{
@@ -145,10 +145,8 @@ async fn known(device: &Device, run: RunId) -> Known {
 
 /// The device's own instructions come before those of the agent and the conversation.
 async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
-    let Some(path) = device.profile.local_executor.instruction_file.as_deref().map(PathBuf::from) else {
-        return Ok(());
-    };
-    let local = tokio::fs::read_to_string(&path).await.map_err(|error| Failure {
+    let Some(path) = &device.instruction_file else { return Ok(()) };
+    let local = tokio::fs::read_to_string(path).await.map_err(|error| Failure {
         code: "task_failed",
         message: format!("The device's instruction file {} cannot be read: {error}.", path.display()),
     })?;

@@ -17,6 +17,8 @@ use crate::{
     report::Report,
 };
 
+const HEALTH_TRIES: u32 = 5;
+
 /// Queues the outcomes that the hub has not heard, and finds the run that the adapter still executes.
 pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job> {
     let mut unfinished = Vec::new();
@@ -34,7 +36,7 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
     if unfinished.is_empty() {
         return None;
     }
-    let running = device.adapter.health().await.ok().and_then(|health| health.running);
+    let running = executing(device).await;
     let mut job = None;
     for line in unfinished {
         let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
@@ -52,6 +54,18 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
         }
     }
     job
+}
+
+/// The run that the adapter executes. One that is not there may just be starting, together with this runtime.
+async fn executing(device: &Device) -> Option<RunId> {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(1));
+    loop {
+        match device.adapter.health().await {
+            Ok(health) => return health.running,
+            Err(_) if backoff.tries() < HEALTH_TRIES => tokio::time::sleep(backoff.next(&device.env)).await,
+            Err(_) => return None,
+        }
+    }
 }
 
 /// The adapter finished the run while nobody listened.

@@ -122,11 +122,17 @@ impl Runtime {
             AdapterSource::Profile => (None, fixed(&profile)),
         };
         let cwd = profile.cwd().map(PathBuf::from).or(options.cwd);
+        let instruction_file = match &options.adapter {
+            AdapterSource::Profile => profile.local_executor.instruction_file.as_ref().map(PathBuf::from),
+            // The caller gave it to the child.
+            AdapterSource::Child(_) => None,
+        };
         let device = Arc::new(Device {
             adapter: Adapter::new(endpoint)?,
             hub,
             ledger,
             cwd,
+            instruction_file,
             env: options.env,
             link,
             claims: Claims::default(),

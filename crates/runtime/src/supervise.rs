@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Notice, adapter::Endpoint, link::Link};
 
-/// How to start an adapter. The arguments already tell it to write `ready_file`.
+/// How to start an adapter. The arguments already tell it to write `ready_file`, to end with its stdin, and where its
+/// instruction file is.
 #[derive(Debug, Clone)]
 pub struct AdapterCommand {
     pub program: PathBuf,
