@@ -1,1 +1,102 @@
-//! (in progress)
+//! Artifacts: uploaded once, kept under their hash, read whole or in part, and never run by a browser.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+async fn workspace(world: &World) -> String {
+    let conversation = world.owner.post("/api/v1/conversations", json!({})).await.expect(201);
+    conversation["workspace_id"].as_str().unwrap().to_owned()
+}
+
+async fn upload(world: &World, workspace: &str, name: &str, bytes: impl Into<bytes::Bytes>) -> Value {
+    let path = format!("/api/v1/workspaces/{workspace}/artifacts/{name}");
+    world.owner.with("content-type", "text/html").call(Method::PUT, &path, bytes).await.expect(201)
+}
+
+#[tokio::test]
+async fn an_artifact_reads_back_whole_and_in_ranges() {
+    let world = World::start().await;
+    let workspace = workspace(&world).await;
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let artifact = upload(&world, &workspace, "r%C3%A9sum%C3%A9%20%22x%22.bin", bytes.clone()).await;
+    assert_eq!((&artifact["size"], &artifact["name"]), (&json!(1_000_000), &json!("résumé \"x\".bin")));
+    let hash = artifact["blake3"].as_str().unwrap();
+    assert_eq!(hash, blake3::hash(&bytes).to_hex().as_str());
+    let path = format!("/api/v1/artifacts/{}", artifact["artifact_id"].as_str().unwrap());
+
+    let whole = world.owner.get(&path).await;
+    assert_eq!((whole.status, whole.body.as_ref()), (200, bytes.as_slice()));
+    assert_eq!(whole.header("content-type"), "text/html");
+    assert_eq!(whole.header("content-length"), "1000000");
+    assert_eq!(whole.header("x-content-type-options"), "nosniff");
+    assert_eq!(whole.header("content-security-policy"), "sandbox; default-src 'none'");
+    let disposition = "attachment; filename*=UTF-8''r%C3%A9sum%C3%A9%20%22x%22.bin";
+    assert_eq!(whole.header("content-disposition"), disposition);
+
+    let part = world.owner.with("range", "bytes=10-19").get(&path).await;
+    assert_eq!((part.status, part.body.as_ref()), (206, &bytes[10..20]));
+    assert_eq!(part.header("content-range"), "bytes 10-19/1000000");
+    let tail = world.owner.with("range", "bytes=-5").get(&path).await;
+    assert_eq!((tail.status, tail.body.as_ref()), (206, &bytes[999_995..]));
+    let beyond = world.owner.with("range", "bytes=1000000-").get(&path).await;
+    assert_eq!(beyond.refusal(), (416, "range_not_satisfiable".to_owned()));
+    assert_eq!(beyond.header("content-range"), "bytes */1000000");
+    let etag = whole.header("etag").to_owned();
+    assert_eq!(world.owner.with("if-none-match", &etag).get(&path).await.status, 304);
+    let changed = world.owner.with("range", "bytes=0-1").with("if-range", "\"other\"").get(&path).await;
+    assert_eq!((changed.status, changed.body.len()), (200, 1_000_000));
+    let head = world.owner.call(Method::HEAD, &path, "").await;
+    assert_eq!((head.status, head.header("content-length"), head.body.len()), (200, "1000000", 0));
+
+    assert_eq!(world.owner.get(&format!("{path}?meta=1")).await.expect(200), artifact);
+    assert_eq!(world.owner.with("accept", "application/json").get(&path).await.expect(200), artifact);
+    let listed = world.owner.get(&format!("/api/v1/workspaces/{workspace}/artifacts")).await.expect(200);
+    assert_eq!(listed, json!({"artifacts": [artifact], "next_cursor": null}));
+}
+
+#[tokio::test]
+async fn the_same_content_is_one_file_and_nothing_unfinished_stays() {
+    let world = World::tuned(|options| options.max_artifact = 1000).await;
+    let workspace = workspace(&world).await;
+    let one = upload(&world, &workspace, "a", "same").await;
+    let two = upload(&world, &workspace, "b", "same").await;
+    assert_ne!(one["artifact_id"], two["artifact_id"]);
+    let empty = upload(&world, &workspace, "empty", "").await;
+    assert_eq!(empty["size"], 0);
+    let path = format!("/api/v1/artifacts/{}", empty["artifact_id"].as_str().unwrap());
+    assert_eq!(world.owner.get(&path).await.body.len(), 0);
+    let path = format!("/api/v1/workspaces/{workspace}/artifacts/big");
+    let large = world.owner.call(Method::PUT, &path, vec![0; 1001]).await;
+    assert_eq!(large.refusal(), (413, "too_large".to_owned()));
+    let blobs = world.data.path().join("hub/blobs");
+    assert_eq!(std::fs::read_dir(blobs.join("incoming")).unwrap().count(), 0);
+    let hash = one["blake3"].as_str().unwrap();
+    assert_eq!(std::fs::read(blobs.join(&hash[..2]).join(&hash[2..])).unwrap(), b"same");
+    for name in ["..", "%2e%2e%2fx", "a%2Fb", "a%5Cb", "%0a", "%00"] {
+        let path = format!("/api/v1/workspaces/{workspace}/artifacts/{name}");
+        let reply = world.owner.call(Method::PUT, &path, "x").await;
+        assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_names_artifacts_of_its_own_workspace_only() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let foreign = upload(&world, &workspace(&world).await, "a", "x").await;
+    let created = world.run("builder").await;
+    device.claim().await;
+    let own = created["workspace_id"].as_str().unwrap();
+    let path = format!("/api/v1/workspaces/{own}/artifacts/report.md");
+    let uploaded = device.client.call(Method::PUT, &path, "# hi").await.expect(201);
+    let run = format!("/api/v1/task-runs/{}", created["task_run_id"].as_str().unwrap());
+    let refs = |id: &Value| json!({"output": {"text": "done", "artifact_refs": [id]}});
+    let refused = device.client.post(&format!("{run}/complete"), refs(&foreign["artifact_id"])).await;
+    assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
+    device.client.post(&format!("{run}/complete"), refs(&uploaded["artifact_id"])).await.expect(200);
+    let path = format!("/api/v1/artifacts/{}?meta=1", uploaded["artifact_id"].as_str().unwrap());
+    assert_eq!(world.owner.get(&path).await.expect(200)["produced_by"], created["task_run_id"]);
+}

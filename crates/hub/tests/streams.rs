@@ -1,1 +1,119 @@
-//! (in progress)
+//! Event streams: once, in order, resumable, and honest about what is missing.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::world::World;
+
+#[tokio::test]
+async fn a_stream_resumes_after_the_last_event_and_ends_with_the_run() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let created = world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}", created["task_run_id"].as_str().unwrap());
+    let mut live = world.owner.follow(&format!("{path}/events")).await;
+    assert_eq!(live.next().await.unwrap().event, "task.created");
+    device.claim().await;
+    assert_eq!(live.next().await.unwrap().event, "task.claimed");
+    for text in ["a", "b", "c"] {
+        device.client.post(&format!("{path}/progress"), json!({"chunk": text})).await.expect(200);
+    }
+    let chunk = live.next().await.unwrap();
+    assert_eq!((chunk.id, chunk.event.as_str()), (3, "task.chunk"));
+    assert_eq!(
+        (&chunk.data["seq"], &chunk.data["type"], &chunk.data["data"]),
+        (&json!(3), &json!("task.chunk"), &json!({"text": "a"}))
+    );
+    drop(live);
+
+    let resumed = world.owner.with("last-event-id", "3").follow(&format!("{path}/events?after=0")).await;
+    device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    let seen: Vec<(i64, String)> =
+        resumed.rest().await.into_iter().map(|message| (message.id, message.event)).collect();
+    let expected = [(4, "task.chunk"), (5, "task.chunk"), (6, "task.completed")];
+    assert_eq!(seen, expected.map(|(id, event)| (id, event.to_owned())));
+
+    let late = world.owner.follow(&format!("{path}/events")).await.rest().await;
+    let paged = world.owner.get(&format!("{path}/events?limit=200")).await.expect(200);
+    let late: Vec<_> = late.into_iter().map(|message| message.data).collect();
+    assert_eq!(late, *paged["events"].as_array().unwrap(), "a late reader sees what an early one saw");
+    let nothing = world.owner.with("last-event-id", "6").follow(&format!("{path}/events")).await.rest().await;
+    assert_eq!(nothing, []);
+    let wrong = world.owner.with("last-event-id", "x").with("accept", "text/event-stream");
+    assert_eq!(wrong.get(&format!("{path}/events")).await.refusal(), (400, "invalid_request".to_owned()));
+}
+
+#[tokio::test]
+async fn below_the_floor_a_reader_is_told_what_is_missing() {
+    let world = World::tuned(|options| {
+        options.keep_chunks = Duration::ZERO;
+        options.retain_every = Duration::ZERO;
+        options.sweep_every = Duration::from_millis(10);
+    })
+    .await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let created = world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}", created["task_run_id"].as_str().unwrap());
+    device.claim().await;
+    device.client.post(&format!("{path}/progress"), json!({"chunk": "x"})).await.expect(200);
+    device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    let first = loop {
+        let page = world.owner.get(&format!("{path}/events")).await.expect(200);
+        if page["events"][0]["type"] == "snapshot.repaired" {
+            break page;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let events = first["events"].as_array().unwrap();
+    assert_eq!(events[0]["data"]["missing"], json!({"from": 1, "to": 3}));
+    assert_eq!(events[0]["data"]["snapshot"], world.owner.get(&path).await.expect(200));
+    assert_eq!(
+        (&events[0]["seq"], &events[1]["seq"], &events[1]["type"]),
+        (&json!(3), &json!(4), &json!("task.completed"))
+    );
+    let streamed: Vec<_> =
+        world.owner.follow(&format!("{path}/events")).await.rest().await.into_iter().map(|m| m.event).collect();
+    assert_eq!(streamed, ["snapshot.repaired", "task.completed"]);
+    let resumed = world.owner.with("last-event-id", "3").follow(&format!("{path}/events")).await.rest().await;
+    assert_eq!(resumed.len(), 1);
+}
+
+#[tokio::test]
+async fn an_idle_stream_says_that_it_is_alive() {
+    use http_body_util::BodyExt as _;
+    let world = World::tuned(|options| options.keep_alive = Duration::from_millis(30)).await;
+    world.agent("builder").await;
+    let created = world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}/events?after=1", created["task_run_id"].as_str().unwrap());
+    let client = world.owner.with("accept", "text/event-stream");
+    let mut response = client.send(hyper::Method::GET, &path, bytes::Bytes::new()).await;
+    let mut text = String::new();
+    while !text.contains(": alive\n\n") {
+        let frame = tokio::time::timeout(crate::world::PATIENCE, response.body_mut().frame()).await.unwrap();
+        text.push_str(std::str::from_utf8(&frame.unwrap().unwrap().into_data().unwrap()).unwrap());
+    }
+    assert!(text.starts_with(": open\n\n"));
+}
+
+#[tokio::test]
+async fn the_tenants_log_is_a_feed_whose_chain_can_be_checked() {
+    let world = World::start().await;
+    let mut feed = world.owner.follow("/api/v1/audit").await;
+    world.agent("builder").await;
+    let row = feed.next().await.unwrap();
+    assert_eq!((row.event.as_str(), &row.data["data"]["name"]), ("agent.created", &json!("builder")));
+    world.device("builder").await;
+    let page = world.owner.get("/api/v1/audit?after=0&limit=200").await;
+    let page: attache_protocol::wire::audit::AuditPage = serde_json::from_slice(&page.body).unwrap();
+    let mut hash = attache_protocol::log::unhex(&page.floor_hash).unwrap();
+    for row in &page.events {
+        assert!(row.follows(&hash), "the chain breaks at {}", row.seq);
+        hash = attache_protocol::log::unhex(&row.hash).unwrap();
+    }
+    assert_eq!((page.next, page.events.len() as i64), (page.head, page.head));
+    let rest = world.owner.get(&format!("/api/v1/audit?after={}", page.next)).await.expect(200);
+    assert_eq!((&rest["events"], &rest["next"]), (&json!([]), &json!(page.next)));
+}

@@ -1,19 +1,18 @@
 //! A worker ends its run: with an output, or with an error from the closed list.
 
-use std::fmt;
-
 use attache_protocol::{
     ArtifactId, Json, RunId,
     rules::run::FailureCode,
     wire::run::{CompleteRequest, FailRequest, FinishResponse},
 };
 use attache_store::record::Outcome;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result,
     control::{
         check,
+        members::Members,
         progress::{check_usage, worker_error},
     },
     identity::Action,
@@ -21,9 +20,6 @@ use crate::{
 
 const MAX_OUTPUT: usize = 4 << 20;
 const MAX_ARTIFACTS: usize = 1000;
-
-/// The members of an object in their order, each kept byte for byte.
-struct Members(Vec<(String, Json)>);
 
 impl Handle {
     pub async fn complete(&self, by: &Principal, run: RunId, request: CompleteRequest) -> Result<FinishResponse> {
@@ -88,13 +84,12 @@ fn artifacts(output: &Json) -> Result<Vec<ArtifactId>> {
 
 /// `{"error","code","native_code"?}` and whatever else the worker said.
 fn failure(output: &Json) -> Result<(FailureCode, Json)> {
-    let Members(members) = output.parse().map_err(|_| Error::invalid("output", "must be a JSON object"))?;
-    let find = |name: &str| members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
-    let said = find("code").and_then(|code| code.parse::<String>().ok());
+    let members: Members = output.parse().map_err(|_| Error::invalid("output", "must be a JSON object"))?;
+    let said = members.find("code").and_then(|code| code.parse::<String>().ok());
     let known = said.as_deref().and_then(FailureCode::from_text);
     let code = known.unwrap_or(FailureCode::TaskFailed);
     let native = said.filter(|_| known.is_none());
-    let error = match find("error") {
+    let error = match members.find("error") {
         Some(error) if error.get().starts_with('"') => error.clone(),
         // Something that is not a sentence is still better than nothing.
         Some(error) if error.get() != "null" => Json::of(error.get()),
@@ -110,7 +105,7 @@ fn failure(output: &Json) -> Result<(FailureCode, Json)> {
     if let Some(native) = &native {
         add("native_code", Json::of(native).get());
     }
-    for (key, value) in &members {
+    for (key, value) in &members.0 {
         let ours = matches!(key.as_str(), "error" | "code") || (key == "native_code" && native.is_some());
         if !ours {
             add(key, value.get());
@@ -118,30 +113,6 @@ fn failure(output: &Json) -> Result<(FailureCode, Json)> {
     }
     text.push('}');
     Ok((code, Json::from_text(text).map_err(|error| Error::internal(&error))?))
-}
-
-// === impl Members ===
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> std::result::Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Visitor)
-    }
 }
 
 #[cfg(test)]

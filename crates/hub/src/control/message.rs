@@ -1,7 +1,7 @@
 //! What was said in a conversation: its messages, and the inputs and results of its runs, oldest first.
 
 use attache_protocol::{
-    ConversationId, Timestamp,
+    ConversationId, Json, Timestamp,
     rules::run::Status,
     wire::conversation::{AddMessageRequest, Message, MessageList, Role},
 };
@@ -9,7 +9,7 @@ use attache_store::record::{NewMessage, Page, RunFilter, RunRecord};
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{PageRequest, check, conversation::MAX_METADATA},
+    control::{PageRequest, check, conversation::MAX_METADATA, members::Members},
     error::about,
     identity::Action,
     render,
@@ -96,7 +96,7 @@ impl Handle {
 
 /// A run says its input, and at its end its result or its error.
 fn said(run: RunRecord) -> impl Iterator<Item = Message> {
-    let input = run.input.text_member("text").map(|text| Message {
+    let input = text_of(&run.input, "text").map(|text| Message {
         message_id: format!("{}/input", run.id),
         role: Role::User,
         author: run.caller.clone(),
@@ -106,7 +106,7 @@ fn said(run: RunRecord) -> impl Iterator<Item = Message> {
         created_at: run.created_at,
     });
     let member = if run.state.status() == Status::Completed { "text" } else { "error" };
-    let text = run.result.as_ref().and_then(|result| result.text_member(member));
+    let text = run.result.as_ref().and_then(|result| text_of(result, member));
     let result = text.zip(run.ended_at).map(|(text, ended_at)| Message {
         message_id: format!("{}/result", run.id),
         role: Role::Agent,
@@ -117,6 +117,10 @@ fn said(run: RunRecord) -> impl Iterator<Item = Message> {
         created_at: ended_at,
     });
     input.into_iter().chain(result)
+}
+
+fn text_of(json: &Json, member: &str) -> Option<String> {
+    json.parse::<Members>().ok()?.text(member)
 }
 
 fn key(message: &Message) -> (i64, &str) {

@@ -12,6 +12,7 @@ mod create_run;
 mod finish;
 mod heartbeat;
 mod key;
+mod members;
 mod message;
 mod pairing;
 mod progress;

@@ -204,7 +204,18 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if scan::too_deep(bytes) {
         return Err(Error::new(Code::TooDeep, format!("The JSON nests deeper than {} levels.", scan::MAX_DEPTH)));
     }
-    serde_json::from_slice(bytes).map_err(|error| explain(bytes, &error))
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Error::new(Code::InvalidJson, "The body is not valid JSON: it is not UTF-8."))?;
+    // A list would be read as the members in their order, which nobody means.
+    let parsed = match text.trim_ascii_start().starts_with('{') {
+        true => serde_json::from_str(text).map_err(|error| explain(bytes, &error)),
+        false => Err(Error::new(Code::InvalidRequest, "The body must be a JSON object.")),
+    };
+    // That it is no JSON at all comes before what is wrong with a member of it.
+    parsed.map_err(|refusal| match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => refusal,
+        Err(error) => Error::new(Code::InvalidJson, format!("The body is not valid JSON: {error}.")),
+    })
 }
 
 /// What is wrong, and in which member.
@@ -212,9 +223,6 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let what = text.strip_suffix(&place).unwrap_or(&text);
-    if error.classify() != serde_json::error::Category::Data {
-        return Error::new(Code::InvalidJson, format!("The body is not valid JSON: {text}."));
-    }
     let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
     match scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
         Some(member) => Error::new(Code::InvalidRequest, format!("`{member}` is not valid: {what}.")),

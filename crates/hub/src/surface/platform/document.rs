@@ -8,7 +8,7 @@ use axum::{
 };
 use bytes::Bytes;
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, OpenApi, PathItem, Ref, ResponseBuilder,
+    ContentBuilder, InfoBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBuilder,
     path::Operation,
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
 };
@@ -48,6 +48,13 @@ pub(super) fn complete(document: &mut OpenApi) {
                 .description("Refused: a code of the one table, a message and a hint")
                 .content("application/json", body)
                 .build();
+            for response in operation.responses.responses.values_mut() {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    "Done".clone_into(&mut response.description);
+                }
+            }
             operation.responses.responses.insert("default".to_owned(), error.into());
         }
     }
