@@ -1,6 +1,6 @@
 //! What a sequence has made so far, learnt from the steps that succeeded.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, KeyId, RunId, RuntimeId, TenantId, Timestamp, secret::SecretHash,
@@ -42,6 +42,8 @@ pub(super) struct Known {
     pub(super) idempotency: Vec<([u8; 16], [u8; 16])>,
     /// Explicit ones and runs' own.
     pub(super) conversations: Vec<ConversationId>,
+    /// Those among them that hold messages or artifacts.
+    pub(super) filled: BTreeSet<ConversationId>,
     pub(super) artifacts: Vec<ArtifactId>,
     /// When something changes by itself, and who notices: engines err at the border.
     pub(super) borders: Vec<(Timestamp, Border)>,
@@ -110,7 +112,13 @@ impl Known {
                 }
             }
             (Step::CreateConversation(_, new), _) => self.conversations.push(new.id),
-            (Step::AddArtifact(_, new), _) => self.artifacts.push(new.id),
+            (Step::AddMessage(_, new), _) => {
+                self.filled.insert(new.conversation);
+            }
+            (Step::AddArtifact(_, new), _) => {
+                self.artifacts.push(new.id);
+                self.filled.insert(new.workspace.conversation());
+            }
             _ => {}
         }
     }

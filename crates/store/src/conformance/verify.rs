@@ -34,8 +34,8 @@ pub(super) fn reads(known: &Known, at: Timestamp) -> Vec<Step> {
     reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
     reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
     reads.extend(known.runs.iter().map(|run| Step::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
-    for conversation in &known.conversations {
-        reads.push(Step::Conversation(tenant, *conversation));
+    reads.extend(known.conversations.iter().map(|conversation| Step::Conversation(tenant, *conversation)));
+    for conversation in known.filled.iter().chain(known.conversations.last()) {
         reads.push(list(List::Messages(*conversation)));
         reads.push(list(List::Artifacts(conversation.workspace())));
     }
