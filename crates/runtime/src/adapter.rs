@@ -40,6 +40,8 @@ pub(crate) enum Trouble {
     Broken(String),
     /// Another task executes.
     Busy,
+    /// A failed task, told with an error status.
+    Failed(TaskReply),
     Refused {
         status: u16,
         message: String,
@@ -126,17 +128,20 @@ impl Adapter {
             request = request.header("last-event-id", after);
         }
         let response = send(request).await?;
-        let status = response.status().as_u16();
+        let status = response.status();
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if status == 200 && media_type.starts_with("text/event-stream") {
+        if status.is_success() && media_type.starts_with("text/event-stream") {
             let kind = Kind::Stream { parser: Parser::new(LARGEST_REPLY), count: 0 };
             return Ok(Session { response, kind });
         }
-        if status == 200 {
+        if status.is_success() {
             return Ok(Session { response, kind: Kind::Json });
         }
         let body = read(response).await?;
-        Err(refused(status, &body))
+        Err(match serde_json::from_slice::<TaskReply>(&body) {
+            Ok(reply) if !reply.success => Trouble::Failed(reply),
+            _ => refused(status.as_u16(), &body),
+        })
     }
 
     /// Stops a run and gives its outcome, where the adapter still knows it.

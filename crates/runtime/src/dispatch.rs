@@ -191,7 +191,7 @@ async fn drive(
             Trouble::NotSent(reason) | Trouble::Broken(reason) => {
                 sent = true;
                 match after_break(device, task.task_run_id).await {
-                    After::Runs => {}
+                    After::Runs => tokio::time::sleep(backoff.next(&device.env)).await,
                     After::Ended(reply) => return Ok(reply),
                     After::Gone => {
                         device.link.notify(&Notice::AdapterAway { reason: reason.clone() });
@@ -216,6 +216,8 @@ async fn drive(
                 );
                 return Err(Failure { code: INVALID, message });
             }
+            Trouble::Failed(reply) => return Ok(reply),
+            Trouble::Refused { status: 502..=504, message } => return Err(unreachable(device, &message)),
             Trouble::Refused { status, message } => {
                 let message = format!("The adapter refused the task with status {status}: {message}");
                 return Err(Failure { code: INVALID, message });

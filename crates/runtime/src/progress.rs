@@ -269,7 +269,9 @@ impl Claimant {
             Ok(Err(error)) if crate::report::is_final(&error) => self.stop.set(error.to_string()),
             Ok(Err(error)) => {
                 tracing::debug!(run.id = %self.run, %error, "progress was not told");
-                self.link.failed(&error);
+                if error.is_passing() || error.is_denied() {
+                    self.link.failed(&error);
+                }
             }
             Err(_) => tracing::debug!(run.id = %self.run, "progress was not told in time"),
         }

@@ -8,7 +8,7 @@ use attache_protocol::{
     wire::{adapter::RunTask, run::ClaimedRun},
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     Error, Notice,
@@ -178,20 +178,20 @@ async fn live(
     let rejoined = recover::look_back(device, history).await;
 
     let quit = CancellationToken::new();
-    let reports = tokio::spawn({
+    let reports = AbortOnDropHandle::new(tokio::spawn({
         let (device, quit) = (device.clone(), quit.clone());
         async move { report::repeat(&device, quit).await }
-    });
+    }));
     // Before the first heartbeat: it would declare lost what can still be handed back.
     tokio::select! {
         () = recover::hand_back(device, history) => {}
         () = shutdown.finish.cancelled() => {}
         () = device.link.denied() => {}
     }
-    let beats = tokio::spawn({
+    let beats = AbortOnDropHandle::new(tokio::spawn({
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
         async move { heartbeat::beat(&device, &profiles, pace.heartbeat, quit).await }
-    });
+    }));
     if let Some(job) = rejoined {
         Box::pin(dispatch::execute(device, job, &shutdown.abort)).await;
     }

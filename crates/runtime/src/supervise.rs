@@ -16,7 +16,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{Error, Notice, adapter::Endpoint, link::Link};
 
@@ -34,7 +34,8 @@ pub struct AdapterCommand {
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     endpoint: watch::Receiver<Option<Endpoint>>,
-    end: CancellationToken,
+    /// Dropping it ends the adapter, also when nobody waits for that.
+    end: DropGuard,
     task: JoinHandle<()>,
 }
 
@@ -67,7 +68,7 @@ impl Supervisor {
         let end = CancellationToken::new();
         let keeper = Keeper { command, home: home.to_owned(), env, link, endpoint, end: end.clone() };
         let living = keeper.launch().await?;
-        Ok(Self { endpoint: seen, end, task: tokio::spawn(keeper.keep(living)) })
+        Ok(Self { endpoint: seen, end: end.drop_guard(), task: tokio::spawn(keeper.keep(living)) })
     }
 
     pub(crate) fn endpoint(&self) -> watch::Receiver<Option<Endpoint>> {
@@ -75,7 +76,7 @@ impl Supervisor {
     }
 
     pub(crate) async fn end(self) {
-        self.end.cancel();
+        drop(self.end);
         if self.task.await.is_err() {
             tracing::error!("the keeper of the adapter stopped unexpectedly");
         }

@@ -26,6 +26,8 @@ pub(crate) struct FakeAdapter {
 pub(crate) enum Scene {
     /// A plain 002 adapter.
     Json(Value),
+    /// One that tells failures by status.
+    Status(u16, Value),
     Stream(Vec<(&'static str, Value)>),
     /// Streams, and then says nothing until it is cancelled or finished.
     Hang(Vec<(&'static str, Value)>),
@@ -124,6 +126,7 @@ async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(t
     });
     match scene {
         Scene::Json(reply) => Json(reply).into_response(),
+        Scene::Status(status, reply) => (StatusCode::from_u16(status).unwrap(), Json(reply)).into_response(),
         Scene::Stream(events) => stream(events.iter().map(frame).collect(), End::Close, adapter),
         Scene::Break(events) => stream(events.iter().map(frame).collect(), End::Break, adapter),
         Scene::Hang(events) => {

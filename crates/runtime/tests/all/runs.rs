@@ -77,14 +77,18 @@ async fn a_plain_adapter_and_its_failures_are_understood() {
         .play(Scene::Json(json!({"success": false, "error": {"code": "model_unreachable", "message": "no model"}})));
     world.adapter.play(Scene::Json(json!({"success": true})));
     world.adapter.play(Scene::Json(json!("nonsense")));
-    for number in 1..=3 {
+    world.adapter.play(Scene::Status(500, json!({"success": false, "error": {"code": "own", "message": "m"}})));
+    world.adapter.play(Scene::Status(401, json!({"error": {"code": "unauthenticated", "message": "no"}})));
+    for number in 1..=5 {
         world.hub.offer(claim(number, "x"));
     }
     let running = world.start();
-    world.hub.heard("fail", 3).await;
+    let last = world.hub.heard("fail", 5).await;
     running.stop().await.unwrap();
     let codes: Vec<_> = world.hub.calls("fail").into_iter().map(|call| call.body["output"]["code"].clone()).collect();
-    assert_eq!(codes, ["model_unreachable", "adapter_invalid_reply", "adapter_invalid_reply"]);
+    let invalid = "adapter_invalid_reply";
+    assert_eq!(codes, ["model_unreachable", invalid, invalid, "own", invalid]);
+    assert!(last["output"]["error"].as_str().unwrap().contains("--adapter-secret-file"), "{last}");
     assert_eq!(world.hub.calls("fail")[0].body["output"]["error"], "no model");
 }
 
