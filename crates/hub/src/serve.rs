@@ -21,8 +21,8 @@ use crate::{
 
 const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
-/// With this, HTTP/2 by prior knowledge begins; no method of ours starts so.
-const PREFACE: &[u8] = b"PRI";
+/// With this, HTTP/2 by prior knowledge begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// After an accept that failed, usually for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -108,7 +108,10 @@ async fn begins_with_preface(stream: &TcpStream, limit: Duration) -> io::Result<
         if seen == first.len() || seen == 0 || !PREFACE.starts_with(&first[..seen]) {
             return Ok(seen == first.len() && first == *PREFACE);
         }
-        // A first packet of one or two bytes is rare enough to wait for its rest like this.
+        // A first packet that ends within the greeting is rare enough to wait for its rest like this.
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,6 +1,7 @@
 //! The hub, in process, on a port of its own, spoken to over HTTP.
 
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are not tests to the lint")]
 #![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
 
 mod artifacts;
@@ -12,6 +13,7 @@ mod isolation;
 mod life;
 mod matrix;
 mod pairing;
+mod port;
 mod sessions;
 mod streams;
 mod world;

@@ -68,24 +68,20 @@ pub struct Message {
 
 impl World {
     pub async fn start() -> Self {
-        Self::with(Arc::new(Memory::new()), |_| {}).await
+        Self::tuned(|_| {}).await
     }
 
     pub async fn tuned(tune: impl FnOnce(&mut Options)) -> Self {
-        Self::with(Arc::new(Memory::new()), tune).await
+        Self::with(tempfile::tempdir().unwrap(), Arc::new(Memory::new()), tune).await
     }
 
     pub async fn on_sqlite() -> Self {
         let data = tempfile::tempdir().unwrap();
         let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
-        let mut world = Self::with(Arc::new(store), |_| {}).await;
-        // The database outlives its own folder's handle only as long as the world does.
-        std::mem::swap(&mut world.data, &mut { data });
-        world
+        Self::with(data, Arc::new(store), |_| {}).await
     }
 
-    async fn with(store: Arc<dyn Store>, tune: impl FnOnce(&mut Options)) -> Self {
-        let data = tempfile::tempdir().unwrap();
+    async fn with(data: TempDir, store: Arc<dyn Store>, tune: impl FnOnce(&mut Options)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);

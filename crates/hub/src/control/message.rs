@@ -60,7 +60,7 @@ impl Handle {
             .filter(|message| after.as_ref().is_none_or(|(at, id)| key(message) > (at.millis(), id.as_str())));
         let messages: Vec<Message> = rest.by_ref().take(limit).collect();
         let more = rest.next().is_some();
-        let next_cursor = messages.last().filter(|_| more).map(|last| cursor(last));
+        let next_cursor = messages.last().filter(|_| more).map(cursor);
         Ok(MessageList { messages, next_cursor })
     }
 

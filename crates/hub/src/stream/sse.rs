@@ -2,12 +2,14 @@
 
 use std::{convert::Infallible, future::Future};
 
+use attache_protocol::wire::event::Range;
 use axum::{
     body::Body,
     http::{HeaderValue, Response, header},
 };
 use bytes::Bytes;
 use futures_util::stream;
+use serde::Serialize;
 
 use crate::{
     Handle,
@@ -18,6 +20,12 @@ use crate::{
 pub trait Followed: Send + 'static {
     /// The next event as it is written on the wire; `None` at the end.
     fn next_frame(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
+/// The data of `stream.gap`.
+#[derive(Serialize)]
+struct Gap {
+    missing: Range,
 }
 
 /// A stream that counts itself while it is open.
@@ -92,6 +100,11 @@ impl Followed for RunFollow {
 impl Followed for TenantFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
         let row = self.next().await?;
+        if let Some(missing) = self.take_gap() {
+            self.hold(row);
+            let data = serde_json::to_string(&Gap { missing }).expect("our own types serialise to JSON");
+            return Some(frame(missing.to, "stream.gap", &data));
+        }
         Some(frame(row.seq, &row.kind, &serde_json::to_string(&row).expect("our own types serialise to JSON")))
     }
 }

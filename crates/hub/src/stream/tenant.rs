@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use attache_protocol::log::Row;
+use attache_protocol::{log::Row, wire::event::Range};
 
 use crate::{
     Handle, Principal, Result,
@@ -19,6 +19,8 @@ pub struct TenantFollow {
     principal: Principal,
     after: i64,
     ready: VecDeque<Row>,
+    /// Rows that retention removed before they could be read.
+    gap: Option<Range>,
     watch: Watch,
     guard: Guard,
     ended: bool,
@@ -48,6 +50,7 @@ impl Handle {
             principal: by.clone(),
             after,
             ready: VecDeque::new(),
+            gap: None,
             watch,
             guard: Guard::new(self, by),
             ended: false,
@@ -65,6 +68,16 @@ impl Handle {
 // === impl TenantFollow ===
 
 impl TenantFollow {
+    /// Which rows are missing before the row that [`Self::next`] returned last; said once.
+    pub fn take_gap(&mut self) -> Option<Range> {
+        self.gap.take()
+    }
+
+    /// Puts a row back, to be returned again.
+    pub(crate) fn hold(&mut self, row: Row) {
+        self.ready.push_front(row);
+    }
+
     /// The next row; `None` when the hub drains or the caller is not welcome any more.
     pub async fn next(&mut self) -> Option<Row> {
         loop {
@@ -76,7 +89,13 @@ impl TenantFollow {
                 return None;
             }
             match self.hub.store().log(self.principal.tenant, self.after, check::MAX_PAGE).await {
-                Ok(page) => self.ready = page.rows.into(),
+                Ok(page) => {
+                    if page.floor > self.after {
+                        self.gap = Some(Range { from: self.after + 1, to: page.floor });
+                        self.after = page.floor;
+                    }
+                    self.ready = page.rows.into();
+                }
                 Err(error) => tracing::debug!(%error, "the log could not be read"),
             }
             if !self.ready.is_empty() {

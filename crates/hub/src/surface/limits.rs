@@ -5,11 +5,12 @@ use std::{convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnw
 use axum::{
     Router,
     body::Body,
-    http::{Request, Response},
+    http::{Method, Request, Response},
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
+use tokio::time::Instant;
 use tower::Service as _;
 
 use crate::{
@@ -28,6 +29,13 @@ struct Shared {
     hub: Handle,
     names: OwnNames,
     router: Router,
+}
+
+/// What the log says of a request: never its query, and no path below which a secret stands.
+struct Begun {
+    method: Method,
+    path: String,
+    at: Instant,
 }
 
 /// Makes the edge of each connection.
@@ -57,6 +65,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let (shared, peer) = (self.shared.clone(), self.peer);
         Box::pin(async move {
+            let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
             if let Err(error) = shared.names.check(request.uri(), request.headers()) {
                 shared.hub.metrics().answered(error.code.http_status());
                 return Ok(error.into_response());
@@ -73,7 +82,27 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                 }
             };
             shared.hub.metrics().answered(response.status().as_u16());
+            if let Some(begun) = begun {
+                begun.log(&response);
+            }
             Ok(response)
         })
+    }
+}
+
+// === impl Begun ===
+
+impl Begun {
+    const SECRET_BELOW: &str = "/api/v1/pairing-requests/";
+
+    fn new(request: &Request<Incoming>) -> Self {
+        let path = request.uri().path();
+        let shown = if path.starts_with(Self::SECRET_BELOW) { Self::SECRET_BELOW } else { path };
+        Self { method: request.method().clone(), path: shown.to_owned(), at: Instant::now() }
+    }
+
+    fn log(self, response: &Response<Body>) {
+        let (status, took) = (response.status().as_u16(), self.at.elapsed());
+        tracing::debug!(method = %self.method, path = self.path, status, ?took, "answered");
     }
 }

@@ -18,6 +18,8 @@ fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response<Body> {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // Some answers show a secret, and all of them are only true now.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
