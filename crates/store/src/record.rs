@@ -382,7 +382,9 @@ pub struct Swept {
 /// What old things to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable.
+    /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable. The
+    /// line only moves forward, and holds for runs that end later with an earlier time. Pairing requests that nobody
+    /// confirmed and that expired before this are removed too.
     pub chunks_before: Timestamp,
     /// Log rows older than this are removed from the front, up to the first newer one; the chain keeps its hash there.
     pub log_before: Timestamp,

@@ -57,9 +57,9 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// filter that matches nothing gives an empty list. A cursor that this store did not make is `NotFound`.
 ///
 /// A method that answers an error changed nothing, except for the row that records a stale epoch. Ids, tokens and codes
-/// of new things are new: the caller draws them at random. Runs are ordered as the store made them, whatever their times
-/// and ids say; everything else is ordered by its id, which begins with a time. Lists follow this order, and so does what
-/// is done to several things at once. A deadline has passed when it is at or before the call's time.
+/// of new things are new: the caller draws them at random. *Order of creation* is the order in which the store made
+/// things, whatever their times and ids say: lists follow it, and so does what is done to several things at once. A
+/// deadline has passed when it is at or before the call's time.
 ///
 /// Writes append these log rows (`type` and `data`), in the order shown:
 ///

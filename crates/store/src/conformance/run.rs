@@ -25,8 +25,8 @@ struct Run<'a> {
     model: &'a Memory,
     engine: &'a mut dyn Engine,
     known: Known,
-    /// The time of the newest sweep.
-    swept: Timestamp,
+    /// The time of the sweep, if it was the last step.
+    swept: Option<Timestamp>,
 }
 
 /// Runs the sequences of these seeds on one engine, which is reset before each. Stops at the first failure, made as small
@@ -49,7 +49,7 @@ pub async fn run_sequence(
     engine: &mut dyn Engine,
 ) -> Result<(), Box<Failure>> {
     let mut generator = Generator::new(seed);
-    let mut run = Run { model, engine, known: Known::default(), swept: Timestamp::default() };
+    let mut run = Run { model, engine, known: Known::default(), swept: None };
     let mut done = Vec::with_capacity(steps + 1);
     for index in 0..=steps {
         let step = if index == steps { generator.last() } else { generator.next(model).await };
@@ -67,7 +67,7 @@ pub async fn run_sequence(
 
 /// Runs the given steps, then reads and checks everything. Answers the problem, if there is one.
 pub async fn run_steps(steps: &[Step], model: &Memory, engine: &mut dyn Engine) -> Result<(), String> {
-    let mut run = Run { model, engine, known: Known::default(), swept: Timestamp::default() };
+    let mut run = Run { model, engine, known: Known::default(), swept: None };
     for step in steps {
         let _answer = run.step(step.clone()).await?;
     }
@@ -89,9 +89,7 @@ impl Run<'_> {
                 return Err(format!("{step:?}\nthe model says {model:?}, the engine says {engine:?}"));
             }
         }
-        if let Step::Sweep { at, .. } = step {
-            self.swept = at;
-        }
+        self.swept = if let Step::Sweep { at, .. } = step { Some(at) } else { None };
         let answer = self.compare(step.clone()).await?;
         self.known.learn(&step, &answer);
         Ok(answer)

@@ -17,7 +17,7 @@ use crate::record::{AgentRef, LogPage, RunEvents, RunFilter, RunRecord};
 const ALL: usize = 100_000;
 
 /// Reads that show everything a sequence made.
-pub(super) fn reads(known: &Known, at: Timestamp) -> Vec<Step> {
+pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
     let Some(tenant) = known.tenant else { return Vec::new() };
     let list = |list| Step::List { tenant, list, limit: ALL };
     let mut reads = vec![
@@ -32,7 +32,9 @@ pub(super) fn reads(known: &Known, at: Timestamp) -> Vec<Step> {
     ];
     reads.extend(known.agents.iter().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
     reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
-    reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
+    if let Some(at) = at {
+        reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
+    }
     reads.extend(known.runs.iter().map(|run| Step::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
     reads.extend(known.conversations.iter().map(|conversation| Step::Conversation(tenant, *conversation)));
     for conversation in known.filled.iter().chain(known.conversations.last()) {
@@ -70,7 +72,7 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
 }
 
 /// The promise that an answer breaks, if any. `swept` is the time of the sweep before.
-pub(super) fn broken(step: &Step, value: &Value, swept: Timestamp) -> Option<String> {
+pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Option<String> {
     match (step, value) {
         (_, Value::Log(page)) => broken_chain(page),
         (_, Value::RunEvents(events)) => broken_stream(events),
@@ -120,8 +122,8 @@ fn broken_stream(page: &RunEvents) -> Option<String> {
     (seq != page.last_seq).then(|| format!("the stream ends at {seq}, but its last seq is {}", page.last_seq))
 }
 
-fn overdue(run: &RunRecord, swept: Timestamp) -> Option<String> {
-    let deadline = next_deadline(&run.state)?;
+fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
+    let (deadline, swept) = (next_deadline(&run.state)?, swept?);
     let late = run.state.status() == Status::Running && deadline <= swept;
     late.then(|| format!("{} still runs after a sweep at {swept}; its deadline was {deadline}", run.id))
 }

@@ -36,7 +36,7 @@ impl State {
 
     pub(super) fn conversations(&self, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {
         let items = self.conversations.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        page::cut(items.map(|(id, (_, conversation))| (*id, conversation.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, (_, conversation))| (place, conversation.clone())), Order::Descending, page)
     }
 
     pub(super) fn add_message(&mut self, context: &Context, new: NewMessage) -> Result<Message> {
@@ -55,8 +55,8 @@ impl State {
         page: &Page,
     ) -> Result<Listed<Message>> {
         self.conversation(tenant, conversation)?;
-        let items = self.messages.iter().filter(|(_, (place, _))| *place == conversation);
-        page::cut(items.map(|(id, (_, message))| (*id, message.clone())), Order::Ascending, page)
+        let items = self.messages.iter().filter(|(_, (within, _))| *within == conversation);
+        page::cut(items.map(|(place, (_, message))| (place, message.clone())), Order::Ascending, page)
     }
 
     pub(super) fn add_artifact(&mut self, context: &Context, new: NewArtifact) -> Result<Artifact> {
@@ -77,6 +77,6 @@ impl State {
     pub(super) fn artifacts(&self, tenant: TenantId, workspace: WorkspaceId, page: &Page) -> Result<Listed<Artifact>> {
         self.conversation(tenant, workspace.conversation())?;
         let items = self.artifacts.iter().rev().filter(|(_, (_, artifact))| artifact.workspace == workspace);
-        page::cut(items.map(|(id, (_, artifact))| (*id, artifact.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, (_, artifact))| (place, artifact.clone())), Order::Descending, page)
     }
 }

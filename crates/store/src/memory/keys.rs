@@ -53,6 +53,6 @@ impl State {
     pub(super) fn keys(&self, tenant: TenantId, page: &Page) -> Result<Listed<Key>> {
         let listed = |stored: &StoredKey| stored.tenant == tenant && stored.kind == KeyKind::Api;
         let items = self.keys.iter().rev().filter(|(_, stored)| listed(stored));
-        page::cut(items.map(|(id, stored)| (*id, stored.key.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, stored)| (place, stored.key.clone())), Order::Descending, page)
     }
 }

@@ -12,6 +12,7 @@ mod runs;
 mod runtimes;
 mod state;
 mod streams;
+mod table;
 mod time;
 mod worker;
 

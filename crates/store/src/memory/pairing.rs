@@ -139,7 +139,7 @@ impl State {
 // === impl Decision ===
 
 impl Decision {
-    fn agent(self) -> Option<AgentId> {
+    pub(super) fn agent(self) -> Option<AgentId> {
         match self {
             Self::Pending | Self::Rejected => None,
             Self::Confirmed(agent) | Self::Used(agent) => Some(agent),

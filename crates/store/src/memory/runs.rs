@@ -70,7 +70,7 @@ impl State {
             ended_at: None,
             last_seq: 0,
         };
-        self.runs.push(Run { record, request_digest: new.request_digest, chunks: Vec::new(), floor: 0 });
+        self.runs.push(Run { record, request_digest: new.request_digest, chunks: Vec::new(), log_floor: 0 });
         self.append_for(place, context.at, &context.actor, entry);
         self.woken.push(Woken::Queue(agent));
         Ok(Created::New(self.shown(place)))

@@ -25,7 +25,7 @@ impl State {
     pub(super) fn runtimes(&self, tenant: TenantId, agent: Option<AgentId>, page: &Page) -> Result<Listed<Runtime>> {
         let wanted = |runtime: &Runtime| runtime.tenant == tenant && agent.is_none_or(|agent| agent == runtime.agent);
         let items = self.runtimes.iter().rev().filter(|(_, runtime)| wanted(runtime));
-        page::cut(items.map(|(id, runtime)| (*id, runtime.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, runtime)| (place, runtime.clone())), Order::Descending, page)
     }
 
     pub(super) fn revoke_runtime(&mut self, context: &Context, runtime: RuntimeId) -> Result<Runtime> {

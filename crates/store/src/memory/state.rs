@@ -9,6 +9,7 @@ use attache_protocol::{
     wire::event,
 };
 
+use super::table::Table;
 use crate::{
     Error, Result, Woken,
     entry::Entry,
@@ -21,19 +22,21 @@ pub(super) struct State {
     pub(super) tenants: Vec<Tenant>,
     /// Without their runtime, which is looked up when an account is shown.
     pub(super) accounts: BTreeMap<AgentId, Account>,
-    pub(super) runtimes: BTreeMap<RuntimeId, Runtime>,
+    pub(super) runtimes: Table<RuntimeId, Runtime>,
     pub(super) tokens: BTreeMap<SecretHash, RuntimeId>,
     pub(super) codes: BTreeMap<SecretHash, Code>,
     pub(super) requests: BTreeMap<SecretHash, Request>,
-    pub(super) keys: BTreeMap<KeyId, StoredKey>,
+    pub(super) keys: Table<KeyId, StoredKey>,
     /// In order of creation.
     pub(super) runs: Vec<Run>,
     pub(super) places: BTreeMap<RunId, usize>,
     /// The newest run that was made with each idempotency key.
     pub(super) idempotency: BTreeMap<(TenantId, [u8; 16]), usize>,
-    pub(super) conversations: BTreeMap<ConversationId, (TenantId, Conversation)>,
-    pub(super) messages: BTreeMap<MessageId, (ConversationId, Message)>,
-    pub(super) artifacts: BTreeMap<ArtifactId, (TenantId, Artifact)>,
+    pub(super) conversations: Table<ConversationId, (TenantId, Conversation)>,
+    pub(super) messages: Table<MessageId, (ConversationId, Message)>,
+    pub(super) artifacts: Table<ArtifactId, (TenantId, Artifact)>,
+    /// Chunks of runs that ended before this are gone.
+    pub(super) chunks_before: Timestamp,
     /// What the listener has not been told yet.
     pub(super) woken: Vec<Woken>,
 }
@@ -87,8 +90,8 @@ pub(super) struct Run {
     pub(super) request_digest: [u8; 16],
     /// What only the run's own stream shows.
     pub(super) chunks: Vec<event::Event>,
-    /// Events up to this seq are not shown any more.
-    pub(super) floor: i64,
+    /// The highest run seq of its rows that were removed from the log.
+    pub(super) log_floor: i64,
 }
 
 // === impl State ===

@@ -21,12 +21,14 @@ impl State {
             };
             Event { seq: row.run_seq.unwrap_or(0), kind: row.kind.clone(), at: row.at, data }
         });
+        let forgotten = stored.record.ended_at.is_some_and(|ended_at| ended_at < self.chunks_before);
+        let floor = stored.log_floor.max(if forgotten { stored.record.last_seq - 1 } else { 0 });
         let mut events: Vec<Event> = life_cycle.chain(stored.chunks.iter().cloned()).collect();
-        events.retain(|event| event.seq > after && event.seq > stored.floor);
+        events.retain(|event| event.seq > after && event.seq > floor);
         events.sort_by_key(|event| event.seq);
         events.truncate(limit);
         let status = stored.record.state.status();
-        Ok(RunEvents { events, floor: stored.floor, last_seq: stored.record.last_seq, status })
+        Ok(RunEvents { events, floor, last_seq: stored.record.last_seq, status })
     }
 
     pub(super) fn log(&self, tenant: TenantId, after: i64, limit: usize) -> LogPage {

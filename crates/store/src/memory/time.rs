@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command};
 
-use super::state::{State, Tenant};
+use super::state::{Request, State, Tenant};
 use crate::{
     Context, Woken, entry,
     record::{Retention, Runtime, Swept},
@@ -35,12 +35,10 @@ impl State {
     }
 
     pub(super) fn retain(&mut self, retention: Retention) {
-        for run in &mut self.runs {
-            if run.record.ended_at.is_some_and(|ended_at| ended_at < retention.chunks_before) {
-                run.chunks.clear();
-                run.floor = run.floor.max(run.record.last_seq - 1);
-            }
-        }
+        // A line that only moves forward; what ended before it is hidden when it is read.
+        self.chunks_before = self.chunks_before.max(retention.chunks_before);
+        let waits = |request: &Request| request.asked.expires_at >= retention.chunks_before;
+        self.requests.retain(|_, request| request.decision.agent().is_some() || waits(request));
         for tenant in &mut self.tenants {
             let kept = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
             let Tenant { log, floor, floor_hash, .. } = tenant;
@@ -49,7 +47,7 @@ impl State {
                 *floor_hash = unhex(&row.hash).expect("we wrote the hash");
                 if let (Some(run), Some(run_seq)) = (row.run, row.run_seq) {
                     let run = &mut self.runs[self.places[&run]];
-                    run.floor = run.floor.max(run_seq);
+                    run.log_floor = run.log_floor.max(run_seq);
                 }
             }
         }

@@ -233,7 +233,8 @@ impl Generator {
     async fn pass_time(&mut self, model: &Memory) {
         let millis = match self.draw.below(100) {
             _ if !self.planned.is_empty() => self.draw.below(20),
-            0..50 => self.draw.below(20),
+            0..20 => 0,
+            20..50 => self.draw.below(20),
             50..78 => self.draw.below(3_000),
             78..88 => self.draw.below(40_000),
             88..91 => self.draw.below(20 * 60_000),

@@ -113,6 +113,8 @@ impl Generator {
     pub(super) fn pair(&mut self) -> Step {
         if self.draw.percent(65) {
             self.planned.push(Kind::AttachRuntime);
+            // Sometimes the agent goes away in between.
+            self.planned.extend(self.draw.percent(5).then_some(Kind::ArchiveAccount));
             self.create_pairing_code()
         } else {
             self.planned.extend([Kind::AttachRuntime, Kind::DecidePairing]);

@@ -1,0 +1,50 @@
+//! A table whose rows keep the order in which they were made.
+
+use std::{collections::BTreeMap, ops::Index};
+
+#[derive(Debug)]
+pub(super) struct Table<K, V> {
+    rows: Vec<V>,
+    places: BTreeMap<K, usize>,
+}
+
+// === impl Table ===
+
+impl<K: Ord, V> Table<K, V> {
+    pub(super) fn insert(&mut self, key: K, row: V) {
+        self.places.insert(key, self.rows.len());
+        self.rows.push(row);
+    }
+
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.places.get(key).map(|place| &self.rows[*place])
+    }
+
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.places.get(key).map(|place| &mut self.rows[*place])
+    }
+
+    /// Oldest first.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.rows.iter()
+    }
+
+    /// Oldest first, each with its place.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &V)> {
+        (0..self.rows.len()).map(|place| (place, &self.rows[place]))
+    }
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), places: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, V> Index<&K> for Table<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &K) -> &V {
+        &self.rows[self.places[key]]
+    }
+}
