@@ -60,7 +60,7 @@ impl Error {
             _ => Code::RuntimeRevoked.hint(),
         };
         let message = match code {
-            Code::RuntimeSuperseded => format!("This device was replaced: the agent now runs on another one. {hint}"),
+            Code::RuntimeSuperseded => format!("This device was replaced. {hint}"),
             Code::RuntimeRevoked => format!("This device was disconnected from its agent. {hint}"),
             // Other refusals hint at API keys, which a device does not have.
             _ => format!("The hub does not accept this device's token. {}", Code::RuntimeRevoked.hint()),
