@@ -161,11 +161,8 @@ impl Browser {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        let text = String::from_utf8_lossy(&answer);
-        let (_, json) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {text}"));
-        let mut answer: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+        let answer = tokio::time::timeout(PATIENCE, read(&mut stream)).await.expect("the driver answers");
+        let mut answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
         answer["value"].take()
     }
 }
@@ -177,12 +174,33 @@ impl Drop for Browser {
             use std::io::{Read as _, Write as _};
             write!(stream, "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n", self.session)?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer)
+            stream.read(&mut [0; 1024])
         });
         drop(stop);
         let _ = self.driver.kill();
         let _ = self.driver.wait();
+    }
+}
+
+/// The body of one answer; the driver keeps the connection open, so its length says where it ends.
+async fn read(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let mut more = [0; 16 * 1024];
+        let count = stream.read(&mut more).await.unwrap();
+        bytes.extend_from_slice(&more[..count]);
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap())
+            });
+            let start = head.len() + 4;
+            if length.is_some_and(|length| bytes.len() >= start + length) {
+                return body.to_owned();
+            }
+        }
+        assert!(count > 0, "the driver hung up: {text}");
     }
 }
 
