@@ -36,7 +36,9 @@ pub struct Options {
     pub poll_every: Duration,
     /// How often an open stream says that it is alive.
     pub keep_alive: Duration,
+    /// How long a JSON body, or the next piece of an upload, may take to arrive.
     pub body_timeout: Duration,
+    /// How long a connection may take to send the head of a request, which is also how long it may be idle.
     pub header_timeout: Duration,
     /// How long requests in flight may take once the hub drains.
     pub drain_limit: Duration,
@@ -80,7 +82,7 @@ impl Options {
             poll_every: Duration::from_secs(2),
             keep_alive: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
-            header_timeout: Duration::from_secs(15),
+            header_timeout: MINUTE,
             drain_limit: Duration::from_secs(10),
             max_connections: 10_000,
             max_artifact: 1 << 30,

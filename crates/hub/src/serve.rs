@@ -125,7 +125,7 @@ impl Speakers {
             .timer(TokioTimer::new())
             .header_read_timeout(header_timeout)
             .max_headers(MAX_HEADERS)
-            .max_buf_size(HEADER_BYTES + 64 * 1024);
+            .max_buf_size(HEADER_BYTES);
         let mut two = Builder::new(TokioExecutor::new()).http2_only();
         two.http2()
             .timer(TokioTimer::new())

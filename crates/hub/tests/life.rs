@@ -286,3 +286,14 @@ pub async fn wait_for_connections(world: &World, wanted: u64) {
     }
     panic!("the hub never had {wanted} connections");
 }
+
+#[tokio::test]
+async fn a_claims_answer_has_a_length_that_simple_clients_can_read() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    world.run("builder").await;
+    let pulled = device.pull(0).await;
+    assert_eq!(pulled.header("content-length"), pulled.body.len().to_string());
+    assert!(pulled.expect(200)["task_run"].is_object());
+}

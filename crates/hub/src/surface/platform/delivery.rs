@@ -1,4 +1,4 @@
-//! The answer to a pull: a claim stays with the runtime only when its answer was written.
+//! The answer to a pull: a claim stays with the runtime only when the connection took its answer.
 
 use std::{
     convert::Infallible,
@@ -11,16 +11,17 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use bytes::Bytes;
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 
 use crate::{control::Pulled, surface::reply};
 
-/// One frame, then a pause in which the connection writes it, then the end. Whoever drops it earlier gives the claim back.
+/// One frame of known length. A connection that is gone drops it untaken, which gives the claim back; what is lost after
+/// it was taken, the runtime's next heartbeat does not name, and the claim is lost after its grace.
 #[derive(Debug)]
 struct Delivery {
-    bytes: Option<Bytes>,
+    bytes: Bytes,
+    /// Until the frame is taken.
     pulled: Option<Pulled>,
-    paused: bool,
 }
 
 pub(super) fn respond(pulled: Pulled) -> Response<Body> {
@@ -28,9 +29,10 @@ pub(super) fn respond(pulled: Pulled) -> Response<Body> {
         return reply::json(StatusCode::OK, pulled.response());
     }
     let bytes = serde_json::to_vec(pulled.response()).expect("our own types serialise to JSON");
-    let delivery = Delivery { bytes: Some(bytes.into()), pulled: Some(pulled), paused: false };
-    let mut response = Response::new(Body::new(delivery));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(Body::new(Delivery { bytes: bytes.into(), pulled: Some(pulled) }));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -40,22 +42,17 @@ impl http_body::Body for Delivery {
     type Data = Bytes;
     type Error = Infallible;
 
-    // The length is not announced: a connection that knows it does not ask for the end.
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(bytes) = self.bytes.take() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
-        }
-        if !self.paused {
-            self.paused = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if let Some(pulled) = self.pulled.take() {
-            pulled.delivered();
-        }
-        Poll::Ready(None)
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(pulled) = self.pulled.take() else { return Poll::Ready(None) };
+        pulled.delivered();
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pulled.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.len() as u64)
     }
 }
