@@ -30,10 +30,6 @@ impl Failure {
         Self::new("usage", exit::USAGE, message)
     }
 
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new("not_found", exit::NOT_FOUND, message)
-    }
-
     /// Ends with an exit code and says nothing more.
     pub(crate) fn quiet(exit: u8) -> Self {
         Self::new("failed", exit, "")
@@ -93,5 +89,20 @@ impl From<io::Error> for Failure {
             return Self::quiet(exit::FAILED);
         }
         Self::failed(error.to_string())
+    }
+}
+
+impl From<attache_runtime::Error> for Failure {
+    fn from(error: attache_runtime::Error) -> Self {
+        use attache_runtime::Error as E;
+        let exit = error.exit_code();
+        match error {
+            E::Hub(error) => error.into(),
+            E::Denied { code, message } => Self::new(code.as_str(), exit, message.trim_end_matches('.')),
+            E::NoProfile | E::UnknownProfile(_) => {
+                Self::new("not_found", exit, error.to_string().trim_end_matches('.'))
+            }
+            _ => Self::new("failed", exit, error.to_string().trim_end_matches('.')),
+        }
     }
 }

@@ -54,10 +54,6 @@ impl Home {
         self.0.join("runtime.json")
     }
 
-    pub(crate) fn ledgers(&self) -> PathBuf {
-        self.0.join("logs")
-    }
-
     pub(crate) fn adapters(&self) -> PathBuf {
         self.0.join("adapters")
     }

@@ -3,6 +3,7 @@
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
+mod bench;
 mod commands;
 mod config;
 mod context;
@@ -10,15 +11,20 @@ mod failure;
 mod follow;
 mod home;
 mod log;
+mod notices;
 mod output;
+mod port;
+mod probe;
 mod process;
+mod site;
+mod supervised;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use attache_protocol::error::exit;
 use clap::Parser as _;
 
-use commands::{Cli, Command};
+use commands::Cli;
 use config::Config;
 use context::Context;
 use failure::Failure;

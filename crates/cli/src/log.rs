@@ -8,7 +8,7 @@ use crate::{Config, commands::Weight, output::Output};
 pub(crate) fn start(config: &Config, output: &Output, weight: Weight) {
     let default = match weight {
         Weight::Server => "info",
-        Weight::Child | Weight::Client => "warn",
+        Weight::Child | Weight::Bench | Weight::Client => "warn",
     };
     let filter = config.log.as_deref().and_then(|text| EnvFilter::try_new(text).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new(default));

@@ -15,7 +15,7 @@ use crate::{Failure, commands::Weight, home};
 /// The threads for a command: many for a server, one for a client.
 pub(crate) fn executor(weight: Weight) -> io::Result<Runtime> {
     match weight {
-        Weight::Server | Weight::Child => Builder::new_multi_thread().enable_all().build(),
+        Weight::Server | Weight::Child | Weight::Bench => Builder::new_multi_thread().enable_all().build(),
         Weight::Client => Builder::new_current_thread().enable_all().build(),
     }
 }

@@ -162,6 +162,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         }
     };
     drop(file);
+    if let Some(ready) = common.ready_file.filter(|_| common.exit_with_parent) {
+        // Nobody but the parent knows of it.
+        let _ = fs::remove_file(ready);
+    }
     ended.map_err(|error| Failure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
 }
 

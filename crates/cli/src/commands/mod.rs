@@ -5,13 +5,18 @@ mod agents;
 mod artifacts;
 mod ask;
 mod audit;
+mod bench;
 mod completions;
 mod conversations;
+mod doctor;
+mod hub;
 mod keys;
 mod login;
 mod page;
 mod runs;
+mod runtime;
 mod runtimes;
+mod up;
 mod watch;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +49,9 @@ pub(crate) struct Cli {
 /// Everything `attache` can do. A new command is a variant here and a file beside this one.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Up(up::Args),
+    Hub(hub::Args),
+    Runtime(runtime::Args),
     Adapter(adapter::Args),
     Ask(ask::Args),
     Watch(watch::Args),
@@ -55,6 +63,8 @@ pub(crate) enum Command {
     Keys(keys::Args),
     Audit(audit::Args),
     Login(login::Args),
+    Doctor(doctor::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 
@@ -65,6 +75,8 @@ pub(crate) enum Weight {
     Server,
     /// It serves its parent, which does the talking.
     Child,
+    /// It measures: every core, and no log in between.
+    Bench,
     /// It asks, shows and ends.
     Client,
 }
@@ -75,7 +87,9 @@ impl Command {
     pub(crate) const fn weight(&self) -> Weight {
         match self {
             Self::Adapter(args) if args.is_supervised() => Weight::Child,
-            Self::Adapter(_) => Weight::Server,
+            Self::Up(_) | Self::Hub(_) | Self::Adapter(_) => Weight::Server,
+            Self::Runtime(args) => args.weight(),
+            Self::Bench(_) => Weight::Bench,
             Self::Ask(_)
             | Self::Watch(_)
             | Self::Agents(_)
@@ -86,12 +100,16 @@ impl Command {
             | Self::Keys(_)
             | Self::Audit(_)
             | Self::Login(_)
+            | Self::Doctor(_)
             | Self::Completions(_) => Weight::Client,
         }
     }
 
     pub(crate) async fn run(self, context: Context) -> Result<(), Failure> {
         match self {
+            Self::Up(args) => Box::pin(up::run(context, args)).await,
+            Self::Hub(args) => Box::pin(hub::run(context, args)).await,
+            Self::Runtime(args) => Box::pin(runtime::run(context, args)).await,
             Self::Adapter(args) => Box::pin(adapter::run(context, args)).await,
             Self::Ask(args) => Box::pin(ask::run(context, args)).await,
             Self::Watch(args) => Box::pin(watch::run(context, args)).await,
@@ -102,7 +120,9 @@ impl Command {
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Bench(args) => Box::pin(bench::run(context, args)).await,
             Self::Login(args) => Box::pin(login::run(context, args)).await,
+            Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
             Self::Completions(args) => completions::run(&context, &args),
         }
     }

@@ -27,10 +27,6 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// The last column gives way when the terminal is narrow.
     pub(super) fn render(&self, color: bool, width: Option<usize>) -> String {
         let columns = self.headings.len();
@@ -44,7 +40,9 @@ impl Table {
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(before).max(8));
         let mut text = String::new();
         let headings: Vec<_> = self.headings.iter().map(|heading| Cell::dim(*heading)).collect();
-        for row in std::iter::once(&headings).chain(&self.rows) {
+        // A table of facts has no headings.
+        let first = Some(&headings).filter(|_| self.headings.iter().any(|heading| !heading.is_empty()));
+        for row in first.into_iter().chain(&self.rows) {
             let mut line = String::new();
             for (index, cell) in row.iter().enumerate() {
                 let last = index + 1 == columns;

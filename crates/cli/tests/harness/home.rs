@@ -13,18 +13,38 @@ use super::{Process, Ran, Server, until};
 
 /// A temporary home. `$A2A_HOME` is `.a2a` in it; logs of its processes are in `logs`. Removed at the end of the test.
 #[derive(Debug)]
-pub struct Home(TempDir);
+pub struct Home {
+    folder: TempDir,
+    /// `RUST_LOG` of its processes.
+    log: Option<&'static str>,
+}
 
 // === impl Home ===
 
 impl Home {
     pub fn new() -> Self {
-        Self(tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap())
+        Self { folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(), log: None }
+    }
+
+    /// A home in a folder of the test's own choice.
+    pub fn within(folder: &Path, name: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
+        Self { folder, log: None }
+    }
+
+    /// Leaves the folder behind, for somebody who wants to know why the test failed.
+    pub fn keep(&mut self) {
+        self.folder.disable_cleanup(true);
+    }
+
+    /// A home whose processes log as much as `RUST_LOG` says.
+    pub fn logging(level: &'static str) -> Self {
+        Self { log: Some(level), ..Self::new() }
     }
 
     /// The home folder itself.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
     }
 
     /// `$A2A_HOME`.
@@ -70,6 +90,9 @@ impl Home {
         command.env("HOME", self.path()).env("A2A_HOME", self.a2a()).env("LANG", "C.UTF-8");
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
         command.env("RUST_BACKTRACE", "1");
+        if let Some(level) = self.log {
+            command.env("RUST_LOG", level);
+        }
         command
     }
 

@@ -1,0 +1,269 @@
+//! `attache doctor`: what is right and wrong on this machine, each with its fix, and never a secret.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use attache_client::{Credential, Hub, HubOptions, Page};
+use attache_protocol::error::exit;
+use attache_runtime::profile::{Profile, Profiles};
+use serde::Serialize;
+
+use super::runtime::status;
+use crate::{
+    Context, Failure,
+    context::{Choice, HubArgs, KeySource},
+    home::Home,
+    output::{Style, clean, time},
+    probe, supervised,
+};
+
+/// Look for problems on this machine and say how to fix them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache doctor
+  attache doctor --json          the same, for programs; it holds no secret
+  attache doctor --hub https://hub.example.org --key-file my.key
+
+Exits with 0 when nothing is wrong and 1 otherwise; warnings do not count.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Report {
+    ok: bool,
+    version: &'static str,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// A stable name: `home`, `hub`, `key`, `profiles`, …
+    check: &'static str,
+    state: State,
+    message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Ok,
+    Warning,
+    Problem,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let mut findings = vec![check_home(&context)];
+    let choice = check_hub(&context, &args.hub, &mut findings).await;
+    check_profiles(&context, choice.as_ref(), &mut findings).await;
+    let ok = findings.iter().all(|finding| finding.state != State::Problem);
+    let report = Report { ok, version: env!("CARGO_PKG_VERSION"), findings };
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&report)?;
+    } else {
+        for finding in &report.findings {
+            let (sign, style) = match finding.state {
+                State::Ok => ("✓", Style::Good),
+                State::Warning => ("!", Style::Busy),
+                State::Problem => ("✗", Style::Bad),
+            };
+            output.line(format_args!("{} {}", output.paint(style, sign), clean::line(&finding.message)))?;
+            if let Some(fix) = &finding.fix {
+                output.line(format_args!("  → {}", clean::line(fix)))?;
+            }
+        }
+    }
+    if report.ok { Ok(()) } else { Err(Failure::quiet(exit::FAILED)) }
+}
+
+fn check_home(context: &Context) -> Finding {
+    let path = match context.config.home() {
+        Ok(path) => path,
+        Err(failure) => return Finding::problem("home", failure.message).fix(failure.hint),
+    };
+    let shown = path.display();
+    let metadata = match fs::metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Finding::ok("home", format!("{shown} is not there yet; the first command that needs it makes it"));
+        }
+        Err(error) => return Finding::problem("home", format!("{shown}: {error}")).fix("Check who owns it."),
+    };
+    let (mode, own) = (metadata.permissions().mode() & 0o777, metadata.uid() == rustix::process::geteuid().as_raw());
+    if !own {
+        return Finding::problem("home", format!("{shown} belongs to another user"))
+            .fix("Set A2A_HOME to a folder of yours.");
+    }
+    if mode & 0o077 != 0 {
+        return Finding::problem("home", format!("others can enter {shown} (mode {mode:03o})"))
+            .fix(format!("chmod 700 {shown}"));
+    }
+    Finding::ok("home", format!("{shown} is private"))
+}
+
+async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding>) -> Option<Choice> {
+    let choice = match context.choose_hub(args) {
+        Ok(choice) => choice,
+        Err(failure) => {
+            findings.push(Finding::problem("hub", failure.message).fix(failure.hint));
+            return None;
+        }
+    };
+    let origin = choice.address.origin();
+    let credential = choice.key.clone().map_or(Credential::None, Credential::Key);
+    let hub = match Hub::new(HubOptions::new(origin.as_str(), credential)) {
+        Ok(hub) => hub,
+        Err(error) => {
+            findings.push(Finding::problem("hub", error.to_string()));
+            return None;
+        }
+    };
+    match hub.health().await {
+        Ok(health) => {
+            findings.push(Finding::ok("hub", format!("the hub at {origin} answers (version {})", health.version)));
+            let durability = format!("what it acknowledges survives: {} ({})", health.durability, health.store);
+            findings.push(if health.durability == "nothing" {
+                Finding::warning("durability", durability).fix("Run a hub with a data folder: attache hub --data DIR")
+            } else {
+                Finding::ok("durability", durability)
+            });
+            findings.push(check_key(&hub, &choice).await);
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            let fix = if choice.address.is_loopback() { "Start one: attache up".to_owned() } else { failure.hint };
+            findings.push(Finding::problem("hub", failure.message).fix(fix));
+        }
+    }
+    Some(choice)
+}
+
+async fn check_key(hub: &Hub, choice: &Choice) -> Finding {
+    let from = match &choice.source {
+        KeySource::File(path) => path.display().to_string(),
+        KeySource::Environment => "ATTACHE_KEY".to_owned(),
+        KeySource::None => {
+            return Finding::problem("key", "there is no key for this hub")
+                .fix("Give one with --key-file FILE or ATTACHE_KEY; an owner makes keys with `attache keys add`.");
+        }
+    };
+    if let KeySource::File(path) = &choice.source
+        && is_loose(path)
+    {
+        return Finding::problem("key", format!("others can read the key in {from}")).fix(format!("chmod 600 {from}"));
+    }
+    match hub.accounts(&Page { limit: Some(1), cursor: None }).await {
+        Ok(_) => Finding::ok("key", format!("the key in {from} is accepted")),
+        Err(error) => {
+            let failure = Failure::from(error);
+            Finding::problem("key", format!("the key in {from} is not accepted: {}", failure.message)).fix(failure.hint)
+        }
+    }
+}
+
+async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &mut Vec<Finding>) {
+    let Ok(path) = context.config.home() else { return };
+    let home = Home::at(path);
+    let set = match Profiles::at(home.path(), context.env.clone()).load() {
+        Ok(set) => set,
+        Err(error) => {
+            let fix = format!("chmod 600 {}", home.profiles().display());
+            let finding = Finding::problem("profiles", error.to_string());
+            let loose = matches!(error, attache_runtime::Error::LooseProfile { .. });
+            findings.push(if loose { finding.fix(fix) } else { finding });
+            return;
+        }
+    };
+    if set.profiles.is_empty() {
+        let fix = "To run tasks here: attache agents code AGENT, then attache runtime pair CODE --api-base URL";
+        findings.push(Finding::ok("profiles", "this device is paired with no agent").fix(fix));
+    }
+    for profile in set.profiles.values() {
+        findings.push(check_profile(context, &home, profile));
+        if let Some(endpoint) = &profile.local_agent_endpoint {
+            findings.push(check_adapter(endpoint).await);
+        } else if let Some(finding) = check_executor(profile) {
+            findings.push(finding);
+        }
+        let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
+        if !known && let Ok(hub) = Hub::new(HubOptions::new(profile.api_base.as_str(), Credential::None)) {
+            findings.push(match hub.health().await {
+                Ok(_) => Finding::ok("profile_hub", format!("the profile's hub at {} answers", hub.address())),
+                Err(_) => {
+                    Finding::warning("profile_hub", format!("the profile's hub at {} does not answer", hub.address()))
+                        .fix("Start that hub, or use another of its addresses: attache runtime start --api-base URL")
+                }
+            });
+        }
+    }
+}
+
+fn check_profile(context: &Context, home: &Home, profile: &Profile) -> Finding {
+    let key = profile.key();
+    let seen = time::relative_or(profile.last_heartbeat_at, context.now(), "never");
+    if status::is_running(home.path(), profile.agent_id) {
+        if status::is_online(profile, context.now()) {
+            return Finding::ok("profile", format!("{key} runs; last heartbeat {seen}"));
+        }
+        return Finding::warning("profile", format!("{key} runs, but its last heartbeat was {seen}"))
+            .fix("Look at what `attache runtime start` says; the hub may be away.");
+    }
+    Finding::warning("profile", format!("{key} is paired and not running; last heartbeat {seen}"))
+        .fix(format!("attache runtime start --profile {key}"))
+}
+
+fn check_executor(profile: &Profile) -> Option<Finding> {
+    let executor = &profile.local_executor;
+    match (executor.kind.as_deref(), &executor.reference) {
+        (None | Some(supervised::SHELL), _) | (Some(supervised::COMMAND), Some(_)) => None,
+        (kind, _) => Some(
+            Finding::problem("adapter", format!("nothing executes tasks of the kind `{}`", kind.unwrap_or_default()))
+                .fix("Start an adapter and pair again with --local-agent-endpoint URL."),
+        ),
+    }
+}
+
+/// Health is open to all, so no secret is needed for a look.
+async fn check_adapter(endpoint: &str) -> Finding {
+    match probe::adapter(endpoint).await {
+        Ok(()) => Finding::ok("adapter", format!("the adapter at {endpoint} answers")),
+        Err(reason) => Finding::problem("adapter", format!("the adapter at {endpoint} does not answer: {reason}"))
+            .fix("Start it; `attache adapter shell --listen ADDR` is one, docs/adapter.md says how to write others."),
+    }
+}
+
+fn is_loose(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+}
+
+// === impl Finding ===
+
+impl Finding {
+    fn new(check: &'static str, state: State, message: impl Into<String>) -> Self {
+        Self { check, state, message: message.into(), fix: None }
+    }
+
+    fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, State::Ok, message)
+    }
+
+    fn warning(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, State::Warning, message)
+    }
+
+    fn problem(check: &'static str, message: impl Into<String>) -> Self {
+        Self::new(check, State::Problem, message)
+    }
+
+    fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()).filter(|fix| !fix.is_empty()), ..self }
+    }
+}

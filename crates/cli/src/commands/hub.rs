@@ -1,0 +1,107 @@
+//! `attache hub`: the platform alone, for devices elsewhere.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use attache_hub::{Options, OwnerKey};
+use attache_protocol::wire::system::Ready;
+
+use crate::{
+    Context, Failure,
+    home::DEFAULT_LISTEN,
+    output::Style,
+    process::{self, Ending},
+    site::{Place, Site},
+};
+
+/// Run a hub: the platform's API and the console on one port
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache hub                                        on this machine
+  attache hub --listen 127.0.0.1:8080 --public-url https://hub.example.org    behind a proxy with TLS
+  attache hub --listen 0.0.0.0:7800 --insecure-lan   on a network that you trust
+
+The owner key is written to <data>/admin.key at the first start. SIGTERM or Ctrl-C finishes what is in flight; a second
+one ends at once. Short help (-h) leaves the tuning out.")]
+pub(crate) struct Args {
+    /// Where to listen; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+    listen: SocketAddr,
+    /// The folder for database, artifacts and keys [default: $A2A_HOME/hub]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where people and devices reach this hub, when it is not where it listens
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Listen off this machine without TLS: whoever sees the network sees every key
+    #[arg(long)]
+    insecure_lan: bool,
+    /// Write {"url":…} to this file once it listens
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    tuning: Tuning,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tuning")]
+struct Tuning {
+    /// A runtime that is silent for longer is offline, and its claims are lost [default: 120000]
+    #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(100..))]
+    heartbeat_timeout_ms: Option<u64>,
+    /// A claim younger than this need not be named in a heartbeat [default: 10000]
+    #[arg(long, value_name = "MS", hide_short_help = true)]
+    claim_grace_ms: Option<u64>,
+    /// How often deadlines are looked at [default: 1000]
+    #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
+    sweep_ms: Option<u64>,
+    /// The largest artifact [default: 1073741824]
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    max_artifact_bytes: Option<u64>,
+    /// Make a new owner key when <data>/admin.key is gone
+    #[arg(long, hide_short_help = true)]
+    recover_owner_key: bool,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    if !args.listen.ip().is_loopback() && !args.insecure_lan {
+        return Err(Failure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
+            .hint("Listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
+    }
+    let ending = Ending::of_signals()?;
+    let place = Place { listen: args.listen, data: args.data };
+    let (public_url, tuning) = (args.public_url, args.tuning);
+    let site = Site::open(&context, place, |options| {
+        options.public_url = public_url;
+        tuning.apply(options);
+    })
+    .await?;
+    let url = site.local.origin.clone();
+    process::write_ready(args.ready_file.as_deref(), &Ready { url: url.clone() })?;
+    let output = &context.output;
+    output.line(&url)?;
+    if site.hub.origin() != url {
+        output.say_styled(Style::Dim, format_args!("People reach it at {}.", site.hub.origin()));
+    }
+    output.say_styled(Style::Dim, format_args!("The owner key is in {}.", site.local.key_file.display()));
+    output.say_styled(Style::Dim, "Sign in to the console with: attache login");
+    site.serve(ending).await
+}
+
+// === impl Tuning ===
+
+impl Tuning {
+    fn apply(self, options: &mut Options) {
+        let set = |target: &mut Duration, given: Option<u64>| {
+            if let Some(millis) = given {
+                *target = Duration::from_millis(millis);
+            }
+        };
+        set(&mut options.heartbeat_timeout, self.heartbeat_timeout_ms);
+        set(&mut options.claim_grace, self.claim_grace_ms);
+        set(&mut options.sweep_every, self.sweep_ms);
+        options.max_artifact = self.max_artifact_bytes.unwrap_or(options.max_artifact);
+        if self.recover_owner_key {
+            options.owner_key = OwnerKey::Recover;
+        }
+    }
+}

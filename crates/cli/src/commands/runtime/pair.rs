@@ -1,0 +1,199 @@
+//! `attache runtime pair`: connect this device to an agent, with a code from a person or a code for one.
+
+use std::path::PathBuf;
+
+use attache_client::{Address, PairingTicket};
+use attache_protocol::{Secret, pairing::PairingCode};
+use attache_runtime::{
+    pair::{self, PairOptions},
+    profile::{LocalExecutor, Profile, ProfileSet, Profiles},
+};
+
+use super::status;
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    home::{self, Home},
+    output::{Style, qr, time},
+    process::Signals,
+    supervised,
+};
+
+/// Pair this device with an agent of a hub
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime pair K7QM-2XHD --api-base https://hub.example.org
+  attache runtime pair --api-base https://hub.example.org     show a code, a QR code and an address to confirm it at
+  attache runtime pair K7QM-2XHD --local-executor-type command --local-executor-ref ./my-agent
+  attache runtime pair K7QM-2XHD --local-agent-endpoint http://127.0.0.1:7801
+
+Pairing again with the same agent replaces its device and keeps what the profile says about this one.")]
+pub(super) struct Args {
+    /// The code that a person made for the agent; without one, this device shows a code to confirm
+    code: Option<String>,
+    /// The hub: its origin, with or without /api/v1 [default: the hub of this machine]
+    #[arg(long, value_name = "URL")]
+    api_base: Option<String>,
+    /// What executes tasks: `shell`, `command`, or a label for an adapter of your own [default: shell]
+    #[arg(long, value_name = "TYPE")]
+    local_executor_type: Option<String>,
+    /// For `command`: the program; else a name for people
+    #[arg(long, value_name = "REF")]
+    local_executor_ref: Option<String>,
+    /// The folder that the agent works in
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Where tasks start, when it is not the workspace
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// A file with instructions that go with every task
+    #[arg(long, value_name = "FILE")]
+    instruction_file: Option<PathBuf>,
+    /// An adapter that runs already; without one, the runtime supervises its own
+    #[arg(long, value_name = "URL")]
+    local_agent_endpoint: Option<String>,
+    /// A file with that adapter's secret [default: what it wrote to $A2A_HOME/adapters]
+    #[arg(long, value_name = "FILE", requires = "local_agent_endpoint")]
+    adapter_secret_file: Option<PathBuf>,
+    /// What people call this device [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<String>,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let home = context.home()?;
+    let code = args.code.as_deref().map(read_code).transpose()?;
+    let options = options(&context, &home, &args)?;
+    if let Some(warning) = without_adapter(&options) {
+        context.output.say_styled(Style::Busy, warning);
+    }
+    let profile = match code {
+        Some(code) => pair::redeem(home.path(), options, &code).await?,
+        None => {
+            let mut signals = Signals::new()?;
+            let shown = |ticket: &PairingTicket| show(&context, ticket);
+            tokio::select! {
+                profile = pair::request(home.path(), options, shown) => profile?,
+                () = signals.next() => {
+                    return Err(Failure::failed("interrupted before anybody confirmed the code")
+                        .hint("Run the same command again for a new code."));
+                }
+            }
+        }
+    };
+    done(&context, &home, &profile)
+}
+
+fn done(context: &Context, home: &Home, profile: &Profile) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.is_json() {
+        return output.json(&status::View::of(profile, status::Active::Yes));
+    }
+    output.say_styled(Style::Good, format_args!("Paired with {} at {}.", profile.agent_id, profile.api_base));
+    output.say(format_args!("The profile is in {}. Start working:", home.profiles().display()));
+    output.say("  attache runtime start");
+    Ok(())
+}
+
+/// A code that cannot be right is not sent: attempts are counted.
+fn read_code(text: &str) -> Result<Secret<String>, Failure> {
+    PairingCode::parse(text).map(|code| Secret::new(code.shown())).ok_or_else(|| {
+        Failure::usage("this is not a pairing code")
+            .hint("A code has eight letters and digits, like K7QM-2XHD. Make one in the console or with `attache agents code AGENT`.")
+    })
+}
+
+fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, Failure> {
+    let address = match &args.api_base {
+        Some(text) => Address::parse(text)?,
+        None => context.choose_hub(&HubArgs::default())?.address,
+    };
+    let endpoint = args.local_agent_endpoint.as_deref().map(read_endpoint).transpose()?;
+    let adapter_secret = match (&args.adapter_secret_file, &endpoint) {
+        (Some(file), _) => Some(home::read_secret(file)?),
+        (None, Some(endpoint)) => attache_runtime::read_secret(home.path(), endpoint)?,
+        (None, None) => None,
+    };
+    let set = Profiles::at(home.path(), context.env.clone()).load()?;
+    let local_executor = LocalExecutor {
+        kind: kind(args, &set, &address),
+        reference: args.local_executor_ref.clone(),
+        workspace: args.workspace.as_deref().map(absolute).transpose()?,
+        cwd: args.cwd.as_deref().map(absolute).transpose()?,
+        instruction_file: args.instruction_file.as_deref().map(absolute).transpose()?,
+        ..LocalExecutor::default()
+    };
+    let host = || gethostname::gethostname().into_string().ok();
+    Ok(PairOptions {
+        api_base: address.api_base(),
+        device_name: args.device_name.clone().or_else(host),
+        local_executor,
+        local_agent_endpoint: endpoint,
+        adapter_secret,
+        trusted_certificate: None,
+        env: context.env.clone(),
+    })
+}
+
+/// A device that is paired again stays what it was, unless told.
+fn kind(args: &Args, set: &ProfileSet, address: &Address) -> Option<String> {
+    let api_base = address.api_base();
+    let earlier = || {
+        let mut profiles = set.profiles.values().filter(|profile| profile.api_base == api_base);
+        set.select(None).ok().filter(|active| active.api_base == api_base).or_else(|| profiles.next())
+    };
+    args.local_executor_type.clone().or_else(|| match (&args.local_agent_endpoint, earlier()) {
+        (Some(_), _) => Some("custom".to_owned()),
+        (None, Some(profile)) => profile.local_executor.kind.clone(),
+        (None, None) => Some(supervised::SHELL.to_owned()),
+    })
+}
+
+/// Said before the code is spent: a profile that nothing can execute is not what anybody wants.
+fn without_adapter(options: &PairOptions) -> Option<String> {
+    let executor = &options.local_executor;
+    match executor.kind.as_deref() {
+        _ if options.local_agent_endpoint.is_some() => None,
+        Some(supervised::COMMAND) if executor.reference.is_none() => {
+            Some("`command` needs a program: pair with --local-executor-ref PROG as well.".to_owned())
+        }
+        None | Some(supervised::SHELL | supervised::COMMAND) => None,
+        Some(other) => Some(format!(
+            "There is no built-in adapter for `{other}`; start one and pair with --local-agent-endpoint URL as well."
+        )),
+    }
+}
+
+fn read_endpoint(text: &str) -> Result<String, Failure> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err(Failure::usage(format!("`{text}` is not the address of an adapter"))
+            .hint("Write it like http://127.0.0.1:7801; `attache adapter shell` prints its own.")),
+    }
+}
+
+fn absolute(path: &std::path::Path) -> Result<String, Failure> {
+    let path = std::fs::canonicalize(path).map_err(|error| Failure::file("use", path, &error))?;
+    path.into_os_string()
+        .into_string()
+        .map_err(|path| Failure::usage(format!("{} is not valid UTF-8", path.display())).hint("Use a path that is."))
+}
+
+/// The code is for the screen alone, so it does not go through the log.
+fn show(context: &Context, ticket: &PairingTicket) {
+    let output = &context.output;
+    let url = ticket.confirm_url.expose();
+    if output.talk_terminal
+        && let Some(drawn) = qr::render(url)
+    {
+        output.say(drawn);
+    }
+    output.say(format_args!("Code:    {}", output.paint(Style::Strong, ticket.pairing_code.expose())));
+    output.say(format_args!("Confirm: {url}"));
+    let until = time::relative(ticket.expires_at, context.now());
+    output.say_styled(
+        Style::Dim,
+        format_args!("Waiting until somebody confirms it; it expires {until}. Ctrl-C ends this."),
+    );
+}

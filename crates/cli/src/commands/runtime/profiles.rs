@@ -1,0 +1,61 @@
+//! `attache runtime profiles`: every pairing of this device.
+
+use attache_runtime::profile::Profiles;
+use serde::Serialize;
+
+use super::status::{self, Active, View};
+use crate::{
+    Context, Failure,
+    output::{Cell, Style, Table, time},
+};
+
+/// List the pairings of this device, or choose the active one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime profiles
+  attache runtime profiles --use agt_…/rtm_…")]
+pub(super) struct Args {
+    /// Make this the active profile
+    #[arg(long = "use", value_name = "AGENT/RUNTIME")]
+    choose: Option<String>,
+}
+
+#[derive(Serialize)]
+struct List {
+    active_profile: Option<String>,
+    profiles: Vec<View>,
+}
+
+pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+    let (output, home) = (&context.output, context.home()?);
+    let profiles = Profiles::at(home.path(), context.env.clone());
+    if let Some(key) = &args.choose {
+        profiles.load()?.select(Some(key))?;
+        profiles.update(|set| set.active_profile = Some(key.clone()))?;
+    }
+    let set = profiles.load()?;
+    let active = set.active_profile.as_deref();
+    if output.is_json() {
+        let views = set.profiles.values().map(|profile| View::of(profile, Active::of(active, profile))).collect();
+        return output.json(&List { active_profile: set.active_profile.clone(), profiles: views });
+    }
+    if set.profiles.is_empty() {
+        output.say(
+            "This device is not paired. Make a code for the agent in the console, then: attache runtime pair CODE",
+        );
+        return Ok(());
+    }
+    let mut table = Table::new(&["", "PROFILE", "RUNTIME", "LAST HEARTBEAT", "EXECUTOR", "HUB"]);
+    for profile in set.profiles.values() {
+        let running = status::is_running(home.path(), profile.agent_id);
+        table.row([
+            Cell::strong(if Active::of(active, profile) == Active::Yes { "*" } else { " " }),
+            Cell::plain(profile.key()),
+            if running { Cell::styled("running", Style::Good) } else { Cell::plain("stopped") },
+            Cell::plain(time::relative_or(profile.last_heartbeat_at, context.now(), "never")),
+            Cell::plain(status::executor(&profile.local_executor)),
+            Cell::plain(&profile.api_base),
+        ]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,72 @@
+//! `attache runtime start`: stay connected, pull tasks, have them executed.
+
+use std::{path::PathBuf, sync::Arc};
+
+use attache_protocol::error::exit;
+use attache_runtime::{Notice, Options, Runtime, Shutdown, Stopped, profile::Profiles};
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::{Context, Failure, notices, process, supervised};
+
+/// Stay connected and run the agent's tasks, in the foreground
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime start
+  attache runtime start --profile agt_…/rtm_…
+  attache runtime start --api-base http://10.0.0.5:7800     the same hub at another address
+
+The first Ctrl-C finishes the task that runs, the second stops it. When the device was replaced or disconnected, it
+exits with 4 and says how to pair the same agent again.")]
+pub(super) struct Args {
+    /// Another address of the profile's hub
+    #[arg(long, value_name = "URL")]
+    api_base: Option<String>,
+    /// Which pairing to use [default: the active one]
+    #[arg(long, value_name = "AGENT/RUNTIME")]
+    profile: Option<String>,
+    /// Write {"profile":…,"pid":…} to this file once the hub has accepted the first heartbeat
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    profile: &'a str,
+    pid: u32,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let home = context.home()?;
+    let set = Profiles::at(home.path(), context.env.clone()).load()?;
+    let profile = set.select(args.profile.as_deref())?;
+    let key = profile.key();
+    let mut options = Options::new(home.path());
+    options.adapter = supervised::source(&home, profile)?;
+    options.profile = Some(key.clone());
+    options.api_base = args.api_base;
+    options.env = context.env.clone();
+    let (output, online) = (context.output, Arc::new(Notify::new()));
+    let heard = online.clone();
+    options.observer = Some(Arc::new(move |notice: &Notice| {
+        notices::say(&output, notice);
+        if matches!(notice, Notice::Online) {
+            heard.notify_one();
+        }
+    }));
+    let ending = process::Ending::of_signals()?;
+    let shutdown = Shutdown { finish: ending.finish, abort: ending.abort.clone() };
+    let work = Runtime::new(options)?.run(shutdown);
+    tokio::pin!(work);
+    let stopped = tokio::select! {
+        stopped = &mut work => stopped,
+        () = online.notified() => {
+            process::write_ready(args.ready_file.as_deref(), &Ready { profile: &key, pid: std::process::id() })?;
+            work.await
+        }
+    };
+    match stopped? {
+        Stopped::Finished => Ok(()),
+        Stopped::Aborted => Err(Failure::quiet(exit::FAILED)),
+    }
+}

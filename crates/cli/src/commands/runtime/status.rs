@@ -1,0 +1,148 @@
+//! `attache runtime status`: what this device knows about its pairing, without its secrets.
+
+use std::{fs, path::Path, time::Duration};
+
+use attache_client::{Credential, Hub, HubOptions};
+use attache_protocol::{AgentId, RuntimeId, Timestamp};
+use attache_runtime::{
+    ledger::Ledger,
+    profile::{LocalExecutor, Profile, Profiles},
+};
+use serde::Serialize;
+
+use crate::{
+    Context, Failure,
+    output::{Cell, Style, Table, time},
+};
+
+/// Show this device's pairing and whether its hub answers
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime status
+  attache runtime status --profile agt_…/rtm_… --json")]
+pub(super) struct Args {
+    /// Which pairing [default: the active one]
+    #[arg(long, value_name = "AGENT/RUNTIME")]
+    profile: Option<String>,
+}
+
+/// A profile without its secrets: the shape of `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub(in crate::commands) struct View {
+    profile: String,
+    active: bool,
+    agent_id: AgentId,
+    runtime_id: RuntimeId,
+    api_base: String,
+    local_agent_endpoint: Option<String>,
+    adapter: String,
+    device_name: Option<String>,
+    last_heartbeat_at: Option<Timestamp>,
+    heartbeat_timeout_ms: u64,
+    local_executor: LocalExecutor,
+}
+
+/// Whether a profile is the one that commands use unless told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Active {
+    Yes,
+    No,
+}
+
+#[derive(Serialize)]
+struct Status {
+    #[serde(flatten)]
+    view: View,
+    /// A runtime of this agent runs on this device.
+    running: bool,
+    /// The last heartbeat is younger than the time-out.
+    online: bool,
+    hub_reachable: bool,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let home = context.home()?;
+    let set = Profiles::at(home.path(), context.env.clone()).load()?;
+    let profile = set.select(args.profile.as_deref())?;
+    let active = Active::of(set.active_profile.as_deref(), profile);
+    let status = Status {
+        running: is_running(home.path(), profile.agent_id),
+        online: is_online(profile, context.now()),
+        hub_reachable: reachable(profile).await,
+        view: View::of(profile, active),
+    };
+    let output = &context.output;
+    if output.is_json() {
+        return output.json(&status);
+    }
+    let view = &status.view;
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
+    row("profile", Cell::strong(&view.profile));
+    row("agent", Cell::plain(view.agent_id.to_string()));
+    row("device", Cell::plain(view.device_name.as_deref().unwrap_or("unnamed")));
+    row(
+        "runtime",
+        if status.running { good("running") } else { Cell::plain("not running; start it: attache runtime start") },
+    );
+    row("hub", Cell::plain(&view.api_base));
+    row("hub answers", if status.hub_reachable { good("yes") } else { Cell::styled("no", Style::Bad) });
+    row("last heartbeat", Cell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
+    row("executor", Cell::plain(executor(&view.local_executor)));
+    row("adapter", Cell::plain(view.local_agent_endpoint.as_deref().unwrap_or("supervised by the runtime")));
+    output.table(&table)
+}
+
+fn good(text: &str) -> Cell {
+    Cell::styled(text, Style::Good)
+}
+
+pub(super) fn executor(executor: &LocalExecutor) -> String {
+    let kind = executor.kind.as_deref().unwrap_or("shell");
+    executor.reference.as_ref().map_or_else(|| kind.to_owned(), |reference| format!("{kind} ({reference})"))
+}
+
+/// A runtime holds a lock for as long as it lives.
+pub(in crate::commands) fn is_running(home: &Path, agent: AgentId) -> bool {
+    let path = Ledger::path(home, agent).with_file_name("runtime.lock");
+    let Ok(file) = fs::File::open(path) else { return false };
+    matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))
+}
+
+pub(in crate::commands) fn is_online(profile: &Profile, now: Timestamp) -> bool {
+    let limit = Duration::from_millis(profile.heartbeat_timeout_ms);
+    profile.last_heartbeat_at.is_some_and(|at| now.since(at) < limit)
+}
+
+async fn reachable(profile: &Profile) -> bool {
+    let Ok(hub) = Hub::new(HubOptions::new(profile.api_base.as_str(), Credential::None)) else { return false };
+    hub.health().await.is_ok()
+}
+
+// === impl View ===
+
+impl View {
+    pub(in crate::commands) fn of(profile: &Profile, active: Active) -> Self {
+        Self {
+            profile: profile.key(),
+            active: active == Active::Yes,
+            agent_id: profile.agent_id,
+            runtime_id: profile.runtime_id,
+            api_base: profile.api_base.clone(),
+            local_agent_endpoint: profile.local_agent_endpoint.clone(),
+            adapter: profile.adapter.clone(),
+            device_name: profile.device_name.clone(),
+            last_heartbeat_at: profile.last_heartbeat_at,
+            heartbeat_timeout_ms: profile.heartbeat_timeout_ms,
+            local_executor: profile.local_executor.clone(),
+        }
+    }
+}
+
+// === impl Active ===
+
+impl Active {
+    pub(in crate::commands) fn of(active_profile: Option<&str>, profile: &Profile) -> Self {
+        if active_profile == Some(&profile.key()) { Self::Yes } else { Self::No }
+    }
+}

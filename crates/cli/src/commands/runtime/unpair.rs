@@ -1,0 +1,36 @@
+//! `attache runtime unpair`: forget a pairing on this device.
+
+use attache_runtime::profile::Profiles;
+
+use super::status;
+use crate::{Context, Failure};
+
+/// Forget a pairing on this device
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime unpair
+  attache runtime unpair --profile agt_…/rtm_…
+
+The agent and its history stay at the hub. To void the device's token there: attache runtimes revoke rtm_…")]
+pub(super) struct Args {
+    /// Which pairing [default: the active one]
+    #[arg(long, value_name = "AGENT/RUNTIME")]
+    profile: Option<String>,
+}
+
+pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
+    let home = context.home()?;
+    let profiles = Profiles::at(home.path(), context.env.clone());
+    let (key, agent, runtime) = {
+        let set = profiles.load()?;
+        let profile = set.select(args.profile.as_deref())?;
+        (profile.key(), profile.agent_id, profile.runtime_id)
+    };
+    if status::is_running(home.path(), agent) {
+        return Err(Failure::failed(format!("a runtime of {agent} is running on this device"))
+            .hint("Stop it first (Ctrl-C where it runs), then unpair."));
+    }
+    profiles.update(|set| set.remove(&key))?;
+    context.output.say(format_args!("Forgot {key}. To void its token at the hub: attache runtimes revoke {runtime}"));
+    Ok(())
+}

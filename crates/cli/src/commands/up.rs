@@ -1,0 +1,248 @@
+//! `attache up`: everything on this machine: a hub, its console, and a runtime with the built-in shell agent.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use attache_hub::{OwnerKey, Principal};
+use attache_protocol::{
+    AgentId, Code, Json, Secret,
+    error::exit,
+    wire::{
+        account::{Account, AccountRequest},
+        pairing::AttachRequest,
+    },
+};
+use attache_runtime::{
+    Notice, Options, Runtime, Shutdown,
+    profile::{Profile, Profiles},
+};
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::{
+    Context, Failure,
+    home::{DEFAULT_LISTEN, Home},
+    notices,
+    output::Style,
+    process::{self, Ending},
+    site::{Place, Site},
+    supervised,
+};
+
+/// Run everything on this machine: a hub, its console, and a shell agent named `local`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache up
+  attache ask local \"uname -a\"        in another terminal
+  attache up --listen 127.0.0.1:0     on a free port
+
+Starting it again finds the same data, the same agent and the same pairing. Ctrl-C finishes the task that runs and ends;
+a second one ends at once.")]
+pub(crate) struct Args {
+    /// Where to listen, on this machine; port 0 picks a free one
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+    listen: SocketAddr,
+    /// The folder for database, artifacts and keys [default: $A2A_HOME/hub]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Write {"url":…,"agent_id":…} to this file once it is ready
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    url: &'a str,
+    agent_id: AgentId,
+}
+
+/// What `--json` prints once it is ready.
+#[derive(Serialize)]
+struct Started<'a> {
+    url: &'a str,
+    login_url: &'a str,
+    agent_id: AgentId,
+    agent_name: &'a str,
+}
+
+/// The built-in agent.
+const LOCAL: &str = "local";
+/// Being ready does not wait for the agent to be online for longer than this.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    if !args.listen.ip().is_loopback() {
+        return Err(Failure::usage("`attache up` is for this machine alone")
+            .hint("Use 127.0.0.1 here; to serve other machines, run `attache hub`."));
+    }
+    let ending = Ending::of_signals()?;
+    let place = Place { listen: args.listen, data: args.data };
+    let site = Site::open(&context, place, |options| options.owner_key = OwnerKey::Recover).await?;
+    let owner = site.owner().await?;
+    let account = find_or_create(&site, &owner).await?;
+    let profile = find_or_pair(&context, &site, &owner, &account).await?;
+
+    let (hub, url) = (site.hub.clone(), site.local.origin.clone());
+    // The hub outlives the runtime, which has to report what it finished.
+    let hub_ending = Ending { finish: Default::default(), abort: ending.abort.clone() };
+    let serving = tokio::spawn(site.serve(hub_ending.clone()));
+    let online = Arc::new(Notify::new());
+    let working = match profile {
+        Some(profile) => {
+            let runtime = runtime(&context, &profile, &url, online.clone())?;
+            let shutdown = Shutdown { finish: ending.finish.clone(), abort: ending.abort.clone() };
+            Some(tokio::spawn(Box::pin(runtime.run(shutdown))))
+        }
+        None => None,
+    };
+    if working.is_some() {
+        let _ = tokio::time::timeout(PATIENCE, online.notified()).await;
+    }
+    process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id })?;
+    let link = hub.login_link(&owner).map_err(|error| Failure::failed(error.message))?;
+    greet(
+        &context,
+        &Started { url: &url, login_url: &link.url, agent_id: account.agent_id, agent_name: &account.name },
+    )?;
+
+    let mut serving = serving;
+    if let Some(working) = working {
+        tokio::select! {
+            stopped = working => tell(&context, stopped),
+            // A hub that cannot go on ends everything.
+            served = &mut serving => return served.unwrap_or_else(|error| Err(Failure::failed(error.to_string()))),
+        }
+    }
+    ending.finish.cancelled().await;
+    hub_ending.finish.cancel();
+    serving.await.unwrap_or_else(|error| Err(Failure::failed(error.to_string())))
+}
+
+/// The hub goes on without its runtime, but not silently.
+fn tell(
+    context: &Context,
+    stopped: Result<Result<attache_runtime::Stopped, attache_runtime::Error>, tokio::task::JoinError>,
+) {
+    let failure = match stopped {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => Failure::from(error),
+        Err(error) => Failure::new("failed", exit::FAILED, format!("the runtime stopped unexpectedly: {error}")),
+    };
+    context.output.say_styled(Style::Bad, format_args!("The agent `{LOCAL}` does not run here: {failure}"));
+    context.output.say("The hub and the console go on.");
+}
+
+fn greet(context: &Context, started: &Started<'_>) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.is_json() {
+        return output.json(started);
+    }
+    let strong = |text: &str| output.paint(Style::Strong, text);
+    output.line(format_args!("Attaché is up: {}", strong(started.url)))?;
+    output.line(format_args!("Sign in (works once, for ten minutes): {}", started.login_url))?;
+    output.line(format_args!("Try, in another terminal: {}", strong("attache ask local \"uname -a\"")))
+}
+
+async fn find_or_create(site: &Site, owner: &Principal) -> Result<Account, Failure> {
+    let refused = |error: attache_hub::Error| {
+        Failure::failed(format!("the agent `{LOCAL}` cannot be made ready: {}", error.message))
+            .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
+    };
+    match site.hub.account(owner, LOCAL).await {
+        Ok(account) => return Ok(account),
+        Err(error) if error.code == Code::NotFound => {}
+        Err(error) => return Err(refused(error)),
+    }
+    let request = AccountRequest {
+        name: Some(LOCAL.to_owned()),
+        description: Some("The shell of this machine: every task is a script.".to_owned()),
+        ..AccountRequest::default()
+    };
+    site.hub.create_account(owner, request).await.map_err(refused)
+}
+
+/// The pairing of this machine with the agent; none when a person has given the agent to another device.
+async fn find_or_pair(
+    context: &Context,
+    site: &Site,
+    owner: &Principal,
+    account: &Account,
+) -> Result<Option<Profile>, Failure> {
+    let home = context.home()?;
+    let profiles = Profiles::at(home.path(), context.env.clone());
+    let set = profiles.load()?;
+    if let Some(profile) = set.profiles.values().find(|profile| profile.agent_id == account.agent_id) {
+        let current = account.runtime.as_ref();
+        if current.is_some_and(|runtime| runtime.runtime_id == profile.runtime_id) {
+            return Ok(Some(profile.clone()));
+        }
+        let why = match current.and_then(|runtime| runtime.device_name.as_deref()) {
+            Some(device) => format!("it was paired with another device ({device})"),
+            None => "it was disconnected by a person".to_owned(),
+        };
+        context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` does not run here: {why}."));
+        context.output.say(format_args!("To run it here again: attache runtime unpair --profile {}", profile.key()));
+        context.output.say("and start `attache up` once more.");
+        return Ok(None);
+    }
+    if account.archived_at.is_some() {
+        context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` is archived and takes no work."));
+        return Ok(None);
+    }
+    pair(context, &home, site, owner, account.agent_id).await.map(Some)
+}
+
+async fn pair(
+    context: &Context,
+    home: &Home,
+    site: &Site,
+    owner: &Principal,
+    agent: AgentId,
+) -> Result<Profile, Failure> {
+    let refused = |error: attache_hub::Error| Failure::failed(format!("cannot pair this machine: {}", error.message));
+    let code = site.hub.create_pairing_code(owner, &agent.to_string()).await.map_err(refused)?;
+    let device_name = gethostname::gethostname().into_string().ok();
+    let request = AttachRequest {
+        pairing_token: Secret::new(code.pairing_code),
+        device_name: device_name.clone(),
+        labels: Some(Json::of(&std::collections::BTreeMap::from([("host_type", supervised::SHELL)]))),
+    };
+    let attached = site.hub.attach(IpAddr::V4(Ipv4Addr::LOCALHOST), request).await.map_err(refused)?;
+    let api_base = format!("{}/api/v1", site.local.origin);
+    let token = Secret::new(attached.runtime_token);
+    let mut profile = Profile::new(attached.agent_id, attached.runtime_id, token, api_base);
+    profile.device_name = device_name;
+    profile.heartbeat_timeout_ms = attached.heartbeat_timeout_ms;
+    profile.local_executor.kind = Some(supervised::SHELL.to_owned());
+    let kept = profile.clone();
+    Profiles::at(home.path(), context.env.clone()).update(|set| {
+        // What the user paired by hand stays the active one.
+        let active = set.active_profile.take().filter(|key| set.profiles.contains_key(key));
+        set.insert(kept);
+        if active.is_some() {
+            set.active_profile = active;
+        }
+    })?;
+    Ok(profile)
+}
+
+fn runtime(context: &Context, profile: &Profile, url: &str, online: Arc<Notify>) -> Result<Runtime, Failure> {
+    let home = context.home()?;
+    let mut options = Options::new(home.path());
+    options.adapter = supervised::source(&home, profile)?;
+    options.profile = Some(profile.key());
+    // The port may be another one than last time.
+    options.api_base = Some(url.to_owned());
+    options.env = context.env.clone();
+    let output = context.output;
+    options.observer = Some(Arc::new(move |notice: &Notice| match notice {
+        Notice::Started { .. } | Notice::AdapterReady { .. } | Notice::Reported { .. } => {}
+        Notice::Online => online.notify_one(),
+        _ => notices::say(&output, notice),
+    }));
+    Ok(Runtime::new(options)?)
+}

@@ -1,0 +1,41 @@
+//! What a runtime tells, in words for people: one line each, on standard error.
+
+use attache_protocol::rules::run::Status;
+use attache_runtime::Notice;
+
+use crate::output::{Output, Style, clean};
+
+/// Says one notice.
+pub(crate) fn say(output: &Output, notice: &Notice) {
+    let (style, text) = words(notice);
+    output.say_styled(style, clean::line(&text));
+}
+
+fn words(notice: &Notice) -> (Style, String) {
+    match notice {
+        Notice::Started { agent, api_base, .. } => (Style::Dim, format!("runtime of {agent} at {api_base}")),
+        Notice::Online => (Style::Good, "online: waiting for work".to_owned()),
+        Notice::HubAway { reason } => (Style::Bad, format!("the hub is away ({reason}); trying again")),
+        Notice::HubBack => (Style::Good, "the hub is back".to_owned()),
+        Notice::AdapterAway { reason } => (Style::Bad, format!("the adapter is away: {reason}")),
+        Notice::AdapterReady { endpoint } => (Style::Dim, format!("adapter at {endpoint}")),
+        Notice::Pulled { run, task_type } => (Style::Busy, format!("{run} started ({task_type})")),
+        Notice::Rejoined { run } => (Style::Busy, format!("{run} still runs and is followed again")),
+        Notice::Released { run } => (Style::Dim, format!("{run} was handed back")),
+        Notice::Ended { run, status, error } => {
+            let style = if *status == Status::Completed { Style::Good } else { Style::Bad };
+            let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+            (style, format!("{run} {}{error}", status.as_str()))
+        }
+        Notice::TaskStopped { run, reason } => (Style::Dim, format!("{run} was stopped: {reason}")),
+        Notice::Reported { run } => (Style::Dim, format!("{run} was reported")),
+        Notice::ReportKept { run, reason } => {
+            (Style::Bad, format!("the outcome of {run} could not be reported ({reason}); the ledger keeps it"))
+        }
+        Notice::ReportRefused { run, reason } => {
+            (Style::Bad, format!("the hub refused the outcome of {run}: {reason}"))
+        }
+        Notice::Stopping { running: Some(run) } => (Style::Busy, format!("stopping when {run} has ended")),
+        Notice::Stopping { running: None } => (Style::Dim, "stopping".to_owned()),
+    }
+}

@@ -1,0 +1,143 @@
+//! A hub and its console on one port of this machine: what `attache hub` and `attache up` share.
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use attache_hub::{Handle, Hub, Options, Principal};
+use attache_protocol::{env::Env, error::exit};
+use attache_store::sqlite::Sqlite;
+use tokio::net::TcpListener;
+
+use crate::{
+    Context, Failure,
+    home::{self, Home, LocalHub},
+    port,
+    process::Ending,
+};
+
+/// A hub that listens; connections are answered once it is served.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) hub: Handle,
+    /// How this machine reaches it, whatever its public address is.
+    pub(crate) local: LocalHub,
+    listener: TcpListener,
+    home: Home,
+    /// Held as long as the hub lives: two hubs on one database would each believe in their own memory.
+    lock: fs::File,
+}
+
+/// Where the database and keys are, and where to listen.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data: Option<PathBuf>,
+}
+
+const DATABASE: &str = "hub.db";
+const LOCK: &str = "hub.lock";
+
+// === impl Site ===
+
+impl Site {
+    /// Takes the folder and the port, opens the store and starts the hub. `adjust` sets what differs from the defaults.
+    pub(crate) async fn open(
+        context: &Context,
+        place: Place,
+        adjust: impl FnOnce(&mut Options),
+    ) -> Result<Self, Failure> {
+        let home = context.home()?;
+        let data = match place.data {
+            Some(data) => std::path::absolute(&data).map_err(|error| Failure::file("use", &data, &error))?,
+            None => home.hub(),
+        };
+        home::private_folder(&data).map_err(|error| Failure::file("use the folder", &data, &error))?;
+        // The port first: when a hub runs already, its address says more than its lock.
+        let listener = match TcpListener::bind(place.listen).await {
+            Ok(listener) => listener,
+            Err(error) => return Err(port::explain(place.listen, &error).await),
+        };
+        let lock = take(&data)?;
+        let listen = listener.local_addr()?;
+        let mut options = Options::new(&data, listen);
+        adjust(&mut options);
+        let path = data.join(DATABASE);
+        // SQLite gives its other files the mode of this one.
+        open_private(&path).map_err(|error| Failure::file("use", &path, &error))?;
+        let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path)).await;
+        let store = opened.map_err(|error| Failure::failed(format!("the store cannot be opened: {error}")))?;
+        let store = store.map_err(|error| {
+            Failure::failed(format!("cannot open the store in {}: {error}", data.display()))
+                .hint("Check that the folder belongs to you and that there is room on the disk.")
+        })?;
+        let hub = Hub::start(options, Arc::new(store), Env::system()).await.map_err(|error| {
+            let exit = if matches!(error, attache_hub::StartError::PublicUrl(_)) { exit::USAGE } else { exit::FAILED };
+            Failure::new("failed", exit, error.to_string())
+        })?;
+        let local = LocalHub { origin: origin(listen), key_file: data.join("admin.key") };
+        home.remember_hub(&local)?;
+        Ok(Self { hub, local, listener, home, lock })
+    }
+
+    /// The principal of the owner key that the hub keeps on this machine.
+    pub(crate) async fn owner(&self) -> Result<Principal, Failure> {
+        let key = home::read_secret(&self.local.key_file)?;
+        self.hub.authenticate_key(key.expose()).await.map_err(|error| {
+            Failure::failed(format!("the key in {} is not accepted: {}", self.local.key_file.display(), error.message))
+                .hint("Remove the file and start again; `attache up` makes a new owner key.")
+        })
+    }
+
+    /// Answers until it is asked to end, then finishes what is in flight; the second word ends it at once.
+    pub(crate) async fn serve(self, ending: Ending) -> Result<(), Failure> {
+        let Self { hub, local, listener, home, lock } = self;
+        let console = attache_console::Options::for_origin(&hub.origin());
+        let router = attache_hub::router(hub.clone())
+            .merge(attache_console::router(hub.clone(), console))
+            .fallback_service(attache_console::not_found());
+        let finish = ending.finish.clone();
+        let served = attache_hub::serve(listener, router, hub, async move { finish.cancelled().await });
+        let done = tokio::select! {
+            () = served => Ok(()),
+            () = ending.abort.cancelled() => Err(Failure::quiet(exit::FAILED)),
+        };
+        home.forget_hub(&local);
+        drop(lock);
+        done
+    }
+}
+
+/// One hub per folder.
+fn take(data: &Path) -> Result<fs::File, Failure> {
+    let path = data.join(LOCK);
+    let failed = |error| Failure::file("use", &path, &error);
+    let file = open_private(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(Failure::failed(format!("another hub uses the folder {}", data.display()))
+                .hint("Stop it first, or start this one with another folder: --data DIR."))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Opens a file as it is, or makes it empty, for its owner alone.
+fn open_private(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+/// How this machine reaches a listener.
+fn origin(listen: SocketAddr) -> String {
+    let ip = match listen.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("http://{}", SocketAddr::new(ip, listen.port()))
+}

@@ -1,0 +1,140 @@
+//! "No orphan": whatever dies in the middle of a run, the run ends, with the code that says why.
+
+use serde_json::json;
+
+use super::World;
+use crate::harness::{Home, process, until};
+
+/// A task that never ends by itself and writes down its own process and a child's.
+const FOREVER: &str = "sleep 1000 & echo $$ > pids; echo $! >> pids; wait";
+
+#[track_caller]
+fn gone(pids: &[u32]) {
+    for pid in pids {
+        until(&format!("process {pid} to be gone"), || (!process::exists(*pid)).then_some(()));
+    }
+}
+
+#[test]
+fn a_killed_adapter_ends_the_run_as_unreachable() {
+    let world = World::impatient();
+    world.hub.add_agent("builder");
+    let home = Home::new();
+    let (adapter, endpoint) = home.adapter(&["shell"]);
+    let device = world.pair(home, "builder", &["--local-agent-endpoint", &endpoint]);
+    let runtime = device.home.runtime(&[]);
+    let run = world.hub.create_run("builder", FOREVER);
+    let pids = device.pids("pids", 2);
+
+    adapter.kill();
+    let (code, error) = world.failure(&run);
+    assert_eq!(code, "adapter_unreachable", "{error}");
+    gone(&pids);
+    // The device itself is still there, and says what is missing.
+    assert!(runtime.is_running());
+    runtime.tells("the adapter is away");
+    let next = world.hub.create_run("builder", "echo hi");
+    assert_eq!(world.failure(&next).0, "adapter_unreachable");
+}
+
+#[test]
+fn a_killed_adapter_that_is_supervised_is_back_for_the_next_run() {
+    let world = World::impatient();
+    let device = world.builder();
+    let runtime = device.home.runtime(&[]);
+    let run = world.hub.create_run("builder", FOREVER);
+    let pids = device.pids("pids", 2);
+
+    let [adapter] = process::children(runtime.id())[..] else { panic!("the runtime has one child, its adapter") };
+    process::signal(adapter, "KILL");
+    let (code, error) = world.failure(&run);
+    assert_eq!(code, "adapter_unreachable", "{error}");
+    gone(&pids);
+    assert_eq!(world.hub.ask("builder", "echo back")["task_result"]["text"], "back\n");
+}
+
+#[test]
+fn a_killed_runtime_loses_its_run_and_leaves_nothing_behind() {
+    let world = World::impatient();
+    let device = world.builder();
+    let runtime = device.home.runtime(&[]);
+    let run = world.hub.create_run("builder", FOREVER);
+    let pids = device.pids("pids", 2);
+
+    runtime.kill();
+    let (code, error) = world.failure(&run);
+    assert_eq!(code, "runtime_lost", "{error}");
+    gone(&pids);
+    world.hub.agent_is("builder", "offline");
+}
+
+#[test]
+fn a_lost_run_is_tried_again_when_its_caller_allowed_it() {
+    let world = World::impatient();
+    let device = world.builder();
+    let runtime = device.home.runtime(&[]);
+    let script = "if [ -e tried ]; then echo second; else touch tried; sleep 1000; fi";
+    let request = json!({ "agent_id": "builder", "input": { "text": script }, "max_attempts": 2 });
+    let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
+    let run = created["task_run_id"].as_str().unwrap();
+    until("the first attempt to begin", || device.home.path().join("tried").exists().then_some(()));
+
+    super::lose(&runtime);
+    let again = world.hub.run_in(run, &["pending"]);
+    assert_eq!([&again["attempt"], &again["task_result"]], [&json!(1), &json!(null)]);
+    let _runtime = device.home.runtime(&[]);
+    let ended = world.hub.ended(run);
+    assert_eq!([&ended["status"], &ended["attempt"], &ended["epoch"]], [&json!("completed"), &json!(2), &json!(2)]);
+    assert_eq!(ended["task_result"]["text"], "second\n");
+}
+
+#[test]
+fn a_killed_hub_forgets_neither_the_run_nor_the_device() {
+    let mut world = World::new();
+    let device = world.builder();
+    let _runtime = device.home.runtime(&[]);
+    let gate = device.gate("go");
+    let run = world.hub.create_run("builder", &gate.then_say("survived"));
+    world.hub.run_in(&run, &["running"]);
+
+    world.start_hub_again();
+    assert_eq!(world.hub.run(&run)["status"], "running");
+    gate.open();
+    let ended = world.hub.ended(&run);
+    assert_eq!([&ended["status"], &ended["epoch"]], [&json!("completed"), &json!(1)], "{ended}");
+    assert_eq!(ended["task_result"]["text"], "survived\n");
+}
+
+#[test]
+fn a_task_that_kills_itself_has_failed() {
+    let world = World::new();
+    let device = world.builder();
+    let _runtime = device.home.runtime(&[]);
+    let run = world.hub.create_run("builder", "kill -9 $$");
+    let (code, error) = world.failure(&run);
+    assert_eq!((code.as_str(), error.as_str()), ("task_failed", "`sh` was killed by signal 9 and wrote nothing"));
+}
+
+#[test]
+fn a_run_past_its_time_out_is_ended_on_the_device_too() {
+    let world = World::impatient();
+    let device = world.builder();
+    let _runtime = device.home.runtime(&[]);
+    let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 3000 });
+    let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
+    let pids = device.pids("pids", 2);
+    let (code, error) = world.failure(created["task_run_id"].as_str().unwrap());
+    assert_eq!(code, "timed_out", "{error}");
+    gone(&pids);
+    assert_eq!(world.hub.ask("builder", "echo next")["task_result"]["text"], "next\n");
+}
+
+#[test]
+fn a_run_that_nobody_takes_expires() {
+    let world = World::impatient();
+    world.hub.add_agent("builder");
+    let request = json!({ "agent_id": "builder", "input": { "text": "echo hi" }, "queue_ttl_ms": 1000 });
+    let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
+    let (code, error) = world.failure(created["task_run_id"].as_str().unwrap());
+    assert_eq!(code, "expired", "{error}");
+}
