@@ -56,8 +56,8 @@ fn open(path: &Path) -> Result<Connection> {
 fn write(connection: &Connection, waiting: &crossbeam_channel::Receiver<Call>) -> Result<()> {
     let (input, output) = ("i".repeat(INPUT_BYTES), "o".repeat(OUTPUT_BYTES));
     let event = "insert into events (run, seq, at, type, data) values (?1, ?2, ?3, ?4, '{}')";
-    let mut create = connection
-        .prepare("insert into runs (queue, state, epoch, created, input) values (?1, 0, 0, ?2, ?3)")?;
+    let mut create =
+        connection.prepare("insert into runs (queue, state, epoch, created, input) values (?1, 0, 0, ?2, ?3)")?;
     let mut claim = connection.prepare(
         "update runs set state = 1, epoch = epoch + 1, lease = ?2 where id =
             (select id from runs where queue = ?1 and state = 0 order by id limit 1) returning id",

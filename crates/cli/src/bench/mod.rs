@@ -43,9 +43,6 @@ pub(crate) struct RunsArgs {
     /// Where the databases are made; use the disk that the hub would use
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -55,8 +52,6 @@ pub(crate) struct GrowthArgs {
     sizes: Vec<usize>,
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -64,22 +59,27 @@ pub(crate) struct StartArgs {
     /// How often to start it; the median counts
     #[arg(long, default_value_t = 5)]
     times: usize,
-    #[arg(long)]
-    json: bool,
 }
 
 /// What went wrong, in words; a benchmark has no errors that a program would tell apart.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-pub(crate) async fn run(args: Args) -> Result<()> {
+/// How the figures are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Table,
+    Json,
+}
+
+pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
     match args.what {
-        What::Runs(args) => runs(args).await,
-        What::Growth(args) => growth::run(args).await,
-        What::Start(args) => start::run(args).await,
+        What::Runs(args) => runs(args, shape).await,
+        What::Growth(args) => growth::run(args, shape).await,
+        What::Start(args) => start::run(args, shape).await,
     }
 }
 
-async fn runs(args: RunsArgs) -> Result<()> {
+async fn runs(args: RunsArgs, shape: Shape) -> Result<()> {
     let scratch = world::Scratch::make(args.dir.as_deref())?;
     let time = Duration::from_secs(args.seconds);
     let mut report = report::Report::new(args.callers, args.seconds);
@@ -90,6 +90,6 @@ async fn runs(args: RunsArgs) -> Result<()> {
         report.http(http::drive(&scratch.folder("http", round)?, args.callers, time).await?);
         eprintln!("round {} of {} done", round + 1, args.rounds);
     }
-    report.print(args.json);
+    report.print(shape);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::load::Measured;
+use super::{Shape, load::Measured};
 
 #[derive(Debug)]
 pub(super) struct Report {
@@ -38,8 +38,8 @@ impl Report {
     }
 
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
-    pub(super) fn print(&self, json: bool) {
-        if json {
+    pub(super) fn print(&self, shape: Shape) {
+        if shape == Shape::Json {
             let level = |rows: &[Measured]| {
                 serde_json::json!({
                     "runs_per_second": median(rows.iter().map(|row| row.runs_per_second)),
@@ -57,9 +57,14 @@ impl Report {
             return;
         }
         println!("{} callers, {} rounds of {} s per level, medians", self.callers, self.bare.len(), self.seconds);
-        println!("fsync probe: {:.0} per second (best round {:.0})", median(self.probes.iter().copied()), best(&self.probes));
+        println!(
+            "fsync probe: {:.0} per second (best round {:.0})",
+            median(self.probes.iter().copied()),
+            best(&self.probes)
+        );
         println!("{:<22} {:>12} {:>10} {:>10} {:>9}", "", "runs/s", "p50 ms", "p99 ms", "of bare");
-        for (name, rows) in [("bare SQLite loop", &self.bare), ("our store", &self.store), ("our HTTP API", &self.http)] {
+        for (name, rows) in [("bare SQLite loop", &self.bare), ("our store", &self.store), ("our HTTP API", &self.http)]
+        {
             println!(
                 "{name:<22} {:>12.0} {:>10.1} {:>10.1} {:>9.2}",
                 median(rows.iter().map(|row| row.runs_per_second)),

@@ -1,0 +1,131 @@
+//! Whether a claim and the run list cost more when a million runs are stored.
+
+use std::time::{Duration, Instant};
+
+use attache_protocol::{
+    Json,
+    rules::run::{Status, Worker},
+};
+use attache_store::{
+    Store as _,
+    record::{Outcome, Page, RunFilter},
+};
+
+use super::{
+    GrowthArgs, Result, Shape,
+    load::quantile,
+    report::millis,
+    world::{Keyed, Scratch, World},
+};
+
+const CLAIMS: usize = 300;
+const LISTS: usize = 30;
+const FILLERS: usize = 256;
+
+struct Row {
+    stored: usize,
+    claim: Duration,
+    list: Duration,
+    list_failed: Duration,
+    list_agent: Duration,
+}
+
+#[allow(clippy::print_stdout, reason = "the report is the command's output")]
+pub(super) async fn run(args: GrowthArgs, shape: Shape) -> Result<()> {
+    let scratch = Scratch::make(args.dir.as_deref())?;
+    let world = World::make(&scratch.folder("growth", 0)?, 2).await?;
+    let mut stored = 0;
+    let mut rows = Vec::new();
+    for size in args.sizes {
+        eprintln!("filling up to {size} runs …");
+        fill(&world, size.saturating_sub(stored)).await?;
+        stored = stored.max(size);
+        rows.push(measure(&world, stored).await?);
+    }
+    world.store.close().await;
+    if shape == Shape::Json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                serde_json::json!({
+                    "stored": row.stored, "claim_p50_ms": millis(row.claim), "list_p50_ms": millis(row.list),
+                    "list_failed_p50_ms": millis(row.list_failed), "list_agent_p50_ms": millis(row.list_agent),
+                })
+            })
+            .collect();
+        println!("{}", serde_json::json!({ "rows": rows }));
+        return Ok(());
+    }
+    println!("{:>10} {:>12} {:>14} {:>14} {:>14}", "stored", "claim ms", "newest 50 ms", "failed 50 ms", "agent 50 ms");
+    for row in rows {
+        println!(
+            "{:>10} {:>12.3} {:>14.3} {:>14.3} {:>14.3}",
+            row.stored,
+            millis(row.claim),
+            millis(row.list),
+            millis(row.list_failed),
+            millis(row.list_agent)
+        );
+    }
+    Ok(())
+}
+
+/// Whole runs of the first agent, so that what is stored looks like a hub's past.
+async fn fill(world: &World, count: usize) -> Result<()> {
+    let tasks: Vec<_> = (0..FILLERS)
+        .map(|number| {
+            let world = world.clone();
+            let share = count / FILLERS + usize::from(number < count % FILLERS);
+            tokio::spawn(async move {
+                for _ in 0..share {
+                    whole_run(&world, 0).await?;
+                }
+                Result::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    Ok(())
+}
+
+async fn whole_run(world: &World, queue: usize) -> Result<Duration> {
+    let queue = &world.queues[queue];
+    world.store.create_run(world.context(), world.new_run(queue.agent, Keyed::No)).await?;
+    let start = Instant::now();
+    let claimed = world.store.claim(queue.runtime, Duration::from_secs(120), world.env.now()).await?;
+    let took = start.elapsed();
+    let run = claimed.ok_or("nothing to claim although a run was created")?.run;
+    let by = Worker { runtime: queue.runtime, epoch: Some(run.state.epoch) };
+    let outcome = Outcome::Completed { output: Json::empty_object(), artifacts: Vec::new() };
+    world.store.finish(by, run.id, outcome, None, world.env.now()).await?;
+    Ok(took)
+}
+
+async fn measure(world: &World, stored: usize) -> Result<Row> {
+    let mut claims = Vec::with_capacity(CLAIMS);
+    for _ in 0..CLAIMS {
+        claims.push(whole_run(world, 1).await?);
+    }
+    claims.sort_unstable();
+    let agent = Some(world.queues[1].agent);
+    Ok(Row {
+        stored,
+        claim: quantile(&claims, 50),
+        list: list(world, RunFilter::default()).await?,
+        list_failed: list(world, RunFilter { status: Some(Status::Failed), ..RunFilter::default() }).await?,
+        list_agent: list(world, RunFilter { agent, ..RunFilter::default() }).await?,
+    })
+}
+
+async fn list(world: &World, filter: RunFilter) -> Result<Duration> {
+    let mut took = Vec::with_capacity(LISTS);
+    for _ in 0..LISTS {
+        let start = Instant::now();
+        world.store.runs(world.tenant, filter.clone(), Page { limit: 50, cursor: None }).await?;
+        took.push(start.elapsed());
+    }
+    took.sort_unstable();
+    Ok(quantile(&took, 50))
+}
