@@ -13,7 +13,7 @@ function tick() {
     clearInterval(timer);
     return;
   }
-  until.textContent = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;
+  until.textContent = until.dataset.left.replace("{left}", `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`);
 }
 const timer = setInterval(tick, 1000);
 tick();

@@ -138,8 +138,11 @@ field.hidden = false;
 function places(words) {
   const found = [];
   const wanted = words.toLowerCase();
-  const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT, (node) =>
-    node.parentElement.closest(".seq, time, summary, .tag") || getComputedStyle(node.parentElement.closest("li")).display === "none" ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+  const walker = document.createTreeWalker(log, NodeFilter.SHOW_TEXT, (node) => {
+    const item = node.parentElement.closest("li");
+    const hidden = !item || getComputedStyle(item).display === "none" || node.parentElement.closest(".seq, time, summary, .tag");
+    return hidden ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
+  });
   while (walker.nextNode()) {
     const text = walker.currentNode.data.toLowerCase();
     if (text.length !== walker.currentNode.data.length) continue;

@@ -29,8 +29,7 @@ pub(crate) struct Posted {
 
 impl Fields {
     pub(crate) async fn read(request: Request) -> Result<Self> {
-        let Form(pairs) =
-            Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| Fault::Form)?;
+        let Form(pairs) = Form::<Vec<(String, String)>>::from_request(request, &()).await.map_err(|_| Fault::Form)?;
         let mut fields = HashMap::new();
         for (name, value) in pairs {
             fields.entry(name).or_insert(value);

@@ -115,8 +115,7 @@ pub(crate) async fn run(
     let runtimes = run::runtimes(&console, &session, &run).await?;
     let viewer = Viewer::new(&console, &session);
     let reader = run::reader(&run, &runtimes, &viewer, session.t);
-    let log =
-        Log { hub: console.hub.clone(), session, run: id, follow, reader, ready: VecDeque::new(), over: false };
+    let log = Log { hub: console.hub.clone(), session, run: id, follow, reader, ready: VecDeque::new(), over: false };
     let events = stream::unfold(log, async |mut log| {
         let event = log.next().await?;
         Some((Ok::<_, Infallible>(event), log))

@@ -73,11 +73,8 @@ impl Shell {
             audit: may(Action::SeeAudit),
         };
         // Read before anything else of the page, so that the feed misses nothing that the page does not show.
-        let after = if may.audit {
-            hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string()
-        } else {
-            String::new()
-        };
+        let after =
+            if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
         let live = hub.live(by).await?;
         let count = live.pending + live.running;
         let origin = hub.origin();
@@ -92,7 +89,10 @@ impl Shell {
             may,
             live_runs: (count > 0).then(|| fill(t.live_count, &[("n", &count.to_string())])),
             origin_host: origin.split_once("://").map_or(origin.as_str(), |(_, host)| host).to_owned(),
-            store_line: format!("{}, {durability}", health.store),
+            store_line: match health.durability.as_str() {
+                "nothing" => durability,
+                _ => fill(t.store_line, &[("store", &health.store), ("durability", &durability)]),
+            },
             notice: notice(uri, t),
             after,
             here: uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string),

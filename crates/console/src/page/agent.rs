@@ -50,7 +50,7 @@ struct Dialog {
     code_right: String,
     command: String,
     expires_at: String,
-    expires: When,
+    expires: Markup,
     /// Only a device that joins from now on flips the dialog.
     since: i64,
 }
@@ -138,7 +138,7 @@ pub(crate) async fn make_code(
         code_right: right.to_owned(),
         command: format!("attache runtime pair {} --api-base {}", made.pairing_code, console.hub.origin()),
         expires_at: made.expires_at.to_string(),
-        expires: When::clock(made.expires_at),
+        expires: Markup::sentence(session.t.pair_until, &[("at", Blank::When(When::clock(made.expires_at)))]),
         since: since.millis(),
     };
     page(&console, &session, &uri, account, None, Some(dialog)).await
@@ -188,11 +188,7 @@ async fn page(
     let id = account.agent_id.to_string();
     shell.here = format!("/agents/{id}");
     let devices = hub.runtimes(by, Some(&id), PageRequest { limit: Some(10), cursor: None }).await?.agent_runtimes;
-    let query = RunQuery {
-        agent: Some(id),
-        page: PageRequest { limit: Some(8), cursor: None },
-        ..RunQuery::default()
-    };
+    let query = RunQuery { agent: Some(id), page: PageRequest { limit: Some(8), cursor: None }, ..RunQuery::default() };
     let recent = hub.runs(by, query).await?.task_runs;
     let rows = runs::views(console, session, &recent).await?;
     let viewer = Viewer::new(console, session);

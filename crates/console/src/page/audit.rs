@@ -198,11 +198,8 @@ fn chain(found: &Found, t: &Text) -> (Markup, bool) {
 impl Found {
     /// Checks that every row follows the one before it.
     fn check(&mut self, page: &AuditPage) {
-        let mut previous = page
-            .events
-            .first()
-            .filter(|row| row.seq == page.floor + 1)
-            .and_then(|_| unhex(&page.floor_hash));
+        let mut previous =
+            page.events.first().filter(|row| row.seq == page.floor + 1).and_then(|_| unhex(&page.floor_hash));
         for row in &page.events {
             if let Some(hash) = previous {
                 if !row.follows(&hash) {

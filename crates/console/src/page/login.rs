@@ -37,6 +37,7 @@ struct Page {
     lead: &'static str,
     token: Option<String>,
     problem: Option<Markup>,
+    up: Markup,
 }
 
 /// Changes nothing: whoever previews a link must not use it up.
@@ -90,6 +91,7 @@ fn page(console: &Console, headers: &HeaderMap, token: Option<String>, problem: 
         lead: if token.is_some() { t.login_ready } else { t.login_lead },
         token,
         problem: problem.map(|problem| Markup::sentence(problem, &[])),
+        up: Markup::sentence(t.login_up, &[]),
     })
 }
 

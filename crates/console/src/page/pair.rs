@@ -106,7 +106,8 @@ pub(crate) async fn decide(State(console): State<Console>, from: From, uri: Uri,
             Err(error) => failed(&console, &session, from, &uri, Draft::default(), error).await,
         };
     }
-    let draft = Draft { code, agent: fields.get("agent").to_owned(), new_name: fields.get("new_name").trim().to_owned() };
+    let draft =
+        Draft { code, agent: fields.get("agent").to_owned(), new_name: fields.get("new_name").trim().to_owned() };
     let agent = match (draft.agent.is_empty(), draft.new_name.is_empty()) {
         (false, true) => draft.agent.clone(),
         (true, false) => {
@@ -139,9 +140,7 @@ async fn failed(
     error: attache_hub::Error,
 ) -> Result {
     match error.code.http_status() {
-        400 | 404 | 409 | 429 => {
-            page(console, session, from, uri, draft, Some(error.message.into_owned())).await
-        }
+        400 | 404 | 409 | 429 => page(console, session, from, uri, draft, Some(error.message.into_owned())).await,
         _ => Err(error.into()),
     }
 }

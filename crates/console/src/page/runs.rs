@@ -206,9 +206,7 @@ async fn find(console: &Console, session: &Session, filter: &Filter) -> Result<F
     for _ in 0..SEARCH {
         let list = page(console, session, filter, &cursor).await?;
         found.scanned = found.scanned.map(|count| count + list.task_runs.len());
-        let matches = |run: &Run| {
-            run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted)
-        };
+        let matches = |run: &Run| run.task_run_id.to_string() == wanted || task(run).to_lowercase().contains(&wanted);
         found.runs.extend(list.task_runs.into_iter().filter(matches));
         found.next = list.next_cursor;
         match &found.next {
@@ -296,11 +294,14 @@ impl Filter {
     }
 
     fn href(&self) -> String {
-        address("/runs", &[
-            ("status", self.status_text().unwrap_or_default()),
-            ("agent", &self.agent),
-            ("q", &self.text),
-            ("cursor", &self.cursor),
-        ])
+        address(
+            "/runs",
+            &[
+                ("status", self.status_text().unwrap_or_default()),
+                ("agent", &self.agent),
+                ("q", &self.text),
+                ("cursor", &self.cursor),
+            ],
+        )
     }
 }

@@ -169,9 +169,7 @@ impl KeyLine {
         let at = |at| Blank::When(When::relative(at));
         let note = match (key.revoked_at, key.expires_at) {
             (Some(revoked), _) => Markup::sentence(t.key_revoked, &[("at", at(revoked))]),
-            (None, Some(until)) => {
-                Markup::sentence(t.key_until, &[("at", at(key.created_at)), ("until", at(until))])
-            }
+            (None, Some(until)) => Markup::sentence(t.key_until, &[("at", at(key.created_at)), ("until", at(until))]),
             (None, None) => Markup::sentence(t.key_since, &[("at", at(key.created_at))]),
         };
         Self {

@@ -49,6 +49,7 @@ pub(super) const TEXT: Text = Text {
     durability_nothing: "in memory, for trying out",
     durability_other: "durability: {durability}",
     live_count: "{n} live",
+    store_line: "{store}, {durability}",
 
     // signing in, and errors
     sign_in: "Sign in",
@@ -271,7 +272,9 @@ pub(super) const TEXT: Text = Text {
     pair_step_first: "First run",
     pairing_code: "Pairing code",
     pair_where: "On the machine where the agent lives. It needs no browser.",
-    pair_waiting: "Waiting for the device. The code works once, until",
+    pair_waiting: "Waiting for the device. The code works once,",
+    pair_until: "until {at}",
+    pair_left: "for {left} more",
     pair_over: "expired; close this and make a new one",
     pair_other_way: "It shows a code instead",
     pair_replaces: "Another device is paired with this agent now. It is refused as soon as the new one joins.",

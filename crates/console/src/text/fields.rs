@@ -65,6 +65,7 @@ text! {
     durability_nothing
     durability_other
     live_count
+    store_line
 
     // signing in, and errors
     sign_in
@@ -288,6 +289,8 @@ text! {
     pairing_code
     pair_where
     pair_waiting
+    pair_until
+    pair_left
     pair_over
     pair_other_way
     pair_replaces

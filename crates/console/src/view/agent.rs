@@ -83,9 +83,7 @@ impl Card {
             paired: runtime.is_some(),
             archived: account.archived_at.is_some(),
             device: runtime.map_or_else(|| t.no_device.to_owned(), |runtime| device_name(runtime, t)),
-            host: runtime
-                .and_then(|runtime| host::name(&runtime.labels))
-                .unwrap_or_else(|| t.no_host.to_owned()),
+            host: runtime.and_then(|runtime| host::name(&runtime.labels)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {
                 Some(at) => Markup::sentence(t.seen, &[("at", Blank::When(When::relative(at)))]),
                 None => Markup::text(if runtime.is_some() { t.never_seen } else { "" }),

@@ -20,7 +20,19 @@ impl Caller {
             "system" => t.caller_system,
             other => other,
         };
-        Self { kind: kind.to_owned(), id: short(id) }
+        Self { kind: kind.to_owned(), id: tail(id) }
+    }
+}
+
+/// `key_…3f2c`: the end of an id tells it from others; the beginning is mostly its time.
+fn tail(id: &str) -> String {
+    let characters = id.chars().count();
+    match id.split_once('_') {
+        Some((prefix, _)) if characters > 14 => {
+            let end: String = id.chars().skip(characters - 6).collect();
+            format!("{prefix}_…{end}")
+        }
+        _ => short(id),
     }
 }
 

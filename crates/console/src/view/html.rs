@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn a_sentence_escapes_what_fills_it() {
-        let html = Markup::sentence("Run `a < b` on {who}, {code}", &[
-            ("who", Blank::Text("<script>{code}")),
-            ("code", Blank::Code("\"x\"")),
-        ]);
+        let html = Markup::sentence(
+            "Run `a < b` on {who}, {code}",
+            &[("who", Blank::Text("<script>{code}")), ("code", Blank::Code("\"x\""))],
+        );
         assert_eq!(
             html.to_string(),
             "Run <code>a &lt; b</code> on <bdi>&lt;script&gt;{code}</bdi>, <code>&quot;x&quot;</code>"

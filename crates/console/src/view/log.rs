@@ -96,12 +96,7 @@ struct Data {
 // === impl Reader ===
 
 impl Reader {
-    pub(crate) fn new(
-        t: &'static Text,
-        asked_by: String,
-        task: String,
-        devices: HashMap<RuntimeId, String>,
-    ) -> Self {
+    pub(crate) fn new(t: &'static Text, asked_by: String, task: String, devices: HashMap<RuntimeId, String>) -> Self {
         Self { t, asked_by, task, devices, chunks: Plain::default(), thoughts: Plain::default() }
     }
 
@@ -109,9 +104,7 @@ impl Reader {
         let data: Data = event.data.parse().unwrap_or_default();
         let t = self.t;
         let (kind, body) = match event.kind.as_str() {
-            "task.created" => {
-                (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() })
-            }
+            "task.created" => (Kind::Said, Body::Said { who: self.asked_by.clone(), text: self.task.clone() }),
             event::kind::CHUNK => {
                 let text = self.chunks.feed(data.text.as_deref().unwrap_or_default());
                 (Kind::Chunk, Body::Text(Capped::new(text, t)))
@@ -319,12 +312,7 @@ mod tests {
     use crate::text::ALL;
 
     fn event(seq: i64, kind: &str, data: &str) -> Event {
-        Event {
-            seq,
-            kind: kind.to_owned(),
-            at: Timestamp::from_millis(0),
-            data: Json::from_text(data).unwrap(),
-        }
+        Event { seq, kind: kind.to_owned(), at: Timestamp::from_millis(0), data: Json::from_text(data).unwrap() }
     }
 
     fn reader() -> Reader {

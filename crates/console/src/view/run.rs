@@ -57,7 +57,6 @@ pub(crate) struct Detail {
     pub(crate) title: String,
     pub(crate) task: String,
     pub(crate) task_type: String,
-    pub(crate) task_is_long: bool,
     pub(crate) why_line: Markup,
     pub(crate) agent: String,
     pub(crate) agent_id: String,
@@ -164,16 +163,15 @@ impl Detail {
             (_, device) => device.clone(),
         };
         let (queued, worked) = spans(run, now);
-        let caption = fill(t.ribbon_caption, &[
-            ("queued", &duration(queued, t)),
-            ("worked", &duration(worked.unwrap_or_default(), t)),
-        ]);
+        let caption = fill(
+            t.ribbon_caption,
+            &[("queued", &duration(queued, t)), ("worked", &duration(worked.unwrap_or_default(), t))],
+        );
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
             status: status::of(run.status, t),
             ended: status::has_ended(run.status),
-            task_is_long: task.trim() != title,
             title,
             task,
             task_type: run.task_type.clone(),
@@ -371,10 +369,8 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: Scale) -> Marku
         Status::Failed => "bad",
         Status::Pending | Status::Cancelled => "",
     };
-    let label = fill(t.ribbon_label, &[
-        ("queued", &duration(queued, t)),
-        ("worked", &duration(worked.unwrap_or_default(), t)),
-    ]);
+    let label =
+        fill(t.ribbon_label, &[("queued", &duration(queued, t)), ("worked", &duration(worked.unwrap_or_default(), t))]);
     let (top, height) = if scale == Scale::Whole { (0, 12) } else { (2, 8) };
     let mut svg = format!("<svg class=\"ribbon {class}\" role=\"img\" aria-label=\"{label}\">");
     if line > 0.0 {

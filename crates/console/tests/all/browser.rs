@@ -69,7 +69,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     browser.click("#new button[type=submit]").await;
     browser.wait("location.pathname.startsWith('/agents/agt_')").await;
     browser.click("#agent-head form button").await;
-    browser.wait("/^\\d:\\d\\d$/.test(document.querySelector('[data-until]')?.textContent)").await;
+    browser.wait("/\\d:\\d\\d more/.test(document.querySelector('[data-until]')?.textContent)").await;
     browser.screenshot(&site.shots, "pair-dialog").await;
     let command = browser.text("#pair-command").await;
     let code = between(&command, "pair ", " ").to_owned();
@@ -92,9 +92,7 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     device.say(run, "\u{1b}[0m the device\n").await;
     device.say(run, "hello again, <b>no markup</b>").await;
     let text = "hello from the device\nhello again, <b>no markup</b>";
-    browser
-        .wait(&format!("document.querySelector('#log [data-kind=chunk] .line').textContent === {text:?}"))
-        .await;
+    browser.wait(&format!("document.querySelector('#log [data-kind=chunk] .line').textContent === {text:?}")).await;
     let call = Json::from_text(r#"{"tool_name":"Run","command":"cargo test -p parser","exit":0}"#).unwrap();
     let more = ProgressRequest {
         message: Some("testing".to_owned()),
@@ -121,7 +119,10 @@ async fn a_person_pairs_a_device_runs_a_task_and_watches_it_live() {
     browser.click("#cancel button").await;
     browser.wait("document.querySelector('.stopped')?.textContent.includes('not needed')").await;
     assert!(browser.text("#log").await.contains("Cancelled: not needed"));
-    assert_eq!(world.hub.run(&world.owner, run).await.unwrap().task_result.unwrap().text_member("error").unwrap(), "not needed");
+    assert_eq!(
+        world.hub.run(&world.owner, run).await.unwrap().task_result.unwrap().text_member("error").unwrap(),
+        "not needed"
+    );
 
     // Another run, cancelled by somebody else: this page learns of it without a reload.
     let other = world.ask("builder", "Prepare the staging upgrade").await;
@@ -252,11 +253,16 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
         ProgressRequest { thought: Some(Json::of(thought)), ..ProgressRequest::default() },
         ProgressRequest { tool_call: Some(Json::from_text(call).unwrap()), ..ProgressRequest::default() },
         ProgressRequest {
-            chunk: Some(Json::of("One failure: a nested comment now cuts instead of backtracking.\nwinnow wants backtrack_err there. Fixing and running the fuzz corpus again.\n")),
+            chunk: Some(Json::of(
+                "One failure: a nested comment now cuts instead of backtracking.\nwinnow wants backtrack_err there. Fixing and running the fuzz corpus again.\n",
+            )),
             ..ProgressRequest::default()
         },
         ProgressRequest {
-            log: Some(Json::from_text(r#"{"level":"warn","message":"model retry 2 of 5 (overloaded), next try in 18 s"}"#).unwrap()),
+            log: Some(
+                Json::from_text(r#"{"level":"warn","message":"model retry 2 of 5 (overloaded), next try in 18 s"}"#)
+                    .unwrap(),
+            ),
             ..ProgressRequest::default()
         },
         ProgressRequest { message: Some("fuzzing".to_owned()), percent: Some(62.0), ..ProgressRequest::default() },

@@ -77,6 +77,10 @@ async fn hostile_names_tasks_and_output_are_inert_everywhere() {
     assert!(page.body.contains("&#60;script&#62;alert(1)") || page.body.contains("&lt;script&gt;alert(1)"));
     // The live stream sends the same items.
     let stream = visitor.get(&format!("/runs/{run}/live")).await;
-    assert!(stream.body.contains("event: item") && stream.body.ends_with("event: end\ndata: end\n\n"), "{}", stream.body);
+    assert!(
+        stream.body.contains("event: item") && stream.body.ends_with("event: end\ndata: end\n\n"),
+        "{}",
+        stream.body
+    );
     assert_inert(&stream.body, "live");
 }

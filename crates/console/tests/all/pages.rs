@@ -117,14 +117,18 @@ async fn the_run_page_says_why_it_waits_and_how_it_ended() {
     let page = visitor.get(&format!("/runs/{second}")).await.body;
     assert!(page.contains(&format!("works on <a href=\"/runs/{first}\">another run</a> first")));
     let page = visitor.get(&format!("/runs/{first}")).await.body;
-    assert!(page.contains("Running on <bdi>workstation-2</bdi> since <time") && page.contains("Claude Code CLI on workstation-2"));
+    assert!(
+        page.contains("Running on <bdi>workstation-2</bdi> since <time")
+            && page.contains("Claude Code CLI on workstation-2")
+    );
 
     device.say(first, "one ").await;
     device.say(first, "two").await;
     device.fail(first, "it broke", "host_crashed").await;
     let page = visitor.get(&format!("/runs/{first}")).await.body;
     assert!(page.contains("one two"), "pieces of one text stand together");
-    for words in ["The agent’s program crashed", "it broke", "host_crashed", "Fix the program on the device", "/again"] {
+    for words in ["The agent’s program crashed", "it broke", "host_crashed", "Fix the program on the device", "/again"]
+    {
         assert!(page.contains(words), "{words}");
     }
 
@@ -179,9 +183,11 @@ async fn the_log_pages_backwards_without_a_gap() {
     loop {
         let page = visitor.get(&path).await;
         assert!(page.body.contains("The hash chain holds"), "{path}");
-        seen.extend(page.body.match_indices("<td class=\"mono dim\">").map(|(at, mark)| {
-            between(&page.body[at..], mark, "<").parse::<i64>().unwrap()
-        }));
+        seen.extend(
+            page.body
+                .match_indices("<td class=\"mono dim\">")
+                .map(|(at, mark)| between(&page.body[at..], mark, "<").parse::<i64>().unwrap()),
+        );
         if !page.body.contains("rel=\"next\"") {
             break;
         }

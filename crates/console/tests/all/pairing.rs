@@ -25,7 +25,13 @@ async fn the_dialog_shows_the_code_once_and_flips_when_the_device_has_joined() {
     let device = world.join(&code, "rack node", "shell").await;
     let flipped = visitor.get(&flips).await;
     assert_eq!(flipped.status, StatusCode::OK);
-    for words in ["Paired. builder is online", "<bdi>rack node</bdi>", "Built-in shell", "value=\"uname -a\"", "action=\"/runs\""] {
+    for words in [
+        "Paired. builder is online",
+        "<bdi>rack node</bdi>",
+        "Built-in shell",
+        "value=\"uname -a\"",
+        "action=\"/runs\"",
+    ] {
         assert!(flipped.body.contains(words), "{words}: {}", flipped.body);
     }
 

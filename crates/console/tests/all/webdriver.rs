@@ -37,12 +37,8 @@ impl Browser {
                 return None;
             }
         }
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut driver =
+            Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let port = loop {
             let line = lines.next().expect("chromedriver says its port").unwrap();
@@ -172,7 +168,11 @@ impl Drop for Browser {
         // The driver ends its browser when it is told to stop; killing it is for the case that it does not listen.
         let stop = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
             use std::io::{Read as _, Write as _};
-            write!(stream, "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n", self.session)?;
+            write!(
+                stream,
+                "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n",
+                self.session
+            )?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             stream.read(&mut [0; 1024])
         });

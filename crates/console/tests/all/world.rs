@@ -242,5 +242,7 @@ pub(crate) fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
 }
 
 pub(crate) fn encode(text: &str) -> String {
-    text.bytes().map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    text.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
