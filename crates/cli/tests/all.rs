@@ -7,6 +7,12 @@
 
 mod harness;
 
+mod adapter;
+mod ask;
 mod basics;
 mod checklist;
+mod lists;
+mod pairing;
+mod storm;
 mod tidy;
+mod up;

@@ -1,10 +1,126 @@
-//! What every command has in common: help, version, exit codes.
+//! What every command has in common: help, version, exit codes, where data and talk go.
 
 use crate::harness::Home;
+
+const HELP: &str = "\
+Put agents on any machine to work, and see, approve, stop and account for what they do
+
+Usage: attache [OPTIONS] <COMMAND>
+
+Commands:
+  up             Run everything on this machine: a hub, its console, and a shell agent named `local`
+  hub            Run a hub: the platform's API and the console on one port
+  runtime        Pair this device with an agent, and run its tasks
+  adapter        Serve an agent of this device to the runtime: a shell, or any program
+  ask            Put an agent to work and follow it to the end
+  watch          Follow a run to its end
+  agents         List, add, show and remove agents, and make pairing codes for them
+  runtimes       List the devices that are paired with agents, and disconnect one
+  runs           List, show and cancel runs
+  conversations  List conversations, begin one, and read what was said in it
+  artifacts      List, download and upload the artifacts of a workspace
+  keys           List, add and revoke API keys
+  audit          Read the log of everything that happened, check its hash chain, export it
+  login          Make a link that signs one browser in to the console
+  doctor         Look for problems on this machine and say how to fix them
+  bench          Measure the hub on this machine
+  completions    Print completions for a shell
+
+Options:
+      --json     Print data as JSON in a stable shape
+  -h, --help     Print help
+  -V, --version  Print version
+
+Examples:
+  attache up                          start everything on this machine
+  attache ask local \"uname -a\"        put the built-in shell agent to work
+  attache runtime pair --api-base URL pair this device with a hub elsewhere
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 unreachable, 124 timed out.
+";
 
 #[test]
 fn the_version_goes_to_standard_output() {
     let ran = Home::new().attache(&["--version"]).succeeds();
     assert_eq!(ran.stdout, concat!("attache ", env!("CARGO_PKG_VERSION"), "\n"));
     assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn the_help_names_every_command() {
+    let ran = Home::new().attache(&["--help"]).succeeds();
+    assert_eq!(ran.stdout, HELP);
+}
+
+#[test]
+fn every_command_has_examples_in_its_help() {
+    let home = Home::new();
+    let commands = HELP.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let mut names: Vec<_> = commands.map(|line| vec![line.split_whitespace().next().unwrap()]).collect();
+    names.extend(["pair", "start", "status", "profiles", "unpair"].map(|name| vec!["runtime", name]));
+    for mut name in names {
+        name.push("--help");
+        let ran = home.attache(&name).succeeds();
+        assert!(ran.stdout.contains("Examples:\n  attache "), "{name:?} has no examples:\n{}", ran.stdout);
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let home = Home::new();
+    for args in [
+        &["frobnicate"][..],
+        &["ask", "local"],
+        &["runs", "show", "agt_00000000000000000000000000000000"],
+        &["runtime", "pair", "not-a-code", "--api-base", "http://127.0.0.1:9"],
+        &["agents", "--hub", "ftp://example.org"],
+        &["hub", "--listen", "0.0.0.0:0"],
+        &["up", "--listen", "0.0.0.0:0"],
+        &["adapter", "shell", "--listen", "0.0.0.0:0"],
+        &["adapter", "command"],
+    ] {
+        let ran = home.attache(args).exits(2);
+        assert_eq!(ran.stdout, "", "{args:?}");
+        assert!(!ran.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
+    let home = Home::new();
+    // Port 9 is `discard`; nothing listens there.
+    let ran = home.attache(&["agents", "--hub", "http://127.0.0.1:9"]).exits(5);
+    assert!(ran.stderr.starts_with("error: cannot reach the hub at http://127.0.0.1:9"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("attache up"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains('\x1b'), "colour off a terminal: {}", ran.stderr);
+    let ran = home.attache(&["agents", "--hub", "http://127.0.0.1:9", "--json"]).exits(5);
+    let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "unreachable");
+}
+
+#[test]
+fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_agent() {
+    let home = Home::new();
+    for args in [&["runtime", "start"][..], &["runtime", "status"], &["runtime", "unpair"]] {
+        let ran = home.attache(args).exits(3);
+        assert!(ran.stderr.contains("attache runtime pair CODE"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("Do not create a new agent"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = home.attache(&["completions", shell]).succeeds();
+        assert!(ran.stdout.contains("conversations"), "{shell}");
+    }
+}
+
+#[test]
+fn the_second_name_is_the_runtime_command() {
+    let home = Home::new();
+    let mut command = home.program(env!("CARGO_BIN_EXE_a2a-runtime"));
+    let ran = crate::harness::Ran::of(command.arg("--help"), &home.logs()).succeeds();
+    assert!(ran.stdout.contains("pair") && ran.stdout.contains("unpair"), "{}", ran.stdout);
 }

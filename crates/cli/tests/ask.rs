@@ -1,0 +1,126 @@
+//! `attache ask` and `attache watch`: the answer, the exit code, and who is told what.
+
+use serde_json::json;
+
+use crate::harness::{Home, process, until};
+
+#[test]
+fn exit_codes_follow_the_run() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let ran = home.attache(&["ask", "local", "echo oops >&2; exit 3"]).exits(1);
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.contains("error: the run failed (task_failed)"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("attache runs show run_"), "{}", ran.stderr);
+    let ran = home.attache(&["ask", "nobody", "true"]).exits(3);
+    assert!(ran.stderr.contains("`attache agents`"), "{}", ran.stderr);
+}
+
+#[test]
+fn json_is_the_run_at_its_end() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let run = home.attache(&["ask", "local", "printf hi", "--json"]).succeeds().json();
+    assert_eq!(run["status"], "completed");
+    assert_eq!(run["task_result"]["text"], "hi");
+    assert_eq!(run["input"], json!({ "text": "printf hi" }));
+    let failed = home.attache(&["ask", "local", "exit 1", "--json"]).exits(1);
+    assert_eq!(failed.json()["status"], "failed");
+
+    let id = run["task_run_id"].as_str().unwrap();
+    let events = home.attache(&["watch", id, "--json"]).succeeds().stdout;
+    let kinds: Vec<_> = events
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["type"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(kinds.first().map(String::as_str), Some("task.created"), "{kinds:?}");
+    assert!(kinds.contains(&"task.chunk".to_owned()), "{kinds:?}");
+    assert_eq!(kinds.last().map(String::as_str), Some("task.completed"), "{kinds:?}");
+    assert_eq!(home.attache(&["watch", id]).succeeds().stdout, "hi");
+}
+
+#[test]
+fn a_time_out_exits_with_124_and_cancels_the_run() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let ran = home.attache(&["ask", "local", "sleep 600", "--timeout", "1"]).exits(124);
+    assert!(ran.stderr.contains("the run is cancelled"), "{}", ran.stderr);
+    let runs = up.get("/api/v1/task-runs")["task_runs"].clone();
+    assert_eq!(runs[0]["status"], "cancelled");
+    let ran = home.attache(&["ask", "local", "sleep 2", "--timeout", "1", "--no-cancel"]).exits(124);
+    assert!(ran.stderr.contains("the run goes on"), "{}", ran.stderr);
+    let id = up.get("/api/v1/task-runs")["task_runs"][0]["task_run_id"].as_str().unwrap().to_owned();
+    assert_eq!(up.ended(&id)["status"], "completed");
+}
+
+#[test]
+fn an_interrupt_cancels_the_run() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let asking = home.spawn("ask", &["ask", "local", "echo begun; sleep 600"]);
+    asking.says("begun");
+    process::signal(asking.id(), "INT");
+    assert_eq!(asking.wait().code(), Some(1));
+    let run = up.get("/api/v1/task-runs")["task_runs"][0].clone();
+    assert_eq!(run["status"], "cancelled");
+}
+
+#[test]
+fn an_agent_that_is_offline_is_explained_and_the_run_waits() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let asking = home.spawn("ask", &["ask", "builder", "echo late"]);
+    let told = asking.tells("queued");
+    assert!(told.contains("no device is paired with builder"), "{told}");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let _runtime = home.runtime(&[]);
+    assert!(asking.wait().success());
+    assert_eq!(asking.stdout(), "late\n");
+}
+
+#[test]
+fn the_same_idempotency_key_is_the_same_run() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let ask = || {
+        let args = ["ask", "builder", "true", "--no-wait", "--idempotency-key", "k1"];
+        home.attache(&args).succeeds().stdout.trim().to_owned()
+    };
+    assert_eq!(ask(), ask());
+}
+
+#[test]
+fn the_task_comes_from_standard_input_too() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let mut command = home.command(&["ask", "local", "-"]);
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"echo from\necho stdin\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from\nstdin\n");
+}
+
+#[test]
+fn a_watcher_survives_a_restart_of_the_hub() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let address = hub.address().to_owned();
+    hub.add_agent("builder");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let _runtime = home.runtime(&[]);
+    let id = hub.create_run("builder", "echo one; sleep 4; echo two");
+    let watching = home.spawn("watch", &["watch", &id]);
+    watching.says("one");
+    hub.process.kill();
+    let hub = home.hub(&["--listen", &address]);
+    until("the watcher to see the end", || watching.try_wait());
+    assert_eq!(watching.stdout(), "one\ntwo\n");
+    assert_eq!(hub.run(&id)["status"], "completed");
+}

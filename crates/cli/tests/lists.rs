@@ -1,0 +1,198 @@
+//! The people's view of the REST API: every list and its JSON shape, keys and roles, artifacts, the log.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, http};
+
+/// The names of an object's members, in order.
+fn names(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn agents_are_added_shown_and_removed() {
+    let home = Home::new();
+    let _hub = home.hub(&[]);
+    let id = home.attache(&["agents", "add", "builder", "--description", "Builds"]).succeeds().stdout;
+    assert!(id.starts_with("agt_"), "{id}");
+    let shown = home.attache(&["agents", "show", "builder", "--json"]).succeeds().json();
+    assert_eq!(shown["agent_id"], id.trim());
+    assert_eq!(
+        names(&shown),
+        [
+            "agent_id",
+            "name",
+            "status",
+            "description",
+            "instructions",
+            "skills",
+            "a2a",
+            "runtime",
+            "created_at",
+            "archived_at"
+        ]
+    );
+    let ran = home.attache(&["agents", "add", "builder"]).exits(1);
+    assert!(ran.stderr.contains("exists already"), "{}", ran.stderr);
+    let table = home.attache(&["agents"]).succeeds().stdout;
+    assert!(table.starts_with("NAME     STATUS   DEVICE      LAST SEEN  ID"), "{table}");
+    home.attache(&["agents", "remove", "builder"]).succeeds();
+    home.attache(&["agents", "show", "nobody"]).exits(3);
+}
+
+#[test]
+fn runs_are_listed_filtered_shown_and_cancelled() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let first = hub.create_run("builder", "first task");
+    let second = hub.create_run("builder", "second task");
+    let cancelled = home.attache(&["runs", "cancel", &first, "--reason", "enough", "--json"]).succeeds().json();
+    assert_eq!(cancelled["status"], "cancelled");
+    let pending = home.attache(&["runs", "list", "--status", "pending", "--json"]).succeeds().json();
+    assert_eq!(names(&pending), ["task_runs", "next_cursor"]);
+    assert_eq!(pending["task_runs"].as_array().unwrap().len(), 1);
+    assert_eq!(pending["task_runs"][0]["task_run_id"], second.as_str());
+    let page = home.attache(&["runs", "list", "--limit", "1", "--json"]).succeeds().json();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let rest = home.attache(&["runs", "list", "--cursor", cursor, "--json"]).succeeds().json();
+    assert_eq!(rest["task_runs"][0]["task_run_id"], first.as_str());
+    let shown = home.attache(&["runs", "show", &second]).succeeds().stdout;
+    assert!(shown.contains("second task"), "{shown}");
+    home.attache(&["runs", "show", "run_00000000000000000000000000000000"]).exits(3);
+}
+
+#[test]
+fn keys_have_roles_and_are_secret() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let file = home.path().join("viewer.key");
+    home.attache(&["keys", "add", "look", "--role", "viewer", "--to-file", file.to_str().unwrap()]).succeeds();
+    let key = fs::read_to_string(&file).unwrap();
+    assert!(key.starts_with("ak_"), "not a key");
+    let with = |args: &[&str]| {
+        let mut all = args.to_vec();
+        all.extend(["--key-file", file.to_str().unwrap()]);
+        home.attache(&all)
+    };
+    with(&["agents"]).succeeds();
+    let denied = with(&["ask", "builder", "true"]).exits(4);
+    assert!(!denied.stderr.contains(key.trim()), "the error shows the key");
+    let list = home.attache(&["keys", "--json"]).succeeds();
+    assert!(!list.stdout.contains(key.trim()), "the list shows the key");
+    let list = list.json();
+    let id = list["api_keys"].as_array().unwrap().iter().find(|key| key["name"] == "look").unwrap()["key_id"].clone();
+    home.attache(&["keys", "revoke", id.as_str().unwrap()]).succeeds();
+    with(&["agents"]).exits(4);
+    // The environment works as well.
+    let mut command = home.command(&["agents", "--json"]);
+    command.env("ATTACHE_URL", &hub.url).env("ATTACHE_KEY", &hub.key);
+    crate::harness::Ran::of(&mut command, &home.logs()).succeeds();
+    let mut command = home.command(&["agents"]);
+    let ran = crate::harness::Ran::of(command.env("ATTACHE_KEY", "ak_wrong"), &home.logs()).exits(4);
+    assert!(!ran.stderr.contains("ak_wrong"), "{}", ran.stderr);
+}
+
+#[test]
+fn artifacts_go_up_and_come_down_unchanged() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let conversation = home.attache(&["conversations", "add", "--title", "Files"]).succeeds().stdout.trim().to_owned();
+    let bytes: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
+    let file = home.path().join("data.bin");
+    fs::write(&file, &bytes).unwrap();
+    let path = file.to_str().unwrap();
+    let artifact = home.attache(&["artifacts", "put", &conversation, path, "--json"]).succeeds().json();
+    assert_eq!(artifact["size"], bytes.len());
+    assert_eq!(artifact["name"], "data.bin");
+    let id = artifact["artifact_id"].as_str().unwrap();
+    let down = home.path().join("down.bin");
+    home.attache(&["artifacts", "get", id, "-o", down.to_str().unwrap()]).succeeds();
+    assert!(fs::read(&down).unwrap() == bytes, "the file changed on the way");
+    let list = home.attache(&["artifacts", "list", &conversation, "--json"]).succeeds().json();
+    assert_eq!(list["artifacts"].as_array().unwrap().len(), 1);
+    home.attache(&["artifacts", "get", "art_00000000000000000000000000000000"]).exits(3);
+    let list = home.attache(&["conversations", "--json"]).succeeds().json();
+    assert_eq!(list["conversations"][0]["title"], "Files");
+    drop(hub);
+}
+
+#[test]
+fn a_conversation_keeps_what_was_said() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let conversation = home.attache(&["conversations", "add"]).succeeds().stdout.trim().to_owned();
+    home.attache(&["ask", "local", "echo hello", "--conversation", &conversation]).succeeds();
+    let messages = home.attache(&["conversations", "show", &conversation, "--json"]).succeeds().json();
+    let said: Vec<_> = messages["messages"].as_array().unwrap().iter().map(|message| message["text"].clone()).collect();
+    assert_eq!(said.len(), 2, "{messages}");
+    assert!(said.contains(&json!("echo hello")), "{messages}");
+    let shown = home.attache(&["conversations", "show", &conversation]).succeeds().stdout;
+    assert!(shown.contains("echo hello\n"), "{shown}");
+}
+
+#[test]
+fn the_log_is_listed_exported_and_verified() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    for number in 0..250 {
+        hub.create_run("builder", &format!("task {number}"));
+    }
+    let verdict = home.attache(&["audit", "verify", "--json"]).succeeds().json();
+    assert_eq!(names(&verdict), ["ok", "rows", "head", "hash", "broken_at"]);
+    assert_eq!(verdict["ok"], true);
+    let rows = verdict["rows"].as_u64().unwrap();
+    assert!(rows > 250, "{rows}");
+    let newest = home.attache(&["audit", "list", "--limit", "3", "--json"]).succeeds().json();
+    assert_eq!(newest["events"].as_array().unwrap().len(), 3);
+    assert_eq!(newest["head"], verdict["head"]);
+
+    let export = home.attache(&["audit", "export"]).succeeds().stdout;
+    assert_eq!(export.lines().count() as u64, rows);
+    let file = home.path().join("audit.jsonl");
+    fs::write(&file, &export).unwrap();
+    let path = file.to_str().unwrap();
+    let ran = home.attache(&["audit", "verify", "--file", path, "--json"]).succeeds().json();
+    assert_eq!(ran["hash"], verdict["hash"]);
+    fs::write(&file, export.replacen("builder", "bui1der", 1)).unwrap();
+    let ran = home.attache(&["audit", "verify", "--file", path, "--json"]).exits(1);
+    assert_eq!(ran.json()["ok"], false);
+}
+
+#[test]
+fn a_login_link_opens_the_console_once() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let link = home.attache(&["login", "--json"]).succeeds().json();
+    assert_eq!(names(&link), ["url", "expires_at"]);
+    let url = link["url"].as_str().unwrap();
+    assert!(url.starts_with(&format!("{}/login?token=", hub.url)), "{url}");
+    let page = http::send("GET", url, &[], b"").unwrap();
+    assert!(page.status < 400, "{}", page.text());
+}
+
+#[test]
+fn doctor_finds_a_healthy_machine_and_a_sick_one() {
+    let home = Home::new();
+    let sick = home.attache(&["doctor", "--json", "--hub", "http://127.0.0.1:9"]).exits(1).json();
+    let state = |report: &Value, check: &str| {
+        let findings = report["findings"].as_array().unwrap();
+        findings.iter().find(|finding| finding["check"] == check).map(|finding| finding["state"].clone())
+    };
+    assert_eq!(state(&sick, "hub"), Some(json!("problem")));
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let ran = home.attache(&["doctor", "--json"]).succeeds();
+    let token = home.profiles()["profiles"].as_object().unwrap().values().next().unwrap()["runtime_token"].clone();
+    for secret in [up.key.as_str(), token.as_str().unwrap()] {
+        assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "doctor shows a secret");
+    }
+    let healthy = ran.json();
+    for check in ["home", "hub", "durability", "key", "profile"] {
+        assert_eq!(state(&healthy, check), Some(json!("ok")), "{check}: {healthy}");
+    }
+}

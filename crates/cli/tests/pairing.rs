@@ -1,0 +1,172 @@
+//! `attache runtime pair`, in both directions, and what becomes of the profile.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use serde_json::json;
+
+use crate::harness::{Home, Process, Ran, until};
+
+#[test]
+fn a_code_from_the_hub_pairs_a_device() {
+    let (there, here) = (Home::new(), Home::new());
+    let hub = there.hub(&[]);
+    let agent = hub.add_agent("builder");
+    let code = there.attache(&["agents", "code", "builder"]).succeeds().stdout.trim().to_owned();
+    let args = ["runtime", "pair", &code, "--api-base", &hub.url, "--device-name", "laptop"];
+    let ran = here.attache(&args).succeeds();
+    assert!(ran.stderr.contains("attache runtime start"), "{}", ran.stderr);
+    let mode = fs::metadata(here.profile_file()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let file = here.profiles();
+    let key = file["active_profile"].as_str().unwrap();
+    assert!(key.starts_with(&format!("{agent}/rtm_")), "{key}");
+    assert_eq!(file["profiles"][key]["api_base"], format!("{}/api/v1", hub.url));
+    assert_eq!(file["profiles"][key]["local_executor"]["type"], "shell");
+
+    // Once only.
+    let ran = here.attache(&args).exits(3);
+    assert!(ran.stderr.contains("work once"), "{}", ran.stderr);
+
+    let _runtime = here.runtime(&[]);
+    hub.agent_is("builder", "online");
+    assert_eq!(there.attache(&["ask", "builder", "echo there"]).succeeds().stdout, "there\n");
+    let runtimes = there.attache(&["runtimes", "--json"]).succeeds().json();
+    assert_eq!(runtimes["agent_runtimes"][0]["device_name"], "laptop");
+
+    let token = file["profiles"][key]["runtime_token"].as_str().unwrap();
+    let status = here.attache(&["runtime", "status", "--json"]).succeeds();
+    assert!(!status.stdout.contains(token), "status shows the token");
+    let status = status.json();
+    assert_eq!(status["profile"], key);
+    assert_eq!(
+        json!([status["active"], status["running"], status["online"], status["hub_reachable"]]),
+        json!([true, true, true, true])
+    );
+}
+
+#[test]
+fn a_code_on_the_device_is_confirmed_by_a_person() {
+    let (there, here) = (Home::new(), Home::new());
+    let hub = there.hub(&[]);
+    hub.add_agent("builder");
+    let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url, "--device-name", "kitchen"]);
+    let told = pairing.tells("Confirm: ");
+    let code = told.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap().to_owned();
+    assert!(!told.contains('█'), "no QR code off a terminal: {told}");
+    let url = told.lines().find_map(|line| line.strip_prefix("Confirm: ")).unwrap();
+    assert!(url.starts_with(&hub.url), "{url}");
+
+    let path = format!("/api/v1/pairing-requests/{code}");
+    assert_eq!(hub.get(&path)["device_name"], "kitchen");
+    let reply = hub.post(&format!("{path}/decision"), &json!({ "agent_id": "builder" }));
+    assert!((200..300).contains(&reply.status), "{}", reply.text());
+    assert!(pairing.wait().success());
+    let _runtime = here.runtime(&[]);
+    hub.agent_is("builder", "online");
+}
+
+#[test]
+fn a_rejected_device_exits_with_4() {
+    let (there, here) = (Home::new(), Home::new());
+    let hub = there.hub(&[]);
+    let pairing = here.spawn("pair", &["runtime", "pair", "--api-base", &hub.url]);
+    let told = pairing.tells("Confirm: ");
+    let code = told.lines().find_map(|line| line.strip_prefix("Code:    ")).unwrap();
+    hub.post(&format!("/api/v1/pairing-requests/{code}/decision"), &json!({ "agent_id": null }));
+    assert_eq!(pairing.wait().code(), Some(4));
+    assert!(!here.profile_file().exists());
+}
+
+#[test]
+fn a_replaced_device_is_told_so_and_exits_with_4() {
+    let (there, old, new) = (Home::new(), Home::new(), Home::new());
+    let hub = there.hub(&[]);
+    let agent = hub.add_agent("builder");
+    let pair = |home: &Home| {
+        home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds()
+    };
+    pair(&old);
+    let first = old.runtime(&[]);
+    pair(&new);
+    assert_eq!(first.wait().code(), Some(4));
+    assert!(first.stderr().contains("This device was replaced"), "{}", first.stderr());
+    let _second = new.runtime(&[]);
+    hub.agent_is("builder", "online");
+    assert_eq!(hub.get("/api/v1/agent-accounts/builder")["agent_id"], agent);
+}
+
+#[test]
+fn a_looser_profile_is_refused() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    fs::set_permissions(home.profile_file(), fs::Permissions::from_mode(0o644)).unwrap();
+    let ran = home.attache(&["runtime", "start"]).exits(4);
+    assert!(ran.stderr.contains("chmod 600"), "{}", ran.stderr);
+    let ran = home.attache(&["doctor", "--json"]).exits(1).json();
+    let finding = ran["findings"].as_array().unwrap().iter().find(|finding| finding["check"] == "profiles").unwrap();
+    assert_eq!(finding["state"], "problem");
+}
+
+#[test]
+fn an_adapter_of_the_users_own_is_used_with_its_secret() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("counter");
+    let (_adapter, endpoint) = home.adapter(&["command", "--", "wc", "-w"]);
+    let code = hub.pairing_code("counter");
+    let args = ["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &endpoint];
+    home.attache(&args).succeeds();
+    let _runtime = home.runtime(&[]);
+    assert_eq!(home.attache(&["ask", "counter", "one two three"]).succeeds().stdout.trim(), "3");
+    let ran = home.attache(&["doctor"]).succeeds();
+    assert!(ran.stdout.contains(&format!("the adapter at {endpoint} answers")), "{}", ran.stdout);
+}
+
+#[test]
+fn a_program_is_supervised_by_the_runtime() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("counter");
+    let code = hub.pairing_code("counter");
+    let kind = ["--local-executor-type", "command", "--local-executor-ref", "wc -w"];
+    home.attache(&[&["runtime", "pair", &code, "--api-base", &hub.url][..], &kind].concat()).succeeds();
+    let _runtime = home.runtime(&[]);
+    assert_eq!(home.attache(&["ask", "counter", "one two"]).succeeds().stdout.trim(), "2");
+}
+
+#[test]
+fn several_profiles_live_side_by_side() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    for name in ["one", "two"] {
+        hub.add_agent(name);
+        home.attache(&["runtime", "pair", &hub.pairing_code(name), "--api-base", &hub.url]).succeeds();
+    }
+    let list = home.attache(&["runtime", "profiles", "--json"]).succeeds().json();
+    let profiles = list["profiles"].as_array().unwrap();
+    assert_eq!(profiles.len(), 2);
+    let other = profiles.iter().find(|profile| profile["active"] == false).unwrap()["profile"].as_str().unwrap();
+    let chosen = home.attache(&["runtime", "profiles", "--use", other, "--json"]).succeeds().json();
+    assert_eq!(chosen["active_profile"], other);
+    home.attache(&["runtime", "unpair"]).succeeds();
+    let left = home.attache(&["runtime", "profiles", "--json"]).succeeds().json();
+    assert_eq!(left["profiles"].as_array().unwrap().len(), 1);
+    assert_ne!(left["active_profile"], other);
+    assert_eq!(home.attache(&["runtime", "profiles", "--use", other]).exits(3).stdout, "");
+}
+
+#[test]
+fn the_second_name_runs_a_paired_device() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let second = || -> Command { home.program(env!("CARGO_BIN_EXE_a2a-runtime")) };
+    let code = hub.pairing_code("builder");
+    Ran::of(second().args(["pair", &code, "--api-base", &hub.url]), &home.logs()).succeeds();
+    let runtime = Process::spawn("a2a-runtime", second().arg("start"), &home.logs());
+    runtime.tells("online");
+    assert_eq!(hub.ask("builder", "echo hi")["status"], "completed");
+    until("a clean end", || Some(runtime.terminate().success())).then_some(()).unwrap();
+}

@@ -1,0 +1,138 @@
+//! `attache up`: from nothing to an answer, again after a restart, and without leaving anything behind.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::harness::{Home, http, process, until};
+
+#[test]
+fn up_and_ask() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let said = up.process.says("attache ask local");
+    assert!(said.contains(&format!("Attaché is up: {}", up.url)), "{said}");
+    assert!(said.contains(&format!("{}/login?token=cs_", up.url)), "{said}");
+
+    // The hub of this machine is found without a word about it.
+    let ran = home.attache(&["ask", "local", "echo out; echo err >&2"]).succeeds();
+    assert_eq!(ran.stdout, "out\n");
+    assert!(ran.stderr.contains("err"), "{}", ran.stderr);
+
+    let agents = home.attache(&["agents", "--json"]).succeeds().json();
+    assert_eq!(agents["agent_accounts"].as_array().unwrap().len(), 1);
+    assert_eq!(agents["agent_accounts"][0]["name"], "local");
+    assert_eq!(agents["agent_accounts"][0]["status"], "online");
+    assert_eq!(agents["agent_accounts"][0]["runtime"]["labels"], json!({ "host_type": "shell" }));
+    assert_eq!(agents["next_cursor"], json!(null));
+
+    let mode = |name: &str| fs::metadata(home.a2a().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(["", "hub", "adapters", "logs", "scratch"].map(mode), [0o700; 5]);
+    assert_eq!(["runtime.json", "hub/admin.key", "hub/hub.db"].map(mode), [0o600; 3]);
+}
+
+#[test]
+fn a_restart_finds_the_same_agent_and_pairing() {
+    let home = Home::new();
+    let first = home.up(&[]);
+    let before = home.profiles();
+    assert!(first.process.terminate().success());
+    assert!(!home.a2a().join("hub/address").exists(), "a clean end forgets the address");
+
+    // Another port: the pairing is the same all the same.
+    let second = home.up(&[]);
+    second.agent_is("local", "online");
+    assert_eq!(home.attache(&["ask", "local", "echo again"]).succeeds().stdout, "again\n");
+    let profiles = |file: &serde_json::Value| file["profiles"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(profiles(&home.profiles()), profiles(&before));
+    assert_eq!(second.get("/api/v1/agent-accounts")["agent_accounts"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_lost_profile_is_paired_again_with_the_same_agent() {
+    let home = Home::new();
+    let first = home.up(&[]);
+    let agent = first.get("/api/v1/agent-accounts/local")["agent_id"].clone();
+    first.process.kill();
+    fs::remove_file(home.profile_file()).unwrap();
+    let second = home.up(&[]);
+    second.agent_is("local", "online");
+    assert_eq!(second.get("/api/v1/agent-accounts/local")["agent_id"], agent);
+    assert_eq!(home.profiles()["profiles"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_pairing_that_a_person_ended_is_not_taken_back_silently() {
+    let home = Home::new();
+    let first = home.up(&[]);
+    let runtime = first.get("/api/v1/agent-accounts/local")["runtime"]["runtime_id"].as_str().unwrap().to_owned();
+    home.attache(&["runtimes", "revoke", &runtime]).succeeds();
+    first.process.tells("does not run here");
+    assert_eq!(first.process.try_wait(), None, "the hub goes on");
+    first.process.terminate();
+    let second = home.up(&[]);
+    second.process.tells("attache runtime unpair");
+    home.attache(&["runtime", "unpair"]).succeeds();
+    second.process.terminate();
+    home.up(&[]).agent_is("local", "online");
+}
+
+#[test]
+fn a_killed_up_leaves_no_adapter_behind() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let children = process::children(up.process.id());
+    assert_eq!(children.len(), 1, "the adapter is the only child");
+    up.process.kill();
+    until("the adapter to end", || (!process::exists(children[0])).then_some(()));
+}
+
+#[test]
+fn a_port_that_is_taken_is_explained() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let ran = Home::new().attache(&["up", "--listen", up.address()]).exits(1);
+    assert!(ran.stderr.contains("an Attaché hub already runs at"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--listen 127.0.0.1:0"), "{}", ran.stderr);
+    let ran = home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1);
+    assert!(ran.stderr.contains("another hub uses the folder"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let run = up.create_run("local", "sleep 1; echo finished");
+    up.run_in(&run, &["running"]);
+    process::signal(up.process.id(), "INT");
+    assert!(up.process.wait().success());
+    let up = home.up(&[]);
+    assert_eq!(up.run(&run)["status"], "completed");
+
+    let run = up.create_run("local", "sleep 600");
+    up.run_in(&run, &["running"]);
+    process::signal(up.process.id(), "INT");
+    up.process.tells("stopping when");
+    let asked = Instant::now();
+    process::signal(up.process.id(), "INT");
+    assert_eq!(up.process.wait().code(), Some(1));
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn the_console_and_the_platform_share_the_port() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let login = http::send("GET", &format!("{}/login", hub.url), &[], b"").unwrap().expect(200);
+    assert!(login.header("content-type").unwrap().starts_with("text/html"));
+    let health = http::send("GET", &format!("{}/healthz", hub.url), &[], b"").unwrap().expect(200).json();
+    assert_eq!(health["durability"], "power_loss");
+    assert_eq!(http::send("GET", &format!("{}/api/v1/nothing", hub.url), &[], b"").unwrap().status, 404);
+    assert_eq!(http::send("GET", &format!("{}/nothing", hub.url), &[], b"").unwrap().status, 404);
+    assert!(hub.process.terminate().success());
+}
