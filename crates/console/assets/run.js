@@ -107,6 +107,11 @@ document.addEventListener("moved", (event) => {
   if (!ended && event.detail.events.some(({ type }) => type === "any" || type.startsWith("runtime."))) soon();
 });
 
+// "Last heard" grows old even when nothing happens.
+setInterval(() => {
+  if (!ended && !document.hidden) soon();
+}, 15000);
+
 // --- following
 
 function state(lost) {

@@ -61,7 +61,7 @@ enum Feed {
     /// For those who may read the log: what moved.
     Rows(Box<TenantFollow>),
     /// For everybody else: that something moved.
-    Hints(Changes),
+    Hints(Box<Changes>),
 }
 
 #[derive(Template)]
@@ -91,7 +91,7 @@ pub(crate) async fn feed(
     let feed = if by.verdict(Action::SeeAudit) == Verdict::Yes {
         Feed::Rows(Box::new(console.hub.follow_audit(by, last_id(&headers).or(asked.after)).await?))
     } else {
-        Feed::Hints(console.hub.changes(by)?)
+        Feed::Hints(Box::new(console.hub.changes(by)?))
     };
     let events = stream::unfold(feed, async |mut feed| {
         let event = feed.next().await?;

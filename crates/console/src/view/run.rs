@@ -64,7 +64,7 @@ pub(crate) struct Detail {
     pub(crate) host_on: Option<String>,
     pub(crate) caller: Caller,
     pub(crate) ribbon: Markup,
-    pub(crate) ribbon_caption: String,
+    pub(crate) ribbon_caption: Markup,
     pub(crate) failure: Option<Failure>,
     pub(crate) result: Option<Answer>,
 }
@@ -163,10 +163,13 @@ impl Detail {
             (_, device) => device.clone(),
         };
         let (queued, worked) = spans(run, now);
-        let caption = fill(
-            t.ribbon_caption,
-            &[("queued", &duration(queued, t)), ("worked", &duration(worked.unwrap_or_default(), t))],
-        );
+        // What is still going on ticks in the browser.
+        let live = Markup::own(took(run, now, t).to_string());
+        let queued = Markup::text(&duration(queued, t));
+        let nothing = Markup::text(&duration(Duration::ZERO, t));
+        let (queued, worked) = if worked.is_some() { (&queued, &live) } else { (&live, &nothing) };
+        let blanks = [("queued", Blank::Markup(queued)), ("worked", Blank::Markup(worked))];
+        let caption = Markup::sentence(t.ribbon_caption, &blanks);
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),

@@ -1,5 +1,7 @@
 //! Every test of the console: in process over the in-memory store, and in a real browser where there is one.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "everything here is a test or serves one")]
+
 mod assets;
 mod browser;
 mod escaping;

@@ -53,6 +53,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         assert_eq!(page.body.contains("href=\"/audit\""), reads, "{role:?}");
         let page = visitor.get("/settings").await;
         assert_eq!(page.body.contains("action=\"/settings/keys\""), reads, "{role:?}");
+        assert_eq!(visitor.get("/runs/new").await.body.contains("<textarea"), manages, "{role:?}");
         if !manages {
             let refused = visitor.post(&format!("/runs/{run}/cancel"), &[]).await;
             assert_eq!(refused.status, StatusCode::FORBIDDEN);
