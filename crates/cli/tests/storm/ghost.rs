@@ -1,0 +1,116 @@
+//! A device that the test plays over bare HTTP: it loses answers, forgets claims, and remembers every result that was taken.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{caller::Caller, dice::Dice, journal::Journal};
+
+/// A result for which the hub answered 200.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    pub run: String,
+    pub epoch: i64,
+    pub output: Value,
+}
+
+pub struct Ghost<'a> {
+    pub agent: String,
+    pub calls: Caller,
+    pub journal: &'a Journal,
+}
+
+// === impl Ghost ===
+
+impl Ghost<'_> {
+    /// Haunts its agent until told to stop, then works honestly until told to end.
+    pub fn haunt(&self, seed: u64, stop: &AtomicBool, end: &AtomicBool) -> Vec<Taken> {
+        let mut dice = Dice::new(seed, 50);
+        let mut taken = Vec::new();
+        while !end.load(Ordering::SeqCst) {
+            let honest = stop.load(Ordering::SeqCst);
+            self.beat(&BTreeSet::new());
+            match if honest { 9 } else { dice.below(10) } {
+                // The connection is gone before there is an answer.
+                0 | 1 => drop(self.calls.send("POST", &self.pull(300))),
+                // The answer is written, and nobody ever reads it.
+                2 | 3 => {
+                    if let Ok(unread) = self.calls.send("POST", &self.pull(300)) {
+                        std::thread::sleep(dice.millis(1, 400));
+                        drop(unread);
+                    }
+                }
+                // The claim arrives and is forgotten, as after a crash.
+                4 => drop(self.claim()),
+                // A restart that hands back what it never started.
+                5 => self.hand_back(),
+                _ => taken.extend(self.work(&mut dice)),
+            }
+            std::thread::sleep(dice.millis(1, 60));
+        }
+        taken
+    }
+
+    fn pull(&self, wait: usize) -> String {
+        format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait}", self.agent)
+    }
+
+    fn beat(&self, running: &BTreeSet<String>) {
+        let body = json!({ "agent_id": self.agent, "running": running });
+        if let Ok(reply) = self.calls.call("POST", "/api/v1/agent-runtimes/runtime/heartbeat", Some(&body))
+            && !matches!(reply.status, 200 | 503)
+        {
+            self.journal.fault(format!("the ghost's heartbeat: {} {}", reply.status, reply.text()));
+        }
+    }
+
+    fn claim(&self) -> Option<Value> {
+        let reply = self.calls.call("POST", &self.pull(200), None).ok().filter(|reply| reply.status == 200)?;
+        Some(reply.json()["task_run"].clone()).filter(Value::is_object)
+    }
+
+    fn hand_back(&self) {
+        let path = format!("/api/v1/task-runs?status=running&agent_id={}", self.agent);
+        let Some(list) = self.calls.get(&path) else { return };
+        for run in list["task_runs"].as_array().into_iter().flatten() {
+            let path = format!("/api/v1/task-runs/{}/release", run["task_run_id"].as_str().unwrap_or_default());
+            let _ = self.calls.call("POST", &path, Some(&json!({ "epoch": run["epoch"] })));
+        }
+    }
+
+    /// Claims a run and completes it; the hub may go away at any moment.
+    fn work(&self, dice: &mut Dice) -> Option<Taken> {
+        let claimed = self.claim()?;
+        let run = claimed["task_run_id"].as_str()?.to_owned();
+        let epoch = claimed["epoch"].as_i64()?;
+        self.beat(&BTreeSet::from([run.clone()]));
+        std::thread::sleep(Duration::from_millis(1));
+        let progress = json!({ "epoch": epoch, "chunk": "boo" });
+        let _ = self.calls.call("POST", &format!("/api/v1/task-runs/{run}/progress"), Some(&progress));
+        let output = json!({ "text": format!("done {} in epoch {epoch}", claimed["input"]["text"].as_str()?) });
+        let report = json!({ "epoch": epoch, "output": output });
+        let path = format!("/api/v1/task-runs/{run}/complete");
+        let reply = self.calls.insist("POST", &path, Some(&report));
+        match reply.status {
+            200 => {
+                if dice.once_in(2) {
+                    let again = self.calls.insist("POST", &path, Some(&report));
+                    if again.status != 200 {
+                        self.journal.fault(format!("{run} was completed, and then: {}", again.text()));
+                    }
+                }
+                Some(Taken { run, epoch, output })
+            }
+            // The claim was lost or the run cancelled meanwhile.
+            409 => None,
+            status => {
+                self.journal.fault(format!("completing {run} was answered with {status}: {}", reply.text()));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the clients were told: every acknowledged create, cancel and result, and whether a later answer contradicts it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use serde_json::Value;
+
+/// What a client wants done.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Unique, and the idempotency key of its run.
+    pub name: String,
+    pub agent: String,
+    pub text: String,
+    pub max_attempts: i64,
+    pub plan: Plan,
+}
+
+/// How a job would end in good weather.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    Complete,
+    Fail,
+    /// It takes longer than anybody wants to wait: the client cancels it.
+    Cancel,
+}
+
+/// An acknowledged create.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub job: Job,
+    pub run: String,
+    /// The run as it was last seen.
+    seen: Value,
+    /// The hub has confirmed a cancel.
+    pub cancelled: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Journal {
+    entries: Mutex<BTreeMap<String, Entry>>,
+    faults: Mutex<Vec<String>>,
+}
+
+/// Whether the run has ended.
+pub fn is_ended(run: &Value) -> bool {
+    matches!(run["status"].as_str(), Some("completed" | "failed" | "cancelled"))
+}
+
+// === impl Journal ===
+
+impl Journal {
+    pub fn fault(&self, fault: String) {
+        self.faults.lock().unwrap().push(fault);
+    }
+
+    pub fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap().clone()
+    }
+
+    pub fn entries(&self) -> Vec<Entry> {
+        self.held().values().cloned().collect()
+    }
+
+    /// The hub has acknowledged the create of a job, perhaps again.
+    pub fn created(&self, job: &Job, run: &Value) {
+        let id = run["task_run_id"].as_str().unwrap_or_default().to_owned();
+        let mut entries = self.held();
+        let entry = entries.entry(job.name.clone()).or_insert_with(|| Entry {
+            job: job.clone(),
+            run: id.clone(),
+            seen: run.clone(),
+            cancelled: false,
+        });
+        let first = entry.run.clone();
+        drop(entries);
+        if first == id {
+            self.saw(&job.name, run);
+        } else {
+            self.fault(format!("{} is {first} and {id}", job.name));
+        }
+    }
+
+    /// The hub has shown the run of a job: nothing of what it said before may be undone.
+    pub fn saw(&self, name: &str, run: &Value) {
+        let mut entries = self.held();
+        let entry = entries.get_mut(name).expect("only jobs that were created are looked at");
+        let before = std::mem::replace(&mut entry.seen, run.clone());
+        drop(entries);
+        if is_ended(&before) && before != *run {
+            self.fault(format!("{name} had ended and has changed:\n{before}\n{run}"));
+        }
+        for member in ["epoch", "last_seq"] {
+            if run[member].as_i64() < before[member].as_i64() {
+                self.fault(format!("{name} went back in {member}:\n{before}\n{run}"));
+            }
+        }
+        if run["attempt"].as_i64() > run["max_attempts"].as_i64() {
+            self.fault(format!("{name} had too many attempts: {run}"));
+        }
+    }
+
+    pub fn cancelled(&self, name: &str) {
+        self.held().get_mut(name).expect("only jobs that were created are cancelled").cancelled = true;
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap()
+    }
+}

@@ -1,0 +1,177 @@
+//! No orphan, no loss: processes are killed at random moments under load, and everything that anybody was told must hold.
+//!
+//! `ATTACHE_SEED` repeats the order of the kills, `ATTACHE_LONG` makes the storm longer. A storm that fails prints its
+//! seed and leaves its folders behind, with the output of every process and the list of strikes.
+
+mod caller;
+mod dice;
+mod ghost;
+mod journal;
+mod load;
+mod lost_reply;
+mod verdict;
+mod witness;
+mod world;
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
+
+use attache_protocol::env::Env;
+
+use self::{
+    ghost::Ghost,
+    journal::Journal,
+    load::Work,
+    verdict::{Evidence, Findings},
+    witness::Witness,
+    world::{Tally, World},
+};
+use crate::harness::is_long;
+
+const DEVICES: usize = 4;
+const CLIENTS: u64 = 3;
+
+/// Sets a flag when it is dropped, also by a panic, so that nobody waits for ever.
+struct Raise<'a>(&'a [&'a AtomicBool]);
+
+/// Tells how to repeat a storm that failed.
+struct Black {
+    seed: u64,
+    folders: Vec<PathBuf>,
+}
+
+fn seed() -> u64 {
+    if let Ok(seed) = std::env::var("ATTACHE_SEED") {
+        return seed.parse().expect("ATTACHE_SEED is a number");
+    }
+    let mut bytes = [0; 4];
+    Env::system().fill(&mut bytes);
+    u32::from_le_bytes(bytes).into()
+}
+
+#[test]
+fn nothing_is_orphaned_and_nothing_is_lost() {
+    let seed = seed();
+    let kills = if is_long() { 2_000 } else { 220 };
+    let mut world = World::start(DEVICES);
+    let journal = Journal::default();
+    let traces = world.home.path().join("traces");
+    fs::write(&traces, "").unwrap();
+    let black = Black { seed, folders: world.keep() };
+    let begun = Instant::now();
+
+    let (tally, taken, (looks, overdue)) = blow(&mut world, seed, kills, &journal, &traces);
+    let blown = begun.elapsed();
+    for deserter in std::mem::take(&mut world.deserters) {
+        journal.fault(deserter);
+    }
+    // What is read from here on comes from the disk.
+    world.kill_hub();
+    let owner = world.owner.clone();
+    let evidence = Evidence { owner: &owner, journal: &journal, devices: &world.devices, ghost: &taken, traces: &traces };
+    let findings = evidence.weigh();
+    let report = format!(
+        "seed {seed}: {tally:?} in {blown:?}, {looks} looks, at most {overdue:?} past a lease\n{findings:#?}"
+    );
+    println!("{report}");
+    fs::write(world.home.path().join("report"), &report).unwrap();
+    let faults = journal.faults();
+    assert!(faults.is_empty(), "{} faults\n{}\n{report}", faults.len(), faults[..faults.len().min(10)].join("\n"));
+    check_weather(tally, kills, looks, &findings);
+
+    let verdict = world.home.attache(&["audit", "verify", "--json"]).succeeds().json();
+    assert_eq!(verdict["ok"], true, "{verdict}");
+    let database = rusqlite::Connection::open(world.stop_hub()).unwrap();
+    let integrity: String = database.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(integrity, "ok");
+    drop(world);
+    black.clear();
+}
+
+/// The storm itself, and the time after it until everything has ended.
+fn blow(
+    world: &mut World,
+    seed: u64,
+    kills: usize,
+    journal: &Journal,
+    traces: &std::path::Path,
+) -> (Tally, Vec<ghost::Taken>, (usize, std::time::Duration)) {
+    let (stop, end) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (ghost_agent, ghost_calls) = world.player("ghost");
+    let (witness_agent, clock) = world.player("witness");
+    let owner = world.owner.clone();
+    let agents: Vec<_> = world.devices.iter().map(|device| device.agent.clone()).collect();
+    let ghost = Ghost { agent: ghost_agent.clone(), calls: ghost_calls, journal };
+    let witness = Witness {
+        agent: witness_agent,
+        clock,
+        owner: owner.clone(),
+        generation: world.generation.clone(),
+        journal,
+    };
+    thread::scope(|scope| {
+        let raise = Raise(&[&stop, &end]);
+        let haunting = scope.spawn(|| ghost.haunt(seed, &stop, &end));
+        let watching = scope.spawn(|| witness.watch(&end));
+        let work = Work { devices: &agents, ghost: &ghost_agent, traces };
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (owner, stop) = (&owner, &stop);
+                scope.spawn(move || load::client(number, seed, owner, work, journal, stop))
+            })
+            .collect();
+        let tally = world.storm(seed, kills, || !journal.faults().is_empty());
+        world.mend();
+        stop.store(true, Ordering::SeqCst);
+        for client in clients {
+            client.join().unwrap();
+        }
+        drop(raise);
+        (tally, haunting.join().unwrap(), watching.join().unwrap())
+    })
+}
+
+/// A storm in which nothing happened proves nothing.
+fn check_weather(tally: Tally, kills: usize, looks: usize, findings: &Findings) {
+    assert_eq!(tally.all(), kills);
+    assert!(tally.hubs >= 20 && tally.runtimes >= 40 && tally.adapters >= 20, "{tally:?}");
+    let lost = findings.failed.get("runtime_lost").copied().unwrap_or(0);
+    let again = findings.requeued.get("runtime_lost").copied().unwrap_or(0);
+    let released = findings.requeued.get("released").copied().unwrap_or(0);
+    let enough = findings.completed >= 50 && findings.cancelled > 0 && findings.acknowledged >= 25;
+    assert!(enough && lost > 0 && again > 0 && released > 0 && looks >= 100, "{looks} looks, {findings:#?}");
+}
+
+// === impl Raise ===
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        for flag in self.0 {
+            flag.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+// === impl Black ===
+
+impl Black {
+    /// Nobody needs the folders.
+    fn clear(mut self) {
+        for folder in self.folders.drain(..) {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+impl Drop for Black {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("repeat this storm with ATTACHE_SEED={}; its folders are kept: {:?}", self.seed, self.folders);
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! What the storm goes over: one hub and several devices, every process of which can be killed and started again.
+
+use std::{
+    fs,
+    io::Write as _,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use attache_protocol::env::Env;
+
+use super::{caller::Caller, dice::Dice};
+use crate::harness::{Home, Process, Server, process, until};
+
+/// A claim lives so long without being renewed, and the hub looks for dead ones so often.
+pub const LEASE: Duration = Duration::from_millis(3000);
+pub const GRACE: Duration = Duration::from_millis(1000);
+pub const SWEEP: Duration = Duration::from_millis(200);
+
+/// What can be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Hub,
+    Runtime(usize),
+    Adapter(usize),
+}
+
+/// Which process dies next, how long after the one before, and how long it stays dead.
+#[derive(Debug, Clone, Copy)]
+struct Strike {
+    target: Target,
+    gap: Duration,
+    pause: Duration,
+}
+
+/// How many died.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub hubs: usize,
+    pub runtimes: usize,
+    pub adapters: usize,
+}
+
+/// Even while the hub is up, odd while it is down.
+#[derive(Debug, Default, Clone)]
+pub struct Generation(Arc<AtomicU64>);
+
+// The processes come before the homes, so that they are gone before their folders are.
+#[derive(Debug)]
+pub struct World {
+    hub: Option<Server>,
+    pub devices: Vec<Device>,
+    /// What is down, and when it starts again.
+    down: Vec<(Target, Instant)>,
+    pub generation: Generation,
+    pub address: String,
+    pub owner: Caller,
+    pub home: Home,
+    strikes: fs::File,
+    begun: Instant,
+    /// Processes that ended although nobody had killed them.
+    pub deserters: Vec<String>,
+}
+
+#[derive(Debug)]
+pub struct Device {
+    runtime: Option<Process>,
+    adapter: Adapter,
+    pub agent: String,
+    pub home: Home,
+}
+
+#[derive(Debug)]
+enum Adapter {
+    /// A process of its own, always at the same address.
+    Apart { process: Option<Process>, address: String },
+    /// A child of the runtime, which starts it again by itself.
+    Supervised { ready_file: PathBuf },
+}
+
+/// A folder in memory when there is one with room: thousands of fsyncs on a slow disk say nothing about the program.
+pub fn folder() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let free = Command::new("df").args(["-Pk", "/dev/shm"]).output().ok().and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok()
+    });
+    if memory.is_dir() && free.is_some_and(|kib| kib > 512 * 1024) { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+/// An address that stays free while its process is down: outside the range from which the system takes ports for
+/// outgoing connections, or a client's retry could occupy it.
+fn quiet_address() -> String {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_usize);
+    until("a free port", || {
+        let mut bytes = [0; 2];
+        Env::system().fill(&mut bytes);
+        let port = 10_000 + usize::from(u16::from_le_bytes(bytes)) % (first.max(12_000) - 10_000);
+        let address = format!("127.0.0.1:{port}");
+        TcpListener::bind(&address).ok().map(|_| address)
+    })
+}
+
+/// `attache hub` with the short times of these tests.
+pub fn start_hub(home: &Home, address: &str, lease: Duration) -> Server {
+    let millis = |duration: Duration| duration.as_millis().to_string();
+    home.hub(&[
+        "--listen",
+        address,
+        "--heartbeat-timeout-ms",
+        &millis(lease),
+        "--claim-grace-ms",
+        &millis(GRACE),
+        "--sweep-ms",
+        &millis(SWEEP),
+    ])
+}
+
+// === impl World ===
+
+impl World {
+    /// A hub and devices, all of them running. The even devices have an adapter of their own.
+    pub fn start(devices: usize) -> Self {
+        let home = Home::within(&folder(), "attache-storm-hub");
+        let address = quiet_address();
+        let hub = start_hub(&home, &address, LEASE);
+        let devices = (0..devices).map(|number| Device::start(&hub, number)).collect();
+        Self {
+            owner: Caller::owner(&hub.url, &hub.key),
+            devices,
+            down: Vec::new(),
+            generation: Generation::default(),
+            address,
+            strikes: fs::File::create(home.path().join("strikes")).unwrap(),
+            begun: Instant::now(),
+            deserters: Vec::new(),
+            hub: Some(hub),
+            home,
+        }
+    }
+
+    /// Pairs an agent with a device that the test plays itself: the agent's id and its runtime's calls.
+    pub fn player(&self, name: &str) -> (String, Caller) {
+        let hub = self.hub.as_ref().expect("nothing was killed yet");
+        let agent = hub.add_agent(name);
+        let attached = hub.attach(&hub.pairing_code(name));
+        (agent, Caller::runtime(&hub.url, attached["runtime_token"].as_str().unwrap()))
+    }
+
+    /// Kills so many processes, in an order that only the seed decides, and starts each again after a while.
+    pub fn storm(&mut self, seed: u64, kills: usize, mut calm: impl FnMut() -> bool) -> Tally {
+        let mut dice = Dice::new(seed, 0);
+        let mut tally = Tally::default();
+        for _ in 0..kills {
+            let strike = Strike::draw(&mut dice, self.devices.len());
+            self.pass(strike.gap);
+            self.await_up(strike.target);
+            let died = self.kill(strike.target);
+            tally.count(died);
+            self.down.push((died, Instant::now() + strike.pause));
+            let _ = writeln!(self.strikes, "{:?} {strike:?} died: {died:?}", self.begun.elapsed());
+            if calm() {
+                break;
+            }
+        }
+        tally
+    }
+
+    /// Starts everything that is down.
+    pub fn mend(&mut self) {
+        while let Some((target, _)) = self.down.pop() {
+            self.start_again(target);
+        }
+        for number in 0..self.devices.len() {
+            if self.devices[number].runtime.as_ref().is_none_or(|runtime| !runtime.is_running()) {
+                self.kill(Target::Runtime(number));
+                self.start_again(Target::Runtime(number));
+            }
+        }
+    }
+
+    pub fn kill_hub(&mut self) {
+        self.kill(Target::Hub);
+        self.start_again(Target::Hub);
+    }
+
+    /// Ends the hub as a person would, and gives the place of its database.
+    pub fn stop_hub(&mut self) -> PathBuf {
+        let hub = self.hub.take().expect("the hub runs");
+        self.generation.down();
+        let status = hub.process.terminate();
+        assert!(status.success(), "the hub ended with {status}:\n{}", hub.process.stderr());
+        self.home.a2a().join("hub/hub.db")
+    }
+
+    /// Leaves every home behind.
+    pub fn keep(&mut self) -> Vec<PathBuf> {
+        self.home.keep();
+        let mut kept = vec![self.home.path().to_owned()];
+        for device in &mut self.devices {
+            device.home.keep();
+            kept.push(device.home.path().to_owned());
+        }
+        kept
+    }
+
+    /// Lets time pass, and starts what is due meanwhile.
+    fn pass(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        loop {
+            let now = Instant::now();
+            while let Some(due) = self.down.iter().position(|(_, at)| *at <= now) {
+                let (target, _) = self.down.remove(due);
+                self.start_again(target);
+            }
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn await_up(&mut self, target: Target) {
+        let is_down = |world: &Self, target| world.down.iter().any(|(down, _)| *down == target);
+        loop {
+            let supervised = matches!(target, Target::Adapter(number) if self.devices[number].supervises());
+            let above = match target {
+                Target::Adapter(number) if supervised => Target::Runtime(number),
+                other => other,
+            };
+            if !is_down(self, target) && !is_down(self, above) {
+                return;
+            }
+            self.pass(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills it, and says what died: the runtime, when its adapter is not there to be killed.
+    fn kill(&mut self, target: Target) -> Target {
+        match target {
+            Target::Hub => {
+                self.generation.down();
+                let hub = self.hub.take().expect("the hub is up when it is killed");
+                self.deserters.extend(deserted(&hub.process));
+                hub.process.kill();
+                Target::Hub
+            }
+            Target::Runtime(number) => {
+                if let Some(runtime) = self.devices[number].runtime.take() {
+                    self.deserters.extend(deserted(&runtime));
+                    runtime.kill();
+                }
+                Target::Runtime(number)
+            }
+            Target::Adapter(number) => match &mut self.devices[number].adapter {
+                Adapter::Apart { process, .. } => {
+                    if let Some(adapter) = process.take() {
+                        self.deserters.extend(deserted(&adapter));
+                        adapter.kill();
+                    }
+                    target
+                }
+                Adapter::Supervised { .. } => match self.devices[number].supervised() {
+                    Some(id) => {
+                        process::signal(id, "KILL");
+                        until("the adapter to be gone", || (!process::exists(id)).then_some(()));
+                        target
+                    }
+                    None => self.kill(Target::Runtime(number)),
+                },
+            },
+        }
+    }
+
+    fn start_again(&mut self, target: Target) {
+        match target {
+            Target::Hub => {
+                self.hub = Some(start_hub(&self.home, &self.address, LEASE));
+                self.generation.up();
+            }
+            Target::Runtime(number) => {
+                let device = &mut self.devices[number];
+                device.runtime = Some(device.home.spawn("runtime", &["runtime", "start"]));
+            }
+            Target::Adapter(number) => {
+                let device = &mut self.devices[number];
+                if let Adapter::Apart { process, address } = &mut device.adapter {
+                    *process = Some(device.home.spawn("adapter", &["adapter", "shell", "--listen", address]));
+                }
+            }
+        }
+    }
+}
+
+/// What a process said that ended before anybody killed it.
+fn deserted(process: &Process) -> Option<String> {
+    let status = process.try_wait()?;
+    Some(format!("{} ended by itself ({status}):\n{}", process.name, process.stderr()))
+}
+
+// === impl Device ===
+
+impl Device {
+    fn start(hub: &Server, number: usize) -> Self {
+        let name = format!("device-{number}");
+        let agent = hub.add_agent(&name);
+        let home = Home::within(&folder(), &format!("attache-storm-{name}"));
+        let code = hub.pairing_code(&name);
+        let mut pair = vec!["runtime", "pair", &code, "--api-base", &hub.url, "--device-name", &name];
+        let (adapter, endpoint) = if number.is_multiple_of(2) {
+            let address = quiet_address();
+            let (process, _) = home.ready("adapter", &["adapter", "shell", "--listen", &address]);
+            let endpoint = format!("http://{address}");
+            (Some((process, address)), endpoint)
+        } else {
+            (None, String::new())
+        };
+        if adapter.is_some() {
+            pair.extend(["--local-agent-endpoint", &endpoint]);
+        }
+        home.attache(&pair).succeeds();
+        let adapter = match adapter {
+            Some((process, address)) => Adapter::Apart { process: Some(process), address },
+            None => {
+                let key = home.profiles()["active_profile"].as_str().unwrap().to_owned();
+                let runtime = key.split_once('/').unwrap().1.to_owned();
+                Adapter::Supervised { ready_file: home.a2a().join("adapters").join(format!("{runtime}.ready")) }
+            }
+        };
+        let runtime = home.runtime(&[]);
+        Self { runtime: Some(runtime), adapter, agent, home }
+    }
+
+    fn supervises(&self) -> bool {
+        matches!(self.adapter, Adapter::Supervised { .. })
+    }
+
+    /// The adapter below the runtime, once it listens: a runtime whose first adapter dies at once rightly gives up.
+    fn supervised(&self) -> Option<u32> {
+        let (runtime, Adapter::Supervised { ready_file }) = (self.runtime.as_ref()?, &self.adapter) else {
+            return None;
+        };
+        let give_up = Instant::now() + Duration::from_secs(2);
+        loop {
+            // In this order: a child that is there has removed the file of the one before.
+            let child = process::children(runtime.id()).first().copied();
+            if ready_file.exists() && child.is_some() {
+                return child;
+            }
+            if Instant::now() > give_up {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+// === impl Strike ===
+
+impl Strike {
+    fn draw(dice: &mut Dice, devices: usize) -> Self {
+        let target = match dice.below(10) {
+            0 | 1 => Target::Hub,
+            2..=5 => Target::Runtime(dice.below(devices)),
+            _ => Target::Adapter(dice.below(devices)),
+        };
+        let gap = dice.millis(20, 600);
+        let pause = match dice.below(20) {
+            // Longer than a lease.
+            0 => dice.millis(3200, 4000),
+            1..=3 => dice.millis(400, 1500),
+            4..=8 => Duration::ZERO,
+            _ => dice.millis(1, 300),
+        };
+        Self { target, gap, pause }
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn count(&mut self, target: Target) {
+        match target {
+            Target::Hub => self.hubs += 1,
+            Target::Runtime(_) => self.runtimes += 1,
+            Target::Adapter(_) => self.adapters += 1,
+        }
+    }
+
+    pub const fn all(self) -> usize {
+        self.hubs + self.runtimes + self.adapters
+    }
+}
+
+// === impl Generation ===
+
+impl Generation {
+    fn down(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn up(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn number(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
