@@ -23,7 +23,7 @@ Commands:
   audit          Read the log of everything that happened, check its hash chain, export it
   login          Make a link that signs one browser in to the console
   doctor         Look for problems on this machine and say how to fix them
-  bench          Measure the hub on this machine
+  bench          Measure this build on this machine
   completions    Print completions for a shell
 
 Options:
@@ -72,7 +72,7 @@ fn wrong_usage_exits_with_2() {
         &["frobnicate"][..],
         &["ask", "local"],
         &["runs", "show", "agt_00000000000000000000000000000000"],
-        &["runtime", "pair", "not-a-code", "--api-base", "http://127.0.0.1:9"],
+        &["runtime", "pair", "not a pairing code", "--api-base", "http://127.0.0.1:9"],
         &["agents", "--hub", "ftp://example.org"],
         &["hub", "--listen", "0.0.0.0:0"],
         &["up", "--listen", "0.0.0.0:0"],

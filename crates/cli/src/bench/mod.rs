@@ -14,6 +14,10 @@ mod world;
 
 /// Measure this build on this machine.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache bench runs --callers 64
+  attache bench growth --sizes 1000,100000
+  attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
