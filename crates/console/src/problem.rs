@@ -7,7 +7,7 @@ use attache_protocol::Code;
 use axum::{
     body::Body,
     extract::Request,
-    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header},
     middleware::Next,
     response::{Html, IntoResponse, Redirect},
 };
@@ -58,7 +58,7 @@ struct Page<'a> {
     heading: &'a str,
     message: Cow<'a, str>,
     hint: Cow<'a, str>,
-    retry: &'a str,
+    retry: Option<&'a str>,
 }
 
 // === impl Fault ===
@@ -142,17 +142,18 @@ impl Fault {
 /// Turns faults into pages, in the language of the request.
 pub(crate) async fn render(request: Request, next: Next) -> Response<Body> {
     let headers = request.headers().clone();
-    let path = request.uri().path().to_owned();
+    // A form cannot be repeated by a link.
+    let path = (request.method() == Method::GET).then(|| request.uri().path().to_owned());
     let response = next.run(request).await;
     let Some(fault) = response.extensions().get::<Fault>().cloned() else { return response };
-    page(&fault, &headers, &path)
+    page(&fault, &headers, path.as_deref())
 }
 
-fn page(fault: &Fault, headers: &HeaderMap, path: &str) -> Response<Body> {
+fn page(fault: &Fault, headers: &HeaderMap, path: Option<&str>) -> Response<Body> {
     let t = text::for_request(headers);
     let (heading, message, hint) = fault.words(t);
     let status = fault.status();
-    let retry = if status == StatusCode::NOT_FOUND { "/agents" } else { path };
+    let retry = path.filter(|_| status != StatusCode::NOT_FOUND);
     let page = Page {
         t,
         door: Door::new(headers),

@@ -208,3 +208,34 @@ async fn the_theme_is_kept_without_scripts() {
     visitor.keep(&saved);
     assert!(visitor.get("/runs").await.body.contains("<html lang=\"en\" data-theme=\"dark\""));
 }
+
+#[tokio::test]
+async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
+    let world = World::new().await;
+    world.agent("builder").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let run = world.ask("builder", "make a page").await;
+    device.claim().await;
+    device.say(run, &"x".repeat(20 * 1024)).await;
+    let upload = attache_hub::control::Upload {
+        name: "evil \"page\".html".to_owned(),
+        media_type: Some("text/html".to_owned()),
+    };
+    let bytes = axum::body::Body::from("<script>alert(1)</script>").into_data_stream();
+    let workspace = run.own_conversation().workspace();
+    let artifact = world.hub.upload_artifact(&device.principal, workspace, upload, bytes).await.unwrap();
+    let output = format!("{{\"text\":\"made\",\"artifact_refs\":[\"{}\"]}}", artifact.artifact_id);
+    let output = attache_protocol::Json::from_text(output).unwrap();
+    let request = attache_protocol::wire::run::CompleteRequest { epoch: None, output, usage: None };
+    world.hub.complete(&device.principal, run, request).await.unwrap();
+
+    let visitor = world.signed_in(Role::Viewer).await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("Show the other 4.0 KiB"));
+    assert!(page.contains(&format!("href=\"/artifacts/{}\"", artifact.artifact_id)));
+    let file = visitor.get(&format!("/artifacts/{}", artifact.artifact_id)).await;
+    assert_eq!(file.body, "<script>alert(1)</script>");
+    assert_eq!(file.header("content-type"), "application/octet-stream");
+    assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''evil%20%22page%22.html");
+    assert_eq!(file.header("content-security-policy"), POLICY);
+}
