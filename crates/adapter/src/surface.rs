@@ -4,6 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use attache_protocol::{
     Code, RunId, json,
+    secret::mask,
     wire::adapter::{Health, RunTask, TaskReply},
 };
 use axum::{
@@ -95,7 +96,7 @@ async fn cancel(State(service): Shared, Path(id): Path<String>) -> Result<Json<T
     let execution = id.parse::<RunId>().ok().and_then(|id| service.find(id)).ok_or_else(|| {
         Refused::new(
             Code::NotFound,
-            format!("the run `{}` is not here", id.chars().take(80).collect::<String>()),
+            format!("the run `{}` is not here", mask(&id.chars().take(80).collect::<String>())),
             "Only the run that executes, or ended last, can be cancelled; `GET /health` names the former.",
         )
     })?;
@@ -155,7 +156,7 @@ fn parse(body: &[u8]) -> Result<RunTask, Refused> {
             true => (Code::InvalidRequest, "the body is not a task"),
             false => (Code::InvalidJson, "the body is not JSON"),
         };
-        Refused::new(code, format!("{what}: {error}"), "docs/adapter.md shows a task in full.")
+        Refused::new(code, format!("{what}: {}", mask(&error.to_string())), "docs/adapter.md shows a task in full.")
     })
 }
 

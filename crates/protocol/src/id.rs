@@ -13,6 +13,15 @@ pub struct ParseError {
     prefix: &'static str,
 }
 
+// === impl ParseError ===
+
+impl ParseError {
+    fn new(text: &str, prefix: &'static str) -> Self {
+        let given = text.chars().take(80).collect::<String>();
+        Self { given: crate::secret::mask(&given).into_owned(), prefix }
+    }
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
@@ -50,7 +59,7 @@ macro_rules! ids {
                 text.strip_prefix($prefix)
                     .and_then(|rest| Uuid::try_parse(rest).ok())
                     .map(Self)
-                    .ok_or_else(|| ParseError { given: text.chars().take(80).collect(), prefix: $prefix })
+                    .ok_or_else(|| ParseError::new(text, $prefix))
             }
         }
 

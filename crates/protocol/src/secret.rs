@@ -1,10 +1,10 @@
 //! Secrets that neither print nor serialise, and the hashes under which they are stored.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer};
 
-use crate::env::Env;
+use crate::{env::Env, pairing::PairingCode};
 
 /// A value that must never reach a log, an event, a page or an error.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,9 +26,37 @@ pub enum Kind {
     AdapterSecret,
 }
 
+/// Text from outside that goes into an error or a log, with everything that looks like a secret of ours as `***`: people
+/// paste keys into the wrong field.
+pub fn mask(text: &str) -> Cow<'_, str> {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
+    let mut masked = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        let word = &rest[start..];
+        let word = word.split(|character| !is_part(character)).next().unwrap_or(word);
+        masked.push_str(&rest[..start]);
+        masked.push_str(if looks_secret(word) { "***" } else { word });
+        rest = &rest[start + word.len()..];
+    }
+    masked.push_str(rest);
+    if masked == text { Cow::Borrowed(text) } else { Cow::Owned(masked) }
+}
+
+fn looks_secret(word: &str) -> bool {
+    let is_bearer = Kind::ALL.iter().any(|kind| word.strip_prefix(kind.prefix()).is_some_and(|body| body.len() >= 16));
+    let is_body = word.len() >= 48 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Eight letters without a dash may be an ordinary word.
+    let is_no_word = word.contains('-') || word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    is_bearer || is_body || is_no_word && PairingCode::parse(word).is_some()
+}
+
 // === impl Kind ===
 
 impl Kind {
+    pub const ALL: [Self; 5] =
+        [Self::RuntimeToken, Self::ApiKey, Self::Session, Self::PairingPoll, Self::AdapterSecret];
+
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::RuntimeToken => "rt_",
@@ -125,5 +153,25 @@ mod tests {
         assert_eq!(secret.expose().len(), 3 + 64);
         assert!(secret.hash().matches(secret.expose()));
         assert!(!secret.hash().matches("rt_"));
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_masked() {
+        for kind in Kind::ALL {
+            let secret = kind.generate(&Env::seeded(1));
+            let secret = secret.expose();
+            let given = format!("unknown variant `{secret}`, \"{}\" {}", &secret[..30], &secret[3..]);
+            assert_eq!(mask(&given), "unknown variant `***`, \"***\" ***");
+        }
+        assert_eq!(mask("/pair/K7QM-2XHD/k7qm-2xhd/k7qm2xhd/ABCDEFGH"), "/pair/***/***/***/***");
+        for harmless in [
+            "",
+            "missing field `agent_id`",
+            "expected one of `priority`, `agent-id`, u64 at line 1 column 71",
+            "run_019a8e6bd0c57c3f9a55b7a1c2d3e4f5 rt_… é",
+            "/api/v1/agent-accounts/builder",
+        ] {
+            assert!(matches!(mask(harmless), Cow::Borrowed(_)), "{harmless}");
+        }
     }
 }

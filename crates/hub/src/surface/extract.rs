@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
 };
 
-use attache_protocol::Code;
+use attache_protocol::{Code, secret::mask};
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Path, Query},
@@ -133,7 +133,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         query.map(|Query(value)| Self(value)).map_err(|rejection| {
             let text = rejection.body_text();
             let detail = text.split_once(": ").map_or(text.as_str(), |(_, detail)| detail);
-            Error::new(Code::InvalidRequest, format!("The query is not valid: {detail}."))
+            Error::new(Code::InvalidRequest, format!("The query is not valid: {}.", mask(detail)))
         })
     }
 }
@@ -222,10 +222,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let what = text.strip_suffix(&place).unwrap_or(&text);
+    let what = mask(text.strip_suffix(&place).unwrap_or(&text));
     let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
     match scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
-        Some(member) => Error::new(Code::InvalidRequest, format!("`{member}` is not valid: {what}.")),
+        Some(member) => Error::new(Code::InvalidRequest, format!("`{}` is not valid: {what}.", mask(&member))),
         None => Error::new(Code::InvalidRequest, format!("The body is not valid: {what}.")),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
+use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
@@ -31,7 +32,7 @@ struct Shared {
     router: Router,
 }
 
-/// What the log says of a request: never its query, and no path below which a secret stands.
+/// What the log says of a request: never its query, no path below which a secret stands, and nothing that looks like one.
 struct Begun {
     method: Method,
     path: String,
@@ -98,7 +99,7 @@ impl Begun {
     fn new(request: &Request<Incoming>) -> Self {
         let path = request.uri().path();
         let shown = if path.starts_with(Self::SECRET_BELOW) { Self::SECRET_BELOW } else { path };
-        Self { method: request.method().clone(), path: shown.to_owned(), at: Instant::now() }
+        Self { method: request.method().clone(), path: mask(shown).into_owned(), at: Instant::now() }
     }
 
     fn log(self, response: &Response<Body>) {
