@@ -115,18 +115,20 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
         (None, None) => None,
     };
     let set = Profiles::at(home.path(), context.env.clone()).load()?;
+    let earlier = earlier(&set, &address);
     let local_executor = LocalExecutor {
-        kind: kind(args, &set, &address),
+        kind: kind(args, earlier),
         reference: args.local_executor_ref.clone(),
         workspace: args.workspace.as_deref().map(absolute).transpose()?,
         cwd: args.cwd.as_deref().map(absolute).transpose()?,
         instruction_file: args.instruction_file.as_deref().map(absolute).transpose()?,
         ..LocalExecutor::default()
     };
+    let named = || earlier.and_then(|profile| profile.device_name.clone());
     let host = || gethostname::gethostname().into_string().ok();
     Ok(PairOptions {
         api_base: address.api_base(),
-        device_name: args.device_name.clone().or_else(host),
+        device_name: args.device_name.clone().or_else(named).or_else(host),
         local_executor,
         local_agent_endpoint: endpoint,
         adapter_secret,
@@ -135,14 +137,15 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
     })
 }
 
-/// A device that is paired again stays what it was, unless told.
-fn kind(args: &Args, set: &ProfileSet, address: &Address) -> Option<String> {
+/// The earlier pairing with the same hub, if there is one. A device that is paired again stays what it was, unless told.
+fn earlier<'a>(set: &'a ProfileSet, address: &Address) -> Option<&'a Profile> {
     let api_base = address.api_base();
-    let earlier = || {
-        let mut profiles = set.profiles.values().filter(|profile| profile.api_base == api_base);
-        set.select(None).ok().filter(|active| active.api_base == api_base).or_else(|| profiles.next())
-    };
-    args.local_executor_type.clone().or_else(|| match (&args.local_agent_endpoint, earlier()) {
+    let active = set.select(None).ok().filter(|active| active.api_base == api_base);
+    active.or_else(|| set.profiles.values().find(|profile| profile.api_base == api_base))
+}
+
+fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
+    args.local_executor_type.clone().or_else(|| match (&args.local_agent_endpoint, earlier) {
         (Some(_), _) => Some("custom".to_owned()),
         (None, Some(profile)) => profile.local_executor.kind.clone(),
         (None, None) => Some(supervised::SHELL.to_owned()),
