@@ -11,6 +11,7 @@ mod adapter;
 mod ask;
 mod basics;
 mod checklist;
+mod leak;
 mod lists;
 mod pairing;
 mod storm;

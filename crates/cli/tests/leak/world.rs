@@ -1,0 +1,479 @@
+//! A world to search: a hub and two devices that do what people do, with every secret written down as it is made.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use super::{
+    browser::{Browser, between},
+    processes::Watch,
+    search::{Evidence, Kind, Secret},
+    wrong,
+};
+use crate::harness::{Home, Process, Ran, Server, until};
+
+pub struct World {
+    evidence: Evidence,
+    secrets: Vec<Secret>,
+    /// A fake token that tasks, agents and artifacts are full of.
+    canary: Secret,
+    watch: Watch,
+    hub: Server,
+    browser: Option<Browser>,
+    running: Vec<Process>,
+    adapter: String,
+    runs: Vec<Value>,
+    agents: Vec<String>,
+    hub_home: Home,
+    alpha: Home,
+    beta: Home,
+    gamma: Home,
+    /// What commands print that may print a secret; it is evidence of its own, not a log.
+    printed: Home,
+}
+
+// === impl World ===
+
+impl World {
+    #[track_caller]
+    pub fn start() -> Self {
+        let [hub_home, alpha, beta, gamma, printed] = [(); 5].map(|()| Home::logging("debug"));
+        let watch = Watch::start();
+        let hub = hub_home.hub(&[]);
+        let canary = Secret::new(Kind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
+        let secrets = vec![Secret::new(Kind::ApiKey, &hub.key)];
+        let running = vec![Process::spawn(
+            "canary",
+            Command::new("sh").args(["-c", "sleep 1000", &canary.text]),
+            &printed.logs(),
+        )];
+        let (evidence, agents, runs) = Default::default();
+        let (browser, adapter) = Default::default();
+        Self {
+            evidence,
+            secrets,
+            canary,
+            watch,
+            hub,
+            browser,
+            running,
+            adapter,
+            runs,
+            agents,
+            hub_home,
+            alpha,
+            beta,
+            gamma,
+            printed,
+        }
+    }
+
+    fn know(&mut self, kind: Kind, text: &str) -> Secret {
+        let secret = Secret::new(kind, text);
+        if !self.secrets.contains(&secret) {
+            self.secrets.push(secret.clone());
+        }
+        secret
+    }
+
+    /// Calls with the owner's key and keeps the answer as evidence.
+    #[track_caller]
+    fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let reply = self.hub.call(method, path, body);
+        assert!(reply.status < 300, "{method} {path}: {}", reply.text());
+        self.evidence.answer(format!("answer {method} {path}"), &reply, &[]);
+        serde_json::from_slice(&reply.body).unwrap_or_default()
+    }
+
+    /// The one answer that shows a secret, which is its member `name`.
+    #[track_caller]
+    fn call_for(&mut self, kind: Kind, name: &str, path: &str, body: Option<&Value>) -> Secret {
+        let reply = self.hub.call("POST", path, body);
+        assert!(reply.status < 300, "{path}: {}", reply.text());
+        let secret = self.know(kind, reply.json()[name].as_str().unwrap());
+        self.evidence.answer(format!("answer POST {path}"), &reply, &[&secret]);
+        secret
+    }
+
+    /// Runs a command whose output may show `secrets`, which are made by it or before it.
+    #[track_caller]
+    fn command(
+        &mut self,
+        home: fn(&Self) -> &Home,
+        args: &[&str],
+        shows: impl Fn(&Ran) -> Option<(Kind, String)>,
+    ) -> Ran {
+        let ran = Ran::of(&mut home(self).command(args), &self.printed.path().join("shown"));
+        let shown = shows(&ran).map(|(kind, text)| self.know(kind, &text));
+        let shown: Vec<_> = shown.iter().collect();
+        let said = format!("{}\n{}", ran.stdout, ran.stderr);
+        self.evidence.add_showing(format!("command {}", args.join(" ")), said, &shown);
+        ran
+    }
+
+    /// The tokens and adapter secrets of a device, from where they belong.
+    fn know_device(&mut self, home: fn(&Self) -> &Home) {
+        let profiles = home(self).profiles();
+        for profile in profiles["profiles"].as_object().unwrap().values() {
+            self.know(Kind::RuntimeToken, profile["runtime_token"].as_str().unwrap());
+            if let Some(secret) = profile["adapter_secret"].as_str() {
+                self.know(Kind::AdapterSecret, secret);
+            }
+        }
+        self.know_adapters(home);
+    }
+
+    fn know_adapters(&mut self, home: fn(&Self) -> &Home) {
+        for entry in fs::read_dir(home(self).a2a().join("adapters")).into_iter().flatten().flatten() {
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            if text.starts_with("as_") {
+                self.know(Kind::AdapterSecret, text.trim());
+            }
+        }
+    }
+
+    /// A person makes a code; a device with an adapter of its own redeems it.
+    pub fn pair_with_a_code(&mut self) {
+        let canary = self.canary.text.clone();
+        for name in ["alpha", "beta", "gamma"] {
+            let made = self.call(
+                "POST",
+                "/api/v1/agent-accounts",
+                Some(&json!({ "name": name, "description": format!("knows {canary}") })),
+            );
+            self.agents.push(made["agent_id"].as_str().unwrap().to_owned());
+        }
+        // One that nobody redeems, and one that somebody does.
+        self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
+        let code = self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/alpha/pairing-codes", None);
+        let (adapter, endpoint) = self.alpha.adapter(&["shell"]);
+        self.running.push(adapter);
+        let url = self.hub.url.clone();
+        let pair = ["runtime", "pair", &code.text, "--api-base", &url, "--local-agent-endpoint", &endpoint];
+        let work = self.alpha.path().join("work");
+        fs::create_dir(&work).unwrap();
+        let mut all = pair.to_vec();
+        all.extend(["--cwd", "work", "--json"]);
+        Ran::of(&mut self.alpha.command(&all), &self.alpha.logs()).succeeds();
+        self.adapter = endpoint.clone();
+        self.know_device(|world| &world.alpha);
+        let runtime = self.alpha.runtime(&[]);
+        self.running.push(runtime);
+        // The same code again, and a code that never was.
+        for code in [code.text.to_lowercase().as_str(), "0000-0000"] {
+            Ran::of(&mut self.gamma.command(&["runtime", "pair", code, "--api-base", &url]), &self.gamma.logs())
+                .exits(3);
+        }
+    }
+
+    /// A device shows a code; a person confirms it in the console. Its adapter is supervised by its runtime.
+    pub fn pair_from_the_device(&mut self) {
+        let link = self.hub.post("/api/v1/login-links", &json!({})).expect(201);
+        let url = link.json()["url"].as_str().unwrap().to_owned();
+        let token = self.know(Kind::LoginLink, url.split_once("token=").unwrap().1);
+        self.evidence.answer("answer POST /api/v1/login-links", &link, &[&token]);
+        let page = crate::harness::http::send("GET", &url, &[], b"").unwrap().expect(200);
+        self.evidence.answer("page that the login link leads to", &page, &[&token]);
+        let (browser, opened) = Browser::sign_in(&self.hub, &url);
+        let session = self.know(Kind::Session, &browser.session);
+        self.evidence.answer("answer POST /login", &opened, &[&session]);
+
+        let args = ["runtime", "pair", "--api-base", &self.hub.url, "--device-name", "tablet"];
+        let pairing = Process::spawn("pair", &mut self.beta.command(&args), &self.printed.path().join("shown"));
+        let told = pairing.tells("Confirm: ");
+        let code = self.know(Kind::PairingCode, between(&told, "Code:", "\n").trim());
+        let page = browser.get(&format!("/pair?code={}", code.text)).expect(200);
+        self.evidence.answer("page that confirms a device", &page, &[&code]);
+        let fields =
+            [("code", code.text.as_str()), ("decision", "confirm"), ("agent", &self.agents[1]), ("new_name", "")];
+        let decided = browser.post("/pair/decision", &fields).expect(303);
+        self.evidence.answer("page /pair/decision", &decided, &[]);
+        assert!(pairing.wait().success(), "{}", pairing.stderr());
+        self.evidence.add_showing("command runtime pair", pairing.stdout() + &pairing.stderr(), &[&code]);
+        self.know_device(|world| &world.beta);
+        let runtime = self.beta.runtime(&[]);
+        self.running.push(runtime);
+        self.know_adapters(|world| &world.beta);
+
+        // What a device polls with is never printed, so one is asked for by hand.
+        let path = "/api/v1/agent-runtimes/runtime/pairing-requests";
+        let asked = self.hub.post(path, &json!({ "device_name": "by hand" })).expect(201);
+        let poll = self.know(Kind::PollToken, asked.json()["poll_token"].as_str().unwrap());
+        let code = self.know(Kind::PairingCode, asked.json()["pairing_code"].as_str().unwrap());
+        self.evidence.answer(format!("answer POST {path}"), &asked, &[&poll, &code]);
+        let pending = self.hub.post(&format!("{path}/poll"), &json!({ "poll_token": poll.text })).expect(202);
+        self.evidence.answer(format!("answer POST {path}/poll"), &pending, &[]);
+        self.browser = Some(browser);
+    }
+
+    /// Runs that succeed, fail, are cancelled, show their environment and hand files over.
+    pub fn work(&mut self) {
+        let canary = self.canary.text.clone();
+        let look = "env; ps -ef ww 2>/dev/null; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; \
+                    tr '\\0' '\\n' < /proc/$PPID/environ";
+        let file = format!("printf '%s' '{canary}' > report.txt && echo report.txt >> \"$ATTACHE_ARTIFACTS\"");
+        let scripts = [
+            format!("echo fine {canary}; echo quietly {canary} >&2"),
+            look.to_owned(),
+            format!("echo half; echo broken {canary} >&2; exit 3"),
+            "kill -9 $$".to_owned(),
+        ];
+        for agent in ["alpha", "beta"] {
+            for script in &scripts {
+                let run = self.hub.ask(agent, script);
+                self.runs.push(run);
+            }
+        }
+        self.runs.push(self.hub.ask("alpha", &file));
+        let delivered = &self.runs.last().unwrap()["task_result"]["artifact_refs"][0];
+        assert!(delivered.is_string(), "{:#}", self.runs.last().unwrap());
+        let run = self.hub.create_run("beta", "touch started; exec sleep 1000");
+        until("the task to start", || self.beta.path().join("started").exists().then_some(()));
+        self.call("POST", &format!("/api/v1/task-runs/{run}/cancel"), Some(&json!({ "reason": "enough" })));
+        self.runs.push(self.hub.ended(&run));
+        assert!(self.watch.saw(&["hub", "--listen"]) && self.watch.saw(&["runtime", "start"]));
+        assert!(self.watch.saw(&["adapter", "shell", "--listen", "127.0.0.1:0", "--exit-with-parent"]));
+    }
+
+    /// API keys by the API, the command line and the console; codes and links by the command line and the console.
+    pub fn make_keys(&mut self) {
+        let body = json!({ "name": "ci", "role": "operator" });
+        let key = self.call_for(Kind::ApiKey, "api_key", "/api/v1/api-keys", Some(&body));
+        let list = self.call("GET", "/api/v1/api-keys", None);
+        let id = list["api_keys"].as_array().unwrap().iter().find(|key| key["name"] == "ci").unwrap()["key_id"].clone();
+        self.call("DELETE", &format!("/api/v1/api-keys/{}", id.as_str().unwrap()), None);
+        let mut denied = self.hub_home.command(&["agents"]);
+        let denied = Ran::of(denied.env("ATTACHE_KEY", &key.text), &self.hub_home.logs());
+        assert_eq!(denied.status, Some(4), "{}", denied.stderr);
+
+        let first_line = |ran: &Ran| ran.stdout.lines().next().unwrap_or_default().to_owned();
+        self.command(|world| &world.hub_home, &["keys", "add", "cli"], |ran| Some((Kind::ApiKey, first_line(ran))))
+            .succeeds();
+        let member = |ran: &Ran, name: &str| ran.json()[name].as_str().unwrap().to_owned();
+        self.command(
+            |world| &world.hub_home,
+            &["keys", "add", "script", "--json"],
+            |ran| Some((Kind::ApiKey, member(ran, "api_key"))),
+        )
+        .succeeds();
+        self.command(|world| &world.hub_home, &["keys", "add", "file", "--to-file", "new.key"], |_| None).succeeds();
+        let written = fs::read_to_string(self.hub_home.path().join("new.key")).unwrap();
+        self.know(Kind::ApiKey, written.trim());
+        let token = |text: &str| text.split_once("token=").unwrap().1.trim().to_owned();
+        self.command(|world| &world.hub_home, &["login"], |ran| Some((Kind::LoginLink, token(&first_line(ran)))))
+            .succeeds();
+        self.command(
+            |world| &world.hub_home,
+            &["agents", "code", "beta", "--json"],
+            |ran| Some((Kind::PairingCode, member(ran, "pairing_code"))),
+        )
+        .succeeds();
+
+        let browser = self.browser.take().unwrap();
+        let page = browser.post("/settings/keys", &[("name", "console"), ("role", "viewer")]).expect(200);
+        let key = self.know(Kind::ApiKey, between(&page.text(), "id=\"secret\">", "<"));
+        self.evidence.answer("page that shows a new key", &page, &[&key]);
+        let page = browser.post(&format!("/agents/{}/pairing-codes", self.agents[0]), &[]).expect(200);
+        let text = page.text();
+        let code = self.know(Kind::PairingCode, between(&text, "attache runtime pair ", " "));
+        self.evidence.answer("page that shows a new code", &page, &[&code]);
+        self.browser = Some(browser);
+    }
+
+    /// A third device takes over; the one before is told so and stops.
+    pub fn replace_a_device(&mut self) {
+        let code = self.call_for(Kind::PairingCode, "pairing_code", "/api/v1/agent-accounts/beta/pairing-codes", None);
+        let args = ["runtime", "pair", &code.text, "--api-base", &self.hub.url];
+        Ran::of(&mut self.gamma.command(&args), &self.gamma.logs()).succeeds();
+        self.know_device(|world| &world.gamma);
+        let old = self.running.pop().unwrap();
+        assert_eq!(old.wait().code(), Some(4), "{}", old.stderr());
+        let runtime = self.gamma.runtime(&[]);
+        self.running.push(runtime);
+        self.know_adapters(|world| &world.gamma);
+        let run = self.hub.ask("beta", "echo taken over");
+        self.runs.push(run);
+        self.call("DELETE", &format!("/api/v1/agent-runtimes/{}", self.gamma_runtime()), None);
+        let revoked = self.running.pop().unwrap();
+        assert_eq!(revoked.wait().code(), Some(4), "{}", revoked.stderr());
+    }
+
+    fn gamma_runtime(&self) -> String {
+        let profiles = self.gamma.profiles();
+        profiles["active_profile"].as_str().unwrap().split_once('/').unwrap().1.to_owned()
+    }
+
+    /// Every page of the console, and its streams.
+    pub fn visit_the_console(&mut self) {
+        let browser = self.browser.take().unwrap();
+        let mut paths: Vec<String> =
+            ["/", "/runs", "/runs/new", "/runs/rows", "/agents", "/pair", "/audit", "/settings", "/login", "/nowhere"]
+                .map(str::to_owned)
+                .into();
+        for agent in &self.agents {
+            paths.extend([
+                format!("/agents/{agent}"),
+                format!("/agents/{agent}/paired?since=0"),
+                format!("/runs?agent={agent}"),
+            ]);
+        }
+        for run in &self.runs {
+            let id = run["task_run_id"].as_str().unwrap();
+            paths.extend(["", "/part", "/log.jsonl"].map(|part| format!("/runs/{id}{part}")));
+            for artifact in run["task_result"]["artifact_refs"].as_array().into_iter().flatten() {
+                paths.push(format!("/artifacts/{}", artifact.as_str().unwrap()));
+            }
+        }
+        for path in paths {
+            let page = browser.get(&path);
+            assert!(page.status < 500, "{path}: {}", page.text());
+            self.evidence.answer(format!("page {path}"), &page, &[]);
+        }
+        self.evidence.add("page /live", self.stream("/live", Some(&browser)));
+        self.browser = Some(browser);
+    }
+
+    /// What a stream says at first.
+    fn stream(&self, path: &str, browser: Option<&Browser>) -> Vec<u8> {
+        use std::io::Read as _;
+        let cookie = browser.map(|browser| format!("attache_session={}", browser.session)).unwrap_or_default();
+        let key = format!("Bearer {}", self.hub.key);
+        let credential = if cookie.is_empty() { ("authorization", &key) } else { ("cookie", &cookie) };
+        let headers = [("accept", "text/event-stream"), (credential.0, credential.1)];
+        let mut stream = crate::harness::http::open("GET", &format!("{}{path}", self.hub.url), &headers).unwrap();
+        stream.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        assert!(bytes.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&bytes));
+        bytes
+    }
+
+    /// `kill -9` leaves the write-ahead log behind, which is looked at as it is.
+    pub fn crash_the_hub(&mut self) {
+        self.hub.process.kill();
+        let mut crashed = Evidence::default();
+        crashed.home("hub", &self.hub_home, |file| self.belongs(file));
+        self.evidence.take("crashed ", crashed);
+        let address = self.hub.address().to_owned();
+        self.hub = self.hub_home.hub(&["--listen", &address]);
+    }
+
+    /// Real secrets in wrong places: every refusal is evidence.
+    pub fn make_mistakes(&mut self) {
+        let token =
+            self.alpha.profiles()["profiles"].as_object().unwrap().values().next().unwrap()["runtime_token"].clone();
+        let run = self.runs[0]["task_run_id"].as_str().unwrap().to_owned();
+        let scene = wrong::Scene { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
+        let secret = self.secrets.iter().find(|secret| secret.kind == Kind::AdapterSecret).unwrap().text.clone();
+        for kept in &self.secrets {
+            for (place, reply) in scene.at_the_hub(kept) {
+                self.evidence.answer(format!("mistake {place} with a {:?}", kept.kind), &reply, &[]);
+            }
+            for (place, reply) in wrong::at_the_adapter(&self.adapter, &secret, kept) {
+                self.evidence.answer(format!("adapter mistake {place} with a {:?}", kept.kind), &reply, &[]);
+            }
+        }
+    }
+
+    /// Everything that the API and the command line tell.
+    pub fn ask_for_everything(&mut self) {
+        let mut paths: Vec<String> = [
+            "/healthz",
+            "/readyz",
+            "/metrics",
+            "/api/v1/openapi.json",
+            "/api/v1/audit",
+            "/api/v1/agent-accounts",
+            "/api/v1/agent-runtimes",
+            "/api/v1/task-runs",
+            "/api/v1/conversations",
+            "/api/v1/api-keys",
+        ]
+        .map(str::to_owned)
+        .into();
+        for run in &self.runs {
+            let text = |name: &str| run[name].as_str().unwrap().to_owned();
+            let (id, conversation, workspace) = (text("task_run_id"), text("conversation_id"), text("workspace_id"));
+            paths.extend([
+                format!("/api/v1/task-runs/{id}"),
+                format!("/api/v1/task-runs/{id}/events"),
+                format!("/api/v1/conversations/{conversation}"),
+                format!("/api/v1/conversations/{conversation}/messages"),
+                format!("/api/v1/workspaces/{workspace}/artifacts"),
+            ]);
+        }
+        for path in paths {
+            self.call("GET", &path, None);
+        }
+        let run = self.runs[0]["task_run_id"].as_str().unwrap().to_owned();
+        let path = format!("/api/v1/task-runs/{run}/events");
+        self.evidence.add(format!("answer GET {path} as a stream"), self.stream(&path, None));
+
+        for args in [&["runtime", "status", "--json"][..], &["runtime", "status"], &["runtime", "profiles", "--json"]] {
+            self.command(|world| &world.alpha, args, |_| None).succeeds();
+            self.command(|world| &world.gamma, args, |_| None);
+        }
+        let show = ["runs", "show", &run, "--json"];
+        for args in [
+            &["doctor", "--json"][..],
+            &["doctor"],
+            &["agents", "--json"],
+            &["agents", "show", "alpha", "--json"],
+            &["runtimes", "--json"],
+            &["runs", "--json"],
+            &show,
+            &["keys", "--json"],
+            &["keys"],
+            &["audit", "list", "--json"],
+            &["audit", "verify", "--json"],
+        ] {
+            self.command(|world| &world.hub_home, args, |_| None);
+        }
+        self.command(|world| &world.alpha, &["doctor", "--json"], |_| None);
+    }
+
+    /// Which secrets a file of a home is made for.
+    fn belongs(&self, file: &str) -> Vec<String> {
+        let kinds: &[Kind] = match file {
+            ".a2a/runtime.json" => &[Kind::RuntimeToken, Kind::AdapterSecret],
+            ".a2a/hub/admin.key" => return vec![self.hub.key.clone()],
+            "new.key" => &[Kind::ApiKey],
+            file if file.starts_with(".a2a/adapters/") && !file.ends_with(".ready") => &[Kind::AdapterSecret],
+            _ => &[],
+        };
+        let known = self.secrets.iter().filter(|secret| kinds.contains(&secret.kind));
+        known.map(|secret| secret.text.clone()).collect()
+    }
+
+    /// Ends everything as it should end, and gathers what is left.
+    #[track_caller]
+    pub fn end(mut self) -> (Evidence, Vec<Secret>, Secret) {
+        let mut evidence = std::mem::take(&mut self.evidence);
+        let homes = [("hub", &self.hub_home), ("alpha", &self.alpha), ("beta", &self.beta), ("gamma", &self.gamma)];
+        let mut alive = Evidence::default();
+        for (name, home) in homes {
+            alive.home(name, home, |file| self.belongs(file));
+        }
+        evidence.take("", alive);
+        for process in self.running.iter().rev().filter(|process| process.name != "canary") {
+            assert!(process.terminate().success(), "{}", process.stderr());
+        }
+        assert!(self.hub.process.terminate().success(), "{}", self.hub.process.stderr());
+        let mut after = Evidence::default();
+        for (name, home) in homes {
+            after.home(name, home, |file| self.belongs(file));
+        }
+        evidence.take("after the end: ", after);
+
+        for line in self.watch.lines() {
+            // A pairing code may be an argument of the command that redeems it.
+            let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+            let redeems = words.windows(2).position(|pair| pair == ["runtime", "pair"]);
+            let argument = redeems.and_then(|at| words.get(at + 2)).map(|word| word.to_uppercase());
+            let code = self.secrets.iter().find(|secret| Some(&secret.text) == argument.as_ref());
+            let code: Vec<_> = code.into_iter().filter(|secret| secret.kind == Kind::PairingCode).collect();
+            evidence.add_showing("process", line, &code);
+        }
+        (evidence, self.secrets, self.canary)
+    }
+}
