@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use attache_client::{Address, Credential, Hub, HubOptions};
-use attache_protocol::{Secret, Timestamp, env::Env};
+use attache_protocol::{Code, Secret, Timestamp, env::Env, error::exit};
 
 use crate::{
     Config, Failure,
-    home::{self, Home},
+    home::{self, Home, LocalHub},
     output::Output,
 };
 
@@ -63,27 +63,32 @@ impl Context {
 
     /// Which hub and key the arguments, the environment and this machine lead to, in this order.
     pub(crate) fn choose_hub(&self, args: &HubArgs) -> Result<Choice, Failure> {
-        let local = self.config.home.clone().map(|home| Home::at(home).local_hub());
         let given = args.hub.as_ref().or(self.config.url.as_ref());
-        let origin = given
-            .cloned()
-            .or_else(|| local.as_ref().map(|hub| hub.origin.clone()))
-            .ok_or_else(|| Failure::usage("no hub is named").hint("Give one with --hub URL, or set ATTACHE_URL."))?;
-        let address = Address::parse(&origin)?;
-        let none = Choice { address: address.clone(), key: None, source: KeySource::None };
-        if let Some(file) = &args.key_file {
-            return Ok(Choice { key: Some(home::read_secret(file)?), source: KeySource::File(file.clone()), ..none });
+        let home = self.config.home.clone().map(Home::at);
+        let local = home.as_ref().map(Home::local_hub);
+        let (key, source) = match (&args.key_file, &self.config.key) {
+            (Some(file), _) => (Some(home::read_secret(file)?), KeySource::File(file.clone())),
+            (None, Some(key)) => (Some(key.clone()), KeySource::Environment),
+            (None, None) => (None, KeySource::None),
+        };
+        let address = match (given, &local) {
+            (Some(given), _) => Address::parse(given)?,
+            // Without a running hub of ours, whoever listens there would be handed what we have to say.
+            (None, Some(hub)) if key.is_some() || hub.is_running() => Address::parse(&hub.origin)?,
+            (None, _) => return Err(no_hub()),
+        };
+        let chosen = Choice { address, key, source };
+        if chosen.key.is_some() || !chosen.address.is_loopback() {
+            return Ok(chosen);
         }
-        if let Some(key) = &self.config.key {
-            return Ok(Choice { key: Some(key.clone()), source: KeySource::Environment, ..none });
-        }
-        // The owner key never leaves this machine by itself.
-        let Some(local) = local.filter(|_| address.is_loopback()) else { return Ok(none) };
-        let owner = self.config.home.clone().map(|home| Home::at(home).hub().join("admin.key"));
-        let file = if local.origin == address.origin() { Some(local.key_file) } else { owner };
-        match file.filter(|file| file.exists()) {
-            Some(file) => Ok(Choice { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..none }),
-            None => Ok(none),
+        // The owner key is offered on this machine only, and only while the hub that made it runs.
+        let last = local.filter(|hub| hub.origin == chosen.address.origin());
+        let owner = last.or_else(|| home.as_ref().map(Home::usual_hub));
+        match owner.filter(|hub| hub.is_running() && hub.key_file.exists()) {
+            Some(LocalHub { key_file: file, .. }) => {
+                Ok(Choice { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..chosen })
+            }
+            None => Ok(chosen),
         }
     }
 
@@ -93,4 +98,9 @@ impl Context {
         let credential = choice.key.clone().map_or(Credential::None, Credential::Key);
         Ok(Hub::new(HubOptions::new(choice.address.origin(), credential))?)
     }
+}
+
+fn no_hub() -> Failure {
+    Failure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
+        .hint("Start one with `attache up`, or name one with --hub URL or ATTACHE_URL.")
 }

@@ -23,6 +23,9 @@ pub(crate) struct LocalHub {
     pub(crate) key_file: PathBuf,
 }
 
+/// Held in the hub's folder for as long as it runs.
+pub(crate) const HUB_LOCK: &str = "hub.lock";
+
 /// Where a hub listens unless told.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7800";
 
@@ -72,9 +75,14 @@ impl Home {
         self.hub().join("address")
     }
 
+    /// The hub in its usual place.
+    pub(crate) fn usual_hub(&self) -> LocalHub {
+        LocalHub { origin: format!("http://{DEFAULT_LISTEN}"), key_file: self.hub().join("admin.key") }
+    }
+
+    /// The hub that was started last.
     pub(crate) fn local_hub(&self) -> LocalHub {
-        let key_file = self.hub().join("admin.key");
-        let default = LocalHub { origin: format!("http://{DEFAULT_LISTEN}"), key_file };
+        let default = self.usual_hub();
         let Ok(text) = fs::read_to_string(self.address_file()) else { return default };
         let mut lines = text.lines();
         match (lines.next(), lines.next()) {
@@ -97,6 +105,16 @@ impl Home {
         if self.local_hub() == *hub {
             let _ = fs::remove_file(self.address_file());
         }
+    }
+}
+
+// === impl LocalHub ===
+
+impl LocalHub {
+    /// Whether the hub that this key belongs to runs now. When it does not, whoever listens at its address is a stranger.
+    pub(crate) fn is_running(&self) -> bool {
+        let Ok(lock) = fs::File::open(self.key_file.with_file_name(HUB_LOCK)) else { return false };
+        matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
     }
 }
 

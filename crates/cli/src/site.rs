@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use attache_hub::{Handle, Hub, Options, Principal};
@@ -40,7 +41,9 @@ pub(crate) struct Place {
 }
 
 const DATABASE: &str = "hub.db";
-const LOCK: &str = "hub.lock";
+/// Another command may look at the lock for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 // === impl Site ===
 
@@ -62,7 +65,7 @@ impl Site {
             Ok(listener) => listener,
             Err(error) => return Err(port::explain(place.listen, &error).await),
         };
-        let lock = take(&data)?;
+        let lock = take(&data).await?;
         let listen = listener.local_addr()?;
         let mut options = Options::new(&data, listen);
         adjust(&mut options);
@@ -113,18 +116,19 @@ impl Site {
 }
 
 /// One hub per folder.
-fn take(data: &Path) -> Result<fs::File, Failure> {
-    let path = data.join(LOCK);
+async fn take(data: &Path) -> Result<fs::File, Failure> {
+    let path = data.join(home::HUB_LOCK);
     let failed = |error| Failure::file("use", &path, &error);
     let file = open_private(&path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(Failure::failed(format!("another hub uses the folder {}", data.display()))
-                .hint("Stop it first, or start this one with another folder: --data DIR."))
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
-        Err(fs::TryLockError::Error(error)) => Err(failed(error)),
     }
+    Err(Failure::failed(format!("another hub uses the folder {}", data.display()))
+        .hint("Stop it first, or start this one with another folder: --data DIR."))
 }
 
 /// Opens a file as it is, or makes it empty, for its owner alone.

@@ -99,6 +99,21 @@ fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
 }
 
 #[test]
+fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_gone() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let address = hub.address().to_owned();
+    home.attache(&["agents"]).succeeds();
+    hub.process.kill();
+    // A stranger takes the port of a hub that is gone.
+    let stranger = std::net::TcpListener::bind(&address).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let ran = home.attache(&["agents"]).exits(5);
+    assert!(ran.stderr.contains("no hub is running on this machine"), "{}", ran.stderr);
+    assert_eq!(stranger.accept().map(drop).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "somebody called");
+}
+
+#[test]
 fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_agent() {
     let home = Home::new();
     for args in [&["runtime", "start"][..], &["runtime", "status"], &["runtime", "unpair"]] {
