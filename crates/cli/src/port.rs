@@ -43,6 +43,8 @@ fn owner(port: u16) -> Option<String> {
         sockets.extend(inodes.map(|inode| format!("socket:[{inode}]")));
     }
     for process in fs::read_dir("/proc").ok()?.flatten() {
+        // Besides processes, `/proc` holds names like `self`.
+        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
         let has_it = files
             .flatten()
@@ -50,7 +52,7 @@ fn owner(port: u16) -> Option<String> {
             .any(|target| target.to_str().is_some_and(|target| sockets.iter().any(|socket| socket == target)));
         if has_it {
             let name = fs::read_to_string(process.path().join("comm")).ok()?;
-            return Some(format!("{}, process {}", name.trim(), process.file_name().to_string_lossy()));
+            return Some(format!("{}, process {id}", name.trim()));
         }
     }
     None
