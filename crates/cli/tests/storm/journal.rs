@@ -64,6 +64,11 @@ impl Journal {
         self.held().values().cloned().collect()
     }
 
+    /// The same memories, and no faults yet.
+    pub fn copied(&self) -> Self {
+        Self { entries: Mutex::new(self.held().clone()), faults: Mutex::default() }
+    }
+
     /// The hub has acknowledged the create of a job, perhaps again.
     pub fn created(&self, job: &Job, run: &Value) {
         let id = run["task_run_id"].as_str().unwrap_or_default().to_owned();

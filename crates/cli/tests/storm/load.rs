@@ -73,7 +73,8 @@ pub fn client(number: u64, seed: u64, owner: &Caller, work: Work<'_>, journal: &
 
 fn draw(dice: &mut Dice, name: &str, work: Work<'_>) -> Job {
     let max_attempts = *dice.pick(&[1, 1, 2, 3]);
-    let job = |agent: &str, text, plan| Job { name: name.to_owned(), agent: agent.to_owned(), text, max_attempts, plan };
+    let job =
+        |agent: &str, text, plan| Job { name: name.to_owned(), agent: agent.to_owned(), text, max_attempts, plan };
     if dice.once_in(6) {
         return job(work.ghost, name.to_owned(), Plan::Complete);
     }
@@ -123,10 +124,7 @@ fn look(owner: &Caller, flight: &mut Flight, dice: &mut Dice, journal: &Journal)
             journal.fault(format!("{} was {} and is {again:?}", flight.job.name, flight.run));
         }
     }
-    let reply = match owner.call("GET", &format!("/api/v1/task-runs/{}", flight.run), None) {
-        Ok(reply) => reply,
-        Err(_) => return false,
-    };
+    let Ok(reply) = owner.call("GET", &format!("/api/v1/task-runs/{}", flight.run), None) else { return false };
     match reply.status {
         200 => {
             let run = reply.json();

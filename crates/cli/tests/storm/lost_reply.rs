@@ -143,6 +143,32 @@ fn a_claim_that_was_never_read_is_lost_after_its_grace() {
     assert_eq!(summary(&scene.finish(&run)), ("completed", Some(2), Some(2), None));
 }
 
+/// A worker that was given up and reports nevertheless changes nothing, whoever has the run by then.
+#[test]
+fn a_report_of_a_lost_claim_is_refused() {
+    let scene = Scene::start(Duration::from_secs(60));
+    let run = scene.create(2);
+    drop(scene.claim_unread(&run));
+    assert_eq!(summary(&scene.settle(&run)), ("pending", Some(1), Some(1), None));
+    let late = json!({ "epoch": 1, "output": { "text": "late" } });
+    let path = format!("/api/v1/task-runs/{run}/complete");
+    let report = || scene.hub.worker(&scene.token, "POST", &path, &late).expect(409);
+    let refused = report();
+    assert_eq!(refused.error_code(), "stale_epoch");
+    assert_eq!(refused.json()["task_run"], scene.hub.run(&run));
+
+    let _unread = scene.claim_unread(&run);
+    let refused = report();
+    assert_eq!(refused.error_code(), "stale_epoch");
+    assert_eq!(summary(&refused.json()["task_run"]), ("running", Some(2), Some(2), None));
+    let done = json!({ "epoch": 2, "output": { "text": "done" } });
+    scene.hub.worker(&scene.token, "POST", &path, &done).expect(200);
+    report();
+    let ended = scene.hub.run(&run);
+    assert_eq!(summary(&ended), ("completed", Some(2), Some(2), None));
+    assert_eq!(ended["task_result"], done["output"]);
+}
+
 #[test]
 fn a_claim_that_was_never_read_can_be_handed_back() {
     let scene = Scene::start(Duration::from_secs(60));

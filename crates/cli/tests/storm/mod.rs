@@ -9,6 +9,7 @@ mod ghost;
 mod journal;
 mod load;
 mod lost_reply;
+mod sabotage;
 mod verdict;
 mod witness;
 mod world;
@@ -73,11 +74,11 @@ fn nothing_is_orphaned_and_nothing_is_lost() {
     // What is read from here on comes from the disk.
     world.kill_hub();
     let owner = world.owner.clone();
-    let evidence = Evidence { owner: &owner, journal: &journal, devices: &world.devices, ghost: &taken, traces: &traces };
+    let evidence =
+        Evidence { owner: &owner, journal: &journal, devices: &world.devices, ghost: &taken, traces: &traces };
     let findings = evidence.weigh();
-    let report = format!(
-        "seed {seed}: {tally:?} in {blown:?}, {looks} looks, at most {overdue:?} past a lease\n{findings:#?}"
-    );
+    let report =
+        format!("seed {seed}: {tally:?} in {blown:?}, {looks} looks, at most {overdue:?} past a lease\n{findings:#?}");
     println!("{report}");
     fs::write(world.home.path().join("report"), &report).unwrap();
     let faults = journal.faults();
@@ -107,13 +108,8 @@ fn blow(
     let owner = world.owner.clone();
     let agents: Vec<_> = world.devices.iter().map(|device| device.agent.clone()).collect();
     let ghost = Ghost { agent: ghost_agent.clone(), calls: ghost_calls, journal };
-    let witness = Witness {
-        agent: witness_agent,
-        clock,
-        owner: owner.clone(),
-        generation: world.generation.clone(),
-        journal,
-    };
+    let witness =
+        Witness { agent: witness_agent, clock, owner: owner.clone(), generation: world.generation.clone(), journal };
     thread::scope(|scope| {
         let raise = Raise(&[&stop, &end]);
         let haunting = scope.spawn(|| ghost.haunt(seed, &stop, &end));

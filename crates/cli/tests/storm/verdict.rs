@@ -75,7 +75,7 @@ impl Evidence<'_> {
         }
         for taken in self.ghost {
             findings.acknowledged += 1;
-            let run = &stored[&taken.run];
+            let run = stored.get(&taken.run).unwrap_or(&Value::Null);
             if run["status"] != "completed" || run["epoch"] != taken.epoch || run["task_result"] != taken.output {
                 self.fault(format!("the hub took {taken:?} and holds {run}"));
             }
@@ -122,7 +122,7 @@ impl Evidence<'_> {
             }
             "failed" => {
                 let code = run["task_result"]["code"].as_str().unwrap_or_default();
-                if code == "task_failed" && entry.job.plan == Plan::Complete {
+                if code == "task_failed" && entry.job.plan != Plan::Fail {
                     self.fault(format!("{name} failed by itself: {run}"));
                 }
                 *findings.failed.entry(code.to_owned()).or_default() += 1;
@@ -201,8 +201,12 @@ impl Evidence<'_> {
 
     /// A result for which a device got a 200 is the run's result. Answers how many there were.
     fn weigh_ledger(&self, entry: &Entry, run: &Value, claims: Option<&BTreeMap<i64, Told>>) -> usize {
-        let reported: Vec<_> =
-            claims.into_iter().flatten().filter(|(_, told)| told.reported).map(|(epoch, told)| (*epoch, told)).collect();
+        let reported: Vec<_> = claims
+            .into_iter()
+            .flatten()
+            .filter(|(_, told)| told.reported)
+            .map(|(epoch, told)| (*epoch, told))
+            .collect();
         if reported.len() > 1 {
             self.fault(format!("{} was reported by several claims: {claims:?}", entry.job.name));
         }

@@ -200,6 +200,11 @@ impl World {
         self.home.a2a().join("hub/hub.db")
     }
 
+    /// Starts the hub that was stopped.
+    pub fn resume_hub(&mut self) {
+        self.start_again(Target::Hub);
+    }
+
     /// Leaves every home behind.
     pub fn keep(&mut self) -> Vec<PathBuf> {
         self.home.keep();
