@@ -126,14 +126,20 @@ impl Thread {
                     written_since_fold = true;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if written_since_fold {
-                        let _ = self.connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
-                        written_since_fold = false;
+                    if std::mem::take(&mut written_since_fold) {
+                        self.fold();
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
+                // The last connection to close would fold the log, but that may be a reader's, which cannot: a store
+                // that was closed is one whole file, also for somebody who copies it.
+                Err(RecvTimeoutError::Disconnected) => return self.fold(),
             }
         }
+    }
+
+    /// Moves what is in the write-ahead log into the database. One that fails costs nothing but a longer log.
+    fn fold(&self) {
+        let _ = self.connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
     }
 
     fn commit(&mut self, jobs: impl Iterator<Item = Job>) {

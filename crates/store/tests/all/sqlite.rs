@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf};
 
 use async_trait::async_trait;
-use attache_protocol::{TenantId, Timestamp};
+use attache_protocol::{TenantId, Timestamp, env::Env};
 use attache_store::{Result, Store, conformance::Engine, sqlite::Sqlite};
 use tempfile::TempDir;
 
@@ -80,4 +80,19 @@ async fn sqlite_agrees_with_the_model_first_half() {
 #[tokio::test]
 async fn sqlite_agrees_with_the_model_second_half() {
     conform("sqlite_agrees_with_the_model_second_half", 5_000..10_000, &mut Database::new()).await;
+}
+
+/// People copy one file, and miss the log beside it.
+#[tokio::test]
+async fn a_closed_store_is_one_whole_file() {
+    let folder = TempDir::new().unwrap();
+    let (path, copy) = (folder.path().join("hub.db"), folder.path().join("copy.db"));
+    let env = Env::seeded(1);
+    let store = Sqlite::open(&path).unwrap();
+    let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap();
+    store.close().await;
+    fs::copy(&path, &copy).unwrap();
+    let copied = Sqlite::open(&copy).unwrap();
+    assert_eq!(copied.ensure_tenant(env.tenant_id(), "default", env.now()).await.unwrap(), tenant);
+    copied.close().await;
 }
