@@ -8,8 +8,10 @@ mod search;
 mod world;
 mod wrong;
 
-use search::{Evidence, Kind};
+use search::{Evidence, Kind, Secret};
 use world::World;
+
+use crate::harness::Home;
 
 #[test]
 fn no_secret_is_found_anywhere() {
@@ -59,6 +61,51 @@ fn no_secret_is_found_anywhere() {
     ] {
         assert!(secrets.iter().any(|secret| secret.kind == kind), "no {kind:?} was captured");
     }
+    let findings = evidence.search(&secrets);
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+#[test]
+fn a_hub_with_a_runtime_in_it_shows_its_login_link_and_nothing_else() {
+    let home = Home::logging("trace");
+    let up = home.up(&[]);
+    let said = up.process.says("Try, in another terminal");
+    let link = browser::between(&said, "token=", "\n");
+    let profiles = home.profiles();
+    let profile = profiles["profiles"].as_object().unwrap().values().next().unwrap();
+    let mut secrets = vec![
+        Secret::new(Kind::LoginLink, link),
+        Secret::new(Kind::ApiKey, &up.key),
+        Secret::new(Kind::RuntimeToken, profile["runtime_token"].as_str().unwrap()),
+    ];
+    up.agent_is("local", "online");
+    let run = up.ask("local", "env; cat \"$HOME\"/.a2a/adapters/*_* | wc -c >&2");
+    assert_eq!(run["status"], "completed", "{run}");
+    let adapters = std::fs::read_dir(home.a2a().join("adapters")).unwrap().flatten();
+    let files = adapters.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    secrets
+        .extend(files.filter(|text| text.starts_with("as_")).map(|text| Secret::new(Kind::AdapterSecret, text.trim())));
+    assert_eq!(secrets.len(), 4, "{secrets:?}");
+    let (browser, _) = browser::Browser::sign_in(&up, &format!("{}/login?token={link}", up.url));
+    secrets.push(Secret::new(Kind::Session, &browser.session));
+
+    let mut evidence = Evidence::default();
+    for path in ["/runs", "/agents", "/audit", "/settings"] {
+        evidence.answer(format!("page {path}"), &browser.get(path).expect(200), &[]);
+    }
+    let path = format!("/api/v1/task-runs/{}/events", run["task_run_id"].as_str().unwrap());
+    evidence.answer("events", &up.call("GET", &path, None).expect(200), &[]);
+    assert!(up.process.terminate().success(), "{}", up.process.stderr());
+    let kinds_in = |file: &str| match file {
+        ".a2a/runtime.json" => Some(Kind::RuntimeToken),
+        ".a2a/hub/admin.key" => Some(Kind::ApiKey),
+        file if file.ends_with("-up.stdout") => Some(Kind::LoginLink),
+        _ => None,
+    };
+    evidence.home("up", &home, |file| {
+        let belongs = secrets.iter().filter(|secret| kinds_in(file) == Some(secret.kind));
+        belongs.map(|secret| secret.text.clone()).collect()
+    });
     let findings = evidence.search(&secrets);
     assert!(findings.is_empty(), "{findings:#?}");
 }

@@ -60,7 +60,7 @@ impl Secret {
         Self { kind, text: text.to_owned() }
     }
 
-    /// Every form in lower case; the search ignores case. Half a token is a leak as well.
+    /// Every form in lower case; the search ignores case. A quarter of a token is a leak as well.
     fn forms(&self) -> Vec<Vec<u8>> {
         let text = self.text.to_ascii_lowercase();
         if self.kind == Kind::PairingCode {
@@ -68,8 +68,8 @@ impl Secret {
             return ["-", "", " ", "%2d", "_"].map(|between| format!("{left}{between}{right}").into_bytes()).into();
         }
         let body = text.split_once('_').map_or(text.as_str(), |(_, body)| body);
-        let half = body.len() / 4;
-        let mut forms = vec![body[..half].as_bytes().to_vec(), body[body.len() - half..].as_bytes().to_vec()];
+        let (bytes, quarter) = (body.as_bytes(), body.len() / 4);
+        let mut forms = vec![bytes[..quarter].to_vec(), bytes[bytes.len() - quarter..].to_vec()];
         if let Some(raw) = unhex(body) {
             forms.push(raw.to_ascii_lowercase());
         }

@@ -37,7 +37,7 @@ pub struct World {
 impl World {
     #[track_caller]
     pub fn start() -> Self {
-        let [hub_home, alpha, beta, gamma, printed] = [(); 5].map(|()| Home::logging("debug"));
+        let [hub_home, alpha, beta, gamma, printed] = [(); 5].map(|()| Home::logging("trace"));
         let watch = Watch::start();
         let hub = hub_home.hub(&[]);
         let canary = Secret::new(Kind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
@@ -427,9 +427,12 @@ impl World {
             &["audit", "list", "--json"],
             &["audit", "verify", "--json"],
         ] {
-            self.command(|world| &world.hub_home, args, |_| None);
+            let ran = self.command(|world| &world.hub_home, args, |_| None);
+            assert!(!args.contains(&"--json") || ran.json().is_object(), "{ran:?}");
         }
-        self.command(|world| &world.alpha, &["doctor", "--json"], |_| None);
+        self.command(|world| &world.alpha, &["doctor", "--json"], |_| None).json();
+        let left = self.browser.take().unwrap().post("/logout", &[]).expect(303);
+        self.evidence.answer("page /logout", &left, &[]);
     }
 
     /// Which secrets a file of a home is made for.
@@ -459,6 +462,12 @@ impl World {
             assert!(process.terminate().success(), "{}", process.stderr());
         }
         assert!(self.hub.process.terminate().success(), "{}", self.hub.process.stderr());
+        // A search through quiet logs would prove little. (An adapter has nothing finer than `info` to say.)
+        let runtime = self.running.iter().find(|process| process.name == "runtime").unwrap();
+        for process in [runtime, &self.hub.process] {
+            let told = process.stderr();
+            assert!(told.contains(" DEBUG "), "{} says little: {told}", process.name);
+        }
         let mut after = Evidence::default();
         for (name, home) in homes {
             after.home(name, home, |file| self.belongs(file));
