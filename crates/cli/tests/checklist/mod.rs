@@ -29,7 +29,7 @@ struct Device {
 struct Gate(PathBuf);
 
 /// The hub gives up a silent device, and its claims, after this many milliseconds.
-const SHORT: &str = "2000";
+const SHORT: &str = "4000";
 
 // === impl World ===
 
@@ -40,7 +40,7 @@ impl World {
 
     /// A hub that loses patience soon.
     fn impatient() -> Self {
-        Self::with(&["--heartbeat-timeout-ms", SHORT, "--claim-grace-ms", "500", "--sweep-ms", "50"])
+        Self::with(&["--heartbeat-timeout-ms", SHORT, "--sweep-ms", "50"])
     }
 
     fn with(args: &[&str]) -> Self {

@@ -17,7 +17,7 @@ fn gone(pids: &[u32]) {
 
 #[test]
 fn a_killed_adapter_ends_the_run_as_unreachable() {
-    let world = World::impatient();
+    let world = World::new();
     world.hub.add_agent("builder");
     let home = Home::new();
     let (adapter, endpoint) = home.adapter(&["shell"]);
@@ -39,7 +39,7 @@ fn a_killed_adapter_ends_the_run_as_unreachable() {
 
 #[test]
 fn a_killed_adapter_that_is_supervised_is_back_for_the_next_run() {
-    let world = World::impatient();
+    let world = World::new();
     let device = world.builder();
     let runtime = device.home.runtime(&[]);
     let run = world.hub.create_run("builder", FOREVER);
@@ -117,10 +117,10 @@ fn a_task_that_kills_itself_has_failed() {
 
 #[test]
 fn a_run_past_its_time_out_is_ended_on_the_device_too() {
-    let world = World::impatient();
+    let world = World::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
-    let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 3000 });
+    let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 6000 });
     let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
     let pids = device.pids("pids", 2);
     let (code, error) = world.failure(created["task_run_id"].as_str().unwrap());
@@ -131,7 +131,7 @@ fn a_run_past_its_time_out_is_ended_on_the_device_too() {
 
 #[test]
 fn a_run_that_nobody_takes_expires() {
-    let world = World::impatient();
+    let world = World::new();
     world.hub.add_agent("builder");
     let request = json!({ "agent_id": "builder", "input": { "text": "echo hi" }, "queue_ttl_ms": 1000 });
     let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
