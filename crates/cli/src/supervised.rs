@@ -30,7 +30,8 @@ pub(crate) fn source(home: &Home, profile: &Profile) -> Result<AdapterSource, Fa
     })?;
     let folder = home.adapters();
     home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
-    let ready_file = folder.join(format!("{}.ready", profile.runtime_id));
+    // Of this process alone: the adapter of a runtime that was killed may still be starting.
+    let ready_file = folder.join(format!("{}.{}.ready", profile.runtime_id, std::process::id()));
     let mut arguments: Vec<OsString> =
         ["adapter", kind, "--listen", "127.0.0.1:0", "--exit-with-parent"].map(Into::into).into();
     arguments.extend(["--ready-file".into(), ready_file.clone().into()]);

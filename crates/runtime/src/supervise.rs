@@ -26,7 +26,8 @@ use crate::{Error, Notice, adapter::Endpoint, link::Link};
 pub struct AdapterCommand {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Where the adapter says that it listens: `{"url":"http://127.0.0.1:PORT"}`.
+    /// Where the adapter says that it listens: `{"url":"http://127.0.0.1:PORT"}`. No other process may use it, not even
+    /// an earlier runtime of the same profile: its adapter may still be starting.
     pub ready_file: PathBuf,
 }
 
@@ -150,6 +151,7 @@ impl Keeper {
             Ok(Err(reason)) => return Err(failed(reason)),
             Err(_) => return Err(failed(format!("it did not listen within {} seconds", READY_TIME.as_secs()))),
         };
+        let _ = fs::remove_file(ready_file);
         let secret = read_secret(&self.home, &url)?;
         self.link.notify(&Notice::AdapterReady { endpoint: url.clone() });
         self.endpoint.send_replace(Some(Endpoint { url, secret }));
@@ -189,6 +191,23 @@ async fn end(living: Living) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_ready_file_is_read_once_and_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let ready_file = home.path().join("ready");
+        fs::write(&ready_file, r#"{"url":"http://127.0.0.1:1"}"#).unwrap();
+        let script = format!(r#"echo '{{"url":"http://127.0.0.1:2"}}' > {}; exec cat"#, ready_file.display());
+        let command = AdapterCommand {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            ready_file: ready_file.clone(),
+        };
+        let supervisor = Supervisor::start(command, home.path(), Env::seeded(1), Link::new(None)).await.unwrap();
+        let endpoint = supervisor.endpoint().borrow().as_ref().map(|endpoint| endpoint.url.clone());
+        assert_eq!((endpoint.as_deref(), ready_file.exists()), (Some("http://127.0.0.1:2"), false));
+        supervisor.end().await;
+    }
 
     #[test]
     fn a_secret_is_found_by_its_endpoint() {
