@@ -81,7 +81,7 @@ enum Adapter {
     /// A process of its own, always at the same address.
     Apart { process: Option<Process>, address: String },
     /// A child of the runtime, which starts it again by itself.
-    Supervised { ready_file: PathBuf },
+    Supervised,
 }
 
 /// A folder in memory when there is one with room: thousands of fsyncs on a slow disk say nothing about the program.
@@ -272,7 +272,7 @@ impl World {
                     }
                     target
                 }
-                Adapter::Supervised { .. } => match self.devices[number].supervised() {
+                Adapter::Supervised => match self.devices[number].supervised() {
                     Some(id) => {
                         process::signal(id, "KILL");
                         until("the adapter to be gone", || (!process::exists(id)).then_some(()));
@@ -333,30 +333,23 @@ impl Device {
         home.attache(&pair).succeeds();
         let adapter = match adapter {
             Some((process, address)) => Adapter::Apart { process: Some(process), address },
-            None => {
-                let key = home.profiles()["active_profile"].as_str().unwrap().to_owned();
-                let runtime = key.split_once('/').unwrap().1.to_owned();
-                Adapter::Supervised { ready_file: home.a2a().join("adapters").join(format!("{runtime}.ready")) }
-            }
+            None => Adapter::Supervised,
         };
         let runtime = home.runtime(&[]);
         Self { runtime: Some(runtime), adapter, agent, home }
     }
 
     fn supervises(&self) -> bool {
-        matches!(self.adapter, Adapter::Supervised { .. })
+        matches!(self.adapter, Adapter::Supervised)
     }
 
     /// The adapter below the runtime, once it listens: a runtime whose first adapter dies at once rightly gives up.
     fn supervised(&self) -> Option<u32> {
-        let (runtime, Adapter::Supervised { ready_file }) = (self.runtime.as_ref()?, &self.adapter) else {
-            return None;
-        };
+        let runtime = self.runtime.as_ref()?;
         let give_up = Instant::now() + Duration::from_secs(2);
         loop {
-            // In this order: a child that is there has removed the file of the one before.
             let child = process::children(runtime.id()).first().copied();
-            if ready_file.exists() && child.is_some() {
+            if child.is_some() && runtime.stderr().contains("adapter at http") {
                 return child;
             }
             if Instant::now() > give_up {
