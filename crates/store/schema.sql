@@ -114,10 +114,14 @@ CREATE TABLE task_runs (
     result text
 );
 CREATE INDEX task_runs_queue on task_runs (agent, priority desc, id) where status = 0;
-CREATE INDEX task_runs_agent on task_runs (agent, id);
 CREATE INDEX task_runs_unsuccessful on task_runs (status, id) where status >= 3;
 CREATE INDEX task_runs_conversation on task_runs (conversation, id) where conversation is not null;
 CREATE INDEX task_runs_parent on task_runs (parent, id) where parent is not null;
+CREATE TABLE agent_runs (
+    agent blob not null,
+    run integer not null,
+    primary key (agent, run)
+) without rowid;
 CREATE TABLE chunks (
     run integer not null,
     seq integer not null,

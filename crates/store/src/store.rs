@@ -5,7 +5,8 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::Worker, secret::SecretHash,
+    rules::run::{Status, Worker},
+    secret::SecretHash,
 };
 
 use crate::{
@@ -207,9 +208,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         usage: Option<Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<RunRecord>;
+    ) -> Result<Status>;
 
-    /// Ends the run. Repeating the same outcome answers the run and changes nothing. If the rules allow it,
+    /// Ends the run. Repeating the same outcome is answered and changes nothing. If the rules allow it,
     /// `ForeignArtifact` for the first artifact that is not of the run's workspace; named artifacts become produced by the
     /// run, also if another run named them before. `usage` replaces the run's total.
     async fn finish(
@@ -219,7 +220,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         outcome: Outcome,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<RunRecord>;
+    ) -> Result<Status>;
 
     /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`. Cancelling again changes nothing.
     async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;

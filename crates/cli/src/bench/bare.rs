@@ -42,7 +42,7 @@ fn open(path: &Path) -> Result<Connection> {
     let connection = Connection::open(path)?;
     connection.execute_batch(
         "pragma page_size = 4096; pragma journal_mode = wal; pragma synchronous = full;
-         pragma wal_autocheckpoint = 4000; pragma cache_size = -16384;
+         pragma wal_autocheckpoint = 4000; pragma cache_size = -4096;
          create table runs (id integer primary key, queue integer, state integer, epoch integer, lease integer,
             created integer, input text, output text);
          create index runs_queue on runs (queue, id) where state = 0;

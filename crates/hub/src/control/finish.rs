@@ -46,10 +46,10 @@ impl Handle {
         by.may(Action::Work)?;
         let worker = by.worker(epoch)?;
         check_usage(usage.as_ref())?;
-        let record = self.store().finish(worker, run, outcome, usage, self.now()).await;
-        let record = record.map_err(|error| worker_error(by, error))?;
+        let finished = self.store().finish(worker, run, outcome, usage, self.now()).await;
+        let status = finished.map_err(|error| worker_error(by, error))?;
         self.metrics().runs_finished.add(1);
-        Ok(FinishResponse { task_run_id: record.id, status: record.state.status() })
+        Ok(FinishResponse { task_run_id: run, status })
     }
 }
 

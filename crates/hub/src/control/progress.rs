@@ -21,9 +21,8 @@ impl Handle {
         let usage = request.usage.clone();
         let events = events(request)?;
         let lease = self.options().heartbeat_timeout;
-        let record = self.store().progress(worker, run, events, usage, lease, self.now()).await;
-        let record = record.map_err(|error| worker_error(by, error))?;
-        Ok(ProgressResponse { status: record.state.status() })
+        let status = self.store().progress(worker, run, events, usage, lease, self.now()).await;
+        Ok(ProgressResponse { status: status.map_err(|error| worker_error(by, error))? })
     }
 
     /// Back to the queue without spending an attempt, before the work has begun.

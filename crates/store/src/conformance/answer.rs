@@ -15,6 +15,7 @@ pub type Answer = Result<Value, Error>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Nothing,
+    Status(attache_protocol::rules::run::Status),
     Tenant(TenantId),
     Account(Box<Account>),
     PairingRequest(PairingRequest),

@@ -63,11 +63,9 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
         Step::Claim { runtime, lease, at } => Value::Claimed(store.claim(runtime, lease, at).await?.map(Box::new)),
         Step::Progress { by, run, events, usage, lease, at } => {
-            Value::Run(Box::new(store.progress(by, run, events, usage, lease, at).await?))
+            Value::Status(store.progress(by, run, events, usage, lease, at).await?)
         }
-        Step::Finish { by, run, outcome, usage, at } => {
-            Value::Run(Box::new(store.finish(by, run, outcome, usage, at).await?))
-        }
+        Step::Finish { by, run, outcome, usage, at } => Value::Status(store.finish(by, run, outcome, usage, at).await?),
         Step::CancelRun(context, run, reason) => Value::Run(Box::new(store.cancel_run(context, run, reason).await?)),
         Step::Release { by, run, at } => Value::Run(Box::new(store.release(by, run, at).await?)),
         Step::Run(tenant, run) => Value::Run(Box::new(store.run(tenant, run).await?)),

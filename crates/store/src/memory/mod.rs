@@ -25,7 +25,8 @@ use std::{
 use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::Worker, secret::SecretHash,
+    rules::run::{Status, Worker},
+    secret::SecretHash,
 };
 
 use self::state::State;
@@ -228,7 +229,7 @@ impl Store for Memory {
         usage: Option<Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         self.write(|state| state.progress(by, run, events, usage, lease, at))
     }
 
@@ -239,7 +240,7 @@ impl Store for Memory {
         outcome: Outcome,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         self.write(|state| state.finish(by, run, outcome, usage, at))
     }
 

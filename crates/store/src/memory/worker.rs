@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     Json, RunId, RuntimeId, Timestamp,
-    rules::run::{Command, Phase, Refusal, Transition, Worker},
+    rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
     wire::event,
 };
 
@@ -51,7 +51,7 @@ impl State {
         usage: Option<Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         let place = self.work(by, run)?;
         let Transition { state, .. } =
             self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at)?;
@@ -63,7 +63,7 @@ impl State {
             stored.chunks.push(event::Event { seq: stored.record.last_seq, kind: kind.to_owned(), at, data });
             self.woken.push(Woken::Run(run));
         }
-        Ok(self.shown(place))
+        Ok(self.runs[place].record.state.status())
     }
 
     pub(super) fn finish(
@@ -73,7 +73,7 @@ impl State {
         outcome: Outcome,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         let place = self.work(by, run)?;
         let digest = outcome::digest_of(&outcome);
         let command = match outcome {
@@ -82,7 +82,7 @@ impl State {
         };
         let Transition { state, event } = self.judge_worker(place, &command, by, call::finish(&outcome), at)?;
         if event.is_none() {
-            return Ok(self.shown(place));
+            return Ok(state.status());
         }
         let entry = entry::task_finished(&outcome, usage.as_ref());
         let result = match outcome {
@@ -106,7 +106,7 @@ impl State {
         record.result = Some(result);
         record.usage = usage.or(record.usage.take());
         self.settle(place, state, entry, &entry::runtime_actor(by.runtime), at);
-        Ok(self.shown(place))
+        Ok(self.runs[place].record.state.status())
     }
 
     pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord> {

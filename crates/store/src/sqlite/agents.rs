@@ -18,7 +18,7 @@ pub(super) const KEY: &str = "id, name, role, created, expires, revoked from api
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     pub(super) fn ensure_tenant(&mut self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
         let oldest =
             self.connection.query_row("select id from tenants order by no limit 1", [], |row| row.get(0)).optional()?;
@@ -91,6 +91,7 @@ impl Transaction<'_> {
                 patch.skills.as_ref().map(Json::get),
                 patch.a2a.as_ref().map(Json::get),
             ])?;
+        self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id), None)?;
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
@@ -110,6 +111,7 @@ impl Transaction<'_> {
             "update agent_accounts set archived = ?2 where id = ?1",
             params![Key16(account.id.uuid()), context.at.millis()],
         )?;
+        self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_archived(account.id), None)?;
         self.account(context.tenant, &AgentRef::Id(account.id))
     }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use attache_protocol::{
-    RuntimeId, TenantId, Timestamp,
+    RunId, RuntimeId, TenantId, Timestamp,
     rules::run::{Phase, State, next_deadline},
 };
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::rows;
+use super::rows::{self, Hot};
 use crate::record::Live;
 
 /// How long an idempotency key stands for its first request.
@@ -25,13 +25,6 @@ pub(super) struct Head {
     pub(super) hash: [u8; 32],
 }
 
-/// Which run, and whose.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) tenant: TenantId,
-    pub(super) row: i64,
-}
-
 type IdempotencyKey = (TenantId, [u8; 16]);
 
 #[derive(Debug, Default)]
@@ -40,6 +33,8 @@ pub(super) struct Cache {
     /// When each live run wants to be looked at.
     deadlines: BTreeSet<(Timestamp, i64)>,
     running: BTreeMap<i64, RuntimeId>,
+    /// Claimed runs as the rules see them: their workers' calls need not read them.
+    held: HashMap<RunId, Hot>,
     by_runtime: HashMap<RuntimeId, BTreeSet<i64>>,
     /// No running run has a smaller row; as the table `meta` has it.
     running_floor: i64,
@@ -53,7 +48,7 @@ pub(super) struct Cache {
 #[derive(Debug)]
 enum Undo {
     Head(TenantId, Option<Head>),
-    Track(Place, Option<State>, Option<State>),
+    Track(Option<Hot>, Option<Hot>),
     Key(IdempotencyKey, Option<i64>),
     RunningFloor(i64),
 }
@@ -104,7 +99,7 @@ impl Cache {
         let mut found = statement.query([self.running_floor])?;
         while let Some(row) = found.next()? {
             let hot = rows::hot(row)?;
-            self.track(hot.place(), None, Some(&hot.state));
+            self.track(None, &hot);
         }
         Ok(())
     }
@@ -144,38 +139,56 @@ impl Cache {
     }
 
     /// Follows a run from one state to the next; `None` is before its creation.
-    pub(super) fn track(&mut self, place: Place, from: Option<&State>, to: Option<&State>) {
-        self.follow(place, from, to);
-        self.undo.push(Undo::Track(place, from.cloned(), to.cloned()));
+    pub(super) fn track(&mut self, from: Option<&Hot>, to: &Hot) {
+        self.follow(from, Some(to));
+        self.undo.push(Undo::Track(from.cloned(), Some(to.clone())));
     }
 
-    fn follow(&mut self, Place { tenant, row }: Place, from: Option<&State>, to: Option<&State>) {
-        let live = self.live.entry(tenant).or_default();
-        if let Some(count) = from.and_then(|state| counter(live, state)) {
+    fn follow(&mut self, from: Option<&Hot>, to: Option<&Hot>) {
+        if let Some(hot) = from {
+            self.leave(hot);
+        }
+        if let Some(hot) = to {
+            self.enter(hot);
+        }
+    }
+
+    fn leave(&mut self, hot: &Hot) {
+        if let Some(count) = counter(self.live.entry(hot.tenant).or_default(), &hot.state) {
             *count = count.saturating_sub(1);
         }
-        if let Some(count) = to.and_then(|state| counter(live, state)) {
-            *count += 1;
+        if let Some(deadline) = next_deadline(&hot.state) {
+            self.deadlines.remove(&(deadline, hot.row));
         }
-        if let Some(deadline) = from.and_then(next_deadline) {
-            self.deadlines.remove(&(deadline, row));
-        }
-        if let Some(runtime) = from.and_then(holder) {
-            self.running.remove(&row);
+        if let Some(runtime) = holder(&hot.state) {
+            self.running.remove(&hot.row);
+            self.held.remove(&hot.id);
             if let Some(rows) = self.by_runtime.get_mut(&runtime) {
-                rows.remove(&row);
+                rows.remove(&hot.row);
                 if rows.is_empty() {
                     self.by_runtime.remove(&runtime);
                 }
             }
         }
-        if let Some(deadline) = to.and_then(next_deadline) {
-            self.deadlines.insert((deadline, row));
+    }
+
+    fn enter(&mut self, hot: &Hot) {
+        if let Some(count) = counter(self.live.entry(hot.tenant).or_default(), &hot.state) {
+            *count += 1;
         }
-        if let Some(runtime) = to.and_then(holder) {
-            self.running.insert(row, runtime);
-            self.by_runtime.entry(runtime).or_default().insert(row);
+        if let Some(deadline) = next_deadline(&hot.state) {
+            self.deadlines.insert((deadline, hot.row));
         }
+        if let Some(runtime) = holder(&hot.state) {
+            self.running.insert(hot.row, runtime);
+            self.by_runtime.entry(runtime).or_default().insert(hot.row);
+            self.held.insert(hot.id, hot.clone());
+        }
+    }
+
+    /// A run that some runtime holds.
+    pub(super) fn held(&self, run: RunId) -> Option<&Hot> {
+        self.held.get(&run)
     }
 
     /// Live runs whose deadline has passed, in order of creation.
@@ -251,7 +264,7 @@ impl Cache {
                 Undo::Head(tenant, None) => {
                     self.heads.remove(&tenant);
                 }
-                Undo::Track(place, from, to) => self.follow(place, to.as_ref(), from.as_ref()),
+                Undo::Track(from, to) => self.follow(to.as_ref(), from.as_ref()),
                 Undo::RunningFloor(row) => self.running_floor = row,
                 Undo::Key(key, Some(row)) => {
                     self.keys.insert(key, row);

@@ -20,7 +20,7 @@ const PRODUCED: i64 = 0;
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     pub(super) fn conversation(&self, tenant: TenantId, conversation: ConversationId) -> Result<Conversation> {
         read_conversation(self.connection, tenant, conversation)
     }

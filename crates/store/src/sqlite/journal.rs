@@ -1,7 +1,5 @@
 //! Appending to the log and moving a run through the rules: the two things that almost every write does.
 
-use std::sync::LazyLock;
-
 use attache_protocol::{
     Json, RunId, TenantId, Timestamp, log,
     rules::run::{Command, Event, Phase, State, apply},
@@ -33,7 +31,7 @@ pub(super) struct Stamp<'a> {
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     /// Appends one row to the tenant's log and returns its seq. Every tenant has a head, so one without is unknown.
     pub(super) fn log(
         &mut self,
@@ -47,28 +45,26 @@ impl Transaction<'_> {
         let (run, run_seq) = run.unzip();
         let entry = log::Entry { seq, at: stamp.at, actor: stamp.actor, kind, run, run_seq, data: data.get() };
         let hash = entry.chain(&head.hash);
-        self.connection
-            .prepare_cached(
-                "insert into log (tenant, seq, at, actor, type, run, run_seq, data, hash)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            )?
-            .execute(params![
-                Key16(tenant.uuid()),
-                seq,
-                stamp.at.millis(),
-                stamp.actor,
-                kind,
-                run.map(|run| Key16(run.uuid())),
-                run_seq,
-                data.get(),
-                hash
-            ])?;
+        self.statements.append_log.execute(params![
+            Key16(tenant.uuid()),
+            seq,
+            stamp.at.millis(),
+            stamp.actor,
+            kind,
+            run.map(|run| Key16(run.uuid())),
+            run_seq,
+            data.get(),
+            hash
+        ])?;
         self.cache.set_head(tenant, Head { seq, hash });
         self.woken.push(Woken::Tenant(tenant));
         Ok(seq)
     }
 
     pub(super) fn hot(&self, run: RunId) -> Result<Hot> {
+        if let Some(hot) = self.cache.held(run) {
+            return Ok(hot.clone());
+        }
         self.connection
             .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::HOT))?
             .query_row([Key16(run.uuid())], rows::hot)
@@ -76,18 +72,10 @@ impl Transaction<'_> {
             .ok_or(Error::NotFound)
     }
 
-    pub(super) fn whole(&self, run: RunId) -> Result<Whole> {
-        static SQL: LazyLock<String> = LazyLock::new(|| {
-            format!(
-                "select {} from task_runs r cross join agent_accounts a on a.id = r.agent where r.uid = ?1",
-                rows::RUN
-            )
-        });
-        self.connection
-            .prepare_cached(&SQL)?
-            .query_row([Key16(run.uuid())], rows::whole)
-            .optional()?
-            .ok_or(Error::NotFound)
+    /// The hot statements leave the agent's name to the directory.
+    pub(super) fn named(&mut self, mut whole: Whole) -> Result<Whole> {
+        whole.record.agent_name.clone_from(&self.directory.agent(self.connection, whole.hot.agent)?.name);
+        Ok(whole)
     }
 
     pub(super) fn hot_at(&self, row: i64) -> Result<Hot> {
@@ -122,7 +110,7 @@ impl Transaction<'_> {
         let seq = self.log(hot.tenant, stamp, &entry, Some((hot.id, run_seq)))?;
         let moved = moved(hot, transition.state, run_seq, seq);
         self.store(&moved, stamp.at, result.as_ref(), written.usage)?;
-        self.cache.track(hot.place(), Some(&hot.state), Some(&moved.state));
+        self.cache.track(Some(hot), &moved);
         self.woken.push(Woken::Run(hot.id));
         if matches!(moved.state.phase, Phase::Pending { .. }) {
             self.woken.push(Woken::Queue(hot.agent));
@@ -137,39 +125,34 @@ impl Transaction<'_> {
             self.connection
                 .prepare_cached("update task_runs set until = ?2 where id = ?1")?
                 .execute(params![hot.row, until])?;
-            self.cache.track(hot.place(), Some(&hot.state), Some(&state));
         }
-        Ok(Hot { state, ..hot.clone() })
+        let renewed = Hot { state, ..hot.clone() };
+        self.cache.track(Some(hot), &renewed);
+        Ok(renewed)
     }
 
-    fn store(&self, hot: &Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
+    fn store(&mut self, hot: &Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
         let state = &hot.state;
         let (until, ended, outcome) = match &state.phase {
             Phase::Pending { expires_at } => (Some(expires_at.millis()), None, None),
             Phase::Running(claim) => (Some(claim.lease_until.millis()), None, None),
             Phase::Ended { outcome, .. } => (None, Some(at.millis()), Some(outcome.0)),
         };
-        self.connection
-            .prepare_cached(
-                "update task_runs set status = ?2, epoch = ?3, attempt = ?4, until = ?5, runtime = ?6, claimed = ?7,
-                    ended = ?8, last_seq = ?9, life = ?10, outcome = ?11, result = ?12, usage = coalesce(?13, usage)
-                 where id = ?1",
-            )?
-            .execute(params![
-                hot.row,
-                rows::status_number(state.status()),
-                state.epoch,
-                state.attempt,
-                until,
-                hot.runtime.map(|runtime| Key16(runtime.uuid())),
-                hot.claimed.map(Timestamp::millis),
-                ended,
-                hot.last_seq,
-                hot.life.bytes(),
-                outcome,
-                result.map(Json::get),
-                usage.map(Json::get),
-            ])?;
+        self.statements.update_run.execute(params![
+            hot.row,
+            rows::status_number(state.status()),
+            state.epoch,
+            state.attempt,
+            until,
+            hot.runtime.map(|runtime| Key16(runtime.uuid())),
+            hot.claimed.map(Timestamp::millis),
+            ended,
+            hot.last_seq,
+            hot.life.bytes(),
+            outcome,
+            result.map(Json::get),
+            usage.map(Json::get),
+        ])?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Reading lists, a page at a time.
 
 use attache_protocol::{AgentId, ConversationId, TenantId, WorkspaceId, rules::run::Status};
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
     agents, content,
@@ -18,7 +18,7 @@ const LONG_QUEUE: i64 = 5000;
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     /// Running runs are few and only the writer knows which; no index has to be kept for them.
     pub(super) fn running_runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
         let before = before(page)?;
@@ -75,30 +75,66 @@ pub(super) fn runs(
         values.push(parent);
         conditions += &format!(" and r.parent = ?{}", values.len());
     }
-    let index = index(connection, filter)?;
-    let sql = format!(
-        "select {}, r.id from task_runs r {index} cross join agent_accounts a on a.id = r.agent
-         where r.tenant = ?1 and r.id < ?2{conditions} order by r.id desc limit ?3",
-        rows::RUN
-    );
-    let found = connection
-        .prepare_cached(&sql)?
-        .query_map(&*values, |row| Ok((row.get(31)?, rows::run(row)?)))?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut found = Vec::new();
+    for source in sources(connection, filter)? {
+        let sql = format!(
+            "select {}, r.id from {} cross join agent_accounts a on a.id = r.agent
+             where r.tenant = ?1 and r.id < ?2{}{conditions} order by {} desc limit ?3",
+            rows::RUN,
+            source.tables,
+            source.condition,
+            source.order
+        );
+        let more = connection
+            .prepare_cached(&sql)?
+            .query_map(&*values, |row| Ok((row.get(31)?, rows::run(row)?)))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        found.extend(more);
+        if found.len() > page.limit {
+            break;
+        }
+    }
     Ok(paged(found, page.limit))
 }
 
-/// Which index finds a page of newest runs without walking all of them.
-fn index(connection: &Connection, filter: &RunFilter) -> Result<&'static str> {
+/// Where a page of newest runs is found without walking all of them.
+struct Source {
+    tables: &'static str,
+    condition: String,
+    /// The key of the newest first, named so that its index gives the order.
+    order: &'static str,
+}
+
+/// The places to look, the newest runs first.
+fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<Source>> {
+    let all = |tables| Source { tables, condition: String::new(), order: "r.id" };
     if filter.conversation.is_some() || filter.parent.is_some() {
-        return Ok("");
+        return Ok(vec![all("task_runs r")]);
     }
     Ok(match (filter.status, filter.agent) {
-        (Some(Status::Pending), _) if !long_queue(connection)? => "indexed by task_runs_queue",
-        (Some(Status::Failed | Status::Cancelled), _) => "indexed by task_runs_unsuccessful",
-        (_, Some(_)) => "indexed by task_runs_agent",
-        (_, None) => "not indexed",
+        (Some(Status::Pending), _) if !long_queue(connection)? => vec![all("task_runs r indexed by task_runs_queue")],
+        (Some(Status::Failed | Status::Cancelled), _) => vec![all("task_runs r indexed by task_runs_unsuccessful")],
+        (_, None) => vec![all("task_runs r not indexed")],
+        (_, Some(_)) => {
+            // The agent is `?4`. The sweep has listed its runs up to here; the few newer ones are walked.
+            let listed = agent_runs_upto(connection)?;
+            let new = Source { condition: format!(" and r.id > {listed}"), ..all("task_runs r not indexed") };
+            let old = Source {
+                tables: "agent_runs o cross join task_runs r on r.id = o.run",
+                condition: format!(" and o.agent = ?4 and o.run < ?2 and o.run <= {listed}"),
+                order: "o.run",
+            };
+            vec![new, old]
+        }
     })
+}
+
+pub(super) fn agent_runs_upto(connection: &Connection) -> Result<i64> {
+    Ok(connection
+        .prepare_cached("select value from meta where key = 'agent_runs_upto'")?
+        .query_row([], |row| row.get(0))
+        .optional()?
+        .unwrap_or(0))
 }
 
 fn long_queue(connection: &Connection) -> Result<bool> {

@@ -20,6 +20,7 @@ use rusqlite::OptionalExtension as _;
 mod agents;
 mod cache;
 mod content;
+mod directory;
 mod journal;
 mod lists;
 mod open;
@@ -27,6 +28,7 @@ mod readers;
 mod rows;
 mod runs;
 mod runtimes;
+mod statements;
 mod streams;
 mod sweep;
 mod writer;
@@ -93,7 +95,7 @@ impl Sqlite {
     /// A write that changes nothing when it answers an error.
     async fn write<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
+        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.threads()?.writer.write(Undo::Savepoint, move |transaction| job(transaction).map(Ok)).await
     }
@@ -102,7 +104,7 @@ impl Sqlite {
     async fn settle<T: Send + 'static>(
         &self,
         undo: Undo,
-        job: impl FnOnce(&mut Transaction<'_>) -> Result<Result<T>> + Send + 'static,
+        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.threads()?.writer.write(undo, job).await
     }
@@ -257,7 +259,7 @@ impl Store for Sqlite {
         usage: Option<Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         self.settle(Undo::Promise, move |transaction| transaction.progress(by, run, &events, usage.as_ref(), lease, at))
             .await
     }
@@ -269,7 +271,7 @@ impl Store for Sqlite {
         outcome: Outcome,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         // An artifact of another workspace is only found after the first write.
         let undo = match &outcome {
             Outcome::Completed { artifacts, .. } if !artifacts.is_empty() => Undo::Savepoint,

@@ -17,7 +17,7 @@ pub(super) fn writer(path: &Path) -> Result<Connection> {
     connection
         .execute_batch(
             "pragma page_size = 4096; pragma journal_mode = wal; pragma synchronous = full;
-             pragma wal_autocheckpoint = 4000; pragma busy_timeout = 5000; pragma cache_size = -16384;
+             pragma wal_autocheckpoint = 4000; pragma busy_timeout = 5000; pragma cache_size = -4096;
              pragma temp_store = memory;",
         )
         .map_err(|error| explain(path, &error))?;

@@ -13,7 +13,6 @@ use rusqlite::{
 };
 use uuid::Uuid;
 
-use super::cache::Place;
 use crate::record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime};
 
 /// What the rules need of a run, without its texts: the columns that [`hot`] reads.
@@ -84,14 +83,6 @@ id_reader! {
 impl ToSql for Key16 {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
-    }
-}
-
-// === impl Hot ===
-
-impl Hot {
-    pub(super) const fn place(&self) -> Place {
-        Place { tenant: self.tenant, row: self.row }
     }
 }
 

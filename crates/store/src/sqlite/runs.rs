@@ -1,6 +1,6 @@
 //! Writes on runs: create, claim, progress, finish, cancel, release.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId, Timestamp,
@@ -10,9 +10,10 @@ use attache_protocol::{
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    cache::{KEY_LIFETIME, Place},
+    cache::KEY_LIFETIME,
+    directory::{Agent, Device},
     journal::{Stamp, Written},
-    rows::{self, Hot, Key16, Life, Whole},
+    rows::{self, Hot, Key16, Life},
     writer::Transaction,
 };
 use crate::{
@@ -20,25 +21,9 @@ use crate::{
     record::{AgentRef, Claimed, Created, NewEvent, NewRun, Outcome, RunRecord},
 };
 
-/// Who a new run is for.
-struct Callee {
-    id: AgentId,
-    name: String,
-}
-
-/// The run that the next claim of an agent gets, with the agent's instructions as the last column.
-static NEXT: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "select {}, a.instructions from task_runs r indexed by task_runs_queue
-         cross join agent_accounts a on a.id = r.agent
-         where r.agent = ?1 and r.status = 0 and r.until > ?2 order by r.priority desc, r.id limit 1",
-        rows::RUN
-    )
-});
-
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     pub(super) fn create_run(&mut self, context: &Context, new: &NewRun) -> Result<Created> {
         if let Some(existing) = self.run_of_key(context, new)? {
             return Ok(Created::Existing(existing));
@@ -56,7 +41,18 @@ impl Transaction<'_> {
         let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
         self.insert_run(context, new, agent.id, &state, seq)?;
         let row = self.connection.last_insert_rowid();
-        self.cache.track(Place { tenant: context.tenant, row }, None, Some(&state));
+        let hot = Hot {
+            row,
+            id: new.id,
+            tenant: context.tenant,
+            agent: agent.id,
+            state: state.clone(),
+            runtime: None,
+            claimed: None,
+            last_seq: 1,
+            life: Life(vec![(1, seq)]),
+        };
+        self.cache.track(None, &hot);
         if let Some(key) = new.idempotency_key {
             self.cache.set_key(context.tenant, key, row, context.at);
         }
@@ -65,7 +61,7 @@ impl Transaction<'_> {
             id: new.id,
             tenant: context.tenant,
             agent: agent.id,
-            agent_name: agent.name,
+            agent_name: agent.name.clone(),
             conversation: new.conversation.unwrap_or_else(|| new.id.own_conversation()),
             parent: new.parent,
             task_type: new.task_type.clone(),
@@ -87,32 +83,22 @@ impl Transaction<'_> {
         }))
     }
 
-    /// The agent that a new run is for: just its id and name, because every run is created through here.
-    fn callee(&self, tenant: TenantId, agent: &AgentRef) -> Result<Callee> {
-        let read = |row: &rusqlite::Row<'_>| {
-            let callee = Callee { id: rows::agent_id(row.get(0)?), name: row.get(1)? };
-            Ok((callee, row.get::<_, Option<i64>>(2)?))
-        };
-        let tenant = Key16(tenant.uuid());
-        let found = match agent {
-            AgentRef::Id(id) => self
-                .connection
-                .prepare_cached("select id, name, archived from agent_accounts where id = ?1 and tenant = ?2")?
-                .query_row([Key16(id.uuid()), tenant], read)
-                .optional()?,
+    /// The agent that a new run is for.
+    fn callee(&mut self, tenant: TenantId, agent: &AgentRef) -> Result<Arc<Agent>> {
+        let id = match agent {
+            AgentRef::Id(id) => *id,
             AgentRef::Name(name) => self
                 .connection
-                .prepare_cached(
-                    "select id, name, archived from agent_accounts
-                     where tenant = ?1 and name = ?2 and archived is null",
-                )?
-                .query_row(params![tenant, name], read)
-                .optional()?,
+                .prepare_cached("select id from agent_accounts where tenant = ?1 and name = ?2 and archived is null")?
+                .query_row(params![Key16(tenant.uuid()), name], |row| row.get(0).map(rows::agent_id))
+                .optional()?
+                .ok_or(Error::NotFound)?,
         };
-        match found {
-            Some((callee, None)) => Ok(callee),
-            Some((_, Some(_))) => Err(Error::AgentArchived),
-            None => Err(Error::NotFound),
+        let agent = self.directory.agent(self.connection, id)?;
+        match (agent.tenant == tenant, agent.archived) {
+            (true, false) => Ok(agent),
+            (true, true) => Err(Error::AgentArchived),
+            (false, _) => Err(Error::NotFound),
         }
     }
 
@@ -132,55 +118,44 @@ impl Transaction<'_> {
         if request == new.request_digest { Ok(Some(record)) } else { Err(Error::KeyReused) }
     }
 
-    fn insert_run(&self, context: &Context, new: &NewRun, agent: AgentId, state: &State, seq: i64) -> Result<()> {
+    fn insert_run(&mut self, context: &Context, new: &NewRun, agent: AgentId, state: &State, seq: i64) -> Result<()> {
         let expires = attache_protocol::rules::run::next_deadline(state).map(Timestamp::millis);
-        self.connection
-            .prepare_cached(
-                "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout,
-                    queue_ttl, until, created, last_seq, life, idempotency, request, conversation, parent, task_type,
-                    caller, trace, workspace_root, context_fragments, allowed_tools, input)
-                 values (?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, 1, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-                    ?19, ?20, ?21)",
-            )?
-            .execute(params![
-                Key16(new.id.uuid()),
-                Key16(context.tenant.uuid()),
-                Key16(agent.uuid()),
-                new.priority,
-                new.limits.max_attempts,
-                rows::millis(new.limits.timeout),
-                rows::millis(new.limits.queue_ttl),
-                expires,
-                context.at.millis(),
-                Life(vec![(1, seq)]).bytes(),
-                new.idempotency_key,
-                new.request_digest,
-                new.conversation.map(|conversation| Key16(conversation.uuid())),
-                new.parent.map(|parent| Key16(parent.uuid())),
-                new.task_type,
-                context.actor,
-                new.trace_id,
-                new.workspace_root,
-                new.context_fragments.as_ref().map(Json::get),
-                new.allowed_tools.as_ref().map(Json::get),
-                new.input.get(),
-            ])?;
+        self.statements.insert_run.execute(params![
+            Key16(new.id.uuid()),
+            Key16(context.tenant.uuid()),
+            Key16(agent.uuid()),
+            new.priority,
+            new.limits.max_attempts,
+            rows::millis(new.limits.timeout),
+            rows::millis(new.limits.queue_ttl),
+            expires,
+            context.at.millis(),
+            Life(vec![(1, seq)]).bytes(),
+            new.idempotency_key,
+            new.request_digest,
+            new.conversation.map(|conversation| Key16(conversation.uuid())),
+            new.parent.map(|parent| Key16(parent.uuid())),
+            new.task_type,
+            context.actor,
+            new.trace_id,
+            new.workspace_root,
+            new.context_fragments.as_ref().map(Json::get),
+            new.allowed_tools.as_ref().map(Json::get),
+            new.input.get(),
+        ])?;
         Ok(())
     }
 
     pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
-        let (agent, state) = self.runtime_agent(runtime)?;
+        let Device { agent, state } = self.directory.runtime(self.connection, runtime)?;
         if state != RuntimeState::Active {
             return Err(Error::RuntimeEnded(state));
         }
-        let found = self
-            .connection
-            .prepare_cached(&NEXT)?
-            .query_row(params![Key16(agent.uuid()), at.millis()], |row| {
-                Ok((rows::whole(row)?, row.get::<_, Option<String>>(31)?))
-            })
-            .optional()?;
-        let Some((whole, agent_instructions)) = found else { return Ok(None) };
+        let found =
+            self.statements.next_run.query_row(params![Key16(agent.uuid()), at.millis()], rows::whole).optional()?;
+        let Some(whole) = found else { return Ok(None) };
+        let whole = self.named(whole)?;
+        let agent_instructions = self.directory.agent(self.connection, agent)?.instructions.clone();
         self.lower_running_floor(whole.hot.row)?;
         let actor = entry::runtime_actor(runtime);
         let state = &whole.hot.state;
@@ -203,16 +178,15 @@ impl Transaction<'_> {
         usage: Option<&Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Result<RunRecord>> {
-        let whole = self.workers_run(by, run)?;
+    ) -> Result<Result<Status>> {
+        let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
-        let renewed = match self.step(&whole.hot, &Command::Progress { by, lease }, stamp, Written::default()) {
+        let renewed = match self.step(&hot, &Command::Progress { by, lease }, stamp, Written::default()) {
             Ok(renewed) => renewed,
-            Err(error) => return self.refuse(&whole.hot, entry::call::PROGRESS, by, stamp, error),
+            Err(error) => return self.refuse(&hot, entry::call::PROGRESS, by, stamp, error),
         };
-        let first = renewed.last_seq + 1;
-        for (seq, event) in (first..).zip(events) {
+        for (seq, event) in (renewed.last_seq + 1..).zip(events) {
             self.connection
                 .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
                 .execute(params![renewed.row, seq, at.millis(), event.kind, event.data.get()])?;
@@ -222,9 +196,10 @@ impl Transaction<'_> {
             self.connection
                 .prepare_cached("update task_runs set last_seq = ?2, usage = coalesce(?3, usage) where id = ?1")?
                 .execute(params![renewed.row, last_seq, usage.map(Json::get)])?;
+            self.cache.track(Some(&renewed), &Hot { last_seq, ..renewed.clone() });
             self.woken.push(Woken::Run(run));
         }
-        Ok(Ok(whole.after(Hot { last_seq, ..renewed }, at, None, usage)))
+        Ok(Ok(renewed.state.status()))
     }
 
     pub(super) fn finish(
@@ -234,8 +209,8 @@ impl Transaction<'_> {
         outcome: &Outcome,
         usage: Option<&Json>,
         at: Timestamp,
-    ) -> Result<Result<RunRecord>> {
-        let whole = self.workers_run(by, run)?;
+    ) -> Result<Result<Status>> {
+        let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
         let digest = outcome::digest_of(outcome);
@@ -245,16 +220,16 @@ impl Transaction<'_> {
         };
         let written =
             Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result.clone()), usage };
-        match self.step(&whole.hot, &command, stamp, written) {
-            Ok(after) if after.last_seq > whole.hot.last_seq => {
-                if let Outcome::Completed { artifacts, .. } = outcome {
-                    self.link_artifacts(&whole.hot, artifacts)?;
-                }
-                Ok(Ok(whole.after(after, at, Some(result), usage)))
-            }
-            Ok(_) => Ok(Ok(whole.record)),
-            Err(error) => self.refuse(&whole.hot, entry::call::finish(outcome), by, stamp, error),
+        let after = match self.step(&hot, &command, stamp, written) {
+            Ok(after) => after,
+            Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
+        };
+        if let Outcome::Completed { artifacts, .. } = outcome
+            && after.last_seq > hot.last_seq
+        {
+            self.link_artifacts(&hot, artifacts)?;
         }
+        Ok(Ok(after.state.status()))
     }
 
     pub(super) fn cancel_run(&mut self, context: &Context, run: RunId, reason: Option<&str>) -> Result<RunRecord> {
@@ -273,12 +248,12 @@ impl Transaction<'_> {
     }
 
     pub(super) fn release(&mut self, by: Worker, run: RunId, at: Timestamp) -> Result<Result<RunRecord>> {
-        let whole = self.workers_run(by, run)?;
+        let hot = self.workers_run(by, run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
-        match self.step(&whole.hot, &Command::Release { by }, stamp, Written::default()) {
-            Ok(after) => Ok(Ok(whole.after(after, at, None, None))),
-            Err(error) => self.refuse(&whole.hot, entry::call::RELEASE, by, stamp, error),
+        match self.step(&hot, &Command::Release { by }, stamp, Written::default()) {
+            Ok(_) => Ok(Ok(self.record_at(hot.row)?)),
+            Err(error) => self.refuse(&hot, entry::call::RELEASE, by, stamp, error),
         }
     }
 
@@ -304,10 +279,14 @@ impl Transaction<'_> {
     }
 
     /// A run as its worker may see it: runs of other agents do not exist for it.
-    fn workers_run(&self, by: Worker, run: RunId) -> Result<Whole> {
-        let whole = self.whole(run)?;
-        let holds = whole.hot.runtime == Some(by.runtime);
-        if holds || self.runtime_agent(by.runtime)?.0 == whole.hot.agent { Ok(whole) } else { Err(Error::NotFound) }
+    fn workers_run(&mut self, by: Worker, run: RunId) -> Result<Hot> {
+        let hot = self.hot(run)?;
+        let holds = hot.runtime == Some(by.runtime);
+        if holds || self.directory.runtime(self.connection, by.runtime)?.agent == hot.agent {
+            Ok(hot)
+        } else {
+            Err(Error::NotFound)
+        }
     }
 
     /// Every live run of an agent, oldest first.

@@ -42,7 +42,7 @@ struct Pairing {
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     pub(super) fn create_pairing_code(&mut self, context: &Context, new: &NewPairingCode) -> Result<()> {
         let account = self.account(context.tenant, &new.agent)?;
         if account.archived_at.is_some() {
@@ -131,6 +131,7 @@ impl Transaction<'_> {
             ],
         )?;
         self.log(tenant, stamp, &entry::runtime_attached(agent, new.id, device_name.as_deref()), None)?;
+        self.directory.forget();
         self.woken.push(Woken::Runtime(agent));
         read_runtime(self.connection, tenant, new.id)
     }
@@ -175,6 +176,7 @@ impl Transaction<'_> {
             "update agent_runtimes set state = ?2, online = 0, ended = ?3 where id = ?1",
             params![Key16(runtime.id.uuid()), rows::runtime_state_number(state), at.millis()],
         )?;
+        self.directory.forget();
         self.woken.push(Woken::Runtime(runtime.agent));
         Ok(())
     }
@@ -244,14 +246,6 @@ impl Transaction<'_> {
         }
         beat.not_held = running.unwrap_or_default().iter().filter(|run| !held.contains(run)).copied().collect();
         Ok(beat)
-    }
-
-    pub(super) fn runtime_agent(&self, id: RuntimeId) -> Result<(AgentId, RuntimeState)> {
-        self.connection
-            .prepare_cached("select agent, state from agent_runtimes where id = ?1")?
-            .query_row([Key16(id.uuid())], |row| Ok((rows::agent_id(row.get(0)?), rows::runtime_state(row, 1)?)))
-            .optional()?
-            .ok_or(Error::NotFound)
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{OptionalExtension as _, params};
 
 use super::{
     journal::{Stamp, Written},
+    lists,
     rows::{self, Key16},
     writer::Transaction,
 };
@@ -17,10 +18,12 @@ use crate::{
 
 /// How far the floor of running runs may lag before it is written down again.
 const FLOOR_STEP: i64 = 1000;
+/// How many runs a sweep lists under their agents, so that it never holds the writer for long.
+const LISTED_PER_SWEEP: i64 = 20_000;
 
 // === impl Transaction ===
 
-impl Transaction<'_> {
+impl Transaction<'_, '_> {
     pub(super) fn sweep(&mut self, silence: Duration, at: Timestamp) -> Result<Swept> {
         let mut swept = Swept::default();
         let stamp = Stamp { actor: Context::SYSTEM, at };
@@ -47,8 +50,29 @@ impl Transaction<'_> {
             }
         }
         self.cache.forget_old_keys(at);
+        self.list_new_runs()?;
         self.raise_running_floor()?;
         Ok(swept)
+    }
+
+    /// Brings `agent_runs` closer to the newest run.
+    fn list_new_runs(&self) -> Result<()> {
+        let from = lists::agent_runs_upto(self.connection)?;
+        let to: Option<i64> = self
+            .connection
+            .prepare_cached("select max(id) from (select id from task_runs where id > ?1 order by id limit ?2)")?
+            .query_row([from, LISTED_PER_SWEEP], |row| row.get(0))?;
+        let Some(to) = to else { return Ok(()) };
+        self.connection
+            .prepare_cached(
+                "insert into agent_runs (agent, run) select agent, id from task_runs where id > ?1 and id <= ?2
+                 order by agent, id",
+            )?
+            .execute([from, to])?;
+        self.connection
+            .prepare_cached("insert or replace into meta (key, value) values ('agent_runs_upto', ?1)")?
+            .execute([to])?;
+        Ok(())
     }
 
     /// Start-up looks for running runs only above the floor, so a claim below it must lower it first.

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::{cache::Cache, open};
+use super::{cache::Cache, directory::Directory, open, statements::Statements};
 use crate::{Error, Listener, Result, Woken};
 
 /// How many calls may wait; beyond that the caller is told to come back.
@@ -25,9 +25,11 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(super) type Ear = OnceLock<Listener>;
 
 /// What a job sees: the open transaction and the writer's memory.
-pub(super) struct Transaction<'a> {
-    pub(super) connection: &'a Connection,
+pub(super) struct Transaction<'a, 'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) statements: &'a mut Statements<'c>,
     pub(super) cache: &'a mut Cache,
+    pub(super) directory: &'a mut Directory,
     pub(super) woken: &'a mut Vec<Woken>,
 }
 
@@ -48,7 +50,7 @@ struct Settled {
 }
 
 type Finish = Box<dyn FnOnce(std::result::Result<(), Error>) + Send>;
-type Work = Box<dyn FnOnce(&mut Transaction<'_>) -> Settled + Send>;
+type Work = Box<dyn FnOnce(&mut Transaction<'_, '_>) -> Settled + Send>;
 
 struct Job {
     undo: Undo,
@@ -62,11 +64,16 @@ pub(super) struct Writer {
 
 struct Thread {
     path: PathBuf,
-    connection: Connection,
     cache: Cache,
+    directory: Directory,
     listener: Arc<Ear>,
-    /// A commit failed and the database could not be reopened yet.
-    distrusted: bool,
+}
+
+/// Why the thread stopped serving on one connection.
+enum Stop {
+    Closed,
+    /// A commit failed: neither the connection nor the memory can be trusted.
+    Distrusted,
 }
 
 // === impl Writer ===
@@ -76,10 +83,10 @@ impl Writer {
         let connection = open::writer(&path)?;
         let cache = Cache::rebuild(&connection)?;
         let (jobs, waiting) = crossbeam_channel::bounded(QUEUE);
-        let thread = Thread { path, connection, cache, listener, distrusted: false };
+        let thread = Thread { path, cache, directory: Directory::default(), listener };
         let handle = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || thread.run(&waiting))
+            .spawn(move || thread.run(connection, &waiting))
             .map_err(|error| Error::Internal(format!("cannot start the writer: {error}")))?;
         Ok((Self { jobs }, handle))
     }
@@ -89,7 +96,7 @@ impl Writer {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         undo: Undo,
-        job: impl FnOnce(&mut Transaction<'_>) -> Result<Result<T>> + Send + 'static,
+        job: impl FnOnce(&mut Transaction<'_, '_>) -> Result<Result<T>> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let work: Work = Box::new(move |transaction| {
@@ -116,88 +123,128 @@ impl Writer {
 // === impl Thread ===
 
 impl Thread {
-    fn run(mut self, waiting: &Receiver<Job>) {
+    fn run(mut self, mut connection: Connection, waiting: &Receiver<Job>) {
+        while let Stop::Distrusted = self.serve(&connection, waiting) {
+            tracing::error!("reopening the database");
+            match self.reopen(waiting) {
+                Some(reopened) => connection = reopened,
+                None => return,
+            }
+        }
+    }
+
+    fn serve(&mut self, connection: &Connection, waiting: &Receiver<Job>) -> Stop {
+        let mut statements = match Statements::prepare(connection) {
+            Ok(statements) => statements,
+            Err(error) => {
+                tracing::error!(%error, "the database cannot be used");
+                return Stop::Distrusted;
+            }
+        };
         let mut written_since_fold = false;
         loop {
             match waiting.recv_timeout(IDLE) {
                 Ok(first) => {
-                    let rest = waiting.try_iter().take(BATCH - 1);
-                    self.commit(std::iter::once(first).chain(rest));
+                    let jobs = std::iter::once(first).chain(waiting.try_iter().take(BATCH - 1));
+                    if let Err(error) = self.commit(connection, &mut statements, jobs) {
+                        tracing::error!(%error, "a commit failed");
+                        return Stop::Distrusted;
+                    }
                     written_since_fold = true;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if std::mem::take(&mut written_since_fold) {
-                        self.fold();
+                        fold(connection);
                     }
                 }
                 // The last connection to close would fold the log, but that may be a reader's, which cannot: a store
                 // that was closed is one whole file, also for somebody who copies it.
-                Err(RecvTimeoutError::Disconnected) => return self.fold(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    fold(connection);
+                    return Stop::Closed;
+                }
             }
         }
     }
 
-    /// Moves what is in the write-ahead log into the database. One that fails costs nothing but a longer log.
-    fn fold(&self) {
-        let _ = self.connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
+    /// Until the database opens again, whoever asks is refused. None when nobody can ask any more.
+    fn reopen(&mut self, waiting: &Receiver<Job>) -> Option<Connection> {
+        loop {
+            let opened = open::writer(&self.path).and_then(|connection| Ok((Cache::rebuild(&connection)?, connection)));
+            match opened {
+                Ok((cache, connection)) => {
+                    self.cache = cache;
+                    self.directory.forget();
+                    return Some(connection);
+                }
+                Err(error) => tracing::error!(%error, "the database cannot be reopened"),
+            }
+            drop(waiting.recv().ok()?);
+        }
     }
 
-    fn commit(&mut self, jobs: impl Iterator<Item = Job>) {
+    fn commit<'c>(
+        &mut self,
+        connection: &'c Connection,
+        statements: &mut Statements<'c>,
+        jobs: impl Iterator<Item = Job>,
+    ) -> rusqlite::Result<()> {
         let mut finishes: Vec<Finish> = Vec::new();
         let mut woken = Vec::new();
-        if self.distrusted {
-            self.reopen();
-        }
-        let mut broken = match self.distrusted {
-            true => Some(rusqlite::Error::InvalidQuery),
-            false => self.execute("begin immediate").err(),
-        };
+        let mut outcome = statements.begin.execute([]).map(drop);
         for job in jobs {
-            if let Some(settled) = self.settle(job, &mut woken, &mut broken) {
-                finishes.push(settled);
-            }
+            finishes.extend(self.settle(connection, statements, job, &mut woken, &mut outcome));
         }
-        let outcome = match broken {
-            None => self.execute("commit"),
-            Some(error) => Err(error),
-        };
-        if let Err(error) = &outcome {
-            tracing::error!(%error, "a commit failed; reopening the database");
-            self.reopen();
-            woken.clear();
-        }
+        let outcome = outcome.and_then(|()| statements.commit.execute([]).map(drop));
         for finish in finishes {
-            finish(outcome.as_ref().map(|()| ()).map_err(|_| Error::Unknown));
+            finish(outcome.as_ref().copied().map_err(|_| Error::Unknown));
         }
         if let Some(listener) = self.listener.get()
+            && outcome.is_ok()
             && !woken.is_empty()
         {
             woken.sort_unstable();
             woken.dedup();
             listener(&woken);
         }
+        outcome
     }
 
-    /// One job. A panic counts as a failure, so one bad call cannot stop the writer.
-    fn settle(&mut self, job: Job, woken: &mut Vec<Woken>, broken: &mut Option<rusqlite::Error>) -> Option<Finish> {
-        if broken.is_none() && job.undo == Undo::Savepoint {
-            *broken = self.execute("savepoint job").err();
+    /// One job. A panic counts as a failure, so one bad call cannot stop the writer. `outcome` becomes an error when the
+    /// whole transaction has to be given up.
+    fn settle<'c>(
+        &mut self,
+        connection: &'c Connection,
+        statements: &mut Statements<'c>,
+        job: Job,
+        woken: &mut Vec<Woken>,
+        outcome: &mut rusqlite::Result<()>,
+    ) -> Option<Finish> {
+        if outcome.is_ok() && job.undo == Undo::Savepoint {
+            *outcome = execute(connection, "savepoint job");
         }
         let mark = woken.len();
-        let changes = self.connection.total_changes();
-        let mut transaction = Transaction { connection: &self.connection, cache: &mut self.cache, woken };
+        let changes = connection.total_changes();
+        let mut transaction = Transaction {
+            connection,
+            statements,
+            cache: &mut self.cache,
+            directory: &mut self.directory,
+            woken: &mut *woken,
+        };
         let settled = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut transaction)));
         if matches!(&settled, Ok(settled) if settled.keep) {
             self.cache.keep();
         } else {
             self.cache.roll_back();
+            self.directory.forget();
             woken.truncate(mark);
-            if broken.is_none() {
-                *broken = self.undo(job.undo, changes).err();
+            if outcome.is_ok() {
+                *outcome = undo(connection, job.undo, changes);
             }
         }
-        if broken.is_none() && job.undo == Undo::Savepoint {
-            *broken = self.execute("release job").err();
+        if outcome.is_ok() && job.undo == Undo::Savepoint {
+            *outcome = execute(connection, "release job");
         }
         match settled {
             Ok(settled) => Some(settled.finish),
@@ -207,34 +254,23 @@ impl Thread {
             }
         }
     }
+}
 
-    fn undo(&self, undo: Undo, changes_before: u64) -> rusqlite::Result<()> {
-        match undo {
-            Undo::Savepoint => self.execute("rollback to job"),
-            Undo::Promise if self.connection.total_changes() == changes_before => Ok(()),
-            Undo::Promise => Err(rusqlite::Error::InvalidQuery),
-        }
-    }
+fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
 
-    fn execute(&self, sql: &str) -> rusqlite::Result<()> {
-        self.connection.prepare_cached(sql)?.execute([]).map(drop)
+fn undo(connection: &Connection, undo: Undo, changes_before: u64) -> rusqlite::Result<()> {
+    match undo {
+        Undo::Savepoint => execute(connection, "rollback to job"),
+        Undo::Promise if connection.total_changes() == changes_before => Ok(()),
+        Undo::Promise => Err(rusqlite::Error::InvalidQuery),
     }
+}
 
-    /// After a failed commit neither the connection nor the memory can be trusted.
-    fn reopen(&mut self) {
-        let _ = self.connection.execute_batch("rollback");
-        match open::writer(&self.path).and_then(|connection| Ok((Cache::rebuild(&connection)?, connection))) {
-            Ok((cache, connection)) => {
-                self.cache = cache;
-                self.connection = connection;
-                self.distrusted = false;
-            }
-            Err(error) => {
-                self.distrusted = true;
-                tracing::error!(%error, "the database cannot be reopened; the next write tries again");
-            }
-        }
-    }
+/// Moves what is in the write-ahead log into the database. One that fails costs nothing but a longer log.
+fn fold(connection: &Connection) {
+    let _ = connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
 }
 
 impl From<rusqlite::Error> for Error {

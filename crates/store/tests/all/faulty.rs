@@ -5,7 +5,8 @@ use std::{sync::OnceLock, time::Duration};
 use async_trait::async_trait;
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::Worker, secret::SecretHash,
+    rules::run::{Status, Worker},
+    secret::SecretHash,
 };
 use attache_store::{
     Context, Durability, Listener, Result, Store,
@@ -197,7 +198,7 @@ as_the_model! {
         usage: Option<Json>,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         self.inner.progress(self.by(by), run, events, self.usage(usage), lease, at).await
     }
 
@@ -208,7 +209,7 @@ as_the_model! {
         outcome: Outcome,
         usage: Option<Json>,
         at: Timestamp,
-    ) -> Result<RunRecord> {
+    ) -> Result<Status> {
         self.inner.finish(self.by(by), run, outcome, self.usage(usage), at).await
     }
 

@@ -100,7 +100,8 @@ impl World {
         ];
         self.store.progress(by, run, events, None, LEASE, self.now()).await.unwrap();
         let outcome = Outcome::Completed { output: json(r#"{"text":"hello"}"#), artifacts: Vec::new() };
-        self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), self.now()).await.unwrap()
+        self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), self.now()).await.unwrap();
+        self.store.run(self.tenant, run).await.unwrap()
     }
 
     async fn stream(&self, run: &RunRecord) -> (i64, Vec<String>) {

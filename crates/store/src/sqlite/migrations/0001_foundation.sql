@@ -3,7 +3,7 @@
 -- a whole life of a run (create, claim, complete) makes ten.
 
 -- Single numbers: `running_floor` (no running run has a smaller task_runs.id), `chunks_before` (chunks of runs that
--- ended before this time are gone).
+-- ended before this time are gone), `agent_runs_upto` (task_runs up to this id are in agent_runs).
 create table meta (
     key text primary key,
     value integer not null
@@ -130,10 +130,17 @@ create table task_runs (
     result text
 );
 create index task_runs_queue on task_runs (agent, priority desc, id) where status = 0;
-create index task_runs_agent on task_runs (agent, id);
 create index task_runs_unsuccessful on task_runs (status, id) where status >= 3;
 create index task_runs_conversation on task_runs (conversation, id) where conversation is not null;
 create index task_runs_parent on task_runs (parent, id) where parent is not null;
+
+-- The runs of each agent, for lists. The sweep fills it in bulk up to `agent_runs_upto`, because an index would cost
+-- every creation a page of its own; lists look through the few newer runs themselves.
+create table agent_runs (
+    agent blob not null,
+    run integer not null,
+    primary key (agent, run)
+) without rowid;
 
 -- What only the run's own stream shows: progress, chunks, thoughts, log lines, tool calls.
 create table chunks (

@@ -1,0 +1,48 @@
+//! The statements of the hot writes, prepared once: finding one by its text costs as much as a small write.
+
+use rusqlite::{Connection, Statement};
+
+use super::rows;
+
+pub(super) struct Statements<'c> {
+    pub(super) begin: Statement<'c>,
+    pub(super) commit: Statement<'c>,
+    pub(super) append_log: Statement<'c>,
+    pub(super) insert_run: Statement<'c>,
+    /// The run that an agent's next claim gets.
+    pub(super) next_run: Statement<'c>,
+    pub(super) update_run: Statement<'c>,
+}
+
+// === impl Statements ===
+
+impl<'c> Statements<'c> {
+    pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        // The agent's name comes from the writer's memory.
+        let run = rows::RUN.replace("a.name", "''");
+        Ok(Self {
+            begin: connection.prepare("begin immediate")?,
+            commit: connection.prepare("commit")?,
+            append_log: connection.prepare(
+                "insert into log (tenant, seq, at, actor, type, run, run_seq, data, hash)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?,
+            insert_run: connection.prepare(
+                "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout,
+                    queue_ttl, until, created, last_seq, life, idempotency, request, conversation, parent, task_type,
+                    caller, trace, workspace_root, context_fragments, allowed_tools, input)
+                 values (?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, 1, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+                    ?19, ?20, ?21)",
+            )?,
+            next_run: connection.prepare(&format!(
+                "select {run} from task_runs r indexed by task_runs_queue
+                 where r.agent = ?1 and r.status = 0 and r.until > ?2 order by r.priority desc, r.id limit 1"
+            ))?,
+            update_run: connection.prepare(
+                "update task_runs set status = ?2, epoch = ?3, attempt = ?4, until = ?5, runtime = ?6, claimed = ?7,
+                    ended = ?8, last_seq = ?9, life = ?10, outcome = ?11, result = ?12, usage = coalesce(?13, usage)
+                 where id = ?1",
+            )?,
+        })
+    }
+}
