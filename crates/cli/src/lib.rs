@@ -29,6 +29,10 @@ use config::Config;
 use context::Context;
 use failure::Failure;
 
+/// What a call to the hub allocates on one thread is freed on another; the C library's allocator is slow at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs one command to its end.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
