@@ -8,7 +8,7 @@ use attache_store::{Store as _, record::Outcome};
 use super::{
     Result,
     load::{self, Caller, Measured, OUTPUT_BYTES, QUEUES},
-    world::{Keyed, Queue, World},
+    world::{self, Keyed, Queue, World},
 };
 
 struct Direct {
@@ -19,7 +19,7 @@ struct Direct {
 
 pub(super) async fn drive(folder: &Path, callers: usize, time: Duration) -> Result<Measured> {
     let world = Arc::new(World::make(folder, QUEUES).await?);
-    let output = Json::of(&serde_json::json!({ "text": "o".repeat(OUTPUT_BYTES - 11) }));
+    let output = world::text_of(OUTPUT_BYTES);
     let callers = (0..callers)
         .map(|number| Direct {
             world: Arc::clone(&world),

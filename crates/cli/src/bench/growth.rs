@@ -10,6 +10,7 @@ use attache_store::{
     Store as _,
     record::{Outcome, Page, RunFilter},
 };
+use serde::Serialize;
 
 use super::{
     GrowthArgs, Result, Shape,
@@ -22,12 +23,19 @@ const CLAIMS: usize = 300;
 const LISTS: usize = 30;
 const FILLERS: usize = 256;
 
+#[derive(Serialize)]
+struct Figures {
+    rows: Vec<Row>,
+}
+
+/// Medians, in milliseconds.
+#[derive(Serialize)]
 struct Row {
     stored: usize,
-    claim: Duration,
-    list: Duration,
-    list_failed: Duration,
-    list_agent: Duration,
+    claim_ms: f64,
+    list_ms: f64,
+    list_failed_ms: f64,
+    list_agent_ms: f64,
 }
 
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
@@ -44,28 +52,12 @@ pub(super) async fn run(args: GrowthArgs, shape: Shape) -> Result<()> {
     }
     world.store.close().await;
     if shape == Shape::Json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                serde_json::json!({
-                    "stored": row.stored, "claim_p50_ms": millis(row.claim), "list_p50_ms": millis(row.list),
-                    "list_failed_p50_ms": millis(row.list_failed), "list_agent_p50_ms": millis(row.list_agent),
-                })
-            })
-            .collect();
-        println!("{}", serde_json::json!({ "rows": rows }));
+        println!("{}", Json::of(&Figures { rows }).get());
         return Ok(());
     }
     println!("{:>10} {:>12} {:>14} {:>14} {:>14}", "stored", "claim ms", "newest 50 ms", "failed 50 ms", "agent 50 ms");
-    for row in rows {
-        println!(
-            "{:>10} {:>12.3} {:>14.3} {:>14.3} {:>14.3}",
-            row.stored,
-            millis(row.claim),
-            millis(row.list),
-            millis(row.list_failed),
-            millis(row.list_agent)
-        );
+    for Row { stored, claim_ms, list_ms, list_failed_ms, list_agent_ms } in rows {
+        println!("{stored:>10} {claim_ms:>12.3} {list_ms:>14.3} {list_failed_ms:>14.3} {list_agent_ms:>14.3}");
     }
     Ok(())
 }
@@ -112,14 +104,14 @@ async fn measure(world: &World, stored: usize) -> Result<Row> {
     let agent = Some(world.queues[1].agent);
     Ok(Row {
         stored,
-        claim: quantile(&claims, 50),
-        list: list(world, RunFilter::default()).await?,
-        list_failed: list(world, RunFilter { status: Some(Status::Failed), ..RunFilter::default() }).await?,
-        list_agent: list(world, RunFilter { agent, ..RunFilter::default() }).await?,
+        claim_ms: millis(quantile(&claims, 50)),
+        list_ms: list(world, RunFilter::default()).await?,
+        list_failed_ms: list(world, RunFilter { status: Some(Status::Failed), ..RunFilter::default() }).await?,
+        list_agent_ms: list(world, RunFilter { agent, ..RunFilter::default() }).await?,
     })
 }
 
-async fn list(world: &World, filter: RunFilter) -> Result<Duration> {
+async fn list(world: &World, filter: RunFilter) -> Result<f64> {
     let mut took = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {
         let start = Instant::now();
@@ -127,5 +119,5 @@ async fn list(world: &World, filter: RunFilter) -> Result<Duration> {
         took.push(start.elapsed());
     }
     took.sort_unstable();
-    Ok(quantile(&took, 50))
+    Ok(millis(quantile(&took, 50)))
 }

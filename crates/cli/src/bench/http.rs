@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use attache_hub::{Hub, Options};
-use attache_protocol::{Secret, wire::run::PullResponse};
+use attache_protocol::{Json, Secret, wire::run::PullResponse};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -25,7 +25,7 @@ struct Remote {
     key: Secret<String>,
     queue: Queue,
     create: String,
-    output: String,
+    output: Json,
     buffer: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Remote {
                 queue.agent,
                 world::input().get()
             ),
-            output: format!(r#"{{"text":"{}"}}"#, "o".repeat(OUTPUT_BYTES - 11)),
+            output: world::text_of(OUTPUT_BYTES),
             buffer: Vec::with_capacity(8192),
         })
     }
@@ -104,7 +104,7 @@ impl Caller for Remote {
         let pull = format!("/api/v1/agent-accounts/{}/task-runs/pull", self.queue.agent);
         let pulled: PullResponse = serde_json::from_slice(self.call(&pull, &token, "{}").await?)?;
         let run = pulled.task_run.ok_or("nothing to pull although a run was created")?;
-        let body = format!(r#"{{"epoch":{},"output":{}}}"#, run.epoch, self.output);
+        let body = format!(r#"{{"epoch":{},"output":{}}}"#, run.epoch, self.output.get());
         self.call(&format!("/api/v1/task-runs/{}/complete", run.task_run_id), &token, &body).await?;
         Ok(())
     }

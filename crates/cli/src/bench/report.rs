@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use attache_protocol::Json;
+use serde::Serialize;
+
 use super::{Shape, load::Measured};
 
 #[derive(Debug)]
@@ -12,6 +15,25 @@ pub(super) struct Report {
     bare: Vec<Measured>,
     store: Vec<Measured>,
     http: Vec<Measured>,
+}
+
+/// The report as JSON.
+#[derive(Serialize)]
+struct Figures {
+    callers: usize,
+    seconds: u64,
+    fsyncs_per_second: f64,
+    bare: Level,
+    store: Level,
+    http: Level,
+}
+
+#[derive(Serialize)]
+struct Level {
+    runs_per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    of_bare: f64,
 }
 
 // === impl Report ===
@@ -40,20 +62,15 @@ impl Report {
     #[allow(clippy::print_stdout, reason = "the report is the command's output")]
     pub(super) fn print(&self, shape: Shape) {
         if shape == Shape::Json {
-            let level = |rows: &[Measured]| {
-                serde_json::json!({
-                    "runs_per_second": median(rows.iter().map(|row| row.runs_per_second)),
-                    "p50_ms": median(rows.iter().map(|row| millis(row.p50))),
-                    "p99_ms": median(rows.iter().map(|row| millis(row.p99))),
-                    "of_bare": self.ratio(rows),
-                })
+            let figures = Figures {
+                callers: self.callers,
+                seconds: self.seconds,
+                fsyncs_per_second: median(self.probes.iter().copied()),
+                bare: self.level(&self.bare),
+                store: self.level(&self.store),
+                http: self.level(&self.http),
             };
-            let report = serde_json::json!({
-                "callers": self.callers, "seconds": self.seconds,
-                "fsyncs_per_second": median(self.probes.iter().copied()),
-                "bare": level(&self.bare), "store": level(&self.store), "http": level(&self.http),
-            });
-            println!("{report}");
+            println!("{}", Json::of(&figures).get());
             return;
         }
         println!("{} callers, {} rounds of {} s per level, medians", self.callers, self.bare.len(), self.seconds);
@@ -65,13 +82,17 @@ impl Report {
         println!("{:<22} {:>12} {:>10} {:>10} {:>9}", "", "runs/s", "p50 ms", "p99 ms", "of bare");
         for (name, rows) in [("bare SQLite loop", &self.bare), ("our store", &self.store), ("our HTTP API", &self.http)]
         {
-            println!(
-                "{name:<22} {:>12.0} {:>10.1} {:>10.1} {:>9.2}",
-                median(rows.iter().map(|row| row.runs_per_second)),
-                median(rows.iter().map(|row| millis(row.p50))),
-                median(rows.iter().map(|row| millis(row.p99))),
-                self.ratio(rows),
-            );
+            let Level { runs_per_second, p50_ms, p99_ms, of_bare } = self.level(rows);
+            println!("{name:<22} {runs_per_second:>12.0} {p50_ms:>10.1} {p99_ms:>10.1} {of_bare:>9.2}");
+        }
+    }
+
+    fn level(&self, rows: &[Measured]) -> Level {
+        Level {
+            runs_per_second: median(rows.iter().map(|row| row.runs_per_second)),
+            p50_ms: median(rows.iter().map(|row| millis(row.p50))),
+            p99_ms: median(rows.iter().map(|row| millis(row.p99))),
+            of_bare: self.ratio(rows),
         }
     }
 

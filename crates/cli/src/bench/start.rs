@@ -6,6 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use attache_protocol::Json;
+use serde::Serialize;
+
 use super::{
     Result, Shape, StartArgs,
     report::{median, millis},
@@ -15,6 +18,12 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for the local runtime to be attached and everything to be quiet.
 const SETTLE: Duration = Duration::from_secs(3);
+
+#[derive(Serialize)]
+struct Figures {
+    up_ready_ms: f64,
+    idle_hub_mib: f64,
+}
 
 /// A process that ends with the benchmark.
 struct Up(Child);
@@ -35,7 +44,7 @@ pub(super) async fn run(args: StartArgs, shape: Shape) -> Result<()> {
     }
     let (ready, resident) = (median(ready.into_iter()), median(resident.into_iter()));
     match shape {
-        Shape::Json => println!("{}", serde_json::json!({ "up_ready_ms": ready, "idle_hub_mib": resident })),
+        Shape::Json => println!("{}", Json::of(&Figures { up_ready_ms: ready, idle_hub_mib: resident }).get()),
         Shape::Table => {
             println!("`attache up` is ready after {ready:.0} ms (median of {})", args.times);
             println!("an idle hub holds {resident:.1} MiB");

@@ -146,5 +146,10 @@ pub(super) enum Keyed {
 }
 
 pub(super) fn input() -> Json {
-    Json::of(&serde_json::json!({ "text": "i".repeat(INPUT_BYTES - 11) }))
+    text_of(INPUT_BYTES)
+}
+
+/// `{"text":"…"}` of this many bytes.
+pub(super) fn text_of(bytes: usize) -> Json {
+    Json::of(&attache_protocol::wire::adapter::Text { text: "x".repeat(bytes - r#"{"text":""}"#.len()) })
 }

@@ -46,6 +46,7 @@ pub(super) struct Cache {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the list is short and reused; boxes would be allocated at every write")]
 enum Undo {
     Head(TenantId, Option<Head>),
     Track(Option<Hot>, Option<Hot>),
