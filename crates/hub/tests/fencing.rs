@@ -100,3 +100,14 @@ async fn keys_never_rise_above_themselves() {
     let expired = json!({"name": "x", "expires_at": "2020-01-01T00:00:00.000Z"});
     assert_eq!(world.owner.post("/api/v1/api-keys", expired).await.refusal(), (400, "invalid_request".to_owned()));
 }
+
+#[tokio::test]
+async fn the_last_owner_key_cannot_be_revoked() {
+    let world = World::start().await;
+    let keys = world.owner.get("/api/v1/api-keys").await.expect(200);
+    let id = keys["api_keys"][0]["key_id"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/api-keys/{id}");
+    assert_eq!(world.owner.delete(&path).await.refusal(), (403, "forbidden".to_owned()));
+    world.owner.post("/api/v1/api-keys", json!({"name": "second", "role": "owner"})).await.expect(201);
+    world.owner.delete(&path).await.expect(200);
+}

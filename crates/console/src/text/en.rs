@@ -215,7 +215,7 @@ pub(super) const TEXT: Text = Text {
     fail_adapter_unreachable: "The device could not reach its agent",
     fail_adapter_unreachable_do: "On the device, start the adapter, then check it with `attache runtime status`.",
     fail_adapter_invalid_reply: "The adapter answered something that we do not understand",
-    fail_adapter_invalid_reply_do: "Check the adapter with `attache adapter conformance`.",
+    fail_adapter_invalid_reply_do: "Compare what the adapter answers with docs/adapter.md.",
     fail_host_crashed: "The agent’s program crashed",
     fail_host_crashed_do: "The log’s last lines are its last words. Fix the program on the device, then run it again.",
     fail_model_unreachable: "The agent could not reach its model",

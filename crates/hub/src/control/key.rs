@@ -1,7 +1,7 @@
 //! API keys: make, list, revoke.
 
 use attache_protocol::{
-    KeyId,
+    Code, KeyId,
     secret::Kind,
     wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList, Role},
 };
@@ -62,6 +62,7 @@ impl Handle {
             Verdict::Own | Verdict::No if own => {}
             Verdict::Own | Verdict::No => return Err(Error::forbidden("This key may only revoke itself.")),
         }
+        self.keep_an_owner(by, key).await?;
         self.revoke(by, key).await
     }
 
@@ -70,6 +71,33 @@ impl Handle {
         self.credentials().forget_key(key);
         self.bus().wake([Topic::Key(key)]);
         Ok(render::key(revoked))
+    }
+
+    /// Without any owner key nobody could manage the hub again.
+    async fn keep_an_owner(&self, by: &Principal, key: KeyId) -> Result<()> {
+        let owns = |key: &attache_store::record::Key| {
+            key.role == Role::Owner && key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.now())
+        };
+        let (mut last, mut cursor) = (false, None);
+        loop {
+            let listed = self.store().keys(by.tenant, Page { limit: check::MAX_PAGE, cursor }).await;
+            let listed = listed.map_err(about("key"))?;
+            for found in listed.items.iter().filter(|found| owns(found)) {
+                match found.id == key {
+                    true => last = true,
+                    false => return Ok(()),
+                }
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if !last {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, "This is the last owner key; without one nobody could manage this hub.")
+            .hint("Make another first: `attache keys add NAME --role owner`."))
     }
 
     async fn find_key(&self, by: &Principal, key: KeyId) -> Result<attache_store::record::Key> {

@@ -18,7 +18,8 @@ use crate::{Error, Result, Woken, entry::Entry, outcome, record::RunRecord};
 pub(super) struct Written<'a> {
     /// The worker's or the caller's own log entry; the rules' entry is used when there is none.
     pub(super) entry: Option<Entry>,
-    pub(super) result: Option<Json>,
+    /// The worker's or the caller's own result, likewise.
+    pub(super) result: Option<&'a Json>,
     pub(super) usage: Option<&'a Json>,
 }
 
@@ -106,10 +107,11 @@ impl Transaction<'_, '_> {
         };
         let run_seq = hot.last_seq + 1;
         let entry = written.entry.unwrap_or_else(|| entry_of(event));
-        let result = written.result.or_else(|| result_of(event));
+        let decided = result_of(event);
+        let result = written.result.or(decided.as_ref());
         let seq = self.log(hot.tenant, stamp, &entry, Some((hot.id, run_seq)))?;
         let moved = moved(hot, transition.state, run_seq, seq);
-        self.store(&moved, stamp.at, result.as_ref(), written.usage)?;
+        self.store(&moved, stamp.at, result, written.usage)?;
         self.cache.track(Some(hot), &moved);
         self.woken.push(Woken::Run(hot.id));
         if matches!(moved.state.phase, Phase::Pending { .. }) {

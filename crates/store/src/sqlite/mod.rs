@@ -244,7 +244,7 @@ impl Store for Sqlite {
     }
 
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
-        self.settle(Undo::Promise, move |transaction| transaction.create_run(&context, &run).map(Ok)).await
+        self.settle(Undo::Promise, move |transaction| transaction.create_run(context, run).map(Ok)).await
     }
 
     async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {

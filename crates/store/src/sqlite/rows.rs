@@ -1,6 +1,6 @@
 //! Between table rows and Rust types: how ids, times, states and JSON are stored.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
@@ -54,8 +54,9 @@ pub(super) struct Whole {
 }
 
 /// Where a run's life-cycle events stand in the log: pairs of (run seq, log seq).
-#[derive(Debug, Clone, Default)]
-pub(super) struct Life(pub(super) Vec<(i64, i64)>);
+/// Shared, because the writer's memory keeps copies.
+#[derive(Debug, Clone)]
+pub(super) struct Life(pub(super) Arc<[(i64, i64)]>);
 
 /// An id as sixteen bytes.
 pub(super) struct Key16(pub(super) Uuid);
@@ -108,14 +109,21 @@ impl Whole {
 // === impl Life ===
 
 impl Life {
+    pub(super) fn begun(seq: i64) -> Self {
+        Self(Arc::new([(1, seq)]))
+    }
+
     pub(super) fn with(&self, run_seq: i64, seq: i64) -> Self {
-        let mut pairs = self.0.clone();
-        pairs.push((run_seq, seq));
-        Self(pairs)
+        Self(self.0.iter().copied().chain([(run_seq, seq)]).collect())
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|(run_seq, seq)| [run_seq.to_be_bytes(), seq.to_be_bytes()].concat()).collect()
+        let mut bytes = Vec::with_capacity(self.0.len() * 16);
+        for (run_seq, seq) in self.0.iter() {
+            bytes.extend_from_slice(&run_seq.to_be_bytes());
+            bytes.extend_from_slice(&seq.to_be_bytes());
+        }
+        bytes
     }
 }
 

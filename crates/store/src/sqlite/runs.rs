@@ -24,8 +24,8 @@ use crate::{
 // === impl Transaction ===
 
 impl Transaction<'_, '_> {
-    pub(super) fn create_run(&mut self, context: &Context, new: &NewRun) -> Result<Created> {
-        if let Some(existing) = self.run_of_key(context, new)? {
+    pub(super) fn create_run(&mut self, context: Context, new: NewRun) -> Result<Created> {
+        if let Some(existing) = self.run_of_key(&context, &new)? {
             return Ok(Created::Existing(existing));
         }
         let agent = self.callee(context.tenant, &new.agent)?;
@@ -39,7 +39,7 @@ impl Transaction<'_, '_> {
         let stamp = Stamp { actor: &context.actor, at: context.at };
         let created = entry::task_created(agent.id, &new.task_type);
         let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
-        self.insert_run(context, new, agent.id, &state, seq)?;
+        self.insert_run(&context, &new, agent.id, &state, seq)?;
         let row = self.connection.last_insert_rowid();
         let hot = Hot {
             row,
@@ -50,7 +50,7 @@ impl Transaction<'_, '_> {
             runtime: None,
             claimed: None,
             last_seq: 1,
-            life: Life(vec![(1, seq)]),
+            life: Life::begun(seq),
         };
         self.cache.track(None, &hot);
         if let Some(key) = new.idempotency_key {
@@ -64,14 +64,14 @@ impl Transaction<'_, '_> {
             agent_name: agent.name.clone(),
             conversation: new.conversation.unwrap_or_else(|| new.id.own_conversation()),
             parent: new.parent,
-            task_type: new.task_type.clone(),
-            input: new.input.clone(),
-            context_fragments: new.context_fragments.clone(),
-            allowed_tools: new.allowed_tools.clone(),
-            workspace_root: new.workspace_root.clone(),
+            task_type: new.task_type,
+            input: new.input,
+            context_fragments: new.context_fragments,
+            allowed_tools: new.allowed_tools,
+            workspace_root: new.workspace_root,
             priority: new.priority,
-            caller: context.actor.clone(),
-            trace_id: new.trace_id.clone(),
+            caller: context.actor,
+            trace_id: new.trace_id,
             state,
             runtime: None,
             claimed_at: None,
@@ -130,7 +130,7 @@ impl Transaction<'_, '_> {
             rows::millis(new.limits.queue_ttl),
             expires,
             context.at.millis(),
-            Life(vec![(1, seq)]).bytes(),
+            Life::begun(seq).bytes(),
             new.idempotency_key,
             new.request_digest,
             new.conversation.map(|conversation| Key16(conversation.uuid())),
@@ -218,8 +218,7 @@ impl Transaction<'_, '_> {
             Outcome::Completed { output, .. } => (Command::Complete { by, outcome: digest }, output),
             Outcome::Failed { code, result } => (Command::Fail { by, code: *code, outcome: digest }, result),
         };
-        let written =
-            Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result.clone()), usage };
+        let written = Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result), usage };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
             Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
@@ -239,11 +238,8 @@ impl Transaction<'_, '_> {
     }
 
     pub(super) fn cancel(&mut self, hot: &Hot, stamp: Stamp<'_>, reason: Option<&str>) -> Result<()> {
-        let written = Written {
-            entry: Some(entry::task_cancelled(reason)),
-            result: Some(outcome::cancelled(reason)),
-            usage: None,
-        };
+        let result = outcome::cancelled(reason);
+        let written = Written { entry: Some(entry::task_cancelled(reason)), result: Some(&result), usage: None };
         self.step(hot, &Command::Cancel { outcome: outcome::NO_DIGEST }, stamp, written).map(drop)
     }
 
