@@ -26,12 +26,35 @@ struct Decoder {
     partial: Vec<u8>,
 }
 
-/// The first bytes of a text, and how much there was.
+/// How much of a text may pass: its own bytes, and the bytes of its JSON form, in which a control character takes six.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) bytes: usize,
+    pub(crate) encoded: usize,
+}
+
+/// Lets the start of a text through and counts the rest.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    left: Limit,
+    passed: usize,
+    total: usize,
+}
+
+/// What of a piece of text got through a gate.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pass<'a> {
+    All(&'a str),
+    /// The gate closed at this piece: its start is the last that passes.
+    Last(&'a str),
+    Nothing,
+}
+
+/// The start of a text, and how much there was.
 #[derive(Debug)]
 pub(crate) struct Head {
+    gate: Gate,
     kept: String,
-    limit: usize,
-    total: usize,
 }
 
 /// The last bytes of a text, and how much there was.
@@ -136,24 +159,70 @@ impl Decoder {
     }
 }
 
+// === impl Gate ===
+
+impl Gate {
+    pub(crate) const fn new(limit: Limit) -> Self {
+        Self { left: limit, passed: 0, total: 0 }
+    }
+
+    pub(crate) fn pass<'a>(&mut self, text: &'a str) -> Pass<'a> {
+        // Once something was left out, nothing later may follow in its place.
+        let is_open = self.passed == self.total;
+        self.total += text.len();
+        if !is_open {
+            return Pass::Nothing;
+        }
+        let end = self.left.end_in(text);
+        self.passed += end;
+        if end == text.len() { Pass::All(text) } else { Pass::Last(&text[..end]) }
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    /// Where the text must end to stay within the limit, which shrinks by as much.
+    fn end_in(&mut self, text: &str) -> usize {
+        for (at, character) in text.char_indices() {
+            let (bytes, encoded) = (character.len_utf8(), encoded_len(character));
+            if bytes > self.bytes || encoded > self.encoded {
+                return at;
+            }
+            self.bytes -= bytes;
+            self.encoded -= encoded;
+        }
+        text.len()
+    }
+}
+
+const fn encoded_len(character: char) -> usize {
+    match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\x08' | '\x0c' => 2,
+        '\0'..='\x1f' => 6,
+        _ => character.len_utf8(),
+    }
+}
+
 // === impl Head ===
 
 impl Head {
-    pub(crate) const fn new(limit: usize) -> Self {
-        Self { kept: String::new(), limit, total: 0 }
+    pub(crate) const fn new(limit: Limit) -> Self {
+        Self { gate: Gate::new(limit), kept: String::new() }
     }
 
-    pub(crate) fn push(&mut self, text: &str) {
-        // Once something was left out, nothing later may follow in its place.
-        if self.total == self.kept.len() {
-            self.kept.push_str(&text[..text.floor_char_boundary(self.limit - self.kept.len())]);
+    /// Keeps what passes, and gives it back.
+    pub(crate) fn push<'a>(&mut self, text: &'a str) -> Pass<'a> {
+        let pass = self.gate.pass(text);
+        if let Pass::All(text) | Pass::Last(text) = pass {
+            self.kept.push_str(text);
         }
-        self.total += text.len();
+        pass
     }
 
     /// The text, with a note at its end when it is not all.
     pub(crate) fn into_text(self) -> String {
-        let (mut text, total) = (self.kept, self.total);
+        let (mut text, total) = (self.kept, self.gate.total);
         if total > text.len() {
             let note = format!("\n[attache: the output was cut: {} of {total} bytes are kept]\n", text.len());
             text.push_str(&note);
@@ -234,16 +303,28 @@ mod tests {
         assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [4000, 1000]);
     }
 
+    fn head(bytes: usize, encoded: usize) -> Head {
+        Head::new(Limit { bytes, encoded })
+    }
+
     #[test]
     fn a_head_keeps_the_start_and_says_what_it_left_out() {
-        let mut head = Head::new(5);
-        head.push("ab€");
-        head.push("");
-        assert_eq!(head.into_text(), "ab€");
-        let mut head = Head::new(4);
-        head.push("ab€");
-        head.push("c");
-        assert_eq!(head.into_text(), "ab\n[attache: the output was cut: 2 of 6 bytes are kept]\n");
+        let mut whole = head(5, 100);
+        assert_eq!([whole.push("ab€"), whole.push("")], [Pass::All("ab€"), Pass::All("")]);
+        assert_eq!(whole.into_text(), "ab€");
+        let mut cut = head(4, 100);
+        assert_eq!([cut.push("ab€"), cut.push("c")], [Pass::Last("ab"), Pass::Nothing]);
+        assert_eq!(cut.into_text(), "ab\n[attache: the output was cut: 2 of 6 bytes are kept]\n");
+    }
+
+    #[test]
+    fn a_head_counts_what_json_makes_of_the_text() {
+        for character in (0..0x180).filter_map(char::from_u32).chain(['€', '😀']) {
+            let encoded = serde_json::to_string(&character).unwrap().len() - 2;
+            assert_eq!(encoded_len(character), encoded, "{character:?}");
+        }
+        let mut cut = head(100, 13);
+        assert_eq!(cut.push("\0\0a\0"), Pass::Last("\0\0a"));
     }
 
     #[test]

@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Events, Job, artifacts,
     group::Group,
-    output::{Cut, Head, Tail, pump},
+    output::{Cut, Gate, Head, Limit, Pass, Tail, pump},
     scratch::Scratch,
 };
 
-/// How much of the standard output is the answer.
-const ANSWER_LIMIT: usize = 1024 * 1024;
+/// How much of the standard output is the answer, and how much of the standard error is streamed. The hub takes bodies
+/// of 4 MiB; the JSON form stays well below that.
+const STREAM_LIMIT: Limit = Limit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
 
 /// How much of the end of the standard error a failure's message holds.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -106,8 +107,8 @@ async fn supervise(
     events: &Events,
     stop: &CancellationToken,
 ) -> Ended {
-    let (mut answer, mut answer_end) = (Head::new(ANSWER_LIMIT), Tail::new(OUTPUT_TAIL));
-    let mut errors = Tail::new(ERROR_LIMIT);
+    let (mut answer, mut answer_end) = (Head::new(STREAM_LIMIT), Tail::new(OUTPUT_TAIL));
+    let (mut errors, mut streamed) = (Tail::new(ERROR_LIMIT), Gate::new(STREAM_LIMIT));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let gone = CancellationToken::new();
     let closed = || async {
@@ -129,9 +130,18 @@ async fn supervise(
     let read_answer = async {
         if let Some(stdout) = stdout {
             let take = |piece: &str| {
-                answer.push(piece);
                 answer_end.push(piece);
-                events.chunk(piece);
+                // The chunks are the answer: what is not kept of it is not streamed either.
+                match answer.push(piece) {
+                    Pass::All(text) => events.chunk(text),
+                    Pass::Last(text) => {
+                        if !text.is_empty() {
+                            events.chunk(text);
+                        }
+                        events.log("warning", "the output is too long: what follows is neither kept nor shown");
+                    }
+                    Pass::Nothing => {}
+                }
             };
             pump(stdout, closed(), Cut::Anywhere, take).await;
         }
@@ -140,13 +150,26 @@ async fn supervise(
         if let Some(stderr) = stderr {
             let take = |piece: &str| {
                 errors.push(piece);
-                events.log("info", piece.strip_suffix('\n').unwrap_or(piece));
+                match streamed.pass(piece) {
+                    Pass::All(text) => log(events, text),
+                    Pass::Last(text) => {
+                        if !text.is_empty() {
+                            log(events, text);
+                        }
+                        events.log("warning", "the standard error is too long: what follows is not shown");
+                    }
+                    Pass::Nothing => {}
+                }
             };
             pump(stderr, closed(), Cut::AtLineEnd, take).await;
         }
     };
     let (status, (), (), ()) = tokio::join!(end, feed(stdin, input, closed()), read_answer, read_errors);
     Ended { status, answer, answer_end, errors }
+}
+
+fn log(events: &Events, text: &str) {
+    events.log("info", text.strip_suffix('\n').unwrap_or(text));
 }
 
 /// Writes the task's text. A program that does not read all of it is free to do so.

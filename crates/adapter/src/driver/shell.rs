@@ -28,7 +28,8 @@ async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
     let script = job.text()?;
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let args = if script.len() <= MAX_ARGUMENT {
-        vec!["-c".into(), script.into()]
+        // A script that begins with a dash is not an option of sh.
+        vec!["-c".into(), "--".into(), script.into()]
     } else {
         // Longer than the system allows for one argument.
         let file = scratch.file("script");

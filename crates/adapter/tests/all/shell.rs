@@ -120,6 +120,28 @@ async fn the_answer_and_the_errors_are_capped() {
 }
 
 #[tokio::test]
+async fn what_json_makes_long_is_capped_too() {
+    let world = World::shell().await;
+    let reply = world.run(&task("head -c 700000 /dev/zero")).await;
+    // Six bytes each in JSON, within 3 MiB less the room for the note.
+    let note = "\n[attache: the output was cut: 524117 of 700000 bytes are kept]\n";
+    assert!(text(&reply) == "\0".repeat(524_117) + note, "{} bytes", text(&reply).len());
+    assert!(reply.to_string().len() < 3 << 20, "{} bytes", reply.to_string().len());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_script_that_begins_with_a_dash_is_a_script() {
+    let world = World::shell().await;
+    for (script, name) in [("-n foo", "-n"), ("-c id", "-c")] {
+        let reply = world.run(&task(script)).await;
+        assert!(message(&reply).contains("exit status 127"), "{reply}");
+        assert!(message(&reply).contains(&format!("{name}: ")) && message(&reply).contains("not found"), "{reply}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn output_that_is_not_utf8_is_replaced() {
     let world = World::shell().await;
     assert_eq!(world.run(&task("printf 'a\\377b\\303'")).await, done("a\u{fffd}b\u{fffd}"));

@@ -1,8 +1,11 @@
 //! Events while a task runs, joining a run, and asking for it again.
 
+use attache_adapter::{Driver, Job};
+use attache_protocol::wire::adapter::{Host, TaskOutput, TaskReply};
+use futures_util::{FutureExt as _, future::BoxFuture};
 use serde_json::{Value, json};
 
-use crate::world::{Event, World, done, task, until};
+use crate::world::{Event, World, done, task};
 
 /// A script that writes `first`, waits for the file `go`, and writes `last`.
 const HELD: &str = "echo first; echo x >> starts; while [ ! -e go ]; do sleep 0.01; done; echo last";
@@ -155,9 +158,55 @@ async fn a_failure_is_remembered_too() {
 }
 
 #[tokio::test]
-async fn what_is_kept_for_late_readers_is_bounded() {
+async fn what_is_streamed_is_what_is_kept() {
     let world = World::shell().await;
-    let flood = task("head -c 12000000 /dev/zero | tr '\\0' x");
+    let cut = "the output is too long: what follows is neither kept nor shown";
+    let cut_errors = "the standard error is too long: what follows is not shown";
+    let warnings = |events: &[Event]| -> Vec<Value> {
+        events
+            .iter()
+            .filter(|(_, _, data)| data["level"] == "warning")
+            .map(|(_, _, data)| data["message"].clone())
+            .collect()
+    };
+    for script in ["yes | head -c 5000000", "head -c 5000000 /dev/zero"] {
+        let events = world.stream(&task(script)).await.rest().await;
+        let answer = events.last().unwrap().2["output"]["text"].as_str().unwrap().to_owned();
+        let kept = texts(&events, "chunk", "text");
+        let note = format!("\n[attache: the output was cut: {} of 5000000 bytes are kept]\n", kept.len());
+        assert!(answer == kept + &note, "{} bytes of {script}", answer.len());
+        assert_eq!(warnings(&events), [cut], "{script}");
+    }
+    let events = world.stream(&task("yes | head -c 5000000 >&2; echo fine")).await.rest().await;
+    assert_eq!(warnings(&events), [cut_errors]);
+    let shown = texts(&events, "log", "message").len();
+    assert!((1_000_000..=1_048_576 + cut_errors.len()).contains(&shown), "{shown} bytes");
+    assert_eq!(events.last().unwrap().2, done("fine\n"));
+    world.stop().await;
+}
+
+/// An agent that says more than is kept for late readers.
+#[derive(Debug)]
+struct Flood;
+
+impl Driver for Flood {
+    fn host(&self) -> Host {
+        Host { kind: "flood".to_owned(), version: None }
+    }
+
+    fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+        for _ in 0..3000 {
+            job.events.chunk("x".repeat(4096));
+        }
+        let output = TaskOutput { text: String::new(), artifact_refs: Vec::new() };
+        std::future::ready(TaskReply::done(&output)).boxed()
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_for_late_readers_is_bounded() {
+    let world = World::start(Flood, |_| {}).await;
+    let flood = task("flood");
     world.run(&flood).await;
     let events = world.stream(&flood).await.rest().await;
     let (seq, name, data) = &events[0];
@@ -176,10 +225,9 @@ async fn what_is_kept_for_late_readers_is_bounded() {
 
 #[tokio::test]
 async fn a_reader_that_does_not_read_stops_nobody() {
-    let world = World::shell().await;
-    let flood = task("head -c 12000000 /dev/zero | tr '\\0' x; echo x > ended");
+    let world = World::start(Flood, |_| {}).await;
+    let flood = task("flood");
     let unread = world.stream(&flood).await;
-    until("the flood ends", || world.cwd.join("ended").exists()).await;
     let reply = world.run(&flood).await;
     assert_eq!(reply["success"], true);
     let events = unread.rest().await;
