@@ -78,12 +78,13 @@ impl Context {
             (None, _) => return Err(no_hub()),
         };
         let chosen = Choice { address, key, source };
-        if chosen.key.is_some() || !chosen.address.is_loopback() {
+        if chosen.key.is_some() {
             return Ok(chosen);
         }
-        // The owner key is offered on this machine only, and only while the hub that made it runs.
-        let last = local.filter(|hub| hub.origin == chosen.address.origin());
-        let owner = last.or_else(|| home.as_ref().map(Home::usual_hub));
+        // Other users of this machine listen on its loopback as well, so the owner key is offered only where its hub
+        // said that it listens, and only while that hub runs.
+        let recorded = home.as_ref().and_then(Home::recorded_hub);
+        let owner = recorded.filter(|hub| hub.is_at(&chosen.address.origin()));
         match owner.filter(|hub| hub.is_running() && hub.key_file.exists()) {
             Some(LocalHub { key_file: file, .. }) => {
                 Ok(Choice { key: Some(home::read_secret(&file)?), source: KeySource::File(file), ..chosen })

@@ -69,6 +69,10 @@ impl From<attache_client::Error> for Failure {
         let exit = error.exit_code();
         let code = error.code().map_or("failed", Code::as_str);
         match error {
+            E::Refused(refusal) if refusal.code == Code::Unauthenticated => {
+                Self::new(code, exit, refusal.message.trim_end_matches('.'))
+                    .hint("Pass a key of this hub with --key-file FILE or ATTACHE_KEY; its owner key is `admin.key` in its data folder.")
+            }
             E::Refused(refusal) => {
                 Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
             }

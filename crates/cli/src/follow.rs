@@ -11,7 +11,7 @@ use attache_protocol::{
     error::exit,
     rules::run::Status,
     wire::{
-        event::{Event, SNAPSHOT_REPAIRED, kind},
+        event::{Event, kind},
         run::Run,
     },
 };
@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     Context, Failure,
+    gathered::Gathered,
     output::{Style, clean, time},
     process::Signals,
 };
@@ -27,12 +28,13 @@ use crate::{
 /// What is shown of a run's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
-    /// The answer on standard output, the rest as talk.
+    /// The answer on standard output, the rest as talk. A terminal sees it as it comes; whatever else reads it gets it
+    /// once, at the end, because pieces may be lost on the way and the result is not.
     Answer,
     /// Every event as one JSON document per line.
     Events,
-    /// Only talk; the caller prints the result.
-    Talk,
+    /// Nothing; the caller prints the result.
+    Nothing,
 }
 
 /// How following a run ended.
@@ -48,10 +50,10 @@ pub(crate) struct Follower<'a> {
     context: &'a Context,
     show: Show,
     waiting: WaitingLine,
-    /// Part of the answer was shown already.
-    streamed: bool,
-    /// Part of the answer is gone from the log, so what was streamed is not all.
-    incomplete: bool,
+    /// The answer as far as it came.
+    gathered: Gathered,
+    /// The answer's beginning was not asked for.
+    from_middle: bool,
     /// Standard output stands at the beginning of a line.
     fresh_line: bool,
 }
@@ -81,12 +83,12 @@ struct Data {
 impl<'a> Follower<'a> {
     pub(crate) fn new(context: &'a Context, show: Show) -> Self {
         let waiting = WaitingLine {
-            enabled: context.output.talk_in_color() && show != Show::Events,
+            enabled: context.output.talk_in_color() && show == Show::Answer,
             shown: false,
             since: Instant::now(),
             what: "waiting".to_owned(),
         };
-        Self { context, show, waiting, streamed: false, incomplete: false, fresh_line: true }
+        Self { context, show, waiting, gathered: Gathered::default(), from_middle: false, fresh_line: true }
     }
 
     /// Shows events after `after` until the run has ended, the time is up, or a person interrupts.
@@ -98,6 +100,7 @@ impl<'a> Follower<'a> {
         limit: Option<Duration>,
     ) -> Result<Ended, Failure> {
         let mut signals = Signals::new()?;
+        self.from_middle = after > 0;
         let mut events = hub.follow(run, after);
         let mut ticks = tokio::time::interval(Duration::from_millis(500));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -117,10 +120,12 @@ impl<'a> Follower<'a> {
                 },
                 () = &mut timed_out => {
                     self.close()?;
+                    self.so_far()?;
                     return Ok(Ended::TimedOut);
                 }
                 () = signals.next() => {
                     self.close()?;
+                    self.so_far()?;
                     return Ok(Ended::Interrupted);
                 }
                 _ = ticks.tick() => self.waiting.draw(),
@@ -134,17 +139,19 @@ impl<'a> Follower<'a> {
 
     fn take(&mut self, event: &Event) -> Result<(), Failure> {
         let output = &self.context.output;
-        if self.show == Show::Events {
-            return output.line(serde_json::to_string(event).expect("our own types serialise to JSON"));
+        match self.show {
+            Show::Answer => {}
+            Show::Events => return output.line(serde_json::to_string(event).expect("our own types serialise to JSON")),
+            Show::Nothing => return Ok(()),
         }
         let data: Data = event.data.parse().unwrap_or_default();
         match event.kind.as_str() {
             kind::CHUNK => {
                 let Some(text) = data.text else { return Ok(()) };
-                if self.show == Show::Answer && !text.is_empty() {
+                self.gathered.push(&text);
+                if output.terminal && !text.is_empty() {
                     self.waiting.clear();
                     output.raw(&text)?;
-                    self.streamed = true;
                     self.fresh_line = text.ends_with('\n');
                     // From here on the answer is on the screen, and a line that is rewritten would tear it.
                     self.waiting.enabled = false;
@@ -165,8 +172,9 @@ impl<'a> Follower<'a> {
             "task.requeued" => {
                 self.talk(Style::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;
                 self.waiting.change("waiting");
+                // The next device begins anew.
+                self.gathered.clear();
             }
-            SNAPSHOT_REPAIRED => self.incomplete = true,
             _ => {}
         }
         Ok(())
@@ -197,19 +205,48 @@ impl<'a> Follower<'a> {
         self.end_line()
     }
 
-    /// The result of an agent that did not stream it.
+    /// The answer of a run that has ended: what its result says, or what came of it when there is none.
     fn answer(&mut self, run: &Run) -> Result<(), Failure> {
-        if self.show != Show::Answer || run.status != Status::Completed || (self.streamed && !self.incomplete) {
+        if self.show != Show::Answer {
             return Ok(());
         }
-        let Some(result) = &run.task_result else { return Ok(()) };
-        let text = result.text_member("text").unwrap_or_else(|| result.get().to_owned());
-        self.context.output.raw(&text)?;
-        self.fresh_line = text.is_empty() || text.ends_with('\n');
-        if !self.fresh_line {
-            self.context.output.raw("\n")?;
+        let result = run.task_result.as_ref().filter(|_| run.status == Status::Completed);
+        let Some(result) = result else { return self.so_far() };
+        match result.text_member("text") {
+            Some(text) => self.whole(&text),
+            None if self.gathered.is_empty() => self.context.output.line(result.get()),
+            None => self.so_far(),
         }
-        Ok(())
+    }
+
+    fn whole(&mut self, text: &str) -> Result<(), Failure> {
+        let output = &self.context.output;
+        if !output.terminal {
+            return output.raw(text);
+        }
+        let shown = if self.from_middle { self.gathered.ends(text) } else { self.gathered.is(text) };
+        if shown {
+            return Ok(());
+        }
+        if !self.gathered.is_empty() {
+            output.say_styled(Style::Busy, "Parts of what you saw were lost on the way. The result is:");
+        }
+        output.raw(text)?;
+        self.fresh_line = text.is_empty() || text.ends_with('\n');
+        self.end_line()
+    }
+
+    /// What came of an answer that has no end. On a terminal it is there already.
+    fn so_far(&mut self) -> Result<(), Failure> {
+        let output = &self.context.output;
+        if self.show != Show::Answer || output.terminal {
+            return Ok(());
+        }
+        let (kept, total) = self.gathered.take();
+        if kept.len() < total {
+            output.say(format_args!("The output was cut: {} of {total} bytes are shown.", kept.len()));
+        }
+        output.raw(&kept)
     }
 }
 

@@ -75,21 +75,21 @@ impl Home {
         self.hub().join("address")
     }
 
-    /// The hub in its usual place.
-    pub(crate) fn usual_hub(&self) -> LocalHub {
-        LocalHub { origin: format!("http://{DEFAULT_LISTEN}"), key_file: self.hub().join("admin.key") }
+    /// The hub that was started last, or where one would be.
+    pub(crate) fn local_hub(&self) -> LocalHub {
+        self.recorded_hub().unwrap_or_else(|| LocalHub {
+            origin: format!("http://{DEFAULT_LISTEN}"),
+            key_file: self.hub().join("admin.key"),
+        })
     }
 
-    /// The hub that was started last.
-    pub(crate) fn local_hub(&self) -> LocalHub {
-        let default = self.usual_hub();
-        let Ok(text) = fs::read_to_string(self.address_file()) else { return default };
+    /// The hub that was started last, where it said that it listens.
+    pub(crate) fn recorded_hub(&self) -> Option<LocalHub> {
+        let text = fs::read_to_string(self.address_file()).ok()?;
         let mut lines = text.lines();
-        match (lines.next(), lines.next()) {
-            (Some(origin), Some(key)) => LocalHub { origin: origin.to_owned(), key_file: key.into() },
-            (Some(origin), None) => LocalHub { origin: origin.to_owned(), ..default },
-            (None, _) => default,
-        }
+        let origin = lines.next()?.to_owned();
+        let key_file = lines.next().map_or_else(|| self.hub().join("admin.key"), PathBuf::from);
+        Some(LocalHub { origin, key_file })
     }
 
     /// Remembers where the hub of this machine is, so that other commands find it and its owner key.
@@ -111,6 +111,20 @@ impl Home {
 // === impl LocalHub ===
 
 impl LocalHub {
+    /// Whether an origin is this hub's: the same, or its port under one of the usual names of this machine.
+    pub(crate) fn is_at(&self, origin: &str) -> bool {
+        let parts = |origin: &str| -> Option<(String, u16)> {
+            let (host, port) = origin.strip_prefix("http://")?.rsplit_once(':')?;
+            Some((host.to_owned(), port.parse().ok()?))
+        };
+        let usual = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        self.origin == origin
+            || match (parts(&self.origin), parts(origin)) {
+                (Some((own, own_port)), Some((host, port))) => own_port == port && usual(&own) && usual(&host),
+                _ => false,
+            }
+    }
+
     /// Whether the hub that this key belongs to runs now. When it does not, whoever listens at its address is a stranger.
     pub(crate) fn is_running(&self) -> bool {
         let Ok(lock) = fs::File::open(self.key_file.with_file_name(HUB_LOCK)) else { return false };
@@ -167,6 +181,24 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
         assert_eq!(read_secret(&file).unwrap().expose(), "x");
+    }
+
+    #[test]
+    fn a_hub_is_known_by_its_port_on_this_machine() {
+        let hub = LocalHub { origin: "http://127.0.0.1:4711".to_owned(), key_file: "/data/admin.key".into() };
+        for same in ["http://127.0.0.1:4711", "http://localhost:4711", "http://[::1]:4711"] {
+            assert!(hub.is_at(same), "{same}");
+        }
+        for other in [
+            "http://127.0.0.1:4712",
+            "http://127.0.0.2:4711",
+            "http://localhost",
+            "https://localhost:4711",
+            "http://10.0.0.5:4711",
+            "http://localhost.example.org:4711",
+        ] {
+            assert!(!hub.is_at(other), "{other}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod failure;
 mod follow;
+mod gathered;
 mod home;
 mod log;
 mod notices;

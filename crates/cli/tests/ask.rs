@@ -2,7 +2,50 @@
 
 use serde_json::json;
 
-use crate::harness::{Home, process, until};
+use crate::harness::{Home, Server, process, until};
+
+/// The events of a run so far, as text.
+fn events(hub: &Server, run: &str) -> String {
+    hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string()
+}
+
+/// A device that the test plays: it claims the next run of an agent.
+fn claim(hub: &Server, agent: &str) -> (String, String, i64) {
+    let device = hub.attach(&hub.pairing_code(agent));
+    let token = device["runtime_token"].as_str().unwrap().to_owned();
+    let id = device["agent_id"].as_str().unwrap();
+    let beat = json!({ "agent_id": id, "running": [] });
+    hub.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
+    let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
+    let run = hub.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+    (token, run["task_run_id"].as_str().unwrap().to_owned(), run["epoch"].as_i64().unwrap())
+}
+
+#[test]
+fn an_answer_whose_pieces_were_lost_is_printed_whole() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let asking = home.spawn("ask", &["ask", "builder", "count"]);
+    let (token, run, epoch) = claim(&hub, "builder");
+    for chunk in ["one\n", "three\n"] {
+        let progress = json!({ "epoch": epoch, "chunk": chunk });
+        hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/progress"), &progress).expect(200);
+    }
+    let report = json!({ "epoch": epoch, "output": { "text": "one\ntwo\nthree\n" } });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/complete"), &report).expect(200);
+    assert!(asking.wait().success());
+    assert_eq!(asking.stdout(), "one\ntwo\nthree\n");
+    assert_eq!(home.attache(&["watch", &run]).succeeds().stdout, "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_failed_run_shows_what_came_of_it() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let ran = home.attache(&["ask", "local", "echo begun; exit 3"]).exits(1);
+    assert_eq!(ran.stdout, "begun\n");
+}
 
 #[test]
 fn exit_codes_follow_the_run() {
@@ -58,9 +101,13 @@ fn an_interrupt_cancels_the_run() {
     let home = Home::new();
     let up = home.up(&[]);
     let asking = home.spawn("ask", &["ask", "local", "echo begun; sleep 600"]);
-    asking.says("begun");
+    let run = until("the run to exist", || {
+        up.get("/api/v1/task-runs")["task_runs"][0]["task_run_id"].as_str().map(str::to_owned)
+    });
+    until("the answer to begin", || events(&up, &run).contains("begun").then_some(()));
     process::signal(asking.id(), "INT");
     assert_eq!(asking.wait().code(), Some(1));
+    assert_eq!(asking.stdout(), "begun\n", "what came until then");
     let run = up.get("/api/v1/task-runs")["task_runs"][0].clone();
     assert_eq!(run["status"], "cancelled");
 }
@@ -117,7 +164,7 @@ fn a_watcher_survives_a_restart_of_the_hub() {
     let _runtime = home.runtime(&[]);
     let id = hub.create_run("builder", "echo one; sleep 4; echo two");
     let watching = home.spawn("watch", &["watch", &id]);
-    watching.says("one");
+    until("the answer to begin", || events(&hub, &id).contains("one\\n").then_some(()));
     hub.process.kill();
     let hub = home.hub(&["--listen", &address]);
     until("the watcher to see the end", || watching.try_wait());

@@ -114,6 +114,36 @@ fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_go
 }
 
 #[test]
+fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
+    let home = Home::new();
+    let _hub = home.hub(&[]);
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stranger.local_addr().unwrap().port();
+    let asking = home.spawn("agents", &["agents", "--hub", &format!("http://127.0.0.1:{port}")]);
+    let (mut stream, _) = stranger.accept().unwrap();
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
+        heard.extend(byte);
+    }
+    let refusal = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, refusal.as_bytes()).unwrap();
+    let heard = String::from_utf8(heard).unwrap().to_lowercase();
+    assert!(heard.starts_with("get /api/v1/agent-accounts"), "{heard}");
+    assert!(!heard.contains("authorization"), "the key was offered");
+    assert_eq!(asking.wait().code(), Some(4));
+    assert!(asking.stderr().contains("--key-file"), "{}", asking.stderr());
+}
+
+#[test]
+fn the_owner_key_is_used_under_every_name_of_this_machine() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    home.attache(&["agents", "--hub", &hub.url.replace("127.0.0.1", "localhost")]).succeeds();
+}
+
+#[test]
 fn a_device_without_a_profile_exits_with_3_and_does_not_invite_to_make_a_new_agent() {
     let home = Home::new();
     for args in [&["runtime", "start"][..], &["runtime", "status"], &["runtime", "unpair"]] {

@@ -31,8 +31,9 @@ use crate::{
   attache ask builder \"…\" --no-wait          print the run's id and go on
   attache ask builder \"…\" --json             the run as JSON when it has ended
 
-The answer goes to standard output, everything else to standard error. Exits with 0 when the run completed, 1 when it
-failed or was cancelled, 124 when --timeout passed. Ctrl-C cancels the run unless --no-cancel is given.")]
+The answer goes to standard output, everything else to standard error. A terminal shows it as it comes; a pipe or a file
+gets it once, at the end. Exits with 0 when the run completed, 1 when it failed or was cancelled, 124 when --timeout
+passed. Ctrl-C cancels the run unless --no-cancel is given.")]
 pub(crate) struct Args {
     /// The agent's name or id
     agent: String,
@@ -87,10 +88,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         context.output.say(format_args!("Follow it: attache watch {run}"));
         return Ok(());
     }
-    if created.status == Status::Pending {
+    if created.status == Status::Pending && !context.output.is_json() {
         explain_queue(&context, &hub, &created).await;
     }
-    let show = if context.output.is_json() { Show::Talk } else { Show::Answer };
+    let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);
     let mut follower = Follower::new(&context, show);
     let ended = follower.follow(&hub, run, 0, limit).await;

@@ -11,11 +11,12 @@ use crate::{
 /// Follow a run to its end
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  attache watch run_…                 the answer so far, then as it comes
+  attache watch run_…                 the answer
   attache watch run_… --json          every event, one JSON document per line
   attache watch run_… --after 12      go on after event 12
 
-Exits with 0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
+A terminal shows the answer as it comes; a pipe or a file gets the whole of it once, at the end. Exits with
+0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
 pub(crate) struct Args {
     run: RunId,
     /// Start after this event
@@ -33,7 +34,9 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Ended::Run(run) => follow::verdict(&run),
         Ended::TimedOut | Ended::Interrupted => {
             drop(follower);
-            context.output.say(format_args!("{} goes on. Stop it with: attache runs cancel {0}", args.run));
+            if !context.output.is_json() {
+                context.output.say(format_args!("{} goes on. Stop it with: attache runs cancel {0}", args.run));
+            }
             Err(Failure::quiet(exit::FAILED))
         }
     }
