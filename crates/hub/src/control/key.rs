@@ -75,42 +75,34 @@ impl Handle {
 
     /// Without any owner key nobody could manage the hub again.
     async fn keep_an_owner(&self, by: &Principal, key: KeyId) -> Result<()> {
-        let owns = |key: &attache_store::record::Key| {
-            key.role == Role::Owner && key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.now())
-        };
-        let (mut last, mut cursor) = (false, None);
-        loop {
-            let listed = self.store().keys(by.tenant, Page { limit: check::MAX_PAGE, cursor }).await;
-            let listed = listed.map_err(about("key"))?;
-            for found in listed.items.iter().filter(|found| owns(found)) {
-                match found.id == key {
-                    true => last = true,
-                    false => return Ok(()),
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                break;
-            }
+        let mut owners = self.all_keys(by).await?;
+        owners.retain(|found| {
+            found.role == Role::Owner && found.revoked_at.is_none() && found.expires_at.is_none_or(|at| at > self.now())
+        });
+        match owners.as_slice() {
+            [only] if only.id == key => Err(Error::new(
+                Code::Forbidden,
+                "This is the last owner key; without one nobody could manage this hub.",
+            )
+            .hint("Make another first: `attache keys add NAME --role owner`.")),
+            _ => Ok(()),
         }
-        if !last {
-            return Ok(());
-        }
-        Err(Error::new(Code::Forbidden, "This is the last owner key; without one nobody could manage this hub.")
-            .hint("Make another first: `attache keys add NAME --role owner`."))
     }
 
     async fn find_key(&self, by: &Principal, key: KeyId) -> Result<attache_store::record::Key> {
-        let mut cursor = None;
+        let found = self.all_keys(by).await?.into_iter().find(|found| found.id == key);
+        found.ok_or_else(|| Error::not_found("key"))
+    }
+
+    async fn all_keys(&self, by: &Principal) -> Result<Vec<attache_store::record::Key>> {
+        let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
             let listed = self.store().keys(by.tenant, Page { limit: check::MAX_PAGE, cursor }).await;
             let listed = listed.map_err(about("key"))?;
-            if let Some(found) = listed.items.into_iter().find(|found| found.id == key) {
-                return Ok(found);
-            }
+            keys.extend(listed.items);
             cursor = listed.next;
             if cursor.is_none() {
-                return Err(Error::not_found("key"));
+                return Ok(keys);
             }
         }
     }
