@@ -4,21 +4,35 @@ use std::time::Duration;
 
 use attache_client::Backoff;
 use attache_protocol::{Timestamp, wire::runtime::HeartbeatRequest};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Notice, device::Device, profile::Profiles};
+use crate::{Notice, Pace, device::Device, profile::Profiles};
 
 /// The profile's `last_heartbeat_at` is for people; writing it more often would only wear the disk.
 const NOTED: Duration = Duration::from_secs(60);
 
+/// How long to wait between beats.
+#[derive(Debug, Clone, Copy)]
+struct Rhythm {
+    timeout_ms: u64,
+    pace: Pace,
+}
+
 /// Beats until asked to quit or denied. A missed beat is made up for soon, long before the hub gives the device up.
-pub(crate) async fn beat(device: &Device, profiles: &Profiles, most: Duration, quit: CancellationToken) {
-    let period = period(device.profile.heartbeat_timeout_ms, most);
-    let mut backoff = Backoff::new(Duration::from_millis(500), period);
+pub(crate) async fn beat(device: &Device, profiles: &Profiles, pace: Pace, quit: CancellationToken) {
+    let rhythm = Rhythm { timeout_ms: device.profile.heartbeat_timeout_ms, pace };
+    let mut backoff = Backoff::new(Duration::from_millis(500), rhythm.period(pace.early));
+    let (mut returns, mut since) = (device.link.returns(), Instant::now());
     let mut noted: Option<Timestamp> = None;
     let mut online = false;
     while !quit.is_cancelled() && !device.link.is_denied() {
-        let wait = if beat_once(device).await {
+        let heard = beat_once(device).await;
+        if returns.has_changed().unwrap_or(false) {
+            returns.mark_unchanged();
+            since = Instant::now();
+        }
+        let wait = if heard {
             if !std::mem::replace(&mut online, true) {
                 device.link.notify(&Notice::Online);
             }
@@ -28,21 +42,31 @@ pub(crate) async fn beat(device: &Device, profiles: &Profiles, most: Duration, q
                 noted = Some(now);
                 note(device, profiles, now).await;
             }
-            period
+            rhythm.period(since.elapsed())
         } else {
             backoff.next(&device.env)
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            // Another call found the hub again: it wants to know at once what is still running here.
+            Ok(()) = returns.changed() => since = Instant::now(),
             () = quit.cancelled() => {}
             () = device.link.denied() => {}
         }
     }
 }
 
-/// A quarter of what the hub allows, so that three beats may get lost.
-fn period(timeout_ms: u64, most: Duration) -> Duration {
-    Duration::from_millis(timeout_ms / 4).clamp(Duration::from_millis(100), most.max(Duration::from_millis(100)))
+// === impl Rhythm ===
+
+impl Rhythm {
+    /// A quarter of what the hub allows, so that three beats may get lost. At first more often: a young claim that this
+    /// device does not name is spared by the hub, and should not stay so until the next beat of the usual period.
+    fn period(self, since: Duration) -> Duration {
+        let least = Duration::from_millis(100);
+        let Pace { heartbeat, early_heartbeat, early, .. } = self.pace;
+        let most = if since < early { heartbeat.min(early_heartbeat) } else { heartbeat };
+        Duration::from_millis(self.timeout_ms / 4).min(most).max(least)
+    }
 }
 
 async fn beat_once(device: &Device) -> bool {
@@ -88,11 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_period_leaves_room_for_lost_beats() {
-        let most = Duration::from_secs(30);
-        assert_eq!(period(120_000, most), Duration::from_secs(30));
-        assert_eq!(period(8_000, most), Duration::from_secs(2));
-        assert_eq!(period(600_000, most), Duration::from_secs(30));
-        assert_eq!(period(0, most), Duration::from_millis(100));
+    fn the_period_leaves_room_for_lost_beats_and_is_short_at_first() {
+        let period = |timeout_ms, since| {
+            Rhythm { timeout_ms, pace: Pace::default() }.period(Duration::from_secs(since)).as_millis()
+        };
+        for (timeout_ms, early, later) in
+            [(120_000, 5_000, 30_000), (8_000, 2_000, 2_000), (600_000, 5_000, 30_000), (0, 100, 100)]
+        {
+            let periods = [0, 59, 60].map(|since| period(timeout_ms, since));
+            assert_eq!(periods, [early, early, later], "{timeout_ms}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Notice, notice::Observer};
@@ -16,6 +17,8 @@ struct Inner {
     observer: Option<Observer>,
     state: Mutex<State>,
     denied: CancellationToken,
+    /// Moves when the hub is back after it was away.
+    back: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -28,7 +31,12 @@ struct State {
 
 impl Link {
     pub(crate) fn new(observer: Option<Observer>) -> Self {
-        Self(Arc::new(Inner { observer, state: Mutex::default(), denied: CancellationToken::new() }))
+        Self(Arc::new(Inner {
+            observer,
+            state: Mutex::default(),
+            denied: CancellationToken::new(),
+            back: watch::Sender::new(()),
+        }))
     }
 
     pub(crate) fn notify(&self, notice: &Notice) {
@@ -43,7 +51,13 @@ impl Link {
         if std::mem::take(&mut self.state().away) {
             tracing::info!("the hub is back");
             self.notify(&Notice::HubBack);
+            self.0.back.send_replace(());
         }
+    }
+
+    /// Moves whenever the hub is back from now on.
+    pub(crate) fn returns(&self) -> watch::Receiver<()> {
+        self.0.back.subscribe()
     }
 
     /// The hub did not answer, or refused. A refused credential ends the runtime.

@@ -61,6 +61,10 @@ pub struct Pace {
     pub pull_wait: Duration,
     /// The longest time between two heartbeats.
     pub heartbeat: Duration,
+    /// The longest time between two heartbeats soon after a start or a reconnection.
+    pub early_heartbeat: Duration,
+    /// How long that is.
+    pub early: Duration,
 }
 
 pub struct Runtime {
@@ -190,7 +194,7 @@ async fn live(
     }
     let beats = AbortOnDropHandle::new(tokio::spawn({
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
-        async move { heartbeat::beat(&device, &profiles, pace.heartbeat, quit).await }
+        async move { heartbeat::beat(&device, &profiles, pace, quit).await }
     }));
     if let Some(job) = rejoined {
         Box::pin(dispatch::execute(device, job, &shutdown.abort)).await;
@@ -333,6 +337,11 @@ impl std::fmt::Debug for Options {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { pull_wait: Duration::from_secs(20), heartbeat: Duration::from_secs(30) }
+        Self {
+            pull_wait: Duration::from_secs(20),
+            heartbeat: Duration::from_secs(30),
+            early_heartbeat: Duration::from_secs(5),
+            early: Duration::from_secs(60),
+        }
     }
 }

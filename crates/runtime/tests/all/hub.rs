@@ -109,6 +109,17 @@ impl FakeHub {
         self.calls(name)[count - 1].body.clone()
     }
 
+    /// Waits until there was no call of this name for so long.
+    pub(crate) async fn until_quiet(&self, name: &str, pause: Duration) {
+        loop {
+            let count = self.calls(name).len();
+            let next = self.until(|calls| calls.iter().filter(|call| call.name == name).count() > count);
+            if tokio::time::timeout(pause, next).await.is_err() {
+                return;
+            }
+        }
+    }
+
     pub(crate) async fn until(&self, condition: impl Fn(&[Call]) -> bool) {
         let mut moved = self.moved.subscribe();
         let met = tokio::time::timeout(Duration::from_secs(20), async {

@@ -1,5 +1,7 @@
 //! What is left after a crash, an absent hub or a broken line, and how it is picked up.
 
+use std::time::Duration;
+
 use attache_protocol::{Json, Timestamp};
 use attache_runtime::{
     Error, Notice, Runtime, Shutdown,
@@ -143,6 +145,26 @@ async fn a_started_run_that_nobody_knows_any_more_is_left_to_the_hub() {
     assert_eq!(beat["running"], json!([]));
     assert!(world.adapter.tasks().is_empty() && world.hub.calls("release").is_empty());
     assert!(world.steps().contains(&(Step::TaskStopped, Some(run(1)))));
+}
+
+#[tokio::test]
+async fn beats_are_frequent_after_a_start_and_after_the_hub_was_away() {
+    let world = World::new().await.with(|profile| profile.heartbeat_timeout_ms = 1_000_000);
+    let running = world.start_with(|options| {
+        options.pace.heartbeat = Duration::from_secs(250);
+        options.pace.early_heartbeat = Duration::from_millis(100);
+        options.pace.early = Duration::from_millis(250);
+    });
+    // At 0, 100, 200 and 300 ms; the next one of the usual period would be minutes away.
+    world.hub.heard("heartbeat", 3).await;
+    world.hub.until_quiet("heartbeat", Duration::from_secs(1)).await;
+    let before = world.hub.calls("heartbeat").len();
+    world.hub.refuse_all(503, error("draining", "Going down."));
+    world.hub.heard("refused pull", 1).await;
+    world.hub.be_nice();
+    world.hub.heard("heartbeat", before + 3).await;
+    running.stop().await.unwrap();
+    assert!(world.hub.calls("refused heartbeat").is_empty(), "the pull noticed that the hub was away and is back");
 }
 
 #[tokio::test]

@@ -84,14 +84,25 @@ impl World {
     pub(crate) fn options(&self) -> Options {
         let notices = self.notices.clone();
         let mut options = Options::new(self.home.path());
-        options.pace = Pace { pull_wait: Duration::from_millis(300), heartbeat: Duration::from_millis(200) };
+        options.pace = Pace {
+            pull_wait: Duration::from_millis(300),
+            heartbeat: Duration::from_millis(200),
+            early_heartbeat: Duration::from_millis(200),
+            early: Duration::ZERO,
+        };
         options.observer = Some(Arc::new(move |notice| notices.lock().unwrap().push(notice.clone())));
         options
     }
 
     pub(crate) fn start(&self) -> Running {
+        self.start_with(|_| {})
+    }
+
+    pub(crate) fn start_with(&self, change: impl FnOnce(&mut Options)) -> Running {
         let shutdown = Shutdown::default();
-        let runtime = Runtime::new(self.options()).unwrap();
+        let mut options = self.options();
+        change(&mut options);
+        let runtime = Runtime::new(options).unwrap();
         Running { task: tokio::spawn(runtime.run(shutdown.clone())), shutdown }
     }
 
