@@ -63,6 +63,23 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Arguments that cannot be used. What the parser prints for people is several paragraphs: what is wrong comes first.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        use clap::error::ErrorKind as K;
+        let text = error.render().to_string();
+        let usage = text.lines().find(|line| line.starts_with("Usage: ")).unwrap_or("Usage: attache <COMMAND>");
+        let message = if matches!(error.kind(), K::DisplayHelpOnMissingArgumentOrSubcommand | K::MissingSubcommand) {
+            "a command is missing".to_owned()
+        } else {
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let words: Vec<_> = first.trim_start_matches("error: ").split_whitespace().collect();
+            words.join(" ")
+        };
+        Self::usage(message).hint(format!("{usage}; --help says more."))
+    }
+}
+
 impl From<attache_client::Error> for Failure {
     fn from(error: attache_client::Error) -> Self {
         use attache_client::Error as E;

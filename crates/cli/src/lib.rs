@@ -36,8 +36,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs one command to its end.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
+        // What follows `--` belongs to another program.
+        Err(error) if error.use_stderr() && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") => {
+            let output = output::Output::new(&Config::from_environment(), output::Format::Json);
+            let failure = Failure::from(error);
+            output.failure(&failure);
+            return failure.exit_code();
+        }
         Err(error) => {
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             // Nothing can be done when the reader of the help is gone.

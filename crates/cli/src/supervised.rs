@@ -1,6 +1,9 @@
 //! The adapter that a runtime starts by itself: our own binary, told by the profile what to drive.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use attache_runtime::{AdapterCommand, AdapterSource, profile::Profile};
 
@@ -13,8 +16,8 @@ use crate::{
 pub(crate) const SHELL: &str = "shell";
 pub(crate) const COMMAND: &str = "command";
 
-/// The adapter of a profile: the one it names, or a child of ours.
-pub(crate) fn source(home: &Home, profile: &Profile) -> Result<AdapterSource, Failure> {
+/// The adapter of a profile: the one it names, or a child of ours. `cwd` is where its tasks work unless the profile says.
+pub(crate) fn source(home: &Home, profile: &Profile, cwd: Option<&Path>) -> Result<AdapterSource, Failure> {
     if profile.local_agent_endpoint.is_some() {
         return Ok(AdapterSource::Profile);
     }
@@ -38,7 +41,7 @@ pub(crate) fn source(home: &Home, profile: &Profile) -> Result<AdapterSource, Fa
     if let Some(file) = &executor.instruction_file {
         arguments.extend(["--instruction-file".into(), file.into()]);
     }
-    if let Some(cwd) = profile.cwd() {
+    if let Some(cwd) = profile.cwd().map(PathBuf::from).or_else(|| cwd.map(Path::to_owned)) {
         arguments.extend(["--cwd".into(), cwd.into()]);
     }
     if !program.is_empty() {

@@ -63,10 +63,12 @@ fn exit_codes_follow_the_run() {
 fn json_is_the_run_at_its_end() {
     let home = Home::new();
     let _up = home.up(&[]);
-    let run = home.attache(&["ask", "local", "printf hi", "--json"]).succeeds().json();
+    let ran = home.attache(&["ask", "local", "printf hi; echo talk >&2", "--json"]).succeeds();
+    assert_eq!(ran.stderr, "", "programs read no talk");
+    let run = ran.json();
     assert_eq!(run["status"], "completed");
     assert_eq!(run["task_result"]["text"], "hi");
-    assert_eq!(run["input"], json!({ "text": "printf hi" }));
+    assert_eq!(run["input"], json!({ "text": "printf hi; echo talk >&2" }));
     let failed = home.attache(&["ask", "local", "exit 1", "--json"]).exits(1);
     assert_eq!(failed.json()["status"], "failed");
 

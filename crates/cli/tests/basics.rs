@@ -86,6 +86,26 @@ fn wrong_usage_exits_with_2() {
 }
 
 #[test]
+fn wrong_usage_is_one_line_of_json_when_asked_for() {
+    let home = Home::new();
+    for (args, message) in [
+        (&["ask", "local", "--json"][..], "the following required arguments were not provided: <TASK>"),
+        (&["--json", "frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["agents", "--json", "--frob"], "unexpected argument '--frob' found"),
+        (&["--json"], "a command is missing"),
+        (&["--json", "runtime"], "a command is missing"),
+    ] {
+        let ran = home.attache(args).exits(2);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.lines().count()), ("", 1), "{}", ran.stderr);
+        let error: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert_eq!((&error["error"]["code"], &error["error"]["message"]), (&"usage".into(), &message.into()));
+        assert!(error["error"]["hint"].as_str().unwrap().starts_with("Usage: attache"), "{error}");
+    }
+    let ran = home.attache(&["adapter", "command", "--frob", "--", "prog", "--json"]).exits(2);
+    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+}
+
+#[test]
 fn a_hub_that_is_not_there_exits_with_5_and_says_what_to_do() {
     let home = Home::new();
     // Port 9 is `discard`; nothing listens there.

@@ -176,6 +176,21 @@ fn a_login_link_opens_the_console_once() {
 }
 
 #[test]
+fn doctor_does_not_ask_a_paired_device_for_a_hub_of_its_own() {
+    let (platform, device) = (Home::new(), Home::new());
+    let hub = platform.hub(&[]);
+    hub.add_agent("builder");
+    device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let report = device.attache(&["doctor", "--json"]).succeeds().json();
+    let findings = report["findings"].as_array().unwrap();
+    let state = |check: &str| findings.iter().find(|finding| finding["check"] == check).unwrap()["state"].clone();
+    assert_eq!([state("hub"), state("profile_hub")], ["ok", "ok"], "{report}");
+    // Without the hub that it works for, something is wrong.
+    hub.process.kill();
+    device.attache(&["doctor"]).exits(1);
+}
+
+#[test]
 fn doctor_finds_a_healthy_machine_and_a_sick_one() {
     let home = Home::new();
     let sick = home.attache(&["doctor", "--json", "--hub", "http://127.0.0.1:9"]).exits(1).json();

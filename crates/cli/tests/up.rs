@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::harness::{Home, http, process, until};
+use crate::harness::{Home, Server, http, process, until};
 
 #[test]
 fn up_and_ask() {
@@ -33,6 +33,32 @@ fn up_and_ask() {
     let mode = |name: &str| fs::metadata(home.a2a().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(["", "hub", "adapters", "logs", "scratch"].map(mode), [0o700; 5]);
     assert_eq!(["runtime.json", "hub/admin.key", "hub/hub.db"].map(mode), [0o600; 3]);
+}
+
+#[test]
+fn a_task_hands_over_a_file() {
+    let home = Home::new();
+    let folder = home.path().join("work");
+    fs::create_dir(&folder).unwrap();
+    let hand_over = |up: &Server, name: &str| {
+        let run = up.ask("local", &format!("pwd > {name} && echo {name} >> \"$ATTACHE_ARTIFACTS\""));
+        assert_eq!(run["status"], "completed", "{run}");
+        let list =
+            home.attache(&["artifacts", "list", run["task_run_id"].as_str().unwrap(), "--json"]).succeeds().json();
+        let artifacts = list["artifacts"].as_array().unwrap();
+        assert_eq!(artifacts.len(), 1, "{list}");
+        home.attache(&["artifacts", "get", artifacts[0]["artifact_id"].as_str().unwrap()]).succeeds().stdout
+    };
+    // Without a word, the folder where it was started.
+    let up = home.up(&[]);
+    let here = fs::canonicalize(home.path()).unwrap();
+    assert_eq!(hand_over(&up, "here.txt"), format!("{}\n", here.display()));
+    assert!(up.process.terminate().success());
+
+    let up = home.up(&["--cwd", "work"]);
+    assert_eq!(hand_over(&up, "there.txt"), format!("{}\n", here.join("work").display()));
+    assert!(up.process.terminate().success());
+    home.attache(&["up", "--listen", "127.0.0.1:0", "--cwd", "nowhere"]).exits(2);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -39,6 +39,7 @@ use crate::{
   attache up
   attache ask local \"uname -a\"        in another terminal
   attache up --listen 127.0.0.1:0     on a free port
+  attache up --cwd ~/work             tasks work there, and hand over files from there
 
 Starting it again finds the same data, the same agent and the same pairing. Ctrl-C finishes the task that runs and ends;
 a second one ends at once.")]
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// The folder for database, artifacts and keys [default: $A2A_HOME/hub]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Where tasks of `local` work; files that they hand over are below it [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
     /// Write {"url":…,"agent_id":…} to this file once it is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -79,6 +83,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Err(Failure::usage("`attache up` is for this machine alone")
             .hint("Use 127.0.0.1 here; to serve other machines, run `attache hub`."));
     }
+    let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data };
     let site = Site::open(&context, place, |options| options.owner_key = OwnerKey::Recover).await?;
@@ -93,7 +98,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let online = Arc::new(Notify::new());
     let working = match profile {
         Some(profile) => {
-            let runtime = runtime(&context, &profile, &url, online.clone())?;
+            let runtime = runtime(&context, &profile, &url, cwd, online.clone())?;
             let shutdown = Shutdown { finish: ending.finish.clone(), abort: ending.abort.clone() };
             Some(tokio::spawn(Box::pin(runtime.run(shutdown))))
         }
@@ -230,10 +235,27 @@ async fn pair(
     Ok(profile)
 }
 
-fn runtime(context: &Context, profile: &Profile, url: &str, online: Arc<Notify>) -> Result<Runtime, Failure> {
+/// The runtime and its adapter must mean the same folder, wherever each was started.
+fn folder(path: &Path) -> Result<PathBuf, Failure> {
+    let unusable = |error| Failure { exit: exit::USAGE, ..Failure::file("use the folder", path, &error) };
+    let path = std::fs::canonicalize(path).map_err(unusable)?;
+    if !path.is_dir() {
+        return Err(Failure::usage(format!("{} is not a folder", path.display())).hint("Name a folder with --cwd DIR."));
+    }
+    Ok(path)
+}
+
+fn runtime(
+    context: &Context,
+    profile: &Profile,
+    url: &str,
+    cwd: PathBuf,
+    online: Arc<Notify>,
+) -> Result<Runtime, Failure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(&home, profile)?;
+    options.adapter = supervised::source(&home, profile, Some(&cwd))?;
+    options.cwd = Some(cwd);
     options.profile = Some(profile.key());
     // The port may be another one than last time.
     options.api_base = Some(url.to_owned());

@@ -42,7 +42,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = set.select(args.profile.as_deref())?;
     let key = profile.key();
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(&home, profile)?;
+    options.adapter = supervised::source(&home, profile, None)?;
     options.profile = Some(key.clone());
     options.api_base = args.api_base;
     options.env = context.env.clone();
