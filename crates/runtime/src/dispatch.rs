@@ -16,7 +16,7 @@ use crate::{
     artifacts::Shelf,
     device::Device,
     ledger::{Outcome, Step},
-    progress::{Claimant, Known, Piece, Progress},
+    progress::{Claimant, Known, Piece, Progress, Untold},
     report::{self, Report},
     watch,
 };
@@ -64,8 +64,14 @@ const CANCEL_TIME: Duration = Duration::from_secs(15);
 /// Executes a run to its end on this device, and reports it.
 pub(crate) async fn execute(device: &Device, job: Job, abort: &CancellationToken) {
     let (run, epoch) = (job.task.task_run_id, job.epoch);
-    let claimant =
-        Claimant { hub: device.hub.clone(), run, epoch, stop: device.claims.take(run), link: device.link.clone() };
+    let claimant = Claimant {
+        hub: device.hub.clone(),
+        run,
+        epoch,
+        stop: device.claims.take(run),
+        link: device.link.clone(),
+        env: device.env.clone(),
+    };
     let stop = claimant.stop.clone();
     let watcher = AbortOnDropHandle::new(tokio::spawn(watch::watch(claimant.clone())));
     let ended = tokio::select! {
@@ -75,12 +81,12 @@ pub(crate) async fn execute(device: &Device, job: Job, abort: &CancellationToken
         () = abort.cancelled() => {
             cancel(device, run).await;
             let message = "The runtime was stopped before the task had finished.";
-            Ok(Outcome::failed("runtime_stopped", message, None))
+            Ok((Outcome::failed("runtime_stopped", message, None), None))
         }
     };
     drop(watcher);
     match ended {
-        Ok(outcome) => report::finish(device, Report { run, epoch, outcome }).await,
+        Ok((outcome, untold)) => report::finish(device, Report { run, epoch, outcome, untold }).await,
         Err(reason) => {
             cancel(device, run).await;
             device.note(device.run_line(Step::TaskStopped, run, epoch).because(&reason)).await;
@@ -98,7 +104,7 @@ async fn cancel(device: &Device, run: RunId) {
     }
 }
 
-async fn work(device: &Device, job: Job, claimant: Claimant) -> Outcome {
+async fn work(device: &Device, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
     let Job { mut task, epoch: _, way } = job;
     let shelf = Shelf {
         hub: device.hub.clone(),
@@ -115,17 +121,17 @@ async fn work(device: &Device, job: Job, claimant: Claimant) -> Outcome {
     let progress = Progress::start(claimant);
     if !sent {
         if let Err(Failure { code, message }) = instruct(device, &mut task).await {
-            return Outcome::failed(code, &message, None);
+            return (Outcome::failed(code, &message, None), None);
         }
-        progress.push(Piece::begun(device.profile.device_name.as_deref())).await;
+        progress.push(Piece::begun(device.profile.device_name.as_deref()));
     }
     let reply = drive(device, &task, sent, &mut known, &progress).await;
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
         Err(Failure { code, message }) => Outcome::failed(code, &message, None),
     };
-    progress.finish().await;
-    outcome
+    let untold = progress.finish().await;
+    (outcome, untold)
 }
 
 /// What the hub has of the run already, once it can be asked.
@@ -246,7 +252,7 @@ async fn listen(
             Happening::Piece { seq, piece } => {
                 *seen = seq;
                 if let Some(piece) = known.without(piece) {
-                    progress.push(piece).await;
+                    progress.push(piece);
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod adapter;
 mod artifacts;
+mod backlog;
 mod claims;
 mod device;
 mod dispatch;

@@ -55,6 +55,10 @@ impl Link {
         }
     }
 
+    pub(crate) fn is_away(&self) -> bool {
+        self.state().away
+    }
+
     /// Moves whenever the hub is back from now on.
     pub(crate) fn returns(&self) -> watch::Receiver<()> {
         self.0.back.subscribe()

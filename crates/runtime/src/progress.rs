@@ -1,10 +1,12 @@
-//! Progress on its way to the hub: pieces of the adapter's stream, gathered into few calls without changing their order.
+//! Progress on its way to the hub: the pieces of the adapter's stream, told in the background and in their order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use attache_client::Hub;
+use attache_client::{Backoff, Hub};
 use attache_protocol::{
-    Json, RunId, json,
+    Json, RunId,
+    env::Env,
+    json,
     wire::{
         adapter::{self, event},
         event::{Event, kind},
@@ -12,14 +14,10 @@ use attache_protocol::{
     },
 };
 use serde::Deserialize;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, timeout, timeout_at},
-};
-
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{link::Link, stop::Stop};
+use crate::{backlog::Backlog, link::Link, stop::Stop};
 
 /// One thing that the adapter said while it worked.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,22 +29,26 @@ pub(crate) enum Piece {
     ToolCall(Json),
 }
 
-/// A call in the making. The hub makes events of its members in a fixed order, so a piece only fits behind those.
-#[derive(Debug, Default)]
-struct Batch {
-    last: Option<u8>,
-    progress: (Option<String>, Option<f64>),
-    chunk: String,
-    thought: String,
-    log: Option<Json>,
-    tool_call: Option<Json>,
-}
-
-/// Sends the pieces of one run in the background.
+/// Tells the pieces of one run in the background.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    pieces: mpsc::Sender<Piece>,
+    untold: Untold,
     task: AbortOnDropHandle<()>,
+}
+
+/// What the hub has not heard yet, and how to tell it.
+#[derive(Debug, Clone)]
+pub(crate) struct Untold {
+    claimant: Claimant,
+    backlog: Arc<Backlog>,
+}
+
+/// What became of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// The hub took it, or never will.
+    Settled,
+    NotNow,
 }
 
 /// Who reports, and to whom.
@@ -57,6 +59,7 @@ pub(crate) struct Claimant {
     pub(crate) epoch: i64,
     pub(crate) stop: Stop,
     pub(crate) link: Link,
+    pub(crate) env: Env,
 }
 
 /// What the hub has of this claim already, so that a replay after a restart is not told twice.
@@ -77,19 +80,16 @@ enum TextForm {
     Plain(String),
 }
 
-/// How long the first piece of a batch waits for others.
-const GATHER: Duration = Duration::from_millis(50);
-/// A batch with this much text is sent at once.
-const FULL: usize = 4 << 10;
-/// Longer texts are cut. Twice this, with every character escaped, is still an event that the hub takes.
+/// Longer texts are cut.
 const LARGEST: usize = 4 << 10;
 /// The hub's limit for an event is 64 KiB.
 const LARGEST_JSON: usize = 60 << 10;
-/// How many pieces wait while the hub is slow; what comes after is dropped, for progress must not delay the result.
-const WAITING: usize = 256;
+/// What a piece costs beside its text.
+const OVERHEAD: usize = 64;
 const CALL_TIME: Duration = Duration::from_secs(10);
-const PUSH_TIME: Duration = Duration::from_secs(1);
-const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// How long progress may hold up the result.
+const DRAIN_TIME: Duration = Duration::from_millis(1800);
+const LAST_WORD: Duration = Duration::from_millis(200);
 
 // === impl Piece ===
 
@@ -120,7 +120,7 @@ impl Piece {
     }
 
     /// The place of its member in the hub's order.
-    const fn rank(&self) -> u8 {
+    pub(crate) const fn rank(&self) -> u8 {
         match self {
             Self::Progress { .. } => 0,
             Self::Chunk(_) => 1,
@@ -128,6 +128,16 @@ impl Piece {
             Self::Log(_) => 3,
             Self::ToolCall(_) => 4,
         }
+    }
+
+    /// What it takes of the room for what waits.
+    pub(crate) fn cost(&self) -> usize {
+        OVERHEAD
+            + match self {
+                Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
+                Self::Chunk(text) | Self::Thought(text) => text.len(),
+                Self::Log(json) | Self::ToolCall(json) => json.get().len(),
+            }
     }
 
     /// Cuts a long text at a character's end.
@@ -162,118 +172,119 @@ fn cut(mut text: String) -> Vec<String> {
     parts
 }
 
-// === impl Batch ===
-
-impl Batch {
-    /// Takes the piece, or gives it back when it belongs behind something that is here already.
-    fn add(&mut self, piece: Piece) -> Result<(), Piece> {
-        let rank = piece.rank();
-        let joins = matches!(piece, Piece::Chunk(_) | Piece::Thought(_)) && self.last == Some(rank);
-        if !joins && self.last.is_some_and(|last| last >= rank) {
-            return Err(piece);
-        }
-        self.last = Some(rank);
-        match piece {
-            Piece::Progress { message, percent } => self.progress = (message, percent),
-            Piece::Chunk(text) => self.chunk.push_str(&text),
-            Piece::Thought(text) => self.thought.push_str(&text),
-            Piece::Log(line) => self.log = Some(line),
-            Piece::ToolCall(call) => self.tool_call = Some(call),
-        }
-        Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        self.chunk.len() + self.thought.len() >= FULL
-    }
-
-    fn request(self, epoch: i64) -> ProgressRequest {
-        let said = |text: String| (!text.is_empty()).then(|| Json::of(&adapter::Text { text }));
-        ProgressRequest {
-            epoch: Some(epoch),
-            message: self.progress.0,
-            percent: self.progress.1,
-            chunk: said(self.chunk),
-            thought: said(self.thought),
-            log: self.log,
-            tool_call: self.tool_call,
-            usage: None,
-        }
-    }
-}
-
 // === impl Progress ===
 
 impl Progress {
     pub(crate) fn start(claimant: Claimant) -> Self {
-        let (pieces, waiting) = mpsc::channel(WAITING);
-        Self { pieces, task: AbortOnDropHandle::new(tokio::spawn(relay(claimant, waiting))) }
+        let untold = Untold { claimant, backlog: Arc::default() };
+        let teller = untold.clone();
+        Self { untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.tell_all().await })) }
     }
 
-    pub(crate) async fn push(&self, piece: Piece) {
+    pub(crate) fn push(&self, piece: Piece) {
         for piece in piece.split() {
-            if matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
-                continue;
-            }
-            if self.pieces.send_timeout(piece, PUSH_TIME).await.is_err() {
-                tracing::warn!("progress is dropped: the hub does not keep up");
+            if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
+                self.untold.backlog.push(piece);
             }
         }
     }
 
-    /// Waits a little until everything is told.
-    pub(crate) async fn finish(self) {
-        drop(self.pieces);
-        if timeout(DRAIN_TIME, self.task).await.is_err() {
-            tracing::warn!("the hub was too slow to hear all progress; the result follows without it");
+    /// Waits a little until everything is told. What a hub that is away has not heard comes back, to be told before the
+    /// result.
+    pub(crate) async fn finish(mut self) -> Option<Untold> {
+        let (backlog, link) = (&self.untold.backlog, &self.untold.claimant.link);
+        backlog.close();
+        if !link.is_away() && timeout(DRAIN_TIME, &mut self.task).await.is_ok() {
+            return None;
         }
+        self.task.abort();
+        // Two tellers at once would tell things twice.
+        let _ = (&mut self.task).await;
+        if link.is_away() {
+            return Some(self.untold);
+        }
+        self.untold.give_up().await;
+        None
     }
 }
 
-async fn relay(claimant: Claimant, mut waiting: mpsc::Receiver<Piece>) {
-    let mut kept = None;
-    loop {
-        let first = match kept.take() {
-            Some(piece) => piece,
-            None => match waiting.recv().await {
-                Some(piece) => piece,
-                None => return,
-            },
-        };
-        let mut batch = Batch::default();
-        let _ = batch.add(first);
-        let until = Instant::now() + GATHER;
-        while !batch.is_full() {
-            let Ok(Some(piece)) = timeout_at(until, waiting.recv()).await else { break };
-            if let Err(piece) = batch.add(piece) {
-                kept = Some(piece);
-                break;
+// === impl Untold ===
+
+impl Untold {
+    /// Tells what comes until nothing more will, however long the hub is away meanwhile.
+    async fn tell_all(&self) {
+        let Self { claimant, backlog } = self;
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+        let mut returns = claimant.link.returns();
+        while let Some(call) = backlog.next(claimant.epoch).await {
+            match claimant.tell(&call).await {
+                Told::Settled => {
+                    backlog.told();
+                    backoff.reset();
+                }
+                Told::NotNow => tokio::select! {
+                    () = tokio::time::sleep(backoff.next(&claimant.env)) => {}
+                    Ok(()) = returns.changed() => {}
+                },
             }
         }
-        claimant.tell(batch.request(claimant.epoch)).await;
+    }
+
+    /// Tells the rest while the hub answers, but not for long: the result is due.
+    pub(crate) async fn tell_rest(&self) {
+        let Self { claimant, backlog } = self;
+        let rest = async {
+            while let Some(call) = backlog.next(claimant.epoch).await {
+                match claimant.tell(&call).await {
+                    Told::Settled => backlog.told(),
+                    Told::NotNow => return,
+                }
+            }
+        };
+        if timeout(DRAIN_TIME, rest).await.is_err() && !claimant.link.is_away() {
+            self.give_up().await;
+        }
+    }
+
+    async fn give_up(&self) {
+        let Self { claimant, backlog } = self;
+        tracing::warn!(run.id = %claimant.run, "the hub was too slow to hear all progress; the result follows without it");
+        backlog.abandon();
+        if let Some(call) = backlog.next(claimant.epoch).await {
+            let _ = timeout(LAST_WORD, claimant.tell(&call)).await;
+            backlog.told();
+        }
     }
 }
 
 // === impl Claimant ===
 
 impl Claimant {
-    /// Progress that cannot be told is lost; only the news that the claim is gone matters.
-    async fn tell(&self, request: ProgressRequest) {
-        match timeout(CALL_TIME, self.hub.progress(self.run, &request)).await {
+    /// What the hub refuses is lost, and only the news that the claim is gone matters.
+    async fn tell(&self, request: &ProgressRequest) -> Told {
+        match timeout(CALL_TIME, self.hub.progress(self.run, request)).await {
             Ok(Ok(answer)) => {
                 self.link.heard();
                 if answer.status.is_terminal() {
                     self.stop.set("the run has ended at the hub");
                 }
+                Told::Settled
             }
-            Ok(Err(error)) if crate::report::is_final(&error) => self.stop.set(error.to_string()),
+            Ok(Err(error)) if crate::report::is_final(&error) => {
+                self.stop.set(error.to_string());
+                Told::Settled
+            }
             Ok(Err(error)) => {
                 tracing::debug!(run.id = %self.run, %error, "progress was not told");
                 if error.is_passing() || error.is_denied() {
                     self.link.failed(&error);
                 }
+                if error.is_passing() { Told::NotNow } else { Told::Settled }
             }
-            Err(_) => tracing::debug!(run.id = %self.run, "progress was not told in time"),
+            Err(_) => {
+                tracing::debug!(run.id = %self.run, "progress was not told in time");
+                Told::NotNow
+            }
         }
     }
 }
@@ -341,38 +352,8 @@ mod tests {
         Json::from_text(text).unwrap()
     }
 
-    fn requests(pieces: Vec<Piece>) -> Vec<String> {
-        let mut batches = vec![Batch::default()];
-        for piece in pieces {
-            if let Err(piece) = batches.last_mut().unwrap().add(piece) {
-                batches.push(Batch::default());
-                batches.last_mut().unwrap().add(piece).unwrap();
-            }
-        }
-        batches.into_iter().map(|batch| serde_json::to_string(&batch.request(3)).unwrap()).collect()
-    }
-
     #[test]
-    fn pieces_share_a_call_as_long_as_their_order_holds() {
-        let pieces = vec![
-            Piece::read("progress", r#"{"message":"m","percent":5}"#).unwrap(),
-            Piece::read("chunk", r#"{"text":"a"}"#).unwrap(),
-            Piece::read("chunk", r#""b""#).unwrap(),
-            Piece::read("log", r#"{"level":"info","message":"l"}"#).unwrap(),
-            Piece::read("log", r#""second""#).unwrap(),
-            Piece::read("tool_call", r#"{"n":1.0}"#).unwrap(),
-            Piece::read("thought", r#"{"text":"hm"}"#).unwrap(),
-            Piece::read("chunk", r#"{"text":"c"}"#).unwrap(),
-        ];
-        assert_eq!(
-            requests(pieces),
-            [
-                r#"{"epoch":3,"message":"m","percent":5.0,"chunk":{"text":"ab"},"log":{"level":"info","message":"l"}}"#,
-                r#"{"epoch":3,"log":"second","tool_call":{"n":1.0}}"#,
-                r#"{"epoch":3,"thought":{"text":"hm"}}"#,
-                r#"{"epoch":3,"chunk":{"text":"c"}}"#,
-            ]
-        );
+    fn only_what_the_hub_takes_is_read() {
         assert_eq!(Piece::read("permission", "{}"), None);
         assert_eq!(Piece::read("chunk", "not json"), None);
         assert_eq!(Piece::read("log", "17"), None);

@@ -26,7 +26,7 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
         match open {
             Open::Unreported { run, epoch, outcome } => {
                 device.claims.take(run);
-                device.reports.keep(Report { run, epoch, outcome });
+                device.reports.keep(Report { run, epoch, outcome, untold: None });
             }
             Open::Unfinished(line) => unfinished.push(line),
             // `hand_back` releases it if the hub still thinks that it is ours.
@@ -73,7 +73,7 @@ async fn keep(device: &Device, run: RunId, epoch: i64, outcome: Outcome) {
     device.claims.take(run);
     device.note(Line::outcome(device.env.now(), run, epoch, &outcome)).await;
     device.link.notify(&Notice::Ended { run, status: outcome.status(), error: None });
-    device.reports.keep(Report { run, epoch, outcome });
+    device.reports.keep(Report { run, epoch, outcome, untold: None });
 }
 
 /// Enough of the task to join it; its input is not in the ledger, and the adapter has it already.

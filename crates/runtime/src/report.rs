@@ -18,6 +18,7 @@ use crate::{
     Notice,
     device::Device,
     ledger::{Line, Outcome, Step},
+    progress::Untold,
 };
 
 /// Outcomes that the hub could not be told yet. There are as many as runs ended while it was away: at most one, plus
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) run: RunId,
     pub(crate) epoch: i64,
     pub(crate) outcome: Outcome,
+    /// Progress that comes before the outcome.
+    pub(crate) untold: Option<Untold>,
 }
 
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub(crate) fn is_final(error: &attache_client::Error) -> bool {
 
 /// Writes the outcome down, tells the hub, and keeps it for later if the hub cannot be told.
 pub(crate) async fn finish(device: &Device, report: Report) {
-    let Report { run, epoch, outcome } = &report;
+    let Report { run, epoch, outcome, .. } = &report;
     device.note(Line::outcome(device.env.now(), *run, *epoch, outcome)).await;
     let error = match outcome {
         Outcome::Completed { .. } => None,
@@ -94,6 +97,9 @@ pub(crate) async fn repeat(device: &Device, quit: CancellationToken) {
 /// One try. An outcome that must be told later comes back with the reason.
 async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
     let Report { run, epoch, .. } = report;
+    if let Some(untold) = &report.untold {
+        untold.tell_rest().await;
+    }
     match verdict(device, &report).await {
         Verdict::Told => {
             device.note(device.run_line(Step::TaskReported, run, epoch)).await;
@@ -110,13 +116,13 @@ async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
         Verdict::Later(reason) => Err((report, reason)),
         Verdict::Instead(outcome) => {
             device.note(Line::outcome(device.env.now(), run, epoch, &outcome)).await;
-            Box::pin(tell(device, Report { run, epoch, outcome })).await
+            Box::pin(tell(device, Report { run, epoch, outcome, untold: None })).await
         }
     }
 }
 
 async fn verdict(device: &Device, report: &Report) -> Verdict {
-    let Report { run, epoch, outcome } = report;
+    let Report { run, epoch, outcome, .. } = report;
     let (epoch, hub) = (Some(*epoch), &device.hub);
     let answer = match outcome.clone() {
         Outcome::Completed { output, usage } => hub.complete(*run, &CompleteRequest { epoch, output, usage }).await,

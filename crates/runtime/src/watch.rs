@@ -15,7 +15,7 @@ struct Claimed {
 
 /// Reads the run's own stream until there is a reason to stop.
 pub(crate) async fn watch(claimant: Claimant) {
-    let Claimant { hub, run, epoch, stop, link } = claimant;
+    let Claimant { hub, run, epoch, stop, link, .. } = claimant;
     let mut events = hub.follow(run, 0).patience(Duration::MAX);
     let mut ours = false;
     while let Some(event) = events.next().await {

@@ -45,6 +45,8 @@ struct Stage {
     /// What `cancel` answers for a run that has ended.
     remembered: Option<Value>,
     finished: Option<Value>,
+    /// What the scene that hangs says next.
+    said: Vec<(&'static str, Value)>,
 }
 
 impl FakeAdapter {
@@ -77,6 +79,11 @@ impl FakeAdapter {
 
     pub(crate) fn remembers(&self, reply: Value) {
         self.change(|stage| stage.remembered = Some(reply));
+    }
+
+    /// Has the scene that hangs say one thing more.
+    pub(crate) fn say(&self, name: &'static str, data: Value) {
+        self.change(|stage| stage.said.push((name, data)));
     }
 
     /// Ends the scene that hangs.
@@ -160,7 +167,14 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
                 Some((Err(std::io::Error::other("broken")), (None, End::Done, adapter)))
             }
             End::Hang => {
-                adapter.until(|stage| stage.finished.is_some() || !stage.cancels.is_empty()).await;
+                let roused =
+                    |stage: &Stage| stage.finished.is_some() || !stage.cancels.is_empty() || !stage.said.is_empty();
+                adapter.until(roused).await;
+                let said = adapter.change(|stage| std::mem::take(&mut stage.said));
+                if !said.is_empty() {
+                    let frames: String = said.iter().map(frame).collect();
+                    return Some((Ok(Bytes::from(frames)), (None, End::Hang, adapter)));
+                }
                 let reply = adapter.change(|stage| {
                     stage.running = None;
                     stage.finished.take()

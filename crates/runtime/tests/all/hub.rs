@@ -99,8 +99,13 @@ impl FakeHub {
     }
 
     pub(crate) fn calls(&self, name: &str) -> Vec<Call> {
+        self.all_calls(&[name])
+    }
+
+    /// The calls of any of these names, in their order.
+    pub(crate) fn all_calls(&self, names: &[&str]) -> Vec<Call> {
         let hub = self.state.lock().unwrap();
-        hub.calls.iter().filter(|call| call.name == name).cloned().collect()
+        hub.calls.iter().filter(|call| names.contains(&call.name.as_str())).cloned().collect()
     }
 
     /// Waits until there are `count` calls of this name, and gives the last one's body.

@@ -1,6 +1,6 @@
 //! What is left after a crash, an absent hub or a broken line, and how it is picked up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use attache_protocol::{Json, Timestamp};
 use attache_runtime::{
@@ -56,6 +56,66 @@ async fn an_outcome_waits_for_the_hub_and_is_named_meanwhile() {
     let notices = world.notices.lock().unwrap();
     assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubAway { .. })).count(), 1, "{notices:?}");
     assert_eq!(notices.iter().filter(|notice| matches!(notice, Notice::HubBack)).count(), 1, "{notices:?}");
+}
+
+/// The text of the chunks that the hub took, and where the result came among these calls.
+fn told(world: &World) -> (String, Option<usize>) {
+    let calls = world.hub.all_calls(&["progress", "complete"]);
+    let chunks = calls.iter().filter_map(|call| call.body["chunk"]["text"].as_str()).collect();
+    (chunks, calls.iter().rev().position(|call| call.name == "complete"))
+}
+
+#[tokio::test]
+async fn progress_waits_for_the_hub_and_is_told_once_and_in_order() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.hub.heard("progress", 1).await;
+    world.hub.refuse_all(503, error("draining", "Going down."));
+    let mut expected = "before ".to_owned();
+    for number in 0..300 {
+        expected += &format!("{number} ");
+        world.adapter.say("chunk", json!({"text": format!("{number} ")}));
+        world.adapter.say("log", json!({"level": "info", "message": number.to_string()}));
+    }
+    world.hub.heard("refused progress", 2).await;
+    world.hub.be_nice();
+    world.adapter.say("chunk", json!({"text": "after"}));
+    expected += "after";
+    world.hub.until(|calls| calls.iter().any(|call| call.body["chunk"]["text"] == "after")).await;
+    world.adapter.finish(json!({"success": true, "output": {"text": expected}}));
+    world.hub.heard("complete", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(told(&world), (expected, Some(0)));
+    let logs: Vec<i32> = world
+        .hub
+        .calls("progress")
+        .iter()
+        .filter_map(|call| call.body["log"]["message"].as_str()?.parse().ok())
+        .collect();
+    assert_eq!(logs, (0..300).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn progress_that_waits_when_the_run_ends_comes_before_the_result() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.hub.heard("progress", 1).await;
+    world.hub.refuse_all(503, error("draining", "Going down."));
+    world.adapter.say("chunk", json!({"text": "meanwhile "}));
+    world.hub.heard("refused progress", 1).await;
+    world.adapter.say("chunk", json!({"text": "last"}));
+    let ended = Instant::now();
+    world.adapter.finish(json!({"success": true, "output": {"text": "t"}}));
+    world.hub.heard("refused complete", 1).await;
+    assert!(ended.elapsed() < Duration::from_secs(2), "{:?}", ended.elapsed());
+    world.hub.be_nice();
+    world.hub.heard("complete", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(told(&world), ("before meanwhile last".to_owned(), Some(0)));
 }
 
 #[tokio::test]
