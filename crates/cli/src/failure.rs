@@ -85,6 +85,10 @@ impl From<attache_client::Error> for Failure {
         use attache_client::Error as E;
         let exit = error.exit_code();
         let code = error.code().map_or("failed", Code::as_str);
+        if let Some(what) = not_a_hub(&error) {
+            return Self::failed(format!("this is not an Attaché hub: {what}"))
+                .hint("Check the address and the port; --hub names another.");
+        }
         match error {
             E::Refused(refusal) if refusal.code == Code::Unauthenticated => {
                 Self::new(code, exit, refusal.message.trim_end_matches('.'))
@@ -100,6 +104,20 @@ impl From<attache_client::Error> for Failure {
             E::Invalid { what, hint } => Self::new("usage", exit, what).hint(hint),
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
         }
+    }
+}
+
+/// What a server said that is none of ours. A hub explains every refusal; these come without a word.
+fn not_a_hub(error: &attache_client::Error) -> Option<String> {
+    use attache_client::Error as E;
+    match error {
+        E::Refused(refusal) if refusal.status == 404 && refusal.message.ends_with(" answered with status 404.") => {
+            Some(refusal.message.trim_end_matches('.').to_owned())
+        }
+        E::Unreachable { address, reason } if reason == "it answered with status 501" => {
+            Some(format!("{address} answered with status 501"))
+        }
+        E::Refused(_) | E::Unreachable { .. } | E::BadReply { .. } | E::Invalid { .. } => None,
     }
 }
 

@@ -55,7 +55,12 @@ fn exit_codes_follow_the_run() {
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("error: the run failed (task_failed)"), "{}", ran.stderr);
     assert!(ran.stderr.contains("attache runs show run_"), "{}", ran.stderr);
+    for task in ["", " \n"] {
+        let ran = home.attache(&["ask", "local", task]).exits(2);
+        assert!(ran.stderr.starts_with("error: the task is empty\n"), "{}", ran.stderr);
+    }
     let ran = home.attache(&["ask", "nobody", "true"]).exits(3);
+    assert!(ran.stderr.starts_with("error: there is no agent `nobody`\n"), "{}", ran.stderr);
     assert!(ran.stderr.contains("`attache agents`"), "{}", ran.stderr);
 }
 

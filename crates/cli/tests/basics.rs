@@ -1,6 +1,6 @@
 //! What every command has in common: help, version, exit codes, where data and talk go.
 
-use crate::harness::Home;
+use crate::harness::{Home, Process, until};
 
 const HELP: &str = "\
 Put agents on any machine to work, and see, approve, stop and account for what they do
@@ -133,23 +133,52 @@ fn the_owner_key_is_not_offered_to_a_stranger_at_the_address_of_a_hub_that_is_go
     assert_eq!(stranger.accept().map(drop).unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "somebody called");
 }
 
+/// Answers every call with a status and a body that no hub sends, and gives the head of the first.
+fn stranger(status: &str, call: impl FnOnce(&str) -> Process) -> (Process, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let asking = call(&format!("http://{}", listener.local_addr().unwrap()));
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
+    listener.set_nonblocking(true).unwrap();
+    let mut heard = None;
+    until("the command to end", || {
+        if let Ok((mut stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
+                head.extend(byte);
+            }
+            let _ = std::io::Write::write_all(&mut stream, answer.as_bytes());
+            heard.get_or_insert(String::from_utf8(head).unwrap().to_lowercase());
+        }
+        asking.try_wait()
+    });
+    (asking, heard.unwrap())
+}
+
+#[test]
+fn a_server_that_is_no_hub_is_called_that() {
+    let home = Home::new();
+    for status in ["404 Not Found", "501 Unsupported method"] {
+        let (asking, _) = stranger(status, |url| home.spawn("agents", &["agents", "--hub", url]));
+        let told = asking.stderr();
+        assert_eq!(asking.wait().code(), Some(1), "{told}");
+        assert!(told.starts_with("error: this is not an Attaché hub: http://127.0.0.1:"), "{told}");
+    }
+    let args = |url: &str| home.spawn("pair", &["runtime", "pair", "K7QM-2XHD", "--api-base", url]);
+    let told = stranger("501 Unsupported method", args).0.stderr();
+    assert!(told.contains("this is not an Attaché hub"), "{told}");
+    assert!(told.contains("--api-base") && !told.contains("--hub"), "{told}");
+    let ran = home.attache(&["runtime", "pair", "K7QM-2XHD"]).exits(5);
+    assert!(ran.stderr.contains("--api-base") && !ran.stderr.contains("--hub"), "{}", ran.stderr);
+}
+
 #[test]
 fn the_owner_key_is_not_offered_to_another_port_of_this_machine() {
     let home = Home::new();
     let _hub = home.hub(&[]);
-    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = stranger.local_addr().unwrap().port();
-    let asking = home.spawn("agents", &["agents", "--hub", &format!("http://127.0.0.1:{port}")]);
-    let (mut stream, _) = stranger.accept().unwrap();
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
-        heard.extend(byte);
-    }
-    let refusal = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    std::io::Write::write_all(&mut stream, refusal.as_bytes()).unwrap();
-    let heard = String::from_utf8(heard).unwrap().to_lowercase();
+    let (asking, heard) = stranger("401 Unauthorized", |url| home.spawn("agents", &["agents", "--hub", url]));
     assert!(heard.starts_with("get /api/v1/agent-accounts"), "{heard}");
     assert!(!heard.contains("authorization"), "the key was offered");
     assert_eq!(asking.wait().code(), Some(4));

@@ -143,7 +143,7 @@ fn the_log_is_listed_exported_and_verified() {
         hub.create_run("builder", &format!("task {number}"));
     }
     let verdict = home.attache(&["audit", "verify", "--json"]).succeeds().json();
-    assert_eq!(names(&verdict), ["ok", "rows", "head", "hash", "broken_at"]);
+    assert_eq!(names(&verdict), ["ok", "rows", "first", "head", "hash", "broken_at", "start_missing"]);
     assert_eq!(verdict["ok"], true);
     let rows = verdict["rows"].as_u64().unwrap();
     assert!(rows > 250, "{rows}");
@@ -157,7 +157,22 @@ fn the_log_is_listed_exported_and_verified() {
     fs::write(&file, &export).unwrap();
     let path = file.to_str().unwrap();
     let ran = home.attache(&["audit", "verify", "--file", path, "--json"]).succeeds().json();
-    assert_eq!(ran["hash"], verdict["hash"]);
+    assert_eq!(ran, verdict);
+    let said = home.attache(&["audit", "verify", "--file", path]).succeeds();
+    assert!(said.stdout.starts_with(&format!("intact: {rows} rows from 1 to {rows}, hash ")), "{}", said.stdout);
+    assert_eq!(said.stderr, "");
+    let late: String = export.lines().skip(10).map(|line| format!("{line}\n")).collect();
+    fs::write(&file, late).unwrap();
+    let said = home.attache(&["audit", "verify", "--file", path]).succeeds();
+    assert!(
+        said.stdout.starts_with(&format!("intact: {} rows from 12 to {rows}, hash ", rows - 11)),
+        "{}",
+        said.stdout
+    );
+    assert!(said.stderr.contains("The start is missing: the file begins with row 11"), "{}", said.stderr);
+    fs::write(&file, "").unwrap();
+    let ran = home.attache(&["audit", "verify", "--file", path]).exits(2);
+    assert!(ran.stderr.contains("is empty: there is nothing to check"), "{}", ran.stderr);
     fs::write(&file, export.replacen("builder", "bui1der", 1)).unwrap();
     let ran = home.attache(&["audit", "verify", "--file", path, "--json"]).exits(1);
     assert_eq!(ran.json()["ok"], false);

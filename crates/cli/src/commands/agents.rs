@@ -137,7 +137,7 @@ async fn add(
 
 async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
     let (output, now) = (&context.output, context.now());
-    let account = hub.account(agent).await.map_err(explain)?;
+    let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
         return output.json(&account);
     }
@@ -167,14 +167,14 @@ async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
 }
 
 async fn remove(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
-    hub.archive_account(agent).await.map_err(explain)?;
+    hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
     context.output.say(format_args!("Archived {}. Its runs and their log stay.", clean::line(agent)));
     Ok(())
 }
 
 async fn code(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
     let output = &context.output;
-    let code = hub.create_pairing_code(agent).await.map_err(explain)?;
+    let code = hub.create_pairing_code(agent).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
         return output.json(&code);
     }
@@ -186,11 +186,11 @@ async fn code(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
 }
 
 /// An agent that is not there is usually a typing error.
-pub(super) fn explain(error: attache_client::Error) -> Failure {
+pub(super) fn explain(error: attache_client::Error, agent: &str) -> Failure {
     let failure = Failure::from(error);
-    if failure.code == "not_found" {
-        failure.hint("`attache agents` lists the agents that you can use.")
-    } else {
-        failure
+    if failure.code != "not_found" {
+        return failure;
     }
+    Failure { message: format!("there is no agent `{agent}`"), ..failure }
+        .hint("`attache agents` lists the agents that you can use.")
 }

@@ -67,8 +67,11 @@ struct Input<'a> {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let hub = context.hub(&args.hub)?;
     let text = if args.task == "-" { read_task()? } else { args.task.clone() };
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
+    }
+    let hub = context.hub(&args.hub)?;
     let request = CreateRunRequest {
         agent_id: args.agent.clone(),
         input: Some(Json::of(&Input { text: &text })),
@@ -78,7 +81,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         priority: args.priority,
         ..CreateRunRequest::default()
     };
-    let created = hub.create_run(&request).await.map_err(agents::explain)?;
+    let created = hub.create_run(&request).await.map_err(|error| explain(error, &args))?;
     let run = created.task_run_id;
     if args.no_wait {
         if context.output.is_json() {
@@ -114,6 +117,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             Err(Failure::new("cancelled", exit::FAILED, format!("interrupted; {what}"))
                 .hint(format!("See it with: attache runs show {run}")))
         }
+    }
+}
+
+/// The hub does not say which of the two it did not find.
+fn explain(error: attache_client::Error, args: &Args) -> Failure {
+    let failure = agents::explain(error, &args.agent);
+    match args.conversation {
+        Some(conversation) if failure.code == "not_found" => Failure {
+            message: format!("{}, or no conversation {conversation}", failure.message),
+            hint: "`attache agents` and `attache conversations` list what you can use.".to_owned(),
+            ..failure
+        },
+        _ => failure,
     }
 }
 

@@ -61,18 +61,23 @@ struct Verdict {
     ok: bool,
     /// How many rows were checked.
     rows: u64,
+    /// The first row that was checked.
+    first: i64,
     /// The last row that fits.
     head: i64,
     /// Hex of the chain's hash there: keep it elsewhere to compare later.
     hash: String,
     /// The first row that does not fit.
     broken_at: Option<i64>,
+    /// Rows before these are not in the file, so the first row of the file is believed as it is.
+    start_missing: bool,
 }
 
 /// Checks rows one after another.
 #[derive(Debug)]
 struct Chain {
     hash: [u8; 32],
+    first: i64,
     head: i64,
     rows: u64,
     broken_at: Option<i64>,
@@ -151,6 +156,7 @@ fn verify_file(path: &Path) -> Result<Verdict, Failure> {
     let failed = |error: io::Error| Failure::file("read", path, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut chain: Option<Chain> = None;
+    let mut start_missing = false;
     for (index, line) in io::BufReader::new(file).lines().enumerate() {
         let line = line.map_err(failed)?;
         let row: log::Row = serde_json::from_str(&line).map_err(|error| {
@@ -164,10 +170,17 @@ fn verify_file(path: &Path) -> Result<Verdict, Failure> {
                 first.take(&row);
                 chain = Some(first);
             }
-            None => chain = Some(Chain::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS))),
+            None => {
+                start_missing = true;
+                chain = Some(Chain::after(row.seq, log::unhex(&row.hash).unwrap_or(log::GENESIS)));
+            }
         }
     }
-    Ok(chain.unwrap_or_else(|| Chain::after(0, log::GENESIS)).verdict())
+    let chain = chain.ok_or_else(|| {
+        Failure::usage(format!("{} is empty: there is nothing to check", path.display()))
+            .hint("Export the log again: attache audit export > FILE")
+    })?;
+    Ok(Verdict { start_missing, ..chain.verdict() })
 }
 
 fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
@@ -176,7 +189,19 @@ fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
         output.json(verdict)?;
     } else if verdict.ok {
         let good = output.paint(Style::Good, "intact");
-        output.line(format_args!("{good}: {} rows up to {}, hash {}", verdict.rows, verdict.head, verdict.hash))?;
+        let Verdict { rows, first, head, hash, .. } = verdict;
+        if *rows == 0 {
+            output.line(format_args!("{good}: no rows after {head}, hash {hash}"))?;
+        } else {
+            output.line(format_args!("{good}: {rows} rows from {first} to {head}, hash {hash}"))?;
+        }
+    }
+    if verdict.start_missing && !output.is_json() {
+        let believed = verdict.first - 1;
+        output.say_styled(
+            Style::Busy,
+            format_args!("The start is missing: the file begins with row {believed}, which is believed as it is."),
+        );
     }
     match verdict.broken_at {
         None => Ok(()),
@@ -202,7 +227,7 @@ async fn export(hub: &Hub) -> Result<(), Failure> {
 
 impl Chain {
     const fn after(head: i64, hash: [u8; 32]) -> Self {
-        Self { hash, head, rows: 0, broken_at: None }
+        Self { hash, first: head + 1, head, rows: 0, broken_at: None }
     }
 
     fn take(&mut self, row: &log::Row) {
@@ -219,8 +244,9 @@ impl Chain {
     }
 
     fn verdict(self) -> Verdict {
-        let Self { hash, head, rows, broken_at } = self;
-        Verdict { ok: broken_at.is_none(), rows, head, hash: log::hex(&hash), broken_at }
+        let Self { hash, first, head, rows, broken_at } = self;
+        let ok = broken_at.is_none();
+        Verdict { ok, rows, first, head, hash: log::hex(&hash), broken_at, start_missing: false }
     }
 }
 

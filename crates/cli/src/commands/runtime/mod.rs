@@ -44,11 +44,13 @@ impl Args {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    match args.command {
+    let done = match args.command {
         Runtime::Pair(args) => Box::pin(pair::run(context, *args)).await,
         Runtime::Start(args) => Box::pin(start::run(context, args)).await,
         Runtime::Status(args) => Box::pin(status::run(context, args)).await,
         Runtime::Profiles(args) => profiles::run(&context, &args),
         Runtime::Unpair(args) => unpair::run(&context, &args),
-    }
+    };
+    // A device names its hub with another option than people do.
+    done.map_err(|failure| Failure { hint: failure.hint.replace("--hub", "--api-base"), ..failure })
 }
