@@ -133,15 +133,18 @@ fn a_port_that_is_taken_is_explained() {
 fn the_first_signal_finishes_the_task_and_the_second_ends_at_once() {
     let home = Home::new();
     let up = home.up(&[]);
-    let run = up.create_run("local", "sleep 1; echo finished");
-    up.run_in(&run, &["running"]);
+    // A claim that has not begun would be handed back instead.
+    let begun = home.path().join("begun");
+    let run = up.create_run("local", &format!("touch '{}'; sleep 1; echo finished", begun.display()));
+    until("the task to begin", || begun.exists().then_some(()));
     process::signal(up.process.id(), "INT");
     assert!(up.process.wait().success());
     let up = home.up(&[]);
     assert_eq!(up.run(&run)["status"], "completed");
 
-    let run = up.create_run("local", "sleep 600");
-    up.run_in(&run, &["running"]);
+    let begun = home.path().join("begun again");
+    up.create_run("local", &format!("touch '{}'; sleep 600", begun.display()));
+    until("the task to begin", || begun.exists().then_some(()));
     process::signal(up.process.id(), "INT");
     up.process.tells("stopping when");
     let asked = Instant::now();
