@@ -1,6 +1,6 @@
 -- The foundation: tenants, agents, devices, runs, the log and what runs leave behind.
 -- Throughput follows the number of B-tree writes per call, so every index here earns its place:
--- a whole life of a run (create, claim, complete) makes ten.
+-- a whole life of a run (create, claim, complete) makes nine.
 
 -- Single numbers: `running_floor` (no running run has a smaller task_runs.id), `chunks_before` (chunks of runs that
 -- ended before this time are gone), `agent_runs_upto` (task_runs up to this id are in agent_runs).
