@@ -12,8 +12,7 @@ CREATE TABLE tenants (
     log_floor_hash blob not null
 );
 CREATE TABLE log (
-    tenant blob not null,
-    seq integer not null,
+    key integer primary key,
     at integer not null,
     actor text not null,
     type text not null,
@@ -21,8 +20,8 @@ CREATE TABLE log (
     run_seq integer,
     data text not null,
     hash blob not null,
-    primary key (tenant, seq)
-) without rowid;
+    seq integer as (key & 0xfffffffffff) virtual
+);
 CREATE TABLE agent_accounts (
     id blob primary key,
     tenant blob not null,

@@ -6,6 +6,7 @@ use rusqlite::{OptionalExtension as _, params};
 use super::{
     cache::Head,
     journal::Stamp,
+    log_keys::LogKeys,
     rows::{self, Key16},
     writer::Transaction,
 };
@@ -34,7 +35,8 @@ impl Transaction<'_, '_> {
             "insert into tenants (id, name, created, log_floor_hash) values (?1, ?2, ?3, ?4)",
             params![Key16(id.uuid()), name, at.millis(), GENESIS],
         )?;
-        self.cache.set_head(id, Head { seq: 0, hash: GENESIS });
+        let keys = LogKeys::of_new(self.connection.last_insert_rowid())?;
+        self.cache.set_head(id, Head { keys, seq: 0, hash: GENESIS });
         let stamp = Stamp { actor: Context::SYSTEM, at };
         self.log(id, stamp, &entry::tenant_created(name), None).map(drop)
     }

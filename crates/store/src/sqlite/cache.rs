@@ -12,7 +12,10 @@ use attache_protocol::{
 };
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::rows::{self, Hot};
+use super::{
+    log_keys::LogKeys,
+    rows::{self, Hot},
+};
 use crate::record::Live;
 
 /// How long an idempotency key stands for its first request.
@@ -21,6 +24,7 @@ pub(crate) const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// The newest row of a tenant's log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
+    pub(super) keys: LogKeys,
     pub(super) seq: i64,
     pub(super) hash: [u8; 32],
 }
@@ -68,14 +72,16 @@ impl Cache {
     }
 
     fn read_heads(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut tenants = connection.prepare("select id, log_floor, log_floor_hash from tenants")?;
-        let mut newest = connection.prepare("select seq, hash from log where tenant = ?1 order by seq desc limit 1")?;
+        let mut tenants = connection.prepare("select id, no, log_floor, log_floor_hash from tenants")?;
+        let mut newest =
+            connection.prepare("select seq, hash from log where key between ?1 and ?2 order by key desc limit 1")?;
         let mut found = tenants.query([])?;
         while let Some(row) = found.next()? {
             let id: [u8; 16] = row.get(0)?;
-            let floor = Head { seq: row.get(1)?, hash: row.get(2)? };
+            let keys = LogKeys::of(row.get(1)?);
+            let floor = Head { keys, seq: row.get(2)?, hash: row.get(3)? };
             let head = newest
-                .query_map([id], |row| Ok(Head { seq: row.get(0)?, hash: row.get(1)? }))?
+                .query_map(keys.all(), |row| Ok(Head { keys, seq: row.get(0)?, hash: row.get(1)? }))?
                 .next()
                 .transpose()?
                 .unwrap_or(floor);

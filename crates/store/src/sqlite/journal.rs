@@ -47,8 +47,7 @@ impl Transaction<'_, '_> {
         let entry = log::Entry { seq, at: stamp.at, actor: stamp.actor, kind, run, run_seq, data: data.get() };
         let hash = entry.chain(&head.hash);
         self.statements.append_log.execute(params![
-            Key16(tenant.uuid()),
-            seq,
+            head.keys.at(seq),
             stamp.at.millis(),
             stamp.actor,
             kind,
@@ -57,7 +56,7 @@ impl Transaction<'_, '_> {
             data.get(),
             hash
         ])?;
-        self.cache.set_head(tenant, Head { seq, hash });
+        self.cache.set_head(tenant, Head { seq, hash, ..head });
         self.woken.push(Woken::Tenant(tenant));
         Ok(seq)
     }

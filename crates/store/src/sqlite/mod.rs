@@ -23,6 +23,7 @@ mod content;
 mod directory;
 mod journal;
 mod lists;
+mod log_keys;
 mod open;
 mod readers;
 mod rows;

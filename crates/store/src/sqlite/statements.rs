@@ -24,8 +24,8 @@ impl<'c> Statements<'c> {
             begin: connection.prepare("begin immediate")?,
             commit: connection.prepare("commit")?,
             append_log: connection.prepare(
-                "insert into log (tenant, seq, at, actor, type, run, run_seq, data, hash)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                "insert into log (key, at, actor, type, run, run_seq, data, hash)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             insert_run: connection.prepare(
                 "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout,

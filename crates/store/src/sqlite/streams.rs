@@ -7,7 +7,10 @@ use attache_protocol::{
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::rows::{self, Hot, Key16};
+use super::{
+    log_keys::LogKeys,
+    rows::{self, Hot, Key16},
+};
 use crate::{
     Error, Result, entry,
     record::{LogPage, RunEvents},
@@ -27,13 +30,14 @@ pub(super) fn run_events(
         })
         .optional()?
         .ok_or(Error::NotFound)?;
-    let floor = floor(connection, &hot, ended)?;
+    let log = log_of(connection, hot.tenant)?;
+    let floor = floor(connection, &hot, ended, log.floor)?;
     let after = after.max(floor);
     let mut events = chunks(connection, hot.row, after, limit)?;
     for (run_seq, seq) in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after) {
         let (kind, at, data): (String, i64, Json) = connection
-            .prepare_cached("select type, at, data from log where tenant = ?1 and seq = ?2")?
-            .query_row(params![Key16(tenant.uuid()), seq], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
+            .prepare_cached("select type, at, data from log where key = ?1")?
+            .query_row([log.keys.at(*seq)], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
         let data = match &result {
             Some(result) if entry::shows_output(&kind) => entry::with_output(&data, result),
             _ => data,
@@ -46,14 +50,13 @@ pub(super) fn run_events(
 }
 
 /// Everything up to here may be gone: chunks by their age, life-cycle events with the front of the log.
-fn floor(connection: &Connection, hot: &Hot, ended: Option<Timestamp>) -> Result<i64> {
+fn floor(connection: &Connection, hot: &Hot, ended: Option<Timestamp>, log_floor: i64) -> Result<i64> {
     let chunks_before: Option<i64> = connection
         .prepare_cached("select value from meta where key = 'chunks_before'")?
         .query_row([], |row| row.get(0))
         .optional()?;
     let old = ended.zip(chunks_before).is_some_and(|(ended, before)| ended.millis() < before);
     let by_age = if old { hot.last_seq - 1 } else { 0 };
-    let (log_floor, _) = log_floor(connection, hot.tenant)?;
     let by_log = hot.life.0.iter().filter(|(_, seq)| *seq <= log_floor).map(|(run_seq, _)| *run_seq).max();
     Ok(by_age.max(by_log.unwrap_or(0)))
 }
@@ -70,14 +73,15 @@ fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result
 }
 
 pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {
-    let (floor, floor_hash) = log_floor(connection, tenant)?;
+    let Log { keys, floor, floor_hash } = log_of(connection, tenant)?;
+    let [_, last] = keys.all();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = connection
         .prepare_cached(
-            "select seq, at, actor, type, run, run_seq, data, hash from log where tenant = ?1 and seq > ?2
-             order by seq limit ?3",
+            "select seq, at, actor, type, run, run_seq, data, hash from log where key > ?1 and key <= ?2
+             order by key limit ?3",
         )?
-        .query_map(params![Key16(tenant.uuid()), after, limit], |row| {
+        .query_map([keys.at(after), last, limit], |row| {
             Ok(log::Row {
                 seq: row.get(0)?,
                 at: rows::time(row, 1)?,
@@ -91,15 +95,25 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
         })?
         .collect::<rusqlite::Result<_>>()?;
     let head: Option<i64> = connection
-        .prepare_cached("select max(seq) from log where tenant = ?1")?
-        .query_row([Key16(tenant.uuid())], |row| row.get(0))?;
+        .prepare_cached("select seq from log where key between ?1 and ?2 order by key desc limit 1")?
+        .query_row(keys.all(), |row| row.get(0))
+        .optional()?;
     Ok(LogPage { rows, head: head.unwrap_or(floor), floor, floor_hash })
 }
 
-fn log_floor(connection: &Connection, tenant: TenantId) -> Result<(i64, [u8; 32])> {
+/// Where a tenant's log stands in the table, and what retention has left of it.
+struct Log {
+    keys: LogKeys,
+    floor: i64,
+    floor_hash: [u8; 32],
+}
+
+fn log_of(connection: &Connection, tenant: TenantId) -> Result<Log> {
     Ok(connection
-        .prepare_cached("select log_floor, log_floor_hash from tenants where id = ?1")?
-        .query_row([Key16(tenant.uuid())], |row| Ok((row.get(0)?, row.get(1)?)))
+        .prepare_cached("select no, log_floor, log_floor_hash from tenants where id = ?1")?
+        .query_row([Key16(tenant.uuid())], |row| {
+            Ok(Log { keys: LogKeys::of(row.get(0)?), floor: row.get(1)?, floor_hash: row.get(2)? })
+        })
         .optional()?
-        .unwrap_or((0, GENESIS)))
+        .unwrap_or(Log { keys: LogKeys::of(0), floor: 0, floor_hash: GENESIS }))
 }

@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension as _, params};
 use super::{
     journal::{Stamp, Written},
     lists,
+    log_keys::LogKeys,
     rows::{self, Key16},
     writer::Transaction,
 };
@@ -108,8 +109,8 @@ impl Transaction<'_, '_> {
         )?;
         let tenants = self
             .connection
-            .prepare_cached("select id from tenants order by no")?
-            .query_map([], |row| row.get::<_, [u8; 16]>(0))?
+            .prepare_cached("select no from tenants order by no")?
+            .query_map([], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for tenant in tenants {
             self.cut_log(tenant, retention.log_before)?;
@@ -117,23 +118,24 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    fn cut_log(&self, tenant: [u8; 16], before: Timestamp) -> Result<()> {
+    fn cut_log(&self, tenant: i64, before: Timestamp) -> Result<()> {
+        let [first, last] = LogKeys::of(tenant).all();
         let keep_from: Option<i64> = self
             .connection
-            .prepare_cached("select seq from log where tenant = ?1 and at >= ?2 order by seq limit 1")?
-            .query_row(params![tenant, before.millis()], |row| row.get(0))
+            .prepare_cached("select key from log where key between ?1 and ?2 and at >= ?3 order by key limit 1")?
+            .query_row([first, last, before.millis()], |row| row.get(0))
             .optional()?;
         let cut = self
             .connection
-            .prepare_cached("select seq, hash from log where tenant = ?1 and seq < ?2 order by seq desc limit 1")?
-            .query_row(params![tenant, keep_from.unwrap_or(i64::MAX)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
+            .prepare_cached("select key, seq, hash from log where key between ?1 and ?2 order by key desc limit 1")?
+            .query_row([first, keep_from.map_or(last, |kept| kept - 1)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, [u8; 32]>(2)?))
             })
             .optional()?;
-        if let Some((seq, hash)) = cut {
-            self.connection.execute("delete from log where tenant = ?1 and seq <= ?2", params![tenant, seq])?;
+        if let Some((key, seq, hash)) = cut {
+            self.connection.execute("delete from log where key between ?1 and ?2", [first, key])?;
             self.connection.execute(
-                "update tenants set log_floor = ?2, log_floor_hash = ?3 where id = ?1",
+                "update tenants set log_floor = ?2, log_floor_hash = ?3 where no = ?1",
                 params![tenant, seq, hash],
             )?;
         }

@@ -20,9 +20,10 @@ create table tenants (
 );
 
 -- Life-cycle event, audit record and feed item in one row, chained by hash per tenant.
+-- The key is the tenant's number in the upper 19 bits and the seq in the lower 44: appending to a table that is ordered by
+-- an integer costs half of what it costs with (tenant, seq).
 create table log (
-    tenant blob not null,
-    seq integer not null,
+    key integer primary key,
     at integer not null,
     actor text not null,
     type text not null,
@@ -30,8 +31,8 @@ create table log (
     run_seq integer,
     data text not null,
     hash blob not null,
-    primary key (tenant, seq)
-) without rowid;
+    seq integer as (key & 0xfffffffffff) virtual
+);
 
 create table agent_accounts (
     id blob primary key,
