@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use attache_protocol::{AgentId, KeyId, RunId, TenantId};
+use attache_protocol::{AgentId, ChannelId, KeyId, RunId, TenantId};
 use attache_store::Woken;
 use tokio::sync::watch;
 
@@ -20,6 +20,10 @@ pub(crate) enum Topic {
     Runtime(AgentId),
     /// This key was revoked.
     Key(KeyId),
+    /// A frame waits for this channel's peer, or the channel changed.
+    Channel(ChannelId),
+    /// A question of this run was settled.
+    Asked(RunId),
 }
 
 /// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
@@ -64,6 +68,8 @@ impl From<Woken> for Topic {
             Woken::Tenant(tenant) => Self::Tenant(tenant),
             Woken::Queue(agent) => Self::Queue(agent),
             Woken::Runtime(agent) => Self::Runtime(agent),
+            Woken::Channel(channel) => Self::Channel(channel),
+            Woken::Asked(run) => Self::Asked(run),
         }
     }
 }

@@ -117,6 +117,12 @@ impl Error {
             E::PairingPending => Self::new(Code::PairingPending, "Nobody has confirmed this device yet."),
             E::PairingRejected => Self::new(Code::PairingRejected, "A person rejected this device."),
             E::RuntimeEnded(state) => Self::runtime_ended(state),
+            E::AlreadyDecided(_) => Self::new(Code::AlreadyDecided, "Somebody else decided this before."),
+            E::ResumeRefused => Self::new(Code::ResumeRefused, "The channel cannot be resumed with this token."),
+            E::NoEngine => Self::new(
+                Code::ToolRefused,
+                "The run's caller is not connected by a channel, so it has no tools to call.",
+            ),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Internal(details) => Self::internal(&details),

@@ -60,7 +60,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         workspace_id: record.conversation.workspace(),
         parent_task_run_id: record.parent,
         status: record.state.status(),
-        waiting: None,
+        waiting: record.state.waiting(),
         recovery: None,
         task_type: record.task_type,
         attempt: record.state.attempt,

@@ -8,7 +8,10 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
-    id::{AgentId, ArtifactId, ConversationId, KeyId, MessageId, RunId, RuntimeId, TenantId},
+    id::{
+        AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
+        RuntimeId, TenantId,
+    },
     time::Timestamp,
 };
 
@@ -105,6 +108,26 @@ impl Env {
 
     pub fn key_id(&self) -> KeyId {
         KeyId::from_uuid(self.uuid())
+    }
+
+    pub fn channel_id(&self) -> ChannelId {
+        ChannelId::from_uuid(self.uuid())
+    }
+
+    pub fn permission_id(&self) -> PermissionId {
+        PermissionId::from_uuid(self.uuid())
+    }
+
+    pub fn grant_id(&self) -> GrantId {
+        GrantId::from_uuid(self.uuid())
+    }
+
+    pub fn ask_id(&self) -> AskId {
+        AskId::from_uuid(self.uuid())
+    }
+
+    pub fn input_id(&self) -> InputId {
+        InputId::from_uuid(self.uuid())
     }
 }
 

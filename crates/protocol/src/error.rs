@@ -65,6 +65,13 @@ codes! {
     RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
     NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
+    AlreadyDecided   "already_decided"    409 FAILED      "A permission is decided once. To change what happens next time, look at `attache approvals grants`.";
+    NotWaiting       "not_waiting"        409 FAILED      "The run takes input only while it is claimed; look at its status.";
+    LoopRefused      "loop_refused"       409 FAILED      "The call went through too many agents. Give the first call a larger `ttl` if the chain is meant to be this long.";
+    ResumeRefused    "resume_refused"     409 FAILED      "A resume token works once and for its own channel. Send `register` to open a new one; work that is under way is kept.";
+    NotRegistered    "not_registered"     409 USAGE       "Send `register` or `resume` first.";
+    ToolRefused      "tool_refused"       409 DENIED      "Call one of the tools that the caller registered and allowed, with arguments that fit its schema.";
+    InvalidFrame     "invalid_frame"      400 USAGE       "Compare the frame with docs/channels.md; `field` names what is wrong.";
     Busy             "busy"               409 FAILED      "One task at a time: wait for the running one to end, or cancel it.";
     AgentArchived    "agent_archived"     409 FAILED      "Archived agents take no new work; use another agent.";
     PairingFailed    "pairing_failed"     404 NOT_FOUND   "Codes live ten minutes and work once. Make a new one for the same agent in the console.";

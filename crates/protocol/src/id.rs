@@ -105,6 +105,15 @@ ids! {
     ArtifactId = "art_";
     MessageId = "msg_";
     KeyId = "key_";
+    /// A lasting connection of a peer: it outlives every socket.
+    ChannelId = "chn_";
+    PermissionId = "prm_";
+    /// A standing answer to permission requests.
+    GrantId = "gnt_";
+    /// A question that a worker waits for: input from its caller, or a tool call that the caller's engine makes.
+    AskId = "ask_";
+    /// One piece of input that a caller gave to a run.
+    InputId = "inp_";
 }
 
 impl ConversationId {

@@ -14,7 +14,10 @@ pub mod time;
 pub mod wire;
 
 pub use error::Code;
-pub use id::{AgentId, ArtifactId, ConversationId, KeyId, MessageId, RunId, RuntimeId, TenantId, WorkspaceId};
+pub use id::{
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
+    RuntimeId, TenantId, WorkspaceId,
+};
 pub use json::Json;
 pub use secret::Secret;
 pub use time::Timestamp;

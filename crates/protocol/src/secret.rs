@@ -24,6 +24,8 @@ pub enum Kind {
     /// What a device polls with while a person confirms its pairing code.
     PairingPoll,
     AdapterSecret,
+    /// Takes a channel up again after its connection broke; works once.
+    Resume,
 }
 
 /// Text from outside that goes into an error or a log, with everything that looks like a secret of ours as `***`: people
@@ -54,8 +56,8 @@ fn looks_secret(word: &str) -> bool {
 // === impl Kind ===
 
 impl Kind {
-    pub const ALL: [Self; 5] =
-        [Self::RuntimeToken, Self::ApiKey, Self::Session, Self::PairingPoll, Self::AdapterSecret];
+    pub const ALL: [Self; 6] =
+        [Self::RuntimeToken, Self::ApiKey, Self::Session, Self::PairingPoll, Self::AdapterSecret, Self::Resume];
 
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -64,6 +66,7 @@ impl Kind {
             Self::Session => "cs_",
             Self::PairingPoll => "pp_",
             Self::AdapterSecret => "as_",
+            Self::Resume => "rs_",
         }
     }
 

@@ -102,9 +102,9 @@ proptest! {
         walk(limits, &steps, |before, command, result, _| {
             let epoch = match command {
                 Command::Progress { by, .. } | Command::Complete { by, .. } | Command::Fail { by, .. }
-                | Command::Release { by } => by.epoch,
-                Command::Claim { .. } | Command::Renew { .. } | Command::Cancel { .. } | Command::Lose
-                | Command::Tick => None,
+                | Command::Release { by } | Command::Ask { by, .. } => by.epoch,
+                Command::Claim { .. } | Command::Renew { .. } | Command::Cancel { .. } | Command::Answer { .. }
+                | Command::Halt { .. } | Command::Undelivered | Command::Lose | Command::Tick => None,
             };
             if epoch.is_some_and(|epoch| epoch != before.epoch) {
                 assert_eq!(*result, Err(Refusal::StaleEpoch));

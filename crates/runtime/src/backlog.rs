@@ -208,6 +208,7 @@ impl Batch {
     fn request(self, epoch: i64) -> ProgressRequest {
         let said = |text: String| (!text.is_empty()).then(|| Json::of(&adapter::Text { text }));
         ProgressRequest {
+            report: None,
             epoch: Some(epoch),
             message: self.progress.0,
             percent: self.progress.1,

@@ -71,6 +71,7 @@ impl Rhythm {
 
 async fn beat_once(device: &Device) -> bool {
     let request = HeartbeatRequest {
+        unreported: Vec::new(),
         agent_id: Some(device.profile.agent_id),
         running: Some(device.claims.named()),
         extensions: None,

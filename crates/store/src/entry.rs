@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
-    rules::run::{Event, FailureCode, Worker},
+    rules::run::{Event, FailureCode, Waiting, Worker},
     wire::key::Role,
 };
 use serde::Serialize;
@@ -83,6 +83,11 @@ struct Finish<'a> {
 #[derive(Serialize)]
 struct Reason<'a> {
     reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Wait {
+    waiting: Option<Waiting>,
 }
 
 #[derive(Serialize)]
@@ -201,6 +206,10 @@ pub(crate) fn task_cancelled(reason: Option<&str>) -> Entry {
 
 pub(crate) fn task_requeued(reason: &'static str) -> Entry {
     (Event::Requeued { reason }.kind(), Json::of(&Reason { reason: Some(reason) }))
+}
+
+pub(crate) fn task_waiting(waiting: Option<Waiting>) -> Entry {
+    (Event::Waiting { waiting }.kind(), Json::of(&Wait { waiting }))
 }
 
 /// A worker's call with an epoch that is not the current one. `call` is one of [`call`].

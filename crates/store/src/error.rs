@@ -35,6 +35,15 @@ pub enum Error {
     /// The runtime was superseded or revoked.
     #[error("the runtime is not active")]
     RuntimeEnded(attache_protocol::wire::runtime::RuntimeState),
+    /// The permission request was settled before, as it is shown here.
+    #[error("the permission was decided before")]
+    AlreadyDecided(Box<crate::record::ask::Permission>),
+    /// The channel cannot be resumed with this token by this principal.
+    #[error("the channel cannot be resumed")]
+    ResumeRefused,
+    /// No engine follows the run, so nobody can call a tool for it.
+    #[error("nobody who could call a tool follows the run")]
+    NoEngine,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,

@@ -4,6 +4,8 @@
 //! change, its log rows and its idempotency record together, or nothing. Times and ids are given by the caller, so two
 //! stores that see the same calls hold the same state, to the byte of the hash chain.
 
+mod asks;
+mod channels;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod entry;
@@ -14,5 +16,7 @@ pub mod record;
 pub mod sqlite;
 mod store;
 
+pub use asks::Asks;
+pub use channels::{Channels, MAX_FRAMES};
 pub use error::{Error, Result};
 pub use store::{Context, Durability, Listener, Store, Woken};

@@ -1,9 +1,13 @@
 //! The rows of the store in plain Rust types. The hub turns them into wire types.
 
+pub mod ask;
+pub mod channel;
+
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp,
+    WorkspaceId,
     rules::run::{FailureCode, Limits, State, Status},
     secret::SecretHash,
     wire::{conversation, key::Role, runtime::RuntimeState},
@@ -25,6 +29,8 @@ pub struct NewAccount {
     /// A JSON array of skills.
     pub skills: Json,
     pub a2a: Option<Json>,
+    /// How its permission requests time out: an `ApprovalPolicy`.
+    pub approvals: Option<Json>,
 }
 
 /// What to change of an account; `None` leaves a member as it is.
@@ -35,6 +41,7 @@ pub struct AccountPatch {
     pub instructions: Option<String>,
     pub skills: Option<Json>,
     pub a2a: Option<Json>,
+    pub approvals: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +53,7 @@ pub struct Account {
     pub instructions: Option<String>,
     pub skills: Json,
     pub a2a: Option<Json>,
+    pub approvals: Option<Json>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
@@ -55,6 +63,7 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runtime {
     pub id: RuntimeId,
+    pub kind: RuntimeKind,
     pub tenant: TenantId,
     pub agent: AgentId,
     pub state: RuntimeState,
@@ -106,11 +115,14 @@ pub enum Proof {
     Code(SecretHash),
     /// The poll token of a pairing request that a person has confirmed.
     Poll(SecretHash),
+    /// Somebody who may pair the agent asks for it directly.
+    Owner { tenant: TenantId, agent: AgentId },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRuntime {
     pub id: RuntimeId,
+    pub kind: RuntimeKind,
     pub token: SecretHash,
     pub proof: Proof,
     /// With [`Proof::Poll`] the request's own name and labels are kept instead.
@@ -118,10 +130,19 @@ pub struct NewRuntime {
     pub labels: Json,
 }
 
+/// How a runtime proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RuntimeKind {
+    /// A paired device with a runtime token.
+    Device,
+    /// An agent that was registered and works over a channel with a key of its own.
+    AgentKey,
+}
+
 /// What a bearer secret stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    Runtime { tenant: TenantId, runtime: RuntimeId, agent: AgentId, state: RuntimeState },
+    Runtime { tenant: TenantId, runtime: RuntimeId, agent: AgentId, kind: RuntimeKind, state: RuntimeState },
     Key { tenant: TenantId, key: KeyId, role: Role, expires_at: Option<Timestamp>, revoked: bool },
 }
 
@@ -168,6 +189,10 @@ pub struct NewRun {
     pub priority: i64,
     pub limits: Limits,
     pub trace_id: Option<String>,
+    /// How many more agents the work may be passed on to.
+    pub ttl: i64,
+    /// The channel whose peer asked for the run and follows it.
+    pub follow: Option<channel::NewFollow>,
     /// 16 bytes of a hash over the caller's key.
     pub idempotency_key: Option<[u8; 16]>,
     /// 16 bytes of a hash over the whole request, so that a key cannot stand for two requests.
@@ -191,7 +216,10 @@ pub struct RunRecord {
     pub priority: i64,
     pub caller: String,
     pub trace_id: Option<String>,
+    pub ttl: i64,
     pub state: State,
+    /// The channel over which it was claimed last; `None` over HTTP.
+    pub channel: Option<ChannelId>,
     /// The runtime that holds the claim or held it last.
     pub runtime: Option<RuntimeId>,
     /// When the newest claim was made.
@@ -227,6 +255,15 @@ pub struct NewEvent {
     /// One of `wire::event::kind`.
     pub kind: &'static str,
     pub data: Json,
+}
+
+/// What a worker reports at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewProgress {
+    pub events: Vec<NewEvent>,
+    pub usage: Option<Json>,
+    /// `None`: it cannot be told from another.
+    pub report: Option<channel::Report>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

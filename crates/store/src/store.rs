@@ -4,18 +4,18 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
 
 use crate::{
-    Result,
+    Asks, Channels, Result,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
+        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept,
     },
 };
 
@@ -48,6 +48,10 @@ pub enum Woken {
     Queue(AgentId),
     /// A runtime was attached, superseded or revoked: credentials of this agent changed.
     Runtime(AgentId),
+    /// A frame waits for this channel's peer, or the channel itself changed.
+    Channel(ChannelId),
+    /// A permission request or an ask of this run was settled.
+    Asked(RunId),
 }
 
 /// Hears of what moved, right after the commit; it must not block.
@@ -94,7 +98,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
-pub trait Store: Send + Sync + fmt::Debug {
+pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
     fn durability(&self) -> Durability;
 
     /// The engine's name and version, for people.
@@ -190,22 +194,29 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// An idempotency key stands for the newest run that was made with it in the tenant, until 24 hours after that run's
     /// creation: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
     /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own) and
-    /// for the parent.
+    /// for the parent and for the follower's channel.
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created>;
 
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
     /// passed over. `RuntimeEnded` if the runtime is not active.
-    async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    /// `via` is the channel over which the claim is handed over (`NotFound` unless it is a connected one of the runtime).
+    async fn claim(
+        &self,
+        runtime: RuntimeId,
+        via: Option<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Option<Claimed>>;
 
-    /// Appends to the run's stream and renews the claim. `usage` replaces the run's total. Here, in `finish` and in
+    /// Appends to the run's stream and renews the claim. `usage` replaces the run's total. A report with the same source
+    /// as the claim's newest and no higher seq was heard before: it renews the claim and changes nothing else. Here, in `finish` and in
     /// `release` a run that is not of the worker's own agent is `NotFound`, and so is every run to an unknown runtime;
     /// beyond that the rules judge the worker, also when its runtime has ended.
     async fn progress(
         &self,
         by: Worker,
         run: RunId,
-        events: Vec<NewEvent>,
-        usage: Option<Json>,
+        progress: NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status>;

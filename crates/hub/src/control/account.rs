@@ -25,6 +25,7 @@ impl Handle {
         by.may(Action::CreateAgent)?;
         check_request(&request)?;
         let account = NewAccount {
+            approvals: None,
             id: self.env().agent_id(),
             name: request.name.ok_or_else(|| Error::invalid("name", "is missing"))?,
             description: request.description,
@@ -56,6 +57,7 @@ impl Handle {
         by.may(Action::EditAgent)?;
         check_request(&request)?;
         let patch = AccountPatch {
+            approvals: None,
             name: request.name,
             description: request.description,
             instructions: request.instructions,

@@ -76,6 +76,8 @@ impl Handle {
             check::line("workspace_root", root, 1..=4096)?;
         }
         Ok(NewRun {
+            ttl: 8,
+            follow: None,
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,

@@ -114,6 +114,7 @@ impl Handle {
     ) -> Result<AttachResponse> {
         let token = Kind::RuntimeToken.generate(self.env());
         let new = NewRuntime {
+            kind: attache_store::record::RuntimeKind::Device,
             id: self.env().runtime_id(),
             token: token.hash(),
             proof,

@@ -7,7 +7,10 @@ use attache_protocol::{
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
     },
 };
-use attache_store::{Error as StoreError, record::NewEvent};
+use attache_store::{
+    Error as StoreError,
+    record::{NewEvent, NewProgress, channel::Report},
+};
 
 use crate::{Error, Handle, Principal, Result, control::check, identity::Action, render};
 
@@ -19,9 +22,11 @@ impl Handle {
         let worker = by.worker(request.epoch)?;
         check_usage(request.usage.as_ref())?;
         let usage = request.usage.clone();
+        let report = request.report.map(|seq| Report { source: None, seq });
         let events = events(request)?;
         let lease = self.options().heartbeat_timeout;
-        let status = self.store().progress(worker, run, events, usage, lease, self.now()).await;
+        let progress = NewProgress { events, usage, report };
+        let status = self.store().progress(worker, run, progress, lease, self.now()).await;
         Ok(ProgressResponse { status: status.map_err(|error| worker_error(by, error))? })
     }
 

@@ -77,7 +77,7 @@ impl Handle {
         let hub = self.clone();
         let task = self.tasks().spawn(async move {
             let lease = hub.options().heartbeat_timeout;
-            let claimed = hub.store().claim(runtime, lease, hub.now()).await.map_err(about("runtime"))?;
+            let claimed = hub.store().claim(runtime, None, lease, hub.now()).await.map_err(about("runtime"))?;
             let Some(claimed) = claimed else {
                 return Ok(Pulled { response: PullResponse { task_run: None }, claim: None });
             };

@@ -76,7 +76,7 @@ impl Handle {
             }
         };
         match credential {
-            Credential::Runtime { tenant, runtime, agent, state: RuntimeState::Active } => {
+            Credential::Runtime { tenant, runtime, agent, kind: _, state: RuntimeState::Active } => {
                 Ok(Principal { tenant, who: Who::Runtime { runtime, agent }, secret })
             }
             Credential::Runtime { state, .. } => Err(Error::runtime_ended(state)),

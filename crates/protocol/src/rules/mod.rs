@@ -1,3 +1,5 @@
 //! Pure rules: `(state, command, now) -> transition | refusal`. No I/O, no clock, no randomness.
 
+pub mod permission;
+pub mod recovery;
 pub mod run;

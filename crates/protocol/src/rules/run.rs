@@ -71,6 +71,27 @@ pub struct Claim {
     pub runtime: RuntimeId,
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,
+    pub waits: Waits,
+}
+
+/// What a claimed run waits for, and how long it has waited: waiting does not count against the time-out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Questions that a person has not answered yet.
+    pub approvals: u32,
+    pub inputs: u32,
+    /// Since when at least one question is open.
+    pub since: Option<Timestamp>,
+    /// The time spent waiting before that.
+    pub waited: Duration,
+}
+
+/// Why a running run stands still. An approval hides a wait for input: it is the more urgent of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    Input,
+    Approval,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +144,22 @@ pub enum Command {
     Cancel {
         outcome: Digest,
     },
+    /// The worker asks a person something, and the run waits for the answer.
+    Ask {
+        by: Worker,
+        what: Waiting,
+        lease: Duration,
+    },
+    /// One question has its answer, or nobody needs one any more.
+    Answer {
+        what: Waiting,
+    },
+    /// A question found no answer in time, and that ends the run.
+    Halt {
+        code: FailureCode,
+    },
+    /// The worker cannot have heard of its claim; the attempt is not spent.
+    Undelivered,
     /// The claim is gone: its runtime was superseded or revoked, or does not know of it any more.
     Lose,
     /// Time has passed.
@@ -133,9 +170,17 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Claimed,
-    Requeued { reason: &'static str },
+    Requeued {
+        reason: &'static str,
+    },
+    /// What the run waits for changed; `None`: it goes on.
+    Waiting {
+        waiting: Option<Waiting>,
+    },
     Completed,
-    Failed { code: FailureCode },
+    Failed {
+        code: FailureCode,
+    },
     Cancelled,
 }
 
@@ -178,7 +223,27 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
             held(state, *by)?;
             Ok(requeued(state, state.attempt - 1, "released", now))
         }
+        Command::Undelivered => match &state.phase {
+            Phase::Running(_) => Ok(requeued(state, state.attempt - 1, "undelivered", now)),
+            Phase::Pending { .. } => Err(Refusal::NotRunning),
+            Phase::Ended { .. } => Err(Refusal::Ended),
+        },
         Command::Cancel { outcome } => cancel(state, *outcome),
+        Command::Ask { by, what, lease } => {
+            let claim = held(state, *by)?;
+            let renewed = Claim { lease_until: claim.lease_until.max(now.plus(*lease)), ..claim.clone() };
+            Ok(waiting(state, renewed, claim.waits.plus(*what, now)))
+        }
+        Command::Answer { what } => match &state.phase {
+            Phase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now))),
+            Phase::Pending { .. } => Err(Refusal::NotRunning),
+            Phase::Ended { .. } => Err(Refusal::Ended),
+        },
+        Command::Halt { code } => match &state.phase {
+            Phase::Running(_) => Ok(failed(state, *code)),
+            Phase::Pending { .. } => Err(Refusal::NotRunning),
+            Phase::Ended { .. } => Err(Refusal::Ended),
+        },
         Command::Lose => match &state.phase {
             Phase::Running(_) => Ok(lost(state, now)),
             Phase::Pending { .. } => Err(Refusal::NotRunning),
@@ -192,7 +257,9 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
 pub fn next_deadline(state: &State) -> Option<Timestamp> {
     match &state.phase {
         Phase::Pending { expires_at } => Some(*expires_at),
-        Phase::Running(claim) => Some(claim.lease_until.min(times_out_at(state, claim))),
+        Phase::Running(claim) => {
+            Some(times_out_at(state, claim).map_or(claim.lease_until, |at| at.min(claim.lease_until)))
+        }
         Phase::Ended { .. } => None,
     }
 }
@@ -200,7 +267,7 @@ pub fn next_deadline(state: &State) -> Option<Timestamp> {
 fn claim(state: &State, runtime: RuntimeId, lease: Duration, now: Timestamp) -> Result<Transition, Refusal> {
     match &state.phase {
         Phase::Pending { expires_at } if *expires_at > now => {
-            let claim = Claim { runtime, claimed_at: now, lease_until: now.plus(lease) };
+            let claim = Claim { runtime, claimed_at: now, lease_until: now.plus(lease), waits: Waits::default() };
             let state = State {
                 phase: Phase::Running(claim),
                 epoch: state.epoch + 1,
@@ -233,6 +300,13 @@ fn renewed(state: &State, claim: &Claim, lease: Duration, now: Timestamp) -> Tra
     Transition { state: State { phase: Phase::Running(claim), ..state.clone() }, event: None }
 }
 
+fn waiting(state: &State, claim: Claim, waits: Waits) -> Transition {
+    let (before, after) = (claim.waits.waiting(), waits.waiting());
+    let event = (before != after).then_some(Event::Waiting { waiting: after });
+    let phase = Phase::Running(Claim { waits, ..claim });
+    Transition { state: State { phase, ..state.clone() }, event }
+}
+
 fn finish(state: &State, by: Worker, ending: Ending, outcome: Digest, event: Event) -> Result<Transition, Refusal> {
     match held(state, by) {
         Ok(_) => Ok(ended(state, ending, outcome, event)),
@@ -263,7 +337,9 @@ fn lost(state: &State, now: Timestamp) -> Transition {
 fn tick(state: &State, now: Timestamp) -> Transition {
     match &state.phase {
         Phase::Pending { expires_at } if *expires_at <= now => failed(state, FailureCode::Expired),
-        Phase::Running(claim) if times_out_at(state, claim) <= now => failed(state, FailureCode::TimedOut),
+        Phase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
+            failed(state, FailureCode::TimedOut)
+        }
         Phase::Running(claim) if claim.lease_until <= now => lost(state, now),
         Phase::Pending { .. } | Phase::Running(_) | Phase::Ended { .. } => {
             Transition { state: state.clone(), event: None }
@@ -271,8 +347,10 @@ fn tick(state: &State, now: Timestamp) -> Transition {
     }
 }
 
-fn times_out_at(state: &State, claim: &Claim) -> Timestamp {
-    claim.claimed_at.plus(state.limits.timeout)
+/// `None` while the run waits: the time-out counts only time that is not spent waiting.
+fn times_out_at(state: &State, claim: &Claim) -> Option<Timestamp> {
+    let Waits { since, waited, .. } = claim.waits;
+    since.is_none().then(|| claim.claimed_at.plus(state.limits.timeout).plus(waited))
 }
 
 fn requeued(state: &State, attempt: i64, reason: &'static str, now: Timestamp) -> Transition {
@@ -310,6 +388,57 @@ impl State {
         match &self.phase {
             Phase::Running(claim) => Some(claim),
             Phase::Pending { .. } | Phase::Ended { .. } => None,
+        }
+    }
+
+    pub fn waiting(&self) -> Option<Waiting> {
+        self.claim().and_then(|claim| claim.waits.waiting())
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    pub const fn waiting(self) -> Option<Waiting> {
+        match self {
+            Self { approvals: 1.., .. } => Some(Waiting::Approval),
+            Self { inputs: 1.., .. } => Some(Waiting::Input),
+            Self { .. } => None,
+        }
+    }
+
+    fn plus(mut self, what: Waiting, now: Timestamp) -> Self {
+        let count = self.count(what);
+        *count = count.saturating_add(1);
+        self.since = self.since.or(Some(now));
+        self
+    }
+
+    fn minus(mut self, what: Waiting, now: Timestamp) -> Self {
+        let count = self.count(what);
+        *count = count.saturating_sub(1);
+        if let (None, Some(since)) = (self.waiting(), self.since) {
+            self.waited += now.since(since);
+            self.since = None;
+        }
+        self
+    }
+
+    const fn count(&mut self, what: Waiting) -> &mut u32 {
+        match what {
+            Waiting::Approval => &mut self.approvals,
+            Waiting::Input => &mut self.inputs,
+        }
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Approval => "approval",
         }
     }
 }
@@ -408,6 +537,7 @@ impl Event {
         match self {
             Self::Claimed => "task.claimed",
             Self::Requeued { .. } => "task.requeued",
+            Self::Waiting { .. } => "task.waiting",
             Self::Completed => "task.completed",
             Self::Failed { .. } => "task.failed",
             Self::Cancelled => "task.cancelled",

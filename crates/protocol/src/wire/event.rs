@@ -39,6 +39,9 @@ pub struct Range {
     pub to: i64,
 }
 
+/// A reader fell too far behind: these events of its stream were left out.
+pub const STREAM_GAP: &str = "stream.gap";
+
 /// The event classes that only the run's own stream shows.
 pub mod kind {
     pub const PROGRESS: &str = "task.progress";

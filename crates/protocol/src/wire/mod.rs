@@ -6,11 +6,14 @@
 pub mod account;
 pub mod adapter;
 pub mod artifact;
+pub mod ask;
 pub mod audit;
+pub mod channel;
 pub mod conversation;
 pub mod event;
 pub mod key;
 pub mod pairing;
+pub mod permission;
 pub mod run;
 pub mod runtime;
 pub mod system;

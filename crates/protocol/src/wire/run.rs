@@ -5,7 +5,10 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId,
-    rules::run::{FailureCode, Status},
+    rules::{
+        recovery::Recovery,
+        run::{FailureCode, Status, Waiting},
+    },
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,7 +54,8 @@ pub struct Run {
     pub parent_task_run_id: Option<RunId>,
     pub status: Status,
     pub waiting: Option<Waiting>,
-    pub recovery: Option<String>,
+    /// What is known of the work on the device, while the run is neither waiting to be claimed nor ended.
+    pub recovery: Option<Recovery>,
     pub task_type: String,
     pub attempt: i64,
     pub max_attempts: i64,
@@ -75,13 +79,6 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
     /// The seq of the newest event of `/events`.
     pub last_seq: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Waiting {
-    Input,
-    Approval,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -129,6 +126,10 @@ pub struct PullResponse {
 pub struct ProgressRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
+    /// The worker's own count of its reports on this claim, from 1: a report that was heard already is answered and
+    /// changes nothing. Without it a repeated report appears twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -41,6 +41,9 @@ pub struct HeartbeatRequest {
     /// The runs that this runtime executes now. A runtime that only knows 002 sends none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Vec<RunId>>,
+    /// Of those, the runs that have ended on the device and whose outcome the hub has not accepted yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreported: Vec<RunId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Json>,
 }

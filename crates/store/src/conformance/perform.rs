@@ -61,9 +61,12 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RevokeKey(context, key) => Value::Key(store.revoke_key(context, key).await?),
 
         Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
-        Step::Claim { runtime, lease, at } => Value::Claimed(store.claim(runtime, lease, at).await?.map(Box::new)),
+        Step::Claim { runtime, lease, at } => {
+            Value::Claimed(store.claim(runtime, None, lease, at).await?.map(Box::new))
+        }
         Step::Progress { by, run, events, usage, lease, at } => {
-            Value::Status(store.progress(by, run, events, usage, lease, at).await?)
+            let progress = crate::record::NewProgress { events, usage, report: None };
+            Value::Status(store.progress(by, run, progress, lease, at).await?)
         }
         Step::Finish { by, run, outcome, usage, at } => Value::Status(store.finish(by, run, outcome, usage, at).await?),
         Step::CancelRun(context, run, reason) => Value::Run(Box::new(store.cancel_run(context, run, reason).await?)),

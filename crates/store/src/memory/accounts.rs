@@ -21,7 +21,7 @@ impl State {
     pub(super) fn create_account(&mut self, context: &Context, new: NewAccount) -> Result<Account> {
         self.known_tenant(context.tenant)?;
         self.free_name(context.tenant, &new.name, None)?;
-        let NewAccount { id, name, description, instructions, skills, a2a } = new;
+        let NewAccount { id, name, description, instructions, skills, a2a, approvals } = new;
         let account = Account {
             id,
             tenant: context.tenant,
@@ -30,6 +30,7 @@ impl State {
             instructions,
             skills,
             a2a,
+            approvals,
             created_at: context.at,
             archived_at: None,
             runtime: None,
@@ -49,13 +50,14 @@ impl State {
         if let Some(name) = &patch.name {
             self.free_name(context.tenant, name, Some(id))?;
         }
-        let AccountPatch { name, description, instructions, skills, a2a } = patch;
+        let AccountPatch { name, description, instructions, skills, a2a, approvals } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());
         account.description = description.or_else(|| account.description.clone());
         account.instructions = instructions.or_else(|| account.instructions.clone());
         account.skills = skills.unwrap_or_else(|| account.skills.clone());
         account.a2a = a2a.or_else(|| account.a2a.clone());
+        account.approvals = approvals.or_else(|| account.approvals.clone());
         self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id));
         Ok(self.shown_account(id))
     }

@@ -18,7 +18,7 @@ impl State {
         if let Some(runtime) = self.tokens.get(&secret) {
             let runtime = &self.runtimes[runtime];
             let (tenant, agent, state) = (runtime.tenant, runtime.agent, runtime.state);
-            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, state });
+            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, kind: runtime.kind, state });
         }
         let StoredKey { tenant, key, .. } = self.keys.values().find(|stored| stored.secret == secret)?;
         let (role, expires_at, revoked) = (key.role, key.expires_at, key.revoked_at.is_some());

@@ -24,7 +24,7 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
@@ -34,9 +34,9 @@ use crate::{
     Context, Durability, Error, Listener, Result, Store,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
+        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept,
     },
 };
 
@@ -104,6 +104,10 @@ impl fmt::Debug for Memory {
         f.debug_struct("Memory").finish_non_exhaustive()
     }
 }
+
+#[async_trait]
+impl crate::Channels for Memory {}
+impl crate::Asks for Memory {}
 
 #[async_trait]
 impl Store for Memory {
@@ -217,7 +221,13 @@ impl Store for Memory {
         self.write(|state| state.create_run(&context, run))
     }
 
-    async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
+    async fn claim(
+        &self,
+        runtime: RuntimeId,
+        _via: Option<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Option<Claimed>> {
         self.write(|state| state.claim(runtime, lease, at))
     }
 
@@ -225,12 +235,11 @@ impl Store for Memory {
         &self,
         by: Worker,
         run: RunId,
-        events: Vec<NewEvent>,
-        usage: Option<Json>,
+        progress: NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        self.write(|state| state.progress(by, run, events, usage, lease, at))
+        self.write(|state| state.progress(by, run, progress.events, progress.usage, lease, at))
     }
 
     async fn finish(

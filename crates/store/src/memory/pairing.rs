@@ -73,6 +73,7 @@ impl State {
         }
         let runtime = Runtime {
             id: new.id,
+            kind: new.kind,
             tenant,
             agent,
             state: RuntimeState::Active,
@@ -102,6 +103,10 @@ impl State {
                 let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
                 Ok(Entitled { agent: code.agent, device_name, labels })
             }
+            Proof::Owner { agent, .. } => {
+                let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
+                Ok(Entitled { agent, device_name, labels })
+            }
             Proof::Poll(poll) => {
                 let request = self.polled(poll).ok_or(Error::PairingInvalid { agent: None })?;
                 let agent = request.decision.agent();
@@ -124,6 +129,7 @@ impl State {
     fn use_up(&mut self, proof: Proof, agent: AgentId) {
         match proof {
             Proof::Code(code) => self.codes.get_mut(&code).expect("it was just found").used = true,
+            Proof::Owner { .. } => {}
             Proof::Poll(poll) => {
                 let request = self.requests.values_mut().find(|request| request.asked.poll == poll);
                 request.expect("it was just found").decision = Decision::Used(agent);

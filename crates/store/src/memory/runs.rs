@@ -61,6 +61,8 @@ impl State {
             priority: new.priority,
             caller: context.actor.clone(),
             trace_id: new.trace_id,
+            ttl: new.ttl,
+            channel: None,
             state: Rules::created(new.limits, context.at),
             runtime: None,
             claimed_at: None,
@@ -154,6 +156,7 @@ impl State {
         };
         let entry = match event {
             Event::Requeued { reason } => entry::task_requeued(reason),
+            Event::Waiting { waiting } => entry::task_waiting(waiting),
             Event::Failed { code } => {
                 self.runs[place].record.result = Some(outcome::failed_by_rule(code));
                 entry::task_failed(code)

@@ -175,6 +175,7 @@ fn entry_of(event: Event) -> Entry {
     match event {
         Event::Requeued { reason } => crate::entry::task_requeued(reason),
         Event::Failed { code } => crate::entry::task_failed(code),
+        Event::Waiting { waiting } => crate::entry::task_waiting(waiting),
         Event::Claimed | Event::Completed | Event::Cancelled => {
             unreachable!("the caller of these commands writes the entry")
         }
@@ -184,6 +185,6 @@ fn entry_of(event: Event) -> Entry {
 fn result_of(event: Event) -> Option<Json> {
     match event {
         Event::Failed { code } => Some(outcome::failed_by_rule(code)),
-        Event::Claimed | Event::Requeued { .. } | Event::Completed | Event::Cancelled => None,
+        Event::Claimed | Event::Requeued { .. } | Event::Waiting { .. } | Event::Completed | Event::Cancelled => None,
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
@@ -42,9 +42,9 @@ use crate::{
     Context, Durability, Error, Listener, Result, Store,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
+        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept,
     },
 };
 
@@ -130,6 +130,10 @@ impl fmt::Debug for Sqlite {
         f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
     }
 }
+
+#[async_trait]
+impl crate::Channels for Sqlite {}
+impl crate::Asks for Sqlite {}
 
 #[async_trait]
 impl Store for Sqlite {
@@ -248,7 +252,13 @@ impl Store for Sqlite {
         self.settle(Undo::Promise, move |transaction| transaction.create_run(context, run).map(Ok)).await
     }
 
-    async fn claim(&self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
+    async fn claim(
+        &self,
+        runtime: RuntimeId,
+        _via: Option<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Option<Claimed>> {
         self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, lease, at).map(Ok)).await
     }
 
@@ -256,13 +266,14 @@ impl Store for Sqlite {
         &self,
         by: Worker,
         run: RunId,
-        events: Vec<NewEvent>,
-        usage: Option<Json>,
+        progress: NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        self.settle(Undo::Promise, move |transaction| transaction.progress(by, run, &events, usage.as_ref(), lease, at))
-            .await
+        self.settle(Undo::Promise, move |transaction| {
+            transaction.progress(by, run, &progress.events, progress.usage.as_ref(), lease, at)
+        })
+        .await
     }
 
     async fn finish(
@@ -386,6 +397,7 @@ fn read_credential(connection: &rusqlite::Connection, secret: SecretHash) -> Res
                 tenant: rows::tenant_id(row.get(0)?),
                 runtime: rows::runtime_id(row.get(1)?),
                 agent: rows::agent_id(row.get(2)?),
+                kind: crate::record::RuntimeKind::Device,
                 state: rows::runtime_state(row, 3)?,
             })
         })

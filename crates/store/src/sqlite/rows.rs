@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::{Claim, Digest, Ending, Limits, Phase, State, Status},
+    rules::run::{Claim, Digest, Ending, Limits, Phase, State, Status, Waits},
     wire::{conversation, key::Role, runtime::RuntimeState},
 };
 use rusqlite::{
@@ -202,7 +202,7 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(10, "a pending run without an expiry"))? },
         1 => match (runtime, claimed, until) {
             (Some(runtime), Some(claimed_at), Some(lease_until)) => {
-                Phase::Running(Claim { runtime, claimed_at, lease_until })
+                Phase::Running(Claim { runtime, claimed_at, lease_until, waits: Waits::default() })
             }
             _ => return Err(corrupt(11, "a running run without a claim")),
         },
@@ -248,6 +248,8 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
         priority: row.get(24)?,
         caller: row.get(25)?,
         trace_id: row.get(26)?,
+        ttl: 8,
+        channel: None,
         state: hot.state.clone(),
         runtime: hot.runtime,
         claimed_at: hot.claimed,
@@ -274,6 +276,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         instructions: row.get(4)?,
         skills: json(row, 5)?,
         a2a: maybe_json(row, 6)?,
+        approvals: None,
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
@@ -288,6 +291,7 @@ pub(super) fn runtime(row: &Row<'_>) -> rusqlite::Result<Runtime> {
 fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
     Ok(Runtime {
         id: runtime_id(row.get(first)?),
+        kind: crate::record::RuntimeKind::Device,
         tenant: tenant_id(row.get(first + 1)?),
         agent: agent_id(row.get(first + 2)?),
         state: runtime_state(row, first + 3)?,

@@ -65,6 +65,8 @@ impl Transaction<'_, '_> {
             conversation: new.conversation.unwrap_or_else(|| new.id.own_conversation()),
             parent: new.parent,
             task_type: new.task_type,
+            ttl: new.ttl,
+            channel: None,
             input: new.input,
             context_fragments: new.context_fragments,
             allowed_tools: new.allowed_tools,

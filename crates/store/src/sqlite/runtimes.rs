@@ -114,7 +114,7 @@ impl Transaction<'_, '_> {
             self.lose_claims(old.id, stamp)?;
         }
         let (device_name, labels) = match new.proof {
-            Proof::Code(_) => (new.device_name.clone(), new.labels.clone()),
+            Proof::Code(_) | Proof::Owner { .. } => (new.device_name.clone(), new.labels.clone()),
             Proof::Poll(_) => (pairing.device_name, pairing.labels.unwrap_or_else(Json::empty_object)),
         };
         self.connection.execute(
@@ -141,6 +141,7 @@ impl Transaction<'_, '_> {
         let (column, secret) = match proof {
             Proof::Code(code) => ("code", code),
             Proof::Poll(poll) => ("poll", poll),
+            Proof::Owner { .. } => return Err(Error::Internal("not built".to_owned())),
         };
         let pairing = self
             .connection

@@ -4,7 +4,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
@@ -113,6 +113,9 @@ macro_rules! as_the_model {
         ---
         $($own:tt)*
     ) => {
+        impl attache_store::Channels for Faulty {}
+        impl attache_store::Asks for Faulty {}
+
         #[async_trait]
         impl Store for Faulty {
             $(async fn $name(&self, $($argument: $type),*) -> $answer {
@@ -143,7 +146,7 @@ as_the_model! {
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
     fn keys(tenant: TenantId, page: Page) -> Result<Listed<Key>>;
-    fn claim(runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn live(tenant: TenantId) -> Result<Live>;
     fn retain(retention: Retention) -> Result<()>;
@@ -194,12 +197,12 @@ as_the_model! {
         &self,
         by: Worker,
         run: RunId,
-        events: Vec<NewEvent>,
-        usage: Option<Json>,
+        progress: NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        self.inner.progress(self.by(by), run, events, self.usage(usage), lease, at).await
+        let progress = NewProgress { usage: self.usage(progress.usage), ..progress };
+        self.inner.progress(self.by(by), run, progress, lease, at).await
     }
 
     async fn finish(

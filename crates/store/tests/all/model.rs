@@ -15,8 +15,8 @@ use attache_store::{
     Context, Error, Store, Woken,
     memory::Memory,
     record::{
-        AgentRef, Created, NewAccount, NewEvent, NewPairingCode, NewRun, NewRuntime, Outcome, Proof, Retention,
-        RunRecord, Runtime,
+        AgentRef, Created, NewAccount, NewEvent, NewPairingCode, NewProgress, NewRun, NewRuntime, Outcome, Proof,
+        Retention, RunRecord, Runtime, RuntimeKind,
     },
 };
 
@@ -38,6 +38,7 @@ impl World {
         let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
         let context = Context::new(tenant, "key:owner", env.now());
         let account = NewAccount {
+            approvals: None,
             id: env.agent_id(),
             name: "builder".to_owned(),
             description: None,
@@ -51,6 +52,7 @@ impl World {
         let new = NewPairingCode { agent: AgentRef::Id(agent), code, expires_at };
         store.create_pairing_code(context, new).await.unwrap();
         let new = NewRuntime {
+            kind: RuntimeKind::Device,
             id: env.runtime_id(),
             token: attache_protocol::secret::SecretHash([2; 32]),
             proof: Proof::Code(code),
@@ -67,6 +69,8 @@ impl World {
 
     async fn create_run(&self) -> RunRecord {
         let new = NewRun {
+            ttl: 8,
+            follow: None,
             id: self.env.run_id(),
             agent: AgentRef::Name("builder".to_owned()),
             conversation: None,
@@ -92,13 +96,14 @@ impl World {
     /// Creates, claims, reports two events and completes a run.
     async fn whole_run(&self) -> RunRecord {
         let run = self.create_run().await.id;
-        self.store.claim(self.runtime.id, LEASE, self.now()).await.unwrap().unwrap();
+        self.store.claim(self.runtime.id, None, LEASE, self.now()).await.unwrap().unwrap();
         let by = Worker { runtime: self.runtime.id, epoch: Some(1) };
         let events = vec![
             NewEvent { kind: kind::CHUNK, data: json(r#"{"text":"hel"}"#) },
             NewEvent { kind: kind::CHUNK, data: json(r#"{"text":"lo"}"#) },
         ];
-        self.store.progress(by, run, events, None, LEASE, self.now()).await.unwrap();
+        let progress = NewProgress { events, ..NewProgress::default() };
+        self.store.progress(by, run, progress, LEASE, self.now()).await.unwrap();
         let outcome = Outcome::Completed { output: json(r#"{"text":"hello"}"#), artifacts: Vec::new() };
         self.store.finish(by, run, outcome, Some(json(r#"{"tokens":3}"#)), self.now()).await.unwrap();
         self.store.run(self.tenant, run).await.unwrap()
@@ -179,7 +184,7 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
 async fn a_stale_epoch_changes_nothing_but_the_log() {
     let world = World::new().await;
     let run = world.create_run().await;
-    let claimed = world.store.claim(world.runtime.id, LEASE, world.now()).await.unwrap().unwrap();
+    let claimed = world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap().unwrap();
     assert_eq!(claimed.agent_instructions.as_deref(), Some("Be brief."));
     let by = Worker { runtime: world.runtime.id, epoch: Some(7) };
     let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
@@ -204,10 +209,10 @@ async fn hints_name_what_moved_and_come_after_the_change() {
     let run = world.create_run().await;
     let (tenant, queue) = (Woken::Tenant(world.tenant), Woken::Queue(world.runtime.agent));
     assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
-    world.store.claim(world.runtime.id, LEASE, world.now()).await.unwrap();
+    world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant]);
     let by = Worker { runtime: world.runtime.id, epoch: None };
-    world.store.progress(by, run.id, Vec::new(), None, LEASE, world.now()).await.unwrap();
+    world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), []);
     world.store.release(by, run.id, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);

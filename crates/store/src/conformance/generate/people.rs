@@ -32,6 +32,7 @@ impl Generator {
 
     pub(super) fn create_account(&self) -> Step {
         let new = NewAccount {
+            approvals: None,
             id: self.draw.env.agent_id(),
             name: self.name(),
             description: self.draw.maybe_text(),
@@ -44,6 +45,7 @@ impl Generator {
 
     pub(super) fn update_account(&self) -> Step {
         let patch = AccountPatch {
+            approvals: None,
             name: self.draw.percent(50).then(|| self.name()),
             description: self.draw.maybe_text(),
             instructions: self.draw.maybe_text(),
@@ -100,6 +102,7 @@ impl Generator {
             _ => Proof::Code(unknown),
         };
         let new = NewRuntime {
+            kind: crate::record::RuntimeKind::Device,
             id: self.draw.env.runtime_id(),
             token: self.draw.secret(),
             proof,

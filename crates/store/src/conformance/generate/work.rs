@@ -58,6 +58,8 @@ impl Generator {
             queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
         };
         let new = NewRun {
+            ttl: 8,
+            follow: None,
             id: self.draw.env.run_id(),
             agent,
             conversation: self

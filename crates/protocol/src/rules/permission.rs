@@ -1,0 +1,326 @@
+//! A permission request: who may answer it, once, and which standing grant answers it without a person.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    Json,
+    id::{AgentId, ChannelId, ConversationId, GrantId, RunId},
+    time::Timestamp,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = PermissionState)]
+pub enum State {
+    Pending,
+    Approved,
+    Denied,
+    /// Nobody answered in time: the answer is no.
+    Expired,
+    /// Nobody needs the answer any more: the run ended or lost its claim.
+    Cancelled,
+}
+
+/// What happens when nobody answers in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// The answer is no, and the run fails with `permission_denied`.
+    #[default]
+    DenyAndHalt,
+    /// The answer is no, and the agent goes on as it can.
+    DenyAndContinue,
+    /// The request never expires.
+    KeepWaiting,
+}
+
+/// Where the answer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = DecisionSource)]
+pub enum Source {
+    User,
+    /// A standing grant.
+    Policy,
+    Timeout,
+}
+
+/// How far an answer reaches beyond its own request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = DecisionScope)]
+pub enum Scope {
+    #[default]
+    Once,
+    Run,
+    Conversation,
+    Agent,
+}
+
+/// A hash over exactly what is asked for: tool, input, working folder and paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Subject(pub [u8; 32]);
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub approved: bool,
+    pub scope: Scope,
+    /// Beyond `once`: every tool with such a name, whatever its input. Without it the answer holds for the same subject.
+    pub tool_pattern: Option<String>,
+    /// When the grant ends.
+    pub until: Option<Timestamp>,
+    pub this_channel_only: bool,
+    pub comment: Option<String>,
+}
+
+/// A standing answer, allowing or denying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub id: GrantId,
+    pub approved: bool,
+    pub reach: Reach,
+    pub what: What,
+    pub channel: Option<ChannelId>,
+    pub until: Option<Timestamp>,
+    pub revoked: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    Run(RunId),
+    Conversation { conversation: ConversationId, agent: AgentId },
+    Agent(AgentId),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    Subject(Subject),
+    /// Tools by name; `*` stands for any characters.
+    Tools(String),
+}
+
+/// The request as a grant looks at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub run: RunId,
+    pub conversation: ConversationId,
+    pub agent: AgentId,
+    pub channel: Option<ChannelId>,
+    pub tool: &'a str,
+    pub subject: Subject,
+}
+
+/// How a request was settled before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled<'a> {
+    pub state: State,
+    pub by: &'a str,
+    /// The decision, if a person made one.
+    pub decision: Option<&'a Decision>,
+}
+
+/// What to do with a person's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the first: it counts.
+    Settles,
+    /// The same person said the same before: they get it back.
+    Repeats,
+    /// Somebody or something else was first. The answer is recorded, and changes nothing.
+    TooLate,
+}
+
+/// Judges an answer to a request that is `Pending` (`None`) or settled.
+pub fn decide(settled: Option<Settled<'_>>, by: &str, decision: &Decision) -> Verdict {
+    match settled {
+        None => Verdict::Settles,
+        Some(before) if before.by == by && before.decision == Some(decision) => Verdict::Repeats,
+        Some(_) => Verdict::TooLate,
+    }
+}
+
+/// The standing answer to a request, if there is one. A denial beats every grant.
+pub fn judge<'a>(
+    grants: impl IntoIterator<Item = &'a Grant>,
+    request: Request<'_>,
+    now: Timestamp,
+) -> Option<&'a Grant> {
+    let mut allowing = None;
+    for grant in grants {
+        if !grant.covers(request, now) {
+            continue;
+        }
+        if !grant.approved {
+            return Some(grant);
+        }
+        allowing = allowing.or(Some(grant));
+    }
+    allowing
+}
+
+// === impl Grant ===
+
+impl Grant {
+    /// What a decision leaves behind for the requests to come; nothing if it was for once.
+    pub fn of(id: GrantId, decision: &Decision, request: Request<'_>) -> Option<Self> {
+        let reach = match decision.scope {
+            Scope::Once => return None,
+            Scope::Run => Reach::Run(request.run),
+            Scope::Conversation => Reach::Conversation { conversation: request.conversation, agent: request.agent },
+            Scope::Agent => Reach::Agent(request.agent),
+        };
+        let what = match &decision.tool_pattern {
+            Some(pattern) => What::Tools(pattern.clone()),
+            None => What::Subject(request.subject),
+        };
+        let channel = if decision.this_channel_only { request.channel } else { None };
+        Some(Self { id, approved: decision.approved, reach, what, channel, until: decision.until, revoked: false })
+    }
+
+    pub fn covers(&self, request: Request<'_>, now: Timestamp) -> bool {
+        let reaches = match self.reach {
+            Reach::Run(run) => run == request.run,
+            Reach::Conversation { conversation, agent } => {
+                conversation == request.conversation && agent == request.agent
+            }
+            Reach::Agent(agent) => agent == request.agent,
+        };
+        let is_meant = match &self.what {
+            What::Subject(subject) => *subject == request.subject,
+            What::Tools(pattern) => matches(pattern, request.tool),
+        };
+        let is_here = self.channel.is_none_or(|channel| request.channel == Some(channel));
+        let is_alive = !self.revoked && self.until.is_none_or(|until| now < until);
+        reaches && is_meant && is_here && is_alive
+    }
+}
+
+/// Whether a tool's name fits a pattern in which `*` stands for any characters.
+pub fn matches(pattern: &str, tool: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = tool.strip_prefix(first) else { return false };
+    let mut pieces = pieces.peekable();
+    if pieces.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return rest.ends_with(piece);
+        }
+        match rest.find(piece) {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// Every field is length-prefixed, so no two subjects share an encoding.
+    pub fn of(tool: &str, input: &Json, cwd: Option<&str>, paths: &[String]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        let mut field = |text: &str| {
+            hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        field(tool);
+        field(input.get());
+        field(if cwd.is_some() { "cwd" } else { "" });
+        field(cwd.unwrap_or_default());
+        paths.iter().for_each(|path| field(path));
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired, Self::Cancelled];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    pub const fn decided(approved: bool) -> Self {
+        if approved { Self::Approved } else { Self::Denied }
+    }
+
+    /// What the asker is told; `None` while there is no answer. No answer in time means no.
+    pub const fn approved(self) -> Option<bool> {
+        match self {
+            Self::Pending => None,
+            Self::Approved => Some(true),
+            Self::Denied | Self::Expired | Self::Cancelled => Some(false),
+        }
+    }
+}
+
+// === impl OnTimeout ===
+
+impl OnTimeout {
+    pub const ALL: [Self; 3] = [Self::DenyAndHalt, Self::DenyAndContinue, Self::KeepWaiting];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DenyAndHalt => "deny_and_halt",
+            Self::DenyAndContinue => "deny_and_continue",
+            Self::KeepWaiting => "keep_waiting",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.as_str() == text)
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    pub const ALL: [Self; 3] = [Self::User, Self::Policy, Self::Timeout];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Policy => "policy",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.as_str() == text)
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    pub const ALL: [Self; 4] = [Self::Once, Self::Run, Self::Conversation, Self::Agent];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Run => "run",
+            Self::Conversation => "conversation",
+            Self::Agent => "agent",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+    }
+}

@@ -1,0 +1,112 @@
+//! What is known of work on a device: six states that must not all look like a failure.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::rules::run::{Status, Waiting};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// The device executes it.
+    RemoteRunning,
+    /// The device is connected and holds it, but has said nothing for a while.
+    RemoteIdle,
+    /// It waits for input or for an approval.
+    RemoteWaiting,
+    /// It has ended on the device, and the hub has not accepted the outcome yet.
+    DoneUnreconciled,
+    /// The device is connected and does not know it any more.
+    RemoteMissing,
+    /// The device is not connected.
+    Unreachable,
+}
+
+/// What the device said last of a run that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It named the run, or reported on it.
+    Holds,
+    /// Its outcome is in the device's ledger.
+    Ended,
+    /// It named what it executes, and this run was not among it although it had time to be.
+    DoesNotKnow,
+    /// It has not been asked since the hub started.
+    Nothing,
+}
+
+/// Everything the answer depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    pub status: Status,
+    pub waiting: Option<Waiting>,
+    pub connected: bool,
+    pub word: Word,
+    /// Whether the run's stream moved lately.
+    pub moved_lately: bool,
+}
+
+/// `None` for a run that no device holds.
+pub const fn recovery(facts: Facts) -> Option<Recovery> {
+    if !matches!(facts.status, Status::Running) {
+        return None;
+    }
+    Some(match facts {
+        Facts { connected: false, .. } => Recovery::Unreachable,
+        Facts { word: Word::Ended, .. } => Recovery::DoneUnreconciled,
+        Facts { word: Word::DoesNotKnow, .. } => Recovery::RemoteMissing,
+        Facts { waiting: Some(_), .. } => Recovery::RemoteWaiting,
+        Facts { moved_lately: true, .. } => Recovery::RemoteRunning,
+        Facts { .. } => Recovery::RemoteIdle,
+    })
+}
+
+// === impl Recovery ===
+
+impl Recovery {
+    pub const ALL: [Self; 6] = [
+        Self::RemoteRunning,
+        Self::RemoteIdle,
+        Self::RemoteWaiting,
+        Self::DoneUnreconciled,
+        Self::RemoteMissing,
+        Self::Unreachable,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RemoteRunning => "remote_running",
+            Self::RemoteIdle => "remote_idle",
+            Self::RemoteWaiting => "remote_waiting",
+            Self::DoneUnreconciled => "done_unreconciled",
+            Self::RemoteMissing => "remote_missing",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: Facts =
+        Facts { status: Status::Running, waiting: None, connected: true, word: Word::Holds, moved_lately: true };
+
+    #[test]
+    fn the_six_states_are_told_apart() {
+        let waiting = Some(Waiting::Input);
+        assert_eq!(recovery(FACTS), Some(Recovery::RemoteRunning));
+        assert_eq!(recovery(Facts { moved_lately: false, ..FACTS }), Some(Recovery::RemoteIdle));
+        assert_eq!(recovery(Facts { waiting, moved_lately: false, ..FACTS }), Some(Recovery::RemoteWaiting));
+        assert_eq!(recovery(Facts { word: Word::Ended, ..FACTS }), Some(Recovery::DoneUnreconciled));
+        assert_eq!(recovery(Facts { word: Word::DoesNotKnow, ..FACTS }), Some(Recovery::RemoteMissing));
+        assert_eq!(recovery(Facts { connected: false, word: Word::Ended, ..FACTS }), Some(Recovery::Unreachable));
+    }
+
+    #[test]
+    fn what_no_device_holds_has_none() {
+        for status in [Status::Pending, Status::Completed, Status::Failed, Status::Cancelled] {
+            assert_eq!(recovery(Facts { status, ..FACTS }), None);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Channels: the lasting identity of a peer's connection.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{AgentId, ChannelId, Json, RuntimeId, Timestamp};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    Websocket,
+    Sse,
+    JsonRpc,
+    Grpc,
+    HttpJson,
+    Stdio,
+    InProcess,
+    Custom,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerRole {
+    Client,
+    Host,
+    Worker,
+    RemoteRuntime,
+    PeerAgent,
+    ToolServer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Connection {
+    Connected,
+    Disconnected,
+}
+
+/// The words that `capabilities` may hold.
+pub const CAPABILITIES: [&str; 6] = ["streaming", "resume", "permissions", "files", "artifacts", "task_delegation"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Channel {
+    pub channel_id: ChannelId,
+    pub transport: Transport,
+    pub peer_role: PeerRole,
+    /// Whose channel it is: `agent:agt_…` or `key:key_…`.
+    pub account_ref: String,
+    pub capabilities: Vec<String>,
+    pub last_seen_at: Timestamp,
+    /// Names the resume token that is good now, without being it.
+    pub resume_token_ref: Option<String>,
+    pub native_protocol: Option<String>,
+    pub agent_card_ref: Option<String>,
+    pub status: Connection,
+    pub agent_id: Option<AgentId>,
+    pub runtime_id: Option<RuntimeId>,
+    /// Where the peer connected from.
+    pub address: Option<String>,
+    pub device_info: Option<Json>,
+    /// The tools that the peer registered, as it described them.
+    pub tools: Json,
+    pub created_at: Timestamp,
+    pub connected_at: Timestamp,
+    pub disconnected_at: Option<Timestamp>,
+    /// Why it is disconnected.
+    pub reason: Option<String>,
+    /// Frames that the peer has not acknowledged.
+    pub unacknowledged: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChannelList {
+    pub channels: Vec<Channel>,
+    pub next_cursor: Option<String>,
+}
+
+/// Events of `channel:<id>`.
+pub mod kind {
+    pub const CONNECTED: &str = "channel.connected";
+    pub const DISCONNECTED: &str = "channel.disconnected";
+    pub const RESUMED: &str = "channel.resumed";
+    pub const MESSAGE: &str = "channel.message";
+    pub const PERMISSION_FORWARDED: &str = "channel.permission_forwarded";
+    pub const PERMISSION_RETURNED: &str = "channel.permission_returned";
+}
+
+/// `POST /api/a2a/register`. Unknown members are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterAgent {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_info: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairing_token: Option<String>,
+}
+
+macro_rules! words {
+    ($($name:ident: $($variant:ident $text:literal),*;)*) => {$(
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            pub fn from_text(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text)
+            }
+        }
+    )*};
+}
+
+words! {
+    Transport: Websocket "websocket", Sse "sse", JsonRpc "json_rpc", Grpc "grpc", HttpJson "http_json", Stdio "stdio",
+        InProcess "in_process", Custom "custom";
+    PeerRole: Client "client", Host "host", Worker "worker", RemoteRuntime "remote_runtime", PeerAgent "peer_agent",
+        ToolServer "tool_server";
+    Connection: Connected "connected", Disconnected "disconnected";
+}

@@ -1,0 +1,154 @@
+//! Permission requests, the decisions on them, and the grants that decisions leave behind.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    AgentId, ChannelId, ConversationId, GrantId, Json, PermissionId, RunId, RuntimeId, Timestamp,
+    rules::permission::{OnTimeout, Scope, Source, State},
+};
+
+/// A worker asks for a risky step. Unknown members are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AskPermission {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// The tool, process or action.
+    pub tool: String,
+    /// What it would be given, exactly.
+    pub input: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A word such as `low`, `medium` or `high`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<String>,
+    /// The asker's own name for this question: asking again with the same one gives the same request back. Without it,
+    /// asking for the same thing while it is pending does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+/// The answer to [`AskPermission`], and of `GET …/permission-requests/{prm}?wait_ms=`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PermissionAnswer {
+    pub permission_request_id: PermissionId,
+    pub state: State,
+    /// Null while nobody has decided; `false` when it expired or was cancelled.
+    pub approved: Option<bool>,
+    pub scope: Option<Scope>,
+    pub comment: Option<String>,
+}
+
+/// A permission request as the people who decide see it. Text that an agent gave is data: show it inert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PermissionRequest {
+    pub permission_request_id: PermissionId,
+    pub task_run_id: RunId,
+    pub agent_id: AgentId,
+    pub agent_name: String,
+    pub conversation_id: ConversationId,
+    pub runtime_id: RuntimeId,
+    /// The channel over which it was asked; null over HTTP.
+    pub channel_id: Option<ChannelId>,
+    pub epoch: i64,
+    pub tool: String,
+    pub input: Json,
+    pub cwd: Option<String>,
+    pub paths: Vec<String>,
+    pub reason: Option<String>,
+    pub risk: Option<String>,
+    /// Hex of the hash over tool, input, cwd and paths: what a decision is bound to.
+    pub subject: String,
+    pub state: State,
+    pub requested_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub on_timeout: OnTimeout,
+    pub approved: Option<bool>,
+    /// Who decided, as `kind:id`.
+    pub decided_by: Option<String>,
+    pub decided_at: Option<Timestamp>,
+    pub source: Option<Source>,
+    /// Over which surface, and from which address.
+    pub decided_via: Option<String>,
+    pub decided_from: Option<String>,
+    pub scope: Option<Scope>,
+    pub tool_pattern: Option<String>,
+    pub until: Option<Timestamp>,
+    pub this_channel_only: bool,
+    pub comment: Option<String>,
+    /// The grant that it left behind, or that answered it.
+    pub grant_id: Option<GrantId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PermissionList {
+    pub permission_requests: Vec<PermissionRequest>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionRequest {
+    pub approved: bool,
+    #[serde(default)]
+    pub scope: Scope,
+    /// With a scope beyond `once`: every tool whose name fits (`*` stands for any characters), whatever its input. Without
+    /// it the grant holds for exactly the same tool, input, cwd and paths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_pattern: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    #[serde(default)]
+    pub this_channel_only: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// 409: somebody was first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AlreadyDecided {
+    pub error: crate::error::Detail,
+    pub decided_by: Option<String>,
+    pub decided_at: Option<Timestamp>,
+    pub permission_request: PermissionRequest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PermissionGrant {
+    pub grant_id: GrantId,
+    pub approved: bool,
+    pub scope: Scope,
+    pub agent_id: AgentId,
+    pub task_run_id: Option<RunId>,
+    pub conversation_id: Option<ConversationId>,
+    pub channel_id: Option<ChannelId>,
+    pub tool_pattern: Option<String>,
+    /// Hex; null when a pattern says what is meant.
+    pub subject: Option<String>,
+    pub until: Option<Timestamp>,
+    /// The request whose decision made it.
+    pub permission_request_id: PermissionId,
+    pub created_by: String,
+    pub created_at: Timestamp,
+    pub revoked_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GrantList {
+    pub permission_grants: Vec<PermissionGrant>,
+    pub next_cursor: Option<String>,
+}
+
+/// `approvals` of an agent account: how its requests time out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalPolicy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_timeout: Option<OnTimeout>,
+}

@@ -1,0 +1,123 @@
+//! What a worker asks of people and engines, and how it is answered: permissions, input, tool calls.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use attache_protocol::{AskId, GrantId, InputId, Json, PermissionId, RunId, TenantId, Timestamp, rules::run::Worker};
+
+use crate::{
+    Context, Result,
+    record::{
+        Listed, Page,
+        ask::{Ask, GrantRecord, Input, NewAsk, NewDecision, NewInput, NewPermission, Permission, PermissionFilter},
+    },
+};
+
+/// The rules of [`crate::Store`] hold here too; a worker is judged as in `progress`. The rows below are rows of the run's
+/// stream, except `channel.*`, which are of the channel's (the run's own channel, if it was claimed over one), and those
+/// marked with †, which are in the tenant's log only.
+///
+/// | method | log rows |
+/// |---|---|
+/// | `request_permission` | `permission.requested {"permission_request_id","tool","input","cwd","paths","reason","risk"}`; `channel.permission_forwarded {"channel_id","permission_request_id","task_run_id"}`; then, without a grant that answers, `action.required {"kind":"approval","permission_request_id"}` and `task.waiting {"waiting"}` if that changes; with one, the rows of its settling |
+/// | settling a permission | `permission.decided {"permission_request_id","state","approved","source","by","via","from","scope","tool_pattern","until","this_channel_only","comment","grant_id"}`; unless it was cancelled `channel.permission_returned {"channel_id","permission_request_id","task_run_id","approved"}` and `task.waiting {"waiting"}` if that changes |
+/// | `decide_permission` too late | † `permission.late {"permission_request_id","approved","state"}` |
+/// | a permission that expires with `deny_and_halt` | its settling, without `task.waiting`, then `task.failed {"code":"permission_denied"}` |
+/// | `revoke_grant` | † `permission.grant_revoked {"grant_id"}` |
+/// | `ask` for input | `task.input_required {"input_request_id","prompt","parts"}`, `action.required {"kind":"input","input_request_id"}`, `task.waiting {"waiting"}` if that changes |
+/// | `add_input` | `task.input_received {"input_id","input_request_id","parts"}`, `task.waiting {"waiting"}` if that changes |
+/// | an input request that expires | `task.failed {"code":"timed_out"}` |
+/// | `ask` for a tool, `answer_tool` | none; but the run's chunks gain `task.tool_call {"tool_call_id","tool_name","arguments"}` and `task.tool_call {"tool_call_id","tool_name","result"}` |
+///
+/// `scope`, `tool_pattern`, `until`, `this_channel_only` and `comment` are the decision's; null without one. When a run
+/// with open questions leaves `running`, its pending permissions are cancelled first, in order of creation (actor
+/// `system`, rows as above), then the row of what happened to the run follows; pending asks are cancelled without a row.
+/// Expiry is part of `sweep`, after the runs' own deadlines: permissions, then asks, each in order of creation.
+#[async_trait]
+pub trait Asks: Send + Sync {
+    /// The same asker's name for a question of the same claim, or, without a name, the same subject while it is pending,
+    /// gives the request back as it is. Otherwise grants are asked (a denial beats a grant), and without one that covers
+    /// it the run waits. The actor is `runtime:<id>`; of a grant's answer `system`. The claim is renewed.
+    async fn request_permission(
+        &self,
+        by: Worker,
+        permission: NewPermission,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Permission> {
+        let _ = (by, permission, lease, at);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// `AlreadyDecided` as `rules::permission::decide` says, with a row of it. A decision for more than once leaves a
+    /// grant behind; the pending requests of others that it would cover stay as they are.
+    async fn decide_permission(
+        &self,
+        context: Context,
+        permission: PermissionId,
+        decision: NewDecision,
+    ) -> Result<Permission> {
+        let _ = (context, permission, decision);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    async fn permission(&self, tenant: TenantId, permission: PermissionId) -> Result<Permission> {
+        let _ = (tenant, permission);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Newest first.
+    async fn permissions(&self, tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>> {
+        let _ = (tenant, filter, page);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// How many permission requests wait for a person.
+    async fn pending_permissions(&self, tenant: TenantId) -> Result<u64> {
+        let _ = (tenant);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Newest first, with those that were revoked or have ended.
+    async fn grants(&self, tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>> {
+        let _ = (tenant, page);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Revoking again changes nothing.
+    async fn revoke_grant(&self, context: Context, grant: GrantId) -> Result<GrantRecord> {
+        let _ = (context, grant);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// The same name for a question of the same claim gives the ask back as it is. `NoEngine` for a tool when no channel
+    /// follows the run. The claim is renewed; asking for input makes the run wait.
+    async fn ask(&self, by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask> {
+        let _ = (by, ask, lease, at);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask> {
+        let _ = (tenant, ask);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// The engine's reply. Answering again, or when nobody waits any more, changes nothing. Only the principal of the
+    /// channel that follows the run may answer; for others it is `NotFound`.
+    async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
+        let _ = (context, ask, reply);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Answers the oldest pending input request of the run, or none. The same key again gives the first input back.
+    /// `Refused` with `NotRunning` or `Ended` unless the run is claimed.
+    async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
+        let _ = (context, input);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    async fn input(&self, run: RunId, input: InputId) -> Result<Input> {
+        let _ = (run, input);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+}

@@ -1,0 +1,139 @@
+//! Channels as the hub sees them: identity that outlives a connection, and the frames that wait for a peer.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use attache_protocol::{ChannelId, Json, RunId, TenantId, Timestamp};
+
+use crate::{
+    Context, Result,
+    record::{
+        Listed, Page,
+        channel::{Channel, ChannelEvents, ChannelFilter, Follow, Frames, NewChannel, Resume, Resumed},
+    },
+};
+
+/// How many frames may wait for one peer. Beyond it the oldest are given up, and the floor tells of it.
+pub const MAX_FRAMES: i64 = 10_000;
+
+/// The rules of [`crate::Store`] hold here too. A row whose type starts with `channel.` carries the channel and its next
+/// channel seq, from 1 and without gaps, and its data starts with `"channel_id"`.
+///
+/// | method | log rows |
+/// |---|---|
+/// | `open_channel` | of every other connected channel of the same runtime `channel.disconnected {"channel_id","reason":"superseded"}`; `runtime.online` if it was offline; `channel.connected {"channel_id","transport","peer_role","account_ref"}`; per claim that the worker cannot know of `task.requeued {"reason":"undelivered"}` |
+/// | `resume_channel` | `channel.disconnected {"channel_id","reason":"replaced"}` if it was connected; `runtime.online` if it was offline; `channel.resumed {"channel_id","last_seq"}` |
+/// | `close_channel` | `channel.disconnected {"channel_id","reason"}` if it was connected |
+/// | `close_channels` | the same for each, in order of creation |
+/// | `channel_message` | `channel.message {"channel_id","message"}` |
+///
+/// Frames have a seq per channel, from 1 and without gaps. They are written together with what they tell of:
+/// - `claim` over a channel: `Execute` to it, and the run is of that channel from then on;
+/// - a run of a channel that leaves `running` by anything but its worker's own report: `Cancel` to that channel;
+/// - a permission request of such a run that is approved, denied or expired: `Permission`;
+/// - an ask of such a run that is answered or expired: `Answer`; input that answers no ask: `Input`;
+/// - an ask for a tool: `ToolCall` to the channel that follows the run;
+/// - `push_events`: `Event`.
+///
+/// A frame to a channel that was superseded goes to the newest channel of the same runtime instead. When more than
+/// [`MAX_FRAMES`] wait, the oldest are given up.
+#[async_trait]
+pub trait Channels: Send + Sync {
+    /// The log's actor is the principal that may resume it. With a runtime (`RuntimeEnded` if it is not active) this is a
+    /// heartbeat without a list, and supersedes its other channels: their resume tokens are void, their frames that were
+    /// not acknowledged become frames of this one, in order, except for `Execute`. Claims that were made over them move to
+    /// this one, except those that the worker cannot know of, which go back to the queue with their attempt given back:
+    /// with `running`, the claims that it does not name; without, those whose `Execute` was not acknowledged and that
+    /// have no event since they were claimed.
+    async fn open_channel(&self, context: Context, channel: NewChannel) -> Result<Channel> {
+        let _ = (context, channel);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// `ResumeRefused` for an unknown channel, another principal, a token that is not the current one, or a channel that
+    /// was superseded. The token is used up, `last_seq` (at most the head) is acknowledged. With a runtime this is a
+    /// heartbeat without a list (`RuntimeEnded` if it is not active).
+    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed> {
+        let _ = (context, resume);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// The connection is gone. Claims, frames and the resume token stay. Closing again changes nothing.
+    async fn close_channel(&self, context: Context, channel: ChannelId, reason: &str) -> Result<Channel> {
+        let _ = (context, channel, reason);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Closes every connected channel of every tenant, for a hub that starts: no connection survives it. The actor is
+    /// `system`.
+    async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()> {
+        let _ = (reason, at);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// These peers were heard. Renews the claims made over their channels, and marks their runtimes online (with the row
+    /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are not connected are passed over.
+    async fn seen_channels(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()> {
+        let _ = (channels, lease, at);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    async fn channel_message(&self, context: Context, channel: ChannelId, message: Json) -> Result<()> {
+        let _ = (context, channel, message);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    async fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<Channel> {
+        let _ = (tenant, channel);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Newest first.
+    async fn channels(&self, tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>> {
+        let _ = (tenant, filter, page);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Events after `after` and above the floor, in order.
+    async fn channel_events(
+        &self,
+        tenant: TenantId,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+    ) -> Result<ChannelEvents> {
+        let _ = (tenant, channel, after, limit);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Frames after `after` and above the floor, in order.
+    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+        let _ = (channel, after, limit);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Everything up to `seq` (at most the head) has arrived. Not logged.
+    async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()> {
+        let _ = (channel, seq);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// The runs that the channel's peer follows and whose last event is not a frame yet, in order of creation.
+    async fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>> {
+        let _ = (channel);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// The channel that follows a run, if there is one.
+    async fn follower(&self, run: RunId) -> Result<Option<Follow>> {
+        let _ = (run);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+
+    /// Makes frames of the run's events that are not frames yet, up to the run's seq `upto` (at most its newest), and at
+    /// most `limit`. Answers the follow as it is now. `NotFound` if the channel does not follow the run.
+    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
+        let _ = (channel, run, upto, limit);
+        Err(crate::Error::Internal("not built".to_owned()))
+    }
+}
