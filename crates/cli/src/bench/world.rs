@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Context, Store,
-    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, Proof},
+    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, RuntimeKind, Proof},
     sqlite::Sqlite,
 };
 
@@ -81,6 +81,7 @@ impl World {
     async fn pair(&self, number: usize) -> Result<Queue> {
         let (agent, runtime) = (self.env.agent_id(), self.env.runtime_id());
         let account = NewAccount {
+            approvals: None,
             id: agent,
             name: format!("bench-{number}"),
             description: None,
@@ -95,6 +96,7 @@ impl World {
         self.store.create_pairing_code(self.context(), new).await?;
         let token = Kind::RuntimeToken.generate(&self.env);
         let new = NewRuntime {
+            kind: RuntimeKind::Device,
             id: runtime,
             token: token.hash(),
             proof: Proof::Code(code),
@@ -113,6 +115,8 @@ impl World {
         let mut random = [0; 16];
         self.env.fill(&mut random);
         NewRun {
+            ttl: 8,
+            follow: None,
             id: self.env.run_id(),
             agent: AgentRef::Id(agent),
             conversation: None,

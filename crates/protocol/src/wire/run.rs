@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use crate::rules::run::Waiting;
 use crate::{
     AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId,
     rules::{
         recovery::Recovery,
-        run::{FailureCode, Status, Waiting},
+        run::{FailureCode, Status},
     },
 };
 
