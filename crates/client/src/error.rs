@@ -3,7 +3,10 @@
 use attache_protocol::{
     Code,
     error::{Body, exit},
-    wire::run::{Conflict, Run},
+    wire::{
+        permission::AlreadyDecided,
+        run::{Conflict, Run},
+    },
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +37,8 @@ pub struct Refusal {
     pub status: u16,
     /// The run as it is now, when the refusal is about a claim that moved on.
     pub conflict: Option<Run>,
+    /// Who was first, when the refusal is about a permission that is decided already.
+    pub decided: Option<Box<AlreadyDecided>>,
 }
 
 fn sentence(hint: &str) -> String {
@@ -69,6 +74,14 @@ impl Error {
         }
     }
 
+    /// Who decided before, when the hub refused a decision because somebody was first.
+    pub fn decided(&self) -> Option<&AlreadyDecided> {
+        match self {
+            Self::Refused(refusal) => refusal.decided.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The credential is not accepted; trying again cannot help.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Refused(refusal) if matches!(refusal.status, 401 | 403))
@@ -90,7 +103,8 @@ impl Error {
         };
         let code = Code::from_text(&error.code).unwrap_or_else(|| code_of(status).unwrap_or(Code::Internal));
         let conflict = if status == 409 { conflict(body) } else { None };
-        Self::Refused(Box::new(Refusal { code, message: error.message, hint: error.hint, status, conflict }))
+        let decided = if code == Code::AlreadyDecided { serde_json::from_slice(body).ok() } else { None };
+        Self::Refused(Box::new(Refusal { code, message: error.message, hint: error.hint, status, conflict, decided }))
     }
 
     /// An answer without our body: a proxy on the way, or a server that is no hub.
@@ -103,6 +117,7 @@ impl Error {
                 hint: code.hint().to_owned(),
                 status,
                 conflict: None,
+                decided: None,
             })),
             None if status >= 500 => Self::Unreachable { address, reason: format!("it answered with status {status}") },
             None => Self::BadReply { address, reason: format!("status {status} without an explanation") },

@@ -30,7 +30,10 @@ mod stream;
 pub use address::Address;
 pub use api::{
     artifact::{Download, Upload},
+    channel::ChannelFilter,
     pairing::{Attached, PairingTicket, Polled},
+    permission::PermissionFilter,
+    register::Registered,
     run::RunFilter,
 };
 pub use backoff::Backoff;

@@ -64,6 +64,7 @@ fn expired() -> attache_client::Error {
         hint: "Run `attache runtime pair` again for a new one.".to_owned(),
         status: Code::PairingFailed.http_status(),
         conflict: None,
+        decided: None,
     }))
 }
 

@@ -2,9 +2,14 @@
 
 mod account;
 pub(crate) mod artifact;
+mod ask;
+pub(crate) mod channel;
 mod conversation;
+mod grant;
 mod key;
 pub(crate) mod pairing;
+pub(crate) mod permission;
+pub(crate) mod register;
 pub(crate) mod run;
 mod runtime;
 mod system;

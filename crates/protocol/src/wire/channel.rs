@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{AgentId, ChannelId, Json, RuntimeId, Timestamp};
+use crate::{AgentId, ChannelId, Json, RuntimeId, Timestamp, wire::event::Event};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -73,6 +73,14 @@ pub struct Channel {
 pub struct ChannelList {
     pub channels: Vec<Channel>,
     pub next_cursor: Option<String>,
+}
+
+/// One page of `/channels/{id}/events`. Below the retention floor it begins with `snapshot.repaired`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChannelEventPage {
+    pub events: Vec<Event>,
+    /// Pass it as `after` to go on.
+    pub next: i64,
 }
 
 /// Events of `channel:<id>`.

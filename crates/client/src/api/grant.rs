@@ -1,0 +1,26 @@
+//! Standing answers to permission requests.
+
+use attache_protocol::{GrantId, wire::permission::GrantList};
+use reqwest::Method;
+
+use crate::{
+    Hub, Page, Result,
+    hub::{Ask, Repeat},
+};
+
+// === impl Hub ===
+
+impl Hub {
+    /// Newest first, with those that were revoked or have ended.
+    pub async fn grants(&self, page: &Page) -> Result<GrantList> {
+        let mut url = self.api(&["permission-grants"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// Revoking again changes nothing.
+    pub async fn revoke_grant(&self, grant: GrantId) -> Result<()> {
+        let url = self.api(&["permission-grants", &grant.to_string()]);
+        self.send(&Ask::new(Method::DELETE, url).repeat(Repeat::Safe)).await.map(drop)
+    }
+}

@@ -1,0 +1,74 @@
+//! Permission requests: what people who decide see and say, and what the worker that waits asks and hears.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    PermissionId, RunId,
+    rules::permission::State,
+    wire::permission::{AskPermission, DecisionRequest, PermissionAnswer, PermissionList, PermissionRequest},
+};
+use reqwest::Method;
+
+use crate::{
+    Hub, Page, Result,
+    hub::{Ask, Repeat},
+};
+
+/// Which permission requests to list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PermissionFilter {
+    pub state: Option<State>,
+    pub run: Option<RunId>,
+    /// An agent's id or name.
+    pub agent: Option<String>,
+    pub page: Page,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn permissions(&self, filter: &PermissionFilter) -> Result<PermissionList> {
+        let mut url = self.api(&["permission-requests"]);
+        if let Some(state) = filter.state {
+            url.query_pairs_mut().append_pair("state", state.as_str());
+        }
+        if let Some(run) = filter.run {
+            url.query_pairs_mut().append_pair("task_run_id", &run.to_string());
+        }
+        if let Some(agent) = &filter.agent {
+            url.query_pairs_mut().append_pair("agent_id", agent);
+        }
+        filter.page.write(&mut url);
+        self.get(url).await
+    }
+
+    pub async fn permission(&self, permission: PermissionId) -> Result<PermissionRequest> {
+        self.get(self.api(&["permission-requests", &permission.to_string()])).await
+    }
+
+    /// Answers a request for good. The same decision again by the same person gets it back, so it may be repeated; when
+    /// somebody else was first, [`crate::Error::decided`] says who.
+    pub async fn decide(&self, permission: PermissionId, decision: &DecisionRequest) -> Result<PermissionRequest> {
+        let url = self.api(&["permission-requests", &permission.to_string(), "decision"]);
+        self.ask(&Ask::new(Method::POST, url).json(decision).repeat(Repeat::Safe)).await
+    }
+
+    /// The worker of a run asks for a risky step. With a name of its own for the question it may be repeated.
+    pub async fn ask_permission(&self, run: RunId, request: &AskPermission) -> Result<PermissionAnswer> {
+        let repeat = if request.request_id.is_some() { Repeat::Safe } else { Repeat::Never };
+        let url = self.api(&["task-runs", &run.to_string(), "permission-requests"]);
+        self.ask(&Ask::new(Method::POST, url).json(request).repeat(repeat)).await
+    }
+
+    /// The answer, waiting up to `wait` for it; its state is `pending` when nobody has decided by then.
+    pub async fn permission_answer(
+        &self,
+        run: RunId,
+        permission: PermissionId,
+        wait: Duration,
+    ) -> Result<PermissionAnswer> {
+        let mut url = self.api(&["task-runs", &run.to_string(), "permission-requests", &permission.to_string()]);
+        url.query_pairs_mut().append_pair("wait_ms", &wait.as_millis().to_string());
+        self.ask(&Ask::new(Method::GET, url).repeat(Repeat::Safe).patience(wait)).await
+    }
+}
