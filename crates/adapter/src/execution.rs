@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Driver, Job,
+    question::Questions,
     record::{Event, LIMIT, Record},
 };
 
@@ -32,6 +33,7 @@ pub(crate) struct Execution {
     outcome: OnceLock<TaskReply>,
     /// Moves whenever an event was pushed.
     moved: watch::Sender<()>,
+    questions: Questions,
     reason: OnceLock<Reason>,
     stop: CancellationToken,
 }
@@ -57,6 +59,7 @@ impl Execution {
             record: Mutex::new(Record::new(LIMIT)),
             outcome: OnceLock::new(),
             moved: watch::Sender::new(()),
+            questions: Questions::default(),
             reason: OnceLock::new(),
             stop: CancellationToken::new(),
         }
@@ -85,6 +88,10 @@ impl Execution {
 
     pub(crate) fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    pub(crate) async fn stopped(&self) {
+        self.stop.cancelled().await;
     }
 
     /// Waits until the run has ended and its processes are gone.
@@ -139,6 +146,28 @@ impl Execution {
         self.moved.send_replace(());
     }
 
+    /// Records a question; none when the run has ended. Answers the seq of its event.
+    pub(crate) fn push_question(&self, name: &'static str, data: Json) -> Option<u64> {
+        let seq = {
+            let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_running() {
+                return None;
+            }
+            record.push_question(name, data)
+        };
+        self.moved.send_replace(());
+        Some(seq)
+    }
+
+    /// The question of this event needs no answer any more.
+    pub(crate) fn settle(&self, seq: u64) {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).settle(seq);
+    }
+
+    pub(crate) const fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
     pub(crate) fn finish(&self, reply: TaskReply) {
         {
             // Under the record's lock, so that nothing slips in behind the result.
@@ -173,7 +202,7 @@ impl Execution {
         tokio::pin!(work);
         let alarm = async {
             match deadline {
-                Some(left) => tokio::time::sleep(left).await,
+                Some(left) => self.questions.working(left).await,
                 None => std::future::pending().await,
             }
         };

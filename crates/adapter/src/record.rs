@@ -1,6 +1,9 @@
 //! The events of one run, kept so that whoever joins later reads them from the first; bounded, oldest out first.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use attache_protocol::{
     Json,
@@ -24,6 +27,10 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) struct Record {
     events: VecDeque<Arc<Event>>,
+    /// Questions that are older than what is kept and still open: whoever joins must hear them.
+    pinned: BTreeMap<u64, Arc<Event>>,
+    /// The questions that are open.
+    open: Vec<u64>,
     bytes: usize,
     limit: usize,
     last: u64,
@@ -33,7 +40,19 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { events: VecDeque::new(), bytes: 0, limit, last: 0 }
+        Self { events: VecDeque::new(), pinned: BTreeMap::new(), open: Vec::new(), bytes: 0, limit, last: 0 }
+    }
+
+    /// A question: it is kept until it is settled. Answers its seq.
+    pub(crate) fn push_question(&mut self, name: &'static str, data: Json) -> u64 {
+        self.open.push(self.last + 1);
+        self.push(name, data);
+        self.last
+    }
+
+    pub(crate) fn settle(&mut self, seq: u64) {
+        self.open.retain(|open| *open != seq);
+        self.pinned.remove(&seq);
     }
 
     pub(crate) fn push(&mut self, name: &'static str, data: Json) {
@@ -44,6 +63,9 @@ impl Record {
         while self.bytes > self.limit && self.events.len() > 1 {
             if let Some(dropped) = self.events.pop_front() {
                 self.bytes -= cost(&dropped.data);
+                if self.open.contains(&dropped.seq) {
+                    self.pinned.insert(dropped.seq, dropped);
+                }
             }
         }
     }
@@ -56,7 +78,11 @@ impl Record {
 
     /// The event that follows `seq`. A reader that is behind what is kept is told so by a `log` event in its place.
     pub(crate) fn after(&self, seq: u64) -> Option<Arc<Event>> {
-        let first = self.events.front()?.seq;
+        let kept = self.pinned.range(seq + 1..).next().map(|(_, event)| event);
+        if let Some(event) = kept.filter(|event| event.seq == seq + 1) {
+            return Some(event.clone());
+        }
+        let first = kept.or_else(|| self.events.front())?.seq;
         if seq + 1 < first {
             let message = format!(
                 "events {} to {} of this run were dropped: at most {} bytes are kept for readers that come late or are slow",
@@ -104,6 +130,27 @@ mod tests {
         let note = "log {\"level\":\"warning\",\"message\":\"events 1 to 2 of this run were dropped: at most 195 bytes \
                     are kept for readers that come late or are slow\"}";
         assert_eq!(seen(&record, 0), [&[(2, note.to_owned())], &kept[..]].concat());
+    }
+
+    #[test]
+    fn an_open_question_outlives_what_is_dropped_around_it() {
+        let mut record = Record::new(2 * (OVERHEAD + 1));
+        record.push(event::CHUNK, Json::of(&1));
+        assert_eq!(record.push_question(event::PERMISSION, Json::of(&2)), 2);
+        for number in 3..=6 {
+            record.push(event::CHUNK, Json::of(&number));
+        }
+        let names =
+            |record: &Record| seen(record, 0).into_iter().map(|(seq, text)| (seq, text[..5].to_owned())).collect();
+        let told = |pairs: &[(u64, &str)]| pairs.iter().map(|(seq, text)| (*seq, (*text).to_owned())).collect();
+        let expected: Vec<(u64, String)> =
+            told(&[(1, "log {"), (2, "permi"), (4, "log {"), (5, "chunk"), (6, "chunk")]);
+        let all: Vec<(u64, String)> = names(&record);
+        assert_eq!(all, expected);
+        record.settle(2);
+        let expected: Vec<(u64, String)> = told(&[(4, "log {"), (5, "chunk"), (6, "chunk")]);
+        let all: Vec<(u64, String)> = names(&record);
+        assert_eq!(all, expected);
     }
 
     #[test]

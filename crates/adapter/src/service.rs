@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Events, Job, Options,
+    Asker, Events, Job, Options,
     error::Refused,
     execution::{Execution, Reason},
     guard::Guard,
@@ -153,6 +153,7 @@ impl Service {
             scratch: options.scratch.clone(),
             env: options.env.clone(),
             events: Events::of(execution.clone()),
+            asker: Asker::of(execution.clone()),
             stop: execution.stop_token(),
             task,
         };

@@ -1,11 +1,11 @@
-//! The HTTP surface: `GET /health`, `POST /run-task` and `POST /run-task/{task_run_id}/cancel`.
+//! The HTTP surface: `GET /health`, `POST /run-task`, and for a run that executes its cancel and the answers to its questions.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use attache_protocol::{
     Code, RunId, json,
     secret::mask,
-    wire::adapter::{Health, RunTask, TaskReply},
+    wire::adapter::{Health, InputGiven, PermissionGiven, TaskReply},
 };
 use axum::{
     Json, Router,
@@ -20,11 +20,13 @@ use axum::{
     routing::{get, post},
 };
 use futures_util::StreamExt as _;
+use serde::de::DeserializeOwned;
 
 use crate::{
     error::Refused,
     execution::{Execution, Reason},
     guard::{Bearer, unauthenticated},
+    question::Taken,
     record,
     service::Service,
 };
@@ -44,6 +46,8 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .route("/health", get(health))
         .route("/run-task", post(run_task))
         .route("/run-task/{task_run_id}/cancel", post(cancel))
+        .route("/run-task/{task_run_id}/permission/{id}", post(permission))
+        .route("/run-task/{task_run_id}/input", post(input))
         .fallback(no_such_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(service.clone(), guard))
@@ -72,11 +76,52 @@ async fn health(State(service): Shared, headers: HeaderMap) -> Result<Response, 
 }
 
 async fn run_task(State(service): Shared, request: Request) -> Result<Response, Refused> {
+    let (headers, task) = body(request, "a task").await?;
+    let execution = service.run(task)?;
+    if is_media_type(&headers, &header::ACCEPT, "text/event-stream") {
+        return Ok(stream(execution, last_event_id(&headers)));
+    }
+    Ok(Json(execution.outcome().await).into_response())
+}
+
+/// The answer to a question of the run that executes. The first one counts; the same again is heard and changes nothing.
+async fn permission(
+    State(service): Shared,
+    Path((run, id)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let (_, given) = body::<PermissionGiven>(request, "an answer to a permission").await?;
+    taken(find(&service, &run)?.questions().decide(&id, given))
+}
+
+async fn input(State(service): Shared, Path(run): Path<String>, request: Request) -> Result<Response, Refused> {
+    let (_, given) = body::<InputGiven>(request, "input").await?;
+    taken(find(&service, &run)?.questions().give(given))
+}
+
+fn taken(taken: Taken) -> Result<Response, Refused> {
+    match taken {
+        Taken::Taken => Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()),
+        Taken::Unknown => Err(Refused::new(
+            Code::NotFound,
+            "the run never asked this question",
+            "Use the `id` of the `permission` or `input_required` event.",
+        )),
+        Taken::Full => Err(Refused::new(
+            Code::Busy,
+            "the run has not read what it was told before",
+            "Wait until it asks for input.",
+        )),
+    }
+}
+
+/// Reads a JSON body of one of our types.
+async fn body<T: DeserializeOwned>(request: Request, what: &str) -> Result<(HeaderMap, T), Refused> {
     let (parts, body) = request.into_parts();
     if !is_media_type(&parts.headers, &header::CONTENT_TYPE, "application/json") {
         return Err(Refused::new(
             Code::UnsupportedType,
-            "a task is sent as JSON",
+            format!("{what} is sent as JSON"),
             "Send the header content-type: application/json.",
         ));
     }
@@ -84,31 +129,31 @@ async fn run_task(State(service): Shared, request: Request) -> Result<Response, 
         let message = format!("the request's body did not arrive within {} seconds", BODY_TIME.as_secs());
         Err(Refused::new(Code::InvalidRequest, message, "Send the whole body at once."))
     })?;
-    let execution = service.run(parse(&body)?)?;
-    if is_media_type(&parts.headers, &header::ACCEPT, "text/event-stream") {
-        return Ok(stream(execution, last_event_id(&parts.headers)));
-    }
-    Ok(Json(execution.outcome().await).into_response())
+    Ok((parts.headers, parse(&body, what)?))
 }
 
 /// Answers when the run is dead, with its outcome. Repeating it gets the same answer.
 async fn cancel(State(service): Shared, Path(id): Path<String>) -> Result<Json<TaskReply>, Refused> {
-    let execution = id.parse::<RunId>().ok().and_then(|id| service.find(id)).ok_or_else(|| {
+    let execution = find(&service, &id)?;
+    execution.stop(Reason::Cancelled);
+    Ok(Json(execution.outcome().await))
+}
+
+fn find(service: &Service, id: &str) -> Result<Arc<Execution>, Refused> {
+    id.parse::<RunId>().ok().and_then(|id| service.find(id)).ok_or_else(|| {
         Refused::new(
             Code::NotFound,
             format!("the run `{}` is not here", mask(&id.chars().take(80).collect::<String>())),
-            "Only the run that executes, or ended last, can be cancelled; `GET /health` names the former.",
+            "Only the run that executes, or ended last, can be named; `GET /health` names the former.",
         )
-    })?;
-    execution.stop(Reason::Cancelled);
-    Ok(Json(execution.outcome().await))
+    })
 }
 
 async fn no_such_path() -> Refused {
     Refused::new(
         Code::NoSuchPath,
         "an adapter has no such path",
-        "It has GET /health, POST /run-task and POST /run-task/{task_run_id}/cancel.",
+        "It has GET /health, POST /run-task and, below /run-task/{task_run_id}, cancel, permission/{id} and input.",
     )
 }
 
@@ -116,7 +161,7 @@ async fn method_not_allowed() -> Refused {
     Refused::new(
         Code::MethodNotAllowed,
         "this path takes another method",
-        "Use GET /health, POST /run-task or POST /run-task/{task_run_id}/cancel.",
+        "Use GET for /health and POST for everything else.",
     )
 }
 
@@ -146,17 +191,17 @@ async fn read(body: Body) -> Result<Bytes, Refused> {
     Ok(bytes.into())
 }
 
-fn parse(body: &[u8]) -> Result<RunTask, Refused> {
+fn parse<T: DeserializeOwned>(body: &[u8], wanted: &str) -> Result<T, Refused> {
     if json::depth(body) > json::MAX_DEPTH {
         let message = format!("the JSON nests deeper than {} levels", json::MAX_DEPTH);
         return Err(Refused::new(Code::TooDeep, message, "Send flatter JSON, or the data as a string."));
     }
     serde_json::from_slice(body).map_err(|error| {
         let (code, what) = match error.is_data() {
-            true => (Code::InvalidRequest, "the body is not a task"),
-            false => (Code::InvalidJson, "the body is not JSON"),
+            true => (Code::InvalidRequest, format!("the body is not {wanted}")),
+            false => (Code::InvalidJson, "the body is not JSON".to_owned()),
         };
-        Refused::new(code, format!("{what}: {}", mask(&error.to_string())), "docs/adapter.md shows a task in full.")
+        Refused::new(code, format!("{what}: {}", mask(&error.to_string())), "docs/adapter.md shows every body in full.")
     })
 }
 

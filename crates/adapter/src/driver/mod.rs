@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{command::Command, shell::Shell};
-use crate::{Environment, Events};
+use crate::{Asker, Environment, Events};
 
 /// Drives one kind of agent. It is given one job at a time.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
@@ -42,6 +42,8 @@ pub struct Job {
     pub scratch: PathBuf,
     pub env: Env,
     pub events: Events,
+    /// How to ask people before a risky step, or for more to go on.
+    pub asker: Asker,
     pub stop: CancellationToken,
 }
 

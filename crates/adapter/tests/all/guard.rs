@@ -141,7 +141,7 @@ async fn malformed_requests_get_a_clear_answer() {
     let expected = json!({"error": {
         "code": "invalid_request",
         "message": format!("the body is not a task: missing field `input` at line 1 column {}", without("input").len()),
-        "hint": "docs/adapter.md shows a task in full.",
+        "hint": "docs/adapter.md shows every body in full.",
     }});
     assert_eq!(serde_json::from_str::<Value>(&reply.body).unwrap(), expected);
     let unknown = with(task("echo unknown members are ignored"), "from_a_newer_runtime", json!({"x": 1}));

@@ -8,6 +8,7 @@ mod command;
 mod document;
 mod guard;
 mod python;
+mod question;
 mod shell;
 mod stop;
 mod stream;

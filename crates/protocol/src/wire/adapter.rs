@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId};
+use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId, rules::permission::Scope};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
@@ -87,13 +87,16 @@ pub struct FileRef {
     pub media_type: Option<String>,
 }
 
-/// The names of the stream's events; each one's data is the JSON that the progress call of the hub takes.
+/// The names of the stream's events; the data of most is the JSON that the progress call of the hub takes.
 pub mod event {
     pub const PROGRESS: &str = "progress";
     pub const CHUNK: &str = "chunk";
     pub const THOUGHT: &str = "thought";
     pub const LOG: &str = "log";
     pub const TOOL_CALL: &str = "tool_call";
+    /// The run waits until this is answered, as it does after the next one.
+    pub const PERMISSION: &str = "permission";
+    pub const INPUT_REQUIRED: &str = "input_required";
     pub const RESULT: &str = "result";
 }
 
@@ -118,6 +121,57 @@ pub struct LogLine {
     #[serde(default = "info")]
     pub level: String,
     pub message: String,
+}
+
+/// Data of `permission`: may the agent take this step?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionAsked {
+    /// The adapter's own name for the question, unique within the run.
+    pub id: String,
+    /// The tool, process or action.
+    pub tool: String,
+    /// What it would be given, exactly.
+    pub input: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<String>,
+}
+
+/// The body of `POST /run-task/{task_run_id}/permission/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionGiven {
+    pub approved: bool,
+    /// How far the person's answer reaches, for agents that remember it; they may ask again all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// Data of `input_required`: the agent wants to hear something from its caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputAsked {
+    /// The adapter's own name for the question; needed only where several may be open at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    pub prompt: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Json>,
+}
+
+/// The body of `POST /run-task/{task_run_id}/input`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputGiven {
+    /// Of the question that it answers; missing when the question had none, or nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What the caller gave, such as `[{"text":"…"}]`.
+    pub parts: Json,
 }
 
 fn info() -> String {

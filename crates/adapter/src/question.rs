@@ -1,0 +1,220 @@
+//! Questions that a driver asks while it works: open until somebody answers from outside, or the run ends.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Json,
+    wire::adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven, event},
+};
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::Instant,
+};
+
+use crate::execution::Execution;
+
+/// How a driver asks. Cheap to clone. A question that is dropped before its answer is withdrawn.
+#[derive(Debug, Clone)]
+pub struct Asker(Arc<Execution>);
+
+/// The questions of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    state: Mutex<State>,
+    /// How many are open; the run's clock stands still while any is.
+    open: watch::Sender<usize>,
+    /// Moves when input came that nobody asked for.
+    unasked: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    permissions: BTreeMap<String, Question<PermissionGiven>>,
+    /// By the name of the question; `order` has those that are open, the oldest first.
+    inputs: BTreeMap<String, Question<Json>>,
+    order: VecDeque<String>,
+    unasked: VecDeque<Json>,
+}
+
+#[derive(Debug)]
+enum Question<T> {
+    Open(oneshot::Sender<T>),
+    /// Answered or withdrawn: hearing of it again changes nothing.
+    Settled,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Taken,
+    /// The question was never asked.
+    Unknown,
+    /// There is no room for more input that nobody asked for.
+    Full,
+}
+
+/// Closes the question however the waiting ends.
+struct Waiting<'a> {
+    execution: &'a Execution,
+    seq: u64,
+    what: What,
+}
+
+enum What {
+    Permission(String),
+    Input(String),
+}
+
+/// What may wait unread when nobody asked for it.
+const MOST_UNASKED: usize = 64;
+
+// === impl Asker ===
+
+impl Asker {
+    pub(crate) const fn of(execution: Arc<Execution>) -> Self {
+        Self(execution)
+    }
+
+    /// Asks whether the agent may take a step, and waits for the answer, be it hours. The id must be new to this run;
+    /// asking again with one that was used is answered with no. None when the run was stopped meanwhile.
+    pub async fn permission(&self, asked: &PermissionAsked) -> Option<PermissionGiven> {
+        let (answer, given) = oneshot::channel();
+        let waiting = {
+            let mut state = self.0.questions().state();
+            if state.permissions.contains_key(&asked.id) {
+                let comment = Some(format!("the question `{}` was asked before", asked.id));
+                return Some(PermissionGiven { approved: false, scope: None, comment });
+            }
+            // Known before it can be seen: an answer may come at once.
+            state.permissions.insert(asked.id.clone(), Question::Open(answer));
+            let seq = self.0.push_question(event::PERMISSION, Json::of(asked))?;
+            Waiting { execution: &self.0, seq, what: What::Permission(asked.id.clone()) }
+        };
+        waiting.wait(given).await
+    }
+
+    /// Asks the caller for input, and waits for it. None when the run was stopped meanwhile.
+    pub async fn input(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<Json> {
+        let (answer, given) = oneshot::channel();
+        let waiting = {
+            let mut state = self.0.questions().state();
+            let id = format!("input-{}", state.inputs.len() + 1);
+            let asked = InputAsked { id: Some(id.clone()), prompt: prompt.into(), parts };
+            state.inputs.insert(id.clone(), Question::Open(answer));
+            state.order.push_back(id.clone());
+            let seq = self.0.push_question(event::INPUT_REQUIRED, Json::of(&asked))?;
+            Waiting { execution: &self.0, seq, what: What::Input(id) }
+        };
+        waiting.wait(given).await
+    }
+
+    /// The next thing that the caller said without being asked.
+    pub async fn unasked(&self) -> Json {
+        let questions = self.0.questions();
+        loop {
+            let moved = questions.unasked.notified();
+            if let Some(parts) = questions.state().unasked.pop_front() {
+                return parts;
+            }
+            moved.await;
+        }
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting<'_> {
+    async fn wait<T>(self, given: oneshot::Receiver<T>) -> Option<T> {
+        self.execution.questions().open.send_modify(|open| *open += 1);
+        tokio::select! {
+            given = given => given.ok(),
+            () = self.execution.stopped() => None,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let questions = self.execution.questions();
+        questions.open.send_modify(|open| *open = open.saturating_sub(1));
+        {
+            let mut state = questions.state();
+            match &self.what {
+                What::Permission(id) => _ = state.permissions.insert(id.clone(), Question::Settled),
+                What::Input(id) => {
+                    state.inputs.insert(id.clone(), Question::Settled);
+                    state.order.retain(|open| open != id);
+                }
+            }
+        }
+        self.execution.settle(self.seq);
+    }
+}
+
+// === impl Questions ===
+
+impl Questions {
+    /// Answers a permission. The first answer counts; the same question answered again is taken and changes nothing.
+    pub(crate) fn decide(&self, id: &str, given: PermissionGiven) -> Taken {
+        let mut state = self.state();
+        match state.permissions.get_mut(id) {
+            None => Taken::Unknown,
+            Some(question) => question.answer(given),
+        }
+    }
+
+    /// Answers the input question that is named, or the oldest that is open; what answers none is kept for the driver.
+    pub(crate) fn give(&self, given: InputGiven) -> Taken {
+        let mut state = self.state();
+        let InputGiven { id, parts } = given;
+        let id = match id {
+            Some(id) if state.inputs.contains_key(&id) => Some(id),
+            Some(_) => return Taken::Unknown,
+            None => state.order.front().cloned(),
+        };
+        if let Some(id) = id {
+            state.order.retain(|open| *open != id);
+            return state.inputs.get_mut(&id).map_or(Taken::Unknown, |question| question.answer(parts));
+        }
+        if state.unasked.len() >= MOST_UNASKED {
+            return Taken::Full;
+        }
+        state.unasked.push_back(parts);
+        self.unasked.notify_one();
+        Taken::Taken
+    }
+
+    /// Returns when `left` has been spent with work; the time in which a question is open does not count.
+    pub(crate) async fn working(&self, mut left: Duration) {
+        let mut open = self.open.subscribe();
+        loop {
+            // The sender lives in `self`, so waiting for it cannot fail.
+            let _ = open.wait_for(|open| *open == 0).await;
+            let since = Instant::now();
+            tokio::select! {
+                () = tokio::time::sleep(left) => return,
+                _ = open.wait_for(|open| *open > 0) => left = left.saturating_sub(since.elapsed()),
+            }
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Question ===
+
+impl<T> Question<T> {
+    fn answer(&mut self, given: T) -> Taken {
+        if let Self::Open(answer) = std::mem::replace(self, Self::Settled) {
+            // Whoever waited may have just gone; then nobody needs the answer.
+            let _ = answer.send(given);
+        }
+        Taken::Taken
+    }
+}
