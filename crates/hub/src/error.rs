@@ -7,6 +7,7 @@ use attache_protocol::{
     error::{Body, Detail},
     rules::run::Refusal,
     wire::{
+        permission::{AlreadyDecided, PermissionRequest},
         run::{Conflict, Run},
         runtime::RuntimeState,
     },
@@ -26,13 +27,15 @@ pub struct Error {
     pub hint: Option<Cow<'static, str>>,
     /// The run as it is, for a worker whose call came too late.
     pub run: Option<Box<Run>>,
+    /// The permission request as it is, for a decider who came too late.
+    pub permission: Option<Box<PermissionRequest>>,
 }
 
 // === impl Error ===
 
 impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), hint: None, run: None }
+        Self { code, message: message.into(), hint: None, run: None, permission: None }
     }
 
     #[must_use]
@@ -77,6 +80,28 @@ impl Error {
         }
     }
 
+    /// The agent was registered again, or its key was taken from it.
+    pub fn agent_key_ended(state: RuntimeState) -> Self {
+        let message = match state {
+            RuntimeState::Superseded => "This agent was registered or paired again, so this key is void.",
+            RuntimeState::Revoked | RuntimeState::Active => "This agent's key was revoked.",
+        };
+        Self::runtime_ended(state).say(message).hint("Register the agent again: POST /api/a2a/register.")
+    }
+
+    fn already_decided(permission: PermissionRequest) -> Self {
+        let who = permission.decided_by.as_deref().unwrap_or("somebody else");
+        let message = format!("The request is {} already, by {who}.", permission.state.as_str());
+        Self { permission: Some(Box::new(permission)), ..Self::new(Code::AlreadyDecided, message) }
+    }
+
+    /// Another sentence for the same refusal.
+    #[must_use]
+    pub(crate) fn say(mut self, message: impl Into<Cow<'static, str>>) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// The answer's body as JSON.
     pub fn body(&self) -> Vec<u8> {
         let error = Detail {
@@ -84,9 +109,15 @@ impl Error {
             message: self.message.to_string(),
             hint: self.hint.as_deref().unwrap_or(self.code.hint()).to_owned(),
         };
-        let json = match &self.run {
-            Some(run) => serde_json::to_vec(&Conflict { error, task_run: (**run).clone() }),
-            None => serde_json::to_vec(&Body { error }),
+        let json = match (&self.run, &self.permission) {
+            (Some(run), _) => serde_json::to_vec(&Conflict { error, task_run: (**run).clone() }),
+            (None, Some(permission)) => serde_json::to_vec(&AlreadyDecided {
+                error,
+                decided_by: permission.decided_by.clone(),
+                decided_at: permission.decided_at,
+                permission_request: (**permission).clone(),
+            }),
+            (None, None) => serde_json::to_vec(&Body { error }),
         };
         json.expect("our own types serialise to JSON")
     }
@@ -117,7 +148,7 @@ impl Error {
             E::PairingPending => Self::new(Code::PairingPending, "Nobody has confirmed this device yet."),
             E::PairingRejected => Self::new(Code::PairingRejected, "A person rejected this device."),
             E::RuntimeEnded(state) => Self::runtime_ended(state),
-            E::AlreadyDecided(_) => Self::new(Code::AlreadyDecided, "Somebody else decided this before."),
+            E::AlreadyDecided(permission) => Self::already_decided(render::permission(*permission)),
             E::ResumeRefused => Self::new(Code::ResumeRefused, "The channel cannot be resumed with this token."),
             E::NoEngine => Self::new(
                 Code::ToolRefused,

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use attache_protocol::rules::permission::OnTimeout;
+
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -27,6 +29,16 @@ pub struct Options {
     /// What a run gets when its creator does not say.
     pub run_timeout: Duration,
     pub queue_ttl: Duration,
+    /// How long a permission request waits for a person, unless the agent's own policy says otherwise.
+    pub permission_timeout: Duration,
+    /// What happens when nobody answers in time, unless the agent's own policy says otherwise.
+    pub on_permission_timeout: OnTimeout,
+    /// How long a request for input waits for the caller; then the run fails with `timed_out`.
+    pub input_timeout: Duration,
+    /// A run that has been silent for longer on a connected device is idle.
+    pub idle_after: Duration,
+    /// How many times work may be passed on from agent to agent.
+    pub hops: i64,
     pub pairing_ttl: Duration,
     pub login_ttl: Duration,
     pub session_ttl: Duration,
@@ -75,6 +87,11 @@ impl Options {
             keep_log: 400 * DAY,
             run_timeout: 60 * MINUTE,
             queue_ttl: DAY,
+            permission_timeout: DAY,
+            on_permission_timeout: OnTimeout::DenyAndHalt,
+            input_timeout: 7 * DAY,
+            idle_after: MINUTE,
+            hops: 8,
             pairing_ttl: 10 * MINUTE,
             login_ttl: 10 * MINUTE,
             session_ttl: 30 * DAY,

@@ -2,10 +2,13 @@
 
 use attache_protocol::{
     log,
-    rules::run::Phase,
+    rules::{
+        permission::{Reach, Scope, What},
+        run::Phase,
+    },
     wire::{
         account::{self, Presence},
-        artifact, conversation, key,
+        artifact, ask, channel, conversation, key, permission,
         run::{self, ClaimedRun},
         runtime,
     },
@@ -23,6 +26,7 @@ pub(crate) fn account(record: record::Account) -> account::Account {
         instructions: record.instructions,
         skills: record.skills.parse().unwrap_or_default(),
         a2a: record.a2a,
+        approvals: record.approvals.and_then(|approvals| approvals.parse().ok()),
         runtime: record.runtime.map(runtime),
         created_at: record.created_at,
         archived_at: record.archived_at,
@@ -165,5 +169,115 @@ pub(crate) fn key(record: record::Key) -> key::Key {
         created_at: record.created_at,
         expires_at: record.expires_at,
         revoked_at: record.revoked_at,
+    }
+}
+
+pub(crate) fn permission(record: record::ask::Permission) -> permission::PermissionRequest {
+    let settled = record.settled;
+    let decision = settled.as_ref().and_then(|settled| settled.decision.clone());
+    permission::PermissionRequest {
+        permission_request_id: record.id,
+        task_run_id: record.run,
+        agent_id: record.agent,
+        agent_name: record.agent_name,
+        conversation_id: record.conversation,
+        runtime_id: record.runtime,
+        channel_id: record.channel,
+        epoch: record.epoch,
+        tool: record.tool,
+        input: record.input,
+        cwd: record.cwd,
+        paths: record.paths,
+        reason: record.reason,
+        risk: record.risk,
+        subject: log::hex(&record.subject.0),
+        state: record.state,
+        requested_at: record.requested_at,
+        expires_at: record.expires_at,
+        on_timeout: record.on_timeout,
+        approved: record.state.approved(),
+        decided_by: settled.as_ref().map(|settled| settled.by.clone()),
+        decided_at: settled.as_ref().map(|settled| settled.at),
+        source: settled.as_ref().and_then(|settled| settled.source),
+        decided_via: settled.as_ref().and_then(|settled| settled.via.clone()),
+        decided_from: settled.as_ref().and_then(|settled| settled.from.clone()),
+        grant_id: settled.as_ref().and_then(|settled| settled.grant),
+        scope: decision.as_ref().map(|decision| decision.scope),
+        until: decision.as_ref().and_then(|decision| decision.until),
+        this_channel_only: decision.as_ref().is_some_and(|decision| decision.this_channel_only),
+        tool_pattern: decision.as_ref().and_then(|decision| decision.tool_pattern.clone()),
+        comment: decision.and_then(|decision| decision.comment),
+    }
+}
+
+/// What the asker is told.
+pub(crate) fn answer(record: record::ask::Permission) -> permission::PermissionAnswer {
+    let decision = record.settled.and_then(|settled| settled.decision);
+    permission::PermissionAnswer {
+        permission_request_id: record.id,
+        state: record.state,
+        approved: record.state.approved(),
+        scope: decision.as_ref().map(|decision| decision.scope),
+        comment: decision.and_then(|decision| decision.comment),
+    }
+}
+
+pub(crate) fn grant(record: record::ask::GrantRecord) -> permission::PermissionGrant {
+    let grant = record.grant;
+    let (scope, task_run_id, conversation_id) = match grant.reach {
+        Reach::Run(run) => (Scope::Run, Some(run), None),
+        Reach::Conversation { conversation, agent: _ } => (Scope::Conversation, None, Some(conversation)),
+        Reach::Agent(_) => (Scope::Agent, None, None),
+    };
+    let (subject, tool_pattern) = match grant.what {
+        What::Subject(subject) => (Some(log::hex(&subject.0)), None),
+        What::Tools(pattern) => (None, Some(pattern)),
+    };
+    permission::PermissionGrant {
+        grant_id: grant.id,
+        approved: grant.approved,
+        scope,
+        agent_id: record.agent,
+        task_run_id,
+        conversation_id,
+        channel_id: grant.channel,
+        tool_pattern,
+        subject,
+        until: grant.until,
+        permission_request_id: record.permission,
+        created_by: record.created_by,
+        created_at: record.created_at,
+        revoked_at: record.revoked_at,
+    }
+}
+
+pub(crate) fn ask(record: record::ask::Ask) -> ask::InputAnswer {
+    ask::InputAnswer { input_request_id: record.id, state: record.state, parts: record.answer }
+}
+
+pub(crate) fn channel(record: record::channel::Channel) -> channel::Channel {
+    let status = if record.connected { channel::Connection::Connected } else { channel::Connection::Disconnected };
+    channel::Channel {
+        channel_id: record.id,
+        transport: record.transport,
+        peer_role: record.peer_role,
+        account_ref: record.account_ref,
+        capabilities: record.capabilities.parse().unwrap_or_default(),
+        last_seen_at: record.last_seen_at,
+        // Enough of the hash to tell two tokens apart, and nothing that helps to find one.
+        resume_token_ref: record.resume.map(|hash| log::hex(&hash.0[..6])),
+        native_protocol: record.native_protocol,
+        agent_card_ref: None,
+        status,
+        agent_id: record.agent,
+        runtime_id: record.runtime,
+        address: record.address,
+        device_info: record.device_info,
+        tools: record.tools,
+        created_at: record.created_at,
+        connected_at: record.connected_at,
+        disconnected_at: record.disconnected_at,
+        reason: record.reason,
+        unacknowledged: record.head - record.floor,
     }
 }

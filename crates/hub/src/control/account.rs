@@ -1,5 +1,7 @@
 //! Agent accounts: create, read, edit, archive.
 
+use std::{ops::RangeInclusive, time::Duration};
+
 use attache_protocol::{
     Json,
     wire::account::{Account, AccountList, AccountRequest},
@@ -19,13 +21,15 @@ use crate::{
 
 const MAX_TEXT: usize = 64 * 1024;
 const MAX_SKILLS: usize = 100;
+/// How long a permission request may wait for a person: a second to a year.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
         by.may(Action::CreateAgent)?;
         check_request(&request)?;
         let account = NewAccount {
-            approvals: None,
+            approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
             name: request.name.ok_or_else(|| Error::invalid("name", "is missing"))?,
             description: request.description,
@@ -57,7 +61,7 @@ impl Handle {
         by.may(Action::EditAgent)?;
         check_request(&request)?;
         let patch = AccountPatch {
-            approvals: None,
+            approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
             description: request.description,
             instructions: request.instructions,
@@ -91,6 +95,9 @@ fn check_request(request: &AccountRequest) -> Result<()> {
     }
     if let Some(instructions) = &request.instructions {
         check::text("instructions", instructions, 0..=MAX_TEXT)?;
+    }
+    if let Some(millis) = request.approvals.and_then(|policy| policy.timeout_ms) {
+        check::millis("approvals.timeout_ms", millis, PATIENCE)?;
     }
     if let Some(a2a) = &request.a2a {
         check::object("a2a", a2a, MAX_TEXT)?;

@@ -133,7 +133,7 @@ impl Handle {
         })
     }
 
-    fn hash_code(&self, code: &PairingCode) -> SecretHash {
+    pub(crate) fn hash_code(&self, code: &PairingCode) -> SecretHash {
         code.hash(self.pairing().key.expose())
     }
 
@@ -146,7 +146,7 @@ impl Handle {
     }
 
     /// Only a wrong code counts against an address or an agent; waiting and success never do.
-    fn failed_redemption(&self, from: IpAddr, error: attache_store::Error) -> Error {
+    pub(crate) fn failed_redemption(&self, from: IpAddr, error: attache_store::Error) -> Error {
         if let attache_store::Error::PairingInvalid { agent } = &error {
             self.pairing().by_address.mark(from);
             if let Some(agent) = *agent {

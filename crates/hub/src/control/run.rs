@@ -1,11 +1,12 @@
-//! Runs as callers see them: read, list, cancel. A runtime sees the runs that it claims, and those it claimed last.
+//! Runs as callers see them: read, list, cancel. A runtime sees the runs that it claims, and those it
+//! claimed last; an agent with a key of its own also those that it asked for.
 
 use attache_protocol::{
     ConversationId, RunId,
     rules::run::{Phase, Status},
     wire::run::{CancelRequest, Run, RunList},
 };
-use attache_store::record::{Page, RunFilter, RunRecord};
+use attache_store::record::{Page, RunFilter, RunRecord, RuntimeKind};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -36,9 +37,9 @@ impl Handle {
         by.may(Action::SeeRuns)?;
         let page = query.page.page()?;
         let agent = match (by.who, query.agent) {
-            (Who::Runtime { agent, .. }, _) => Some(agent),
-            (Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
-            (Who::Key { .. }, None) => None,
+            (Who::Runtime { agent, kind: RuntimeKind::Device, .. }, _) => Some(agent),
+            (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
+            (Who::Runtime { .. } | Who::Key { .. }, None) => None,
         };
         let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent: query.parent };
         let failed = about_list("run", &page);
@@ -49,7 +50,9 @@ impl Handle {
 
     /// Ends the run at once; the device that executes it learns it from the run's stream.
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
-        by.may(Action::CancelRun)?;
+        if by.may(Action::CancelRun)? == Verdict::Own {
+            self.own_run(by, run).await?;
+        }
         if let Some(reason) = &request.reason {
             check::text("reason", reason, 0..=4096)?;
         }
@@ -63,6 +66,12 @@ impl Handle {
         if sees(by, &record) { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
+    /// The run, if the caller asked for it.
+    pub(crate) async fn own_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
+        let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
+        if record.caller == by.actor() { Ok(record) } else { Err(Error::not_found("run")) }
+    }
+
     /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs.
     pub(crate) async fn check_conversation(
         &self,
@@ -71,9 +80,10 @@ impl Handle {
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        let (Verdict::Own, Who::Runtime { agent, .. }) = (by.may(action)?, by.who) else { return Ok(()) };
+        let (Verdict::Own, Who::Runtime { agent, kind, .. }) = (by.may(action)?, by.who) else { return Ok(()) };
         let filter = RunFilter {
-            agent: Some(agent),
+            // An agent with a key of its own may also have asked another agent.
+            agent: (kind == RuntimeKind::Device).then_some(agent),
             conversation: Some(conversation),
             // Only what is being worked on takes new artifacts.
             status: (action == Action::UploadArtifact).then_some(Status::Running),
@@ -94,9 +104,12 @@ impl Handle {
     }
 }
 
-/// A runtime sees what it holds, and what it held last once that has ended.
+/// A runtime sees what it holds, and what it held last once that has ended; an agent also what it asked for.
 fn sees(by: &Principal, run: &RunRecord) -> bool {
-    let Who::Runtime { runtime, .. } = by.who else { return true };
+    let Who::Runtime { runtime, kind, .. } = by.who else { return true };
+    if kind == RuntimeKind::AgentKey && run.caller == by.actor() {
+        return true;
+    }
     match &run.state.phase {
         Phase::Pending { .. } => false,
         Phase::Running(claim) => claim.runtime == runtime,

@@ -6,7 +6,7 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
     wire::runtime::RuntimeState,
 };
-use attache_store::record::Credential;
+use attache_store::record::{Credential, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -31,7 +31,7 @@ pub(crate) struct Guard {
 // === impl Handle ===
 
 impl Handle {
-    /// The person or program behind `Authorization: Bearer ak_…`.
+    /// The person, program or registered agent behind `Authorization: Bearer ak_…`.
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
         self.authenticate(Kind::ApiKey, secret).await
     }
@@ -57,9 +57,9 @@ impl Handle {
         }
         let principal = self.check_secret(SecretHash::of(secret)).await?;
         match (kind, principal.who) {
-            (Kind::RuntimeToken, Who::Runtime { .. }) | (Kind::ApiKey | Kind::Session, Who::Key { .. }) => {
-                Ok(principal)
-            }
+            (Kind::RuntimeToken, Who::Runtime { kind: RuntimeKind::Device, .. })
+            | (Kind::ApiKey, Who::Runtime { kind: RuntimeKind::AgentKey, .. })
+            | (Kind::ApiKey | Kind::Session, Who::Key { .. }) => Ok(principal),
             _ => Err(unknown()),
         }
     }
@@ -76,10 +76,11 @@ impl Handle {
             }
         };
         match credential {
-            Credential::Runtime { tenant, runtime, agent, kind: _, state: RuntimeState::Active } => {
-                Ok(Principal { tenant, who: Who::Runtime { runtime, agent }, secret })
+            Credential::Runtime { tenant, runtime, agent, kind, state: RuntimeState::Active } => {
+                Ok(Principal { tenant, who: Who::Runtime { runtime, agent, kind }, secret })
             }
-            Credential::Runtime { state, .. } => Err(Error::runtime_ended(state)),
+            Credential::Runtime { kind: RuntimeKind::Device, state, .. } => Err(Error::runtime_ended(state)),
+            Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
             Credential::Key { revoked: true, .. } => Err(Error::unauthenticated("This key was revoked.")),
             Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))

@@ -2,6 +2,8 @@
 
 use attache_protocol::{AgentId, KeyId, RuntimeId, TenantId, rules::run::Worker, secret::SecretHash, wire::key::Role};
 
+use attache_store::record::RuntimeKind;
+
 use crate::{Error, Result};
 
 /// An authenticated caller. It can only be made by checking a credential.
@@ -17,8 +19,8 @@ pub struct Principal {
 pub enum Who {
     /// A person, by API key or console session.
     Key { key: KeyId, role: Role },
-    /// A device that works for one agent.
-    Runtime { runtime: RuntimeId, agent: AgentId },
+    /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
+    Runtime { runtime: RuntimeId, agent: AgentId, kind: RuntimeKind },
 }
 
 // === impl Principal ===
@@ -28,11 +30,13 @@ impl Principal {
     pub fn actor(&self) -> String {
         match self.who {
             Who::Key { key, .. } => format!("key:{key}"),
-            Who::Runtime { runtime, .. } => format!("runtime:{runtime}"),
+            Who::Runtime { runtime, kind: RuntimeKind::Device, .. } => format!("runtime:{runtime}"),
+            // What an agent asked for stays its own when it is registered again with another key.
+            Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => format!("agent:{agent}"),
         }
     }
 
-    /// The role of a person; a device has none.
+    /// The role of a person; devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {
             Who::Key { role, .. } => Some(role),
@@ -40,10 +44,10 @@ impl Principal {
         }
     }
 
-    /// The device and its agent; an error for people.
+    /// The runtime and its agent; an error for people.
     pub(crate) fn device(&self) -> Result<(RuntimeId, AgentId)> {
         match self.who {
-            Who::Runtime { runtime, agent } => Ok((runtime, agent)),
+            Who::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
             Who::Key { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
                 .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
         }

@@ -4,6 +4,7 @@
 //! all agents of the tenant. A key's "own keys" is itself alone, because nobody else is known to be the same person.
 
 use attache_protocol::wire::key::Role;
+use attache_store::record::RuntimeKind;
 
 use crate::{
     Error, Result,
@@ -44,7 +45,14 @@ actions! {
     SeeRuns             "runs"          "see";
     CreateRun           "runs"          "create";
     CancelRun           "runs"          "cancel";
+    GiveInput           "runs"          "give_input";
     Work                "runs"          "work";
+    SeePermissions      "permissions"   "see";
+    DecidePermission    "permissions"   "decide";
+    SeeGrants           "grants"        "see";
+    RevokeGrant         "grants"        "revoke";
+    SeeChannels         "channels"      "see";
+    RegisterAgent       "agents"        "register";
     SeeConversations    "conversations" "see";
     ListConversations   "conversations" "list";
     CreateConversation  "conversations" "create";
@@ -63,7 +71,8 @@ actions! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Yes,
-    /// Only what belongs to the caller: a runtime's claims and their conversations, a key itself.
+    /// Only what belongs to the caller: a runtime's claims and their conversations, the runs that an agent asked for, a key
+    /// itself.
     Own,
     No,
 }
@@ -72,6 +81,8 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     Role(Role),
+    /// A registered agent with its own key.
+    AgentKey,
     Runtime,
 }
 
@@ -80,44 +91,63 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
     use Action as A;
     use Verdict::{No, Own, Yes};
     match action {
-        A::SeeAgents | A::SeeRuntimes | A::ListConversations => match column {
-            Column::Role(_) => Yes,
+        A::SeeAgents => match column {
+            Column::Role(_) | Column::AgentKey => Yes,
             Column::Runtime => No,
+        },
+        A::SeeRuntimes | A::ListConversations | A::SeePermissions | A::SeeGrants => match column {
+            Column::Role(_) => Yes,
+            Column::AgentKey | Column::Runtime => No,
         },
         A::SeeRuns | A::SeeConversations | A::SeeArtifacts => match column {
             Column::Role(_) => Yes,
-            Column::Runtime => Own,
+            Column::AgentKey | Column::Runtime => Own,
+        },
+        A::SeeChannels => match column {
+            Column::Role(_) => Yes,
+            Column::AgentKey => Own,
+            Column::Runtime => No,
+        },
+        A::CreateRun => match column {
+            Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Yes,
+            Column::Role(Role::Viewer) | Column::Runtime => No,
+        },
+        A::CancelRun | A::GiveInput => match column {
+            Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
+            Column::AgentKey => Own,
+            Column::Role(Role::Viewer) | Column::Runtime => No,
         },
         A::CreateAgent
         | A::EditAgent
         | A::ArchiveAgent
+        | A::RegisterAgent
         | A::CreatePairingCode
         | A::DecidePairing
         | A::RevokeRuntime
-        | A::CreateRun
-        | A::CancelRun
+        | A::DecidePermission
+        | A::RevokeGrant
         | A::CreateConversation
         | A::AddMessage => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::Role(Role::Viewer) | Column::Runtime => No,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime => No,
         },
         A::UploadArtifact => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
             Column::Role(Role::Viewer) => No,
-            Column::Runtime => Own,
+            Column::AgentKey | Column::Runtime => Own,
         },
         A::RevokeKey => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) => Own,
-            Column::Runtime => No,
+            Column::AgentKey | Column::Runtime => No,
         },
         A::SeeKeys | A::CreateKey | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer) | Column::Runtime => No,
+            Column::Role(Role::Operator | Role::Viewer) | Column::AgentKey | Column::Runtime => No,
         },
         A::Work => match column {
             Column::Role(_) => No,
-            Column::Runtime => Own,
+            Column::AgentKey | Column::Runtime => Own,
         },
     }
 }
@@ -128,7 +158,8 @@ impl Principal {
     pub const fn column(&self) -> Column {
         match self.who {
             Who::Key { role, .. } => Column::Role(role),
-            Who::Runtime { .. } => Column::Runtime,
+            Who::Runtime { kind: RuntimeKind::Device, .. } => Column::Runtime,
+            Who::Runtime { kind: RuntimeKind::AgentKey, .. } => Column::AgentKey,
         }
     }
 
@@ -141,6 +172,8 @@ impl Principal {
     pub fn may(&self, action: Action) -> Result<Verdict> {
         match (self.verdict(action), self.column()) {
             (Verdict::No, Column::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
+                .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
+            (Verdict::No, Column::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
             (Verdict::No, Column::Role(_)) if matches!(action, Action::Work) => {
                 Err(Error::forbidden("Only a paired runtime may do this.")

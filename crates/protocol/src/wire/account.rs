@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{AgentId, Json, Timestamp, wire::runtime::Runtime};
+use crate::{
+    AgentId, Json, Timestamp,
+    wire::{permission::ApprovalPolicy, runtime::Runtime},
+};
 
 /// What an agent says it can do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -32,6 +35,9 @@ pub struct AccountRequest {
     /// Switches of the A2A surface, kept as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub a2a: Option<Json>,
+    /// How its permission requests time out; `{}` goes back to the hub's own rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<ApprovalPolicy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -50,6 +56,7 @@ pub struct Account {
     pub instructions: Option<String>,
     pub skills: Vec<Skill>,
     pub a2a: Option<Json>,
+    pub approvals: Option<ApprovalPolicy>,
     /// The device that is paired now, if any.
     pub runtime: Option<Runtime>,
     pub created_at: Timestamp,

@@ -94,7 +94,7 @@ pub mod kind {
 }
 
 /// `POST /api/a2a/register`. Unknown members are ignored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RegisterAgent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
@@ -106,6 +106,15 @@ pub struct RegisterAgent {
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairing_token: Option<String>,
+}
+
+/// The one answer that shows an agent's own key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RegisteredAgent {
+    pub api_key: String,
+    /// The name, as it was given.
+    pub agent_id: String,
+    pub account_id: AgentId,
 }
 
 macro_rules! words {

@@ -1,0 +1,103 @@
+//! Channels as people see them: list, look, read their events.
+
+use attache_protocol::{
+    AgentId, ChannelId, Json, TenantId,
+    wire::{
+        channel::{Channel, ChannelEventPage, ChannelList},
+        event::{Event, Range, Repaired, SNAPSHOT_REPAIRED},
+    },
+};
+use attache_store::record::channel::{self, ChannelFilter};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{PageRequest, check},
+    error::{about, about_list},
+    identity::{Action, Verdict, Who},
+    render,
+};
+
+/// Which channels to list; every member that is given must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChannelQuery {
+    pub connected: Option<bool>,
+    /// By id or name.
+    pub agent: Option<String>,
+}
+
+impl Handle {
+    /// Newest first. An agent sees the channels over which it works.
+    pub async fn channels(&self, by: &Principal, query: ChannelQuery, page: PageRequest) -> Result<ChannelList> {
+        by.may(Action::SeeChannels)?;
+        let page = page.page()?;
+        let agent = match (own_agent(by), query.agent) {
+            (Some(own), _) => Some(own),
+            (None, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
+            (None, None) => None,
+        };
+        let filter = ChannelFilter { connected: query.connected, agent };
+        let failed = about_list("channel", &page);
+        let listed = self.store().channels(by.tenant, filter, page).await.map_err(failed)?;
+        let channels = listed.items.into_iter().map(render::channel).collect();
+        Ok(ChannelList { channels, next_cursor: listed.next })
+    }
+
+    pub async fn channel(&self, by: &Principal, channel: ChannelId) -> Result<Channel> {
+        self.visible_channel(by, channel).await.map(render::channel)
+    }
+
+    /// One page of the channel's events.
+    pub async fn channel_events(
+        &self,
+        by: &Principal,
+        channel: ChannelId,
+        after: Option<i64>,
+        limit: Option<usize>,
+    ) -> Result<ChannelEventPage> {
+        let (after, limit) = (check::after(after)?, check::limit(limit)?);
+        self.visible_channel(by, channel).await?;
+        let events = self.channel_page(by.tenant, channel, after, limit).await?;
+        let next = events.last().map_or(after, |event| event.seq);
+        Ok(ChannelEventPage { events, next })
+    }
+
+    /// The channel, if the caller may see it; unknown and not yours are the same answer.
+    pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::Channel> {
+        let verdict = by.may(Action::SeeChannels)?;
+        let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
+        let own = found.principal == by.actor() || found.agent.is_some() && found.agent == own_agent(by);
+        if verdict == Verdict::Yes || own { Ok(found) } else { Err(Error::not_found("channel")) }
+    }
+
+    /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
+    pub(crate) async fn channel_page(
+        &self,
+        tenant: TenantId,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<Event>> {
+        let read = self.store().channel_events(tenant, channel, after, limit).await.map_err(about("channel"))?;
+        let mut events = read.events;
+        if after < read.floor {
+            let now = self.store().channel(tenant, channel).await.map_err(about("channel"))?;
+            let missing = Range { from: after + 1, to: read.floor };
+            let repaired = Event {
+                seq: read.floor,
+                kind: SNAPSHOT_REPAIRED.to_owned(),
+                at: self.now(),
+                data: Json::of(&Repaired { missing, snapshot: Json::of(&render::channel(now)) }),
+            };
+            events.retain(|event| event.seq > read.floor);
+            events.insert(0, repaired);
+        }
+        Ok(events)
+    }
+}
+
+fn own_agent(by: &Principal) -> Option<AgentId> {
+    match by.who {
+        Who::Runtime { agent, .. } => Some(agent),
+        Who::Key { .. } => None,
+    }
+}

@@ -1,0 +1,126 @@
+//! Input: a worker asks its caller, the caller answers or speaks unasked.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AskId, Code, Json, RunId,
+    rules::run::Refusal,
+    wire::ask::{AskInput, AskState, InputAnswer, InputRequest, InputResponse},
+};
+use attache_store::record::ask::{Ask, AskWhat, NewAsk, NewInput};
+use tokio::time::Instant;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    control::{check, progress::worker_error, pull::MAX_WAIT},
+    error::about,
+    identity::{Action, Guard, Verdict},
+    render,
+};
+
+const MAX_PARTS: usize = 512 * 1024;
+
+impl Handle {
+    /// The caller gives input. It answers the oldest open question of the run, or none; the same key again is the same
+    /// input.
+    pub async fn give_input(&self, by: &Principal, run: RunId, request: InputRequest) -> Result<InputResponse> {
+        if by.may(Action::GiveInput)? == Verdict::Own {
+            self.own_run(by, run).await?;
+        }
+        if let Some(key) = &request.idempotency_key {
+            check::token("idempotency_key", key, 1..=200)?;
+        }
+        let key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
+        let new = NewInput { id: self.env().input_id(), run, parts: parts(request)?, key };
+        let given = self.store().add_input(self.context(by), new).await.map_err(|error| {
+            let waits_to_be_claimed =
+                matches!(error, attache_store::Error::Refused { refusal: Refusal::NotRunning, .. });
+            let error = Error::from_store("run", error);
+            if !waits_to_be_claimed {
+                return error;
+            }
+            Error { code: Code::NotWaiting, ..error.say("Nobody works on the run, so nobody would hear the input.") }
+        })?;
+        Ok(InputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
+    }
+
+    /// A worker asks its caller, and the run waits. Asking again with the same name gives the same question back.
+    pub async fn ask_input(&self, by: &Principal, run: RunId, request: AskInput) -> Result<InputAnswer> {
+        by.may(Action::Work)?;
+        let worker = by.worker(request.epoch)?;
+        check::text("prompt", &request.prompt, 1..=check::MAX_EVENT)?;
+        if let Some(parts) = &request.parts {
+            check::array("parts", parts, MAX_PARTS)?;
+        }
+        if let Some(name) = &request.request_id {
+            check::token("request_id", name, 1..=200)?;
+        }
+        let ask = NewAsk {
+            id: self.env().ask_id(),
+            run,
+            what: AskWhat::Input { prompt: request.prompt, parts: request.parts },
+            request: request.request_id,
+            expires_at: Some(self.now().plus(self.options().input_timeout)),
+        };
+        let asked = self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await;
+        asked.map(render::ask).map_err(|error| worker_error(by, error))
+    }
+
+    /// The asker waits up to `wait` (at most a minute) for the answer.
+    pub async fn input_answer(&self, by: &Principal, run: RunId, ask: AskId, wait: Duration) -> Result<InputAnswer> {
+        by.may(Action::Work)?;
+        let deadline = Instant::now() + wait.min(MAX_WAIT);
+        let mut asked = self.bus().watch(Topic::Asked(run));
+        let mut guard = Guard::new(self, by);
+        // Whose claim it was is read once; from then on only the answer is looked for.
+        self.visible_run(by, run).await.map_err(|error| error.say("There is no such input request."))?;
+        loop {
+            let found = self.own_ask(by, run, ask).await?;
+            if found.state != AskState::Pending || Instant::now() >= deadline {
+                return Ok(render::ask(found));
+            }
+            let look_again = deadline.min(Instant::now() + self.options().poll_every);
+            tokio::select! {
+                () = asked.moved() => {}
+                () = tokio::time::sleep_until(look_again) => {}
+                () = self.drained() => return Ok(render::ask(found)),
+                error = guard.broken() => return Err(error),
+            }
+        }
+    }
+
+    async fn own_ask(&self, by: &Principal, run: RunId, ask: AskId) -> Result<Ask> {
+        let found = self.store().asked(by.tenant, ask).await.map_err(about("input request"))?;
+        match found.what {
+            AskWhat::Input { .. } if found.run == run => Ok(found),
+            AskWhat::Input { .. } | AskWhat::Tool { .. } => Err(Error::not_found("input request")),
+        }
+    }
+}
+
+/// Text is one part; parts are kept byte for byte.
+fn parts(request: InputRequest) -> Result<Json> {
+    match (request.text, request.parts) {
+        (Some(text), None) => {
+            check::text("text", &text, 1..=MAX_PARTS)?;
+            Json::from_text(format!(r#"[{{"text":{}}}]"#, Json::of(&text).get()))
+                .map_err(|error| Error::internal(&error))
+        }
+        (None, Some(parts)) => {
+            check::array("parts", &parts, MAX_PARTS)?;
+            Ok(parts)
+        }
+        (None, None) => Err(Error::invalid("text", "or `parts` is missing")),
+        (Some(_), Some(_)) => Err(Error::invalid("parts", "and `text` cannot both be given")),
+    }
+}
+
+fn key_hash(run: RunId, key: &str) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(run.uuid().as_bytes());
+    hasher.update(key.as_bytes());
+    let mut half = [0; 16];
+    half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    half
+}

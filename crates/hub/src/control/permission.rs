@@ -1,0 +1,248 @@
+//! The permission bridge: a worker asks for a risky step and waits, a person decides once, and grants answer the next time.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ChannelId, GrantId, PermissionId, RunId, Timestamp,
+    rules::permission::{Decision, OnTimeout, Scope, State, Subject},
+    wire::permission::{
+        ApprovalPolicy, AskPermission, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant, PermissionList,
+        PermissionRequest,
+    },
+};
+use attache_store::record::{
+    AgentRef,
+    ask::{NewDecision, NewPermission, Permission, PermissionFilter},
+};
+use tokio::time::Instant;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    control::{PageRequest, check, progress::worker_error, pull::MAX_WAIT},
+    error::{about, about_list},
+    identity::{Action, Guard},
+    render,
+};
+
+const MAX_INPUT: usize = 256 * 1024;
+const MAX_PATHS: usize = 1000;
+
+/// Which permission requests to list; every member that is given must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PermissionQuery {
+    pub state: Option<State>,
+    pub run: Option<RunId>,
+    /// By id or name.
+    pub agent: Option<String>,
+}
+
+/// Where a decision was made, for the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The surface: `rest`, `console` or `channel`.
+    pub via: &'static str,
+    /// The address of the person's browser or program.
+    pub from: Option<String>,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// A worker asks. The run waits, unless a standing grant answers at once. Asking the same again gives the same request
+    /// back. `via` is the channel over which it is asked.
+    pub async fn ask_permission(
+        &self,
+        by: &Principal,
+        run: RunId,
+        request: AskPermission,
+        via: Option<ChannelId>,
+    ) -> Result<PermissionRequest> {
+        by.may(Action::Work)?;
+        let (_, agent) = by.device()?;
+        let worker = by.worker(request.epoch)?;
+        check_ask(&request)?;
+        let (expires_at, on_timeout) = self.patience(by, agent).await?;
+        let permission = NewPermission {
+            id: self.env().permission_id(),
+            run,
+            subject: Subject::of(&request.tool, &request.input, request.cwd.as_deref(), &request.paths),
+            tool: request.tool,
+            input: request.input,
+            cwd: request.cwd,
+            paths: request.paths,
+            reason: request.reason,
+            risk: request.risk,
+            request: request.request_id,
+            channel: via,
+            expires_at,
+            on_timeout,
+        };
+        let lease = self.options().heartbeat_timeout;
+        let asked = self.store().request_permission(worker, permission, lease, self.now()).await;
+        asked.map(render::permission).map_err(|error| worker_error(by, error))
+    }
+
+    /// The asker waits up to `wait` (at most a minute) for the answer, and gets the request as it is then.
+    pub async fn permission_answer(
+        &self,
+        by: &Principal,
+        run: RunId,
+        permission: PermissionId,
+        wait: Duration,
+    ) -> Result<PermissionAnswer> {
+        by.may(Action::Work)?;
+        let deadline = Instant::now() + wait.min(MAX_WAIT);
+        let mut asked = self.bus().watch(Topic::Asked(run));
+        let mut guard = Guard::new(self, by);
+        loop {
+            let found = self.own_permission(by, run, permission).await?;
+            if found.state != State::Pending || Instant::now() >= deadline {
+                return Ok(render::answer(found));
+            }
+            let look_again = deadline.min(Instant::now() + self.options().poll_every);
+            tokio::select! {
+                () = asked.moved() => {}
+                () = tokio::time::sleep_until(look_again) => {}
+                () = self.drained() => return Ok(render::answer(found)),
+                error = guard.broken() => return Err(error),
+            }
+        }
+    }
+
+    /// Newest first.
+    pub async fn permissions(
+        &self,
+        by: &Principal,
+        query: PermissionQuery,
+        page: PageRequest,
+    ) -> Result<PermissionList> {
+        by.may(Action::SeePermissions)?;
+        let page = page.page()?;
+        let agent = match query.agent {
+            Some(agent) => Some(self.resolve_agent(by, &agent).await?),
+            None => None,
+        };
+        let filter = PermissionFilter { state: query.state, run: query.run, agent };
+        let failed = about_list("permission request", &page);
+        let listed = self.store().permissions(by.tenant, filter, page).await.map_err(failed)?;
+        let permission_requests = listed.items.into_iter().map(render::permission).collect();
+        Ok(PermissionList { permission_requests, next_cursor: listed.next })
+    }
+
+    pub async fn permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRequest> {
+        by.may(Action::SeePermissions)?;
+        let found = self.store().permission(by.tenant, permission).await;
+        found.map(render::permission).map_err(about("permission request"))
+    }
+
+    /// How many permission requests wait for a person.
+    pub async fn pending_permissions(&self, by: &Principal) -> Result<u64> {
+        by.may(Action::SeePermissions)?;
+        self.store().pending_permissions(by.tenant).await.map_err(about("permission request"))
+    }
+
+    /// A person decides. The first decision counts; the same person repeating it gets it back; everybody else is told
+    /// who was first ([`Error::permission`]), and that they tried is recorded.
+    pub async fn decide(
+        &self,
+        by: &Principal,
+        permission: PermissionId,
+        request: DecisionRequest,
+        place: Place,
+    ) -> Result<PermissionRequest> {
+        by.may(Action::DecidePermission)?;
+        check_decision(&request, self.now())?;
+        if request.this_channel_only {
+            let asked = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
+            // Without a channel the grant would hold everywhere.
+            if asked.channel.is_none() {
+                return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
+            }
+        }
+        let decision = Decision {
+            approved: request.approved,
+            scope: request.scope,
+            tool_pattern: request.tool_pattern,
+            until: request.until,
+            this_channel_only: request.this_channel_only,
+            comment: request.comment,
+        };
+        let new = NewDecision { decision, grant: self.env().grant_id(), via: place.via.to_owned(), from: place.from };
+        let decided = self.store().decide_permission(self.context(by), permission, new).await;
+        decided.map(render::permission).map_err(about("permission request"))
+    }
+
+    /// Standing grants and denials, newest first, with those that ended.
+    pub async fn grants(&self, by: &Principal, page: PageRequest) -> Result<GrantList> {
+        by.may(Action::SeeGrants)?;
+        let page = page.page()?;
+        let failed = about_list("grant", &page);
+        let listed = self.store().grants(by.tenant, page).await.map_err(failed)?;
+        let permission_grants = listed.items.into_iter().map(render::grant).collect();
+        Ok(GrantList { permission_grants, next_cursor: listed.next })
+    }
+
+    /// From now on it answers nothing. Revoking again changes nothing.
+    pub async fn revoke_grant(&self, by: &Principal, grant: GrantId) -> Result<PermissionGrant> {
+        by.may(Action::RevokeGrant)?;
+        let revoked = self.store().revoke_grant(self.context(by), grant).await;
+        revoked.map(render::grant).map_err(about("grant"))
+    }
+
+    /// When a new request of this agent expires, and what happens then.
+    async fn patience(&self, by: &Principal, agent: AgentId) -> Result<(Option<Timestamp>, OnTimeout)> {
+        let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let policy = account.approvals.and_then(|policy| policy.parse::<ApprovalPolicy>().ok()).unwrap_or_default();
+        let on_timeout = policy.on_timeout.unwrap_or(self.options().on_permission_timeout);
+        let timeout = policy.timeout_ms.map_or(self.options().permission_timeout, Duration::from_millis);
+        let expires_at = (on_timeout != OnTimeout::KeepWaiting).then(|| self.now().plus(timeout));
+        Ok((expires_at, on_timeout))
+    }
+
+    /// Only the runtime that asked hears the answer.
+    async fn own_permission(&self, by: &Principal, run: RunId, permission: PermissionId) -> Result<Permission> {
+        let (runtime, _) = by.device()?;
+        let found = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
+        if found.run == run && found.runtime == runtime {
+            return Ok(found);
+        }
+        Err(Error::not_found("permission request"))
+    }
+}
+
+/// What an agent says is kept as it is; only its size is limited.
+fn check_ask(request: &AskPermission) -> Result<()> {
+    check::line("tool", &request.tool, 1..=200)?;
+    check::sized("input", &request.input, MAX_INPUT)?;
+    if let Some(cwd) = &request.cwd {
+        check::text("cwd", cwd, 1..=4096)?;
+    }
+    if request.paths.len() > MAX_PATHS {
+        return Err(Error::invalid("paths", "must have at most 1000 entries"));
+    }
+    for path in &request.paths {
+        check::text("paths", path, 1..=4096)?;
+    }
+    if let Some(reason) = &request.reason {
+        check::text("reason", reason, 0..=16 * 1024)?;
+    }
+    if let Some(risk) = &request.risk {
+        check::line("risk", risk, 1..=32)?;
+    }
+    request.request_id.as_deref().map_or(Ok(()), |name| check::token("request_id", name, 1..=200))
+}
+
+fn check_decision(request: &DecisionRequest, now: Timestamp) -> Result<()> {
+    if let Some(pattern) = &request.tool_pattern {
+        check::line("tool_pattern", pattern, 1..=200)?;
+    }
+    if request.scope == Scope::Once && (request.tool_pattern.is_some() || request.until.is_some()) {
+        let field = if request.until.is_some() { "until" } else { "tool_pattern" };
+        return Err(Error::invalid(field, "needs a scope beyond `once`: `run`, `conversation` or `agent`"));
+    }
+    if request.until.is_some_and(|until| until <= now) {
+        return Err(Error::invalid("until", "must lie in the future"));
+    }
+    request.comment.as_deref().map_or(Ok(()), |comment| check::text("comment", comment, 0..=4096))
+}

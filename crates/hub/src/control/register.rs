@@ -1,0 +1,145 @@
+//! An agent registers by name and gets a key of its own, with which it calls others and works over a channel.
+
+use std::net::IpAddr;
+
+use attache_protocol::{
+    AgentId, Code, Json, Secret, TenantId,
+    pairing::PairingCode,
+    secret::Kind,
+    wire::{account::AccountRequest, channel::RegisterAgent},
+};
+use attache_store::record::{AgentRef, NewRuntime, Proof, RuntimeKind};
+
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
+
+const MAX_PART: usize = 16 * 1024;
+
+/// A registered agent. The key is shown once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    pub api_key: Secret<String>,
+    /// The name, as it was given.
+    pub agent_id: String,
+    pub account_id: AgentId,
+}
+
+impl Handle {
+    /// With a pairing code the agent is the code's; without one `by` must be a person, and the agent is made if nobody
+    /// has the name yet. The same name again gets a new key, and the one before is void.
+    pub async fn register_agent(
+        &self,
+        by: Option<&Principal>,
+        request: RegisterAgent,
+        address: IpAddr,
+    ) -> Result<Registered> {
+        check_request(&request)?;
+        let labels = labels(&request)?;
+        if let Some(token) = &request.pairing_token {
+            return self.register_by_code(token, request.agent_id.as_deref(), labels, address).await;
+        }
+        let Some(by) = by else {
+            return Err(Error::unauthenticated("Registering an agent needs a person's key or a `pairing_token`."));
+        };
+        by.may(Action::RegisterAgent)?;
+        let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
+        let agent = self.agent_named(by, &name).await?;
+        let proof = Proof::Owner { tenant: by.tenant, agent };
+        let (api_key, agent) = self.bind(address, proof, labels).await?;
+        Ok(Registered { api_key, agent_id: name, account_id: agent })
+    }
+
+    async fn register_by_code(
+        &self,
+        token: &str,
+        name: Option<&str>,
+        labels: Json,
+        address: IpAddr,
+    ) -> Result<Registered> {
+        self.pairing().by_address.check(&address)?;
+        let Some(code) = PairingCode::parse(token) else {
+            self.pairing().by_address.mark(address);
+            return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
+        };
+        let proof = Proof::Code(self.hash_code(&code));
+        let (api_key, agent) = self.bind(address, proof, labels).await?;
+        let tenant = self.authenticate_key(api_key.expose()).await?.tenant;
+        let agent_id = match name {
+            Some(name) => name.to_owned(),
+            None => self.agent_name(tenant, agent).await?,
+        };
+        Ok(Registered { api_key, agent_id, account_id: agent })
+    }
+
+    /// Makes a new key the agent's only one.
+    async fn bind(&self, address: IpAddr, proof: Proof, labels: Json) -> Result<(Secret<String>, AgentId)> {
+        let api_key = Kind::ApiKey.generate(self.env());
+        let new = NewRuntime {
+            kind: RuntimeKind::AgentKey,
+            id: self.env().runtime_id(),
+            token: api_key.hash(),
+            proof,
+            device_name: None,
+            labels,
+        };
+        let attached = self.store().attach_runtime(new, self.now()).await;
+        let runtime = attached.map_err(|error| self.failed_redemption(address, error))?;
+        self.credentials().forget_agent(runtime.agent);
+        Ok((api_key, runtime.agent))
+    }
+
+    /// The agent with this id or name; a name that nobody has yet gets an agent.
+    async fn agent_named(&self, by: &Principal, name: &str) -> Result<AgentId> {
+        let agent = check::agent_ref("agent_id", name)?;
+        let is_name = matches!(agent, AgentRef::Name(_));
+        match self.store().account(by.tenant, agent.clone()).await {
+            Ok(account) => return Ok(account.id),
+            Err(attache_store::Error::NotFound) if is_name => {}
+            Err(error) => return Err(Error::from_store("agent", error)),
+        }
+        let request = AccountRequest { name: Some(name.to_owned()), ..AccountRequest::default() };
+        match self.create_account(by, request).await {
+            Ok(account) => Ok(account.agent_id),
+            // Somebody else registered it in this very moment.
+            Err(error) if error.code == Code::NameTaken => {
+                self.store().account(by.tenant, agent).await.map(|account| account.id).map_err(about("agent"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn agent_name(&self, tenant: TenantId, agent: AgentId) -> Result<String> {
+        let account = self.store().account(tenant, AgentRef::Id(agent)).await;
+        account.map(|account| account.name).map_err(about("agent"))
+    }
+}
+
+fn check_request(request: &RegisterAgent) -> Result<()> {
+    if let Some(name) = &request.agent_id {
+        check::agent_ref("agent_id", name)?;
+    }
+    if let Some(capabilities) = &request.capabilities {
+        check::array("capabilities", capabilities, MAX_PART)?;
+    }
+    if let Some(device) = &request.device_info {
+        check::object("device_info", device, MAX_PART)?;
+    }
+    if let Some(url) = &request.url {
+        check::line("url", url, 1..=2048)?;
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(Error::invalid("url", "must be an http or https URL"));
+        }
+    }
+    Ok(())
+}
+
+/// What the agent says about itself, kept as it said it.
+fn labels(request: &RegisterAgent) -> Result<Json> {
+    let url = request.url.as_ref().map(Json::of);
+    let members = [("capabilities", &request.capabilities), ("device_info", &request.device_info), ("url", &url)];
+    let members: Vec<String> = members
+        .into_iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| format!(r#""{name}":{}"#, value.get())))
+        .collect();
+    Json::from_text(format!("{{{}}}", members.join(","))).map_err(|error| Error::internal(&error))
+}
