@@ -29,6 +29,10 @@ use crate::{
 /// | an input request that expires | `task.failed {"code":"timed_out"}` |
 /// | `ask` for a tool, `answer_tool` | none; but the run's chunks gain `task.tool_call {"tool_call_id","tool_name","arguments"}` and `task.tool_call {"tool_call_id","tool_name","result"}` |
 ///
+/// A grant's answer and a time-out's carry the frame of a settled permission like a person's. `channel` of a request is
+/// kept as given. What has expired stays pending, and can still be answered, until a sweep looks at it; a request that
+/// keeps waiting never expires. A stale epoch is logged as in `progress`, with `call` `permission` or `ask`.
+///
 /// `scope`, `tool_pattern`, `until`, `this_channel_only` and `comment` are the decision's; null without one. When a run
 /// with open questions leaves `running`, its pending permissions are cancelled first, in order of creation (actor
 /// `system`, rows as above), then the row of what happened to the run follows; pending asks are cancelled without a row.
@@ -36,8 +40,9 @@ use crate::{
 #[async_trait]
 pub trait Asks: Send + Sync {
     /// The same asker's name for a question of the same claim, or, without a name, the same subject while it is pending,
-    /// gives the request back as it is. Otherwise grants are asked (a denial beats a grant), and without one that covers
-    /// it the run waits. The actor is `runtime:<id>`; of a grant's answer `system`. The claim is renewed.
+    /// gives the request back as it is (the oldest of several). Otherwise grants are asked, the oldest first (a denial beats
+    /// a grant), and without one that covers it the run waits. The actor is `runtime:<id>`; of a grant's answer `system`.
+    /// The claim is renewed.
     async fn request_permission(
         &self,
         by: Worker,
@@ -90,8 +95,9 @@ pub trait Asks: Send + Sync {
         Err(crate::Error::Internal("not built".to_owned()))
     }
 
-    /// The same name for a question of the same claim gives the ask back as it is. `NoEngine` for a tool when no channel
-    /// follows the run. The claim is renewed; asking for input makes the run wait.
+    /// The same name for a question of the same claim, of either kind, gives the ask back as it is. `NoEngine` for a tool
+    /// when no channel follows the run. The claim is renewed; asking for input makes the run wait. A tool call that expires
+    /// leaves the run as it is.
     async fn ask(&self, by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask> {
         let _ = (by, ask, lease, at);
         Err(crate::Error::Internal("not built".to_owned()))
@@ -109,8 +115,8 @@ pub trait Asks: Send + Sync {
         Err(crate::Error::Internal("not built".to_owned()))
     }
 
-    /// Answers the oldest pending input request of the run, or none. The same key again gives the first input back.
-    /// `Refused` with `NotRunning` or `Ended` unless the run is claimed.
+    /// Answers the oldest pending input request of the run, or none. The same key again, for the same run and whatever
+    /// became of it, gives the first input back. `Refused` with `NotRunning` or `Ended` unless the run is claimed.
     async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
         let _ = (context, input);
         Err(crate::Error::Internal("not built".to_owned()))

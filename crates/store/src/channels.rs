@@ -35,24 +35,27 @@ pub const MAX_FRAMES: i64 = 10_000;
 /// - an ask for a tool: `ToolCall` to the channel that follows the run;
 /// - `push_events`: `Event`.
 ///
-/// A frame to a channel that was superseded goes to the newest channel of the same runtime instead. When more than
-/// [`MAX_FRAMES`] wait, the oldest are given up.
+/// Giving a claim back because its worker cannot know of it is no report: its `Cancel` stops a worker that knows of it all
+/// the same. A channel that is superseded hands its frames, claims and follows on, so nothing is addressed to it any more.
+/// When more than [`MAX_FRAMES`] wait, the oldest are given up.
 #[async_trait]
 pub trait Channels: Send + Sync {
-    /// The log's actor is the principal that may resume it. With a runtime (`RuntimeEnded` if it is not active) this is a
-    /// heartbeat without a list, and supersedes its other channels: their resume tokens are void, their frames that were
-    /// not acknowledged become frames of this one, in order, except for `Execute`. Claims that were made over them move to
-    /// this one, except those that the worker cannot know of, which go back to the queue with their attempt given back:
-    /// with `running`, the claims that it does not name; without, those whose `Execute` was not acknowledged and that
-    /// have no event since they were claimed.
+    /// The log's actor, of all its rows, is the principal that may resume it. `NotFound` for a runtime of another tenant.
+    /// With a runtime (`RuntimeEnded` if it is not active) this shows that the runtime is alive, as a heartbeat does, but
+    /// renews no claim, and it supersedes the runtime's other channels, connected or not: their resume tokens are void,
+    /// their frames that were not acknowledged become frames of this one, in order, except for `Execute`, and the runs
+    /// that they follow are followed by this one. Claims that were made over them move to this one, except those that the
+    /// worker cannot know of, which go back to the queue with their attempt given back: with `running`, the claims that it
+    /// does not name; without, those whose `Execute` was not acknowledged and that have no event since they were claimed.
+    /// Claims that were made over HTTP stay as they are. A superseded channel that was disconnected keeps its reason.
     async fn open_channel(&self, context: Context, channel: NewChannel) -> Result<Channel> {
         let _ = (context, channel);
         Err(crate::Error::Internal("not built".to_owned()))
     }
 
     /// `ResumeRefused` for an unknown channel, another principal, a token that is not the current one, or a channel that
-    /// was superseded. The token is used up, `last_seq` (at most the head) is acknowledged. With a runtime this is a
-    /// heartbeat without a list (`RuntimeEnded` if it is not active).
+    /// was superseded. The token is used up; `last_seq` (at least 0 and at most the head, also in the row) is acknowledged.
+    /// With a runtime this shows that it is alive, as in `open_channel` (`RuntimeEnded` if it is not active).
     async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed> {
         let _ = (context, resume);
         Err(crate::Error::Internal("not built".to_owned()))
@@ -72,7 +75,8 @@ pub trait Channels: Send + Sync {
     }
 
     /// These peers were heard. Renews the claims made over their channels, and marks their runtimes online (with the row
-    /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are not connected are passed over.
+    /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are unknown or not connected are passed
+    /// over, and so are runtimes that have ended.
     async fn seen_channels(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()> {
         let _ = (channels, lease, at);
         Err(crate::Error::Internal("not built".to_owned()))
@@ -124,7 +128,7 @@ pub trait Channels: Send + Sync {
         Err(crate::Error::Internal("not built".to_owned()))
     }
 
-    /// The channel that follows a run, if there is one.
+    /// The channel that follows a run, if there is one; also when the run is unknown or every event is a frame.
     async fn follower(&self, run: RunId) -> Result<Option<Follow>> {
         let _ = (run);
         Err(crate::Error::Internal("not built".to_owned()))

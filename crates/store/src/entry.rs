@@ -1,5 +1,8 @@
 //! What the log says: the type and data of every row in the table of [`crate::Store`], once for every engine.
 
+pub(crate) mod ask;
+pub(crate) mod channel;
+
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
     rules::run::{Event, FailureCode, Waiting, Worker},
@@ -235,6 +238,8 @@ pub(crate) mod call {
     use crate::record::Outcome;
 
     pub(crate) const PROGRESS: &str = "progress";
+    pub(crate) const PERMISSION: &str = "permission";
+    pub(crate) const ASK: &str = "ask";
     pub(crate) const RELEASE: &str = "release";
 
     pub(crate) const fn finish(outcome: &Outcome) -> &'static str {

@@ -86,7 +86,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `cancel_run` | `task.cancelled {"reason"}` |
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
-/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail` or `release` |
+/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission` or `ask` |
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
 /// | `add_message` | `message.added {"conversation_id","message_id"}` |
@@ -151,7 +151,7 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
 
     /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
     /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
-    /// `PairingPending`, `AgentArchived`. The code stays usable after an error. `agent` of `PairingInvalid` is the code's
+    /// `PairingPending`, `AgentArchived`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The code stays usable after an error. `agent` of `PairingInvalid` is the code's
     /// agent, or the one that the request was confirmed for. The runtime is offline until its first heartbeat.
     async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
 
@@ -193,8 +193,9 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
 
     /// An idempotency key stands for the newest run that was made with it in the tenant, until 24 hours after that run's
     /// creation: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
-    /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own) and
-    /// for the parent and for the follower's channel.
+    /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own), for
+    /// the parent, and for the follower's channel if it is unknown or was superseded. The same request again over another
+    /// channel of the principal that follows the run moves the follow there, from the run's first event on.
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created>;
 
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are

@@ -4,10 +4,15 @@
 //! searches where an engine would keep an index: it serves tests, not crowds.
 
 mod accounts;
+mod asks;
+mod calls;
+mod channels;
 mod conversations;
+mod frames;
 mod keys;
 mod page;
 mod pairing;
+mod permissions;
 mod runs;
 mod runtimes;
 mod state;
@@ -104,10 +109,6 @@ impl fmt::Debug for Memory {
         f.debug_struct("Memory").finish_non_exhaustive()
     }
 }
-
-#[async_trait]
-impl crate::Channels for Memory {}
-impl crate::Asks for Memory {}
 
 #[async_trait]
 impl Store for Memory {
@@ -224,11 +225,11 @@ impl Store for Memory {
     async fn claim(
         &self,
         runtime: RuntimeId,
-        _via: Option<ChannelId>,
+        via: Option<ChannelId>,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
-        self.write(|state| state.claim(runtime, lease, at))
+        self.write(|state| state.claim(runtime, via, lease, at))
     }
 
     async fn progress(
@@ -239,7 +240,7 @@ impl Store for Memory {
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        self.write(|state| state.progress(by, run, progress.events, progress.usage, lease, at))
+        self.write(|state| state.progress(by, run, progress, lease, at))
     }
 
     async fn finish(

@@ -5,7 +5,9 @@ use attache_protocol::{AgentId, Json, Timestamp, secret::SecretHash, wire::runti
 use super::state::{Code, Decision, Request, State};
 use crate::{
     Context, Error, Result, Woken, entry,
-    record::{NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof, Runtime},
+    record::{
+        AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof, Runtime,
+    },
 };
 
 /// What a valid proof entitles a device to.
@@ -103,7 +105,8 @@ impl State {
                 let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
                 Ok(Entitled { agent: code.agent, device_name, labels })
             }
-            Proof::Owner { agent, .. } => {
+            Proof::Owner { tenant, agent } => {
+                self.agent(tenant, &AgentRef::Id(agent))?;
                 let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
                 Ok(Entitled { agent, device_name, labels })
             }

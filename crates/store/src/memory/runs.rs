@@ -29,8 +29,13 @@ impl State {
         if let Some(place) = key.and_then(|key| self.idempotency.get(&key).copied()) {
             let first = &self.runs[place];
             if context.at < first.record.created_at.plus(KEY_LIFE) {
-                let same = first.request_digest == new.request_digest;
-                return if same { Ok(Created::Existing(self.shown(place))) } else { Err(Error::KeyReused) };
+                if first.request_digest != new.request_digest {
+                    return Err(Error::KeyReused);
+                }
+                if let Some(follow) = new.follow {
+                    self.follow_again(context.tenant, self.runs[place].record.id, follow)?;
+                }
+                return Ok(Created::Existing(self.shown(place)));
             }
         }
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
@@ -39,6 +44,9 @@ impl State {
         }
         if let Some(parent) = new.parent {
             self.place(context.tenant, parent)?;
+        }
+        if let Some(follow) = &new.follow {
+            self.able_to_follow(context.tenant, follow.channel)?;
         }
         let place = self.runs.len();
         if let Some(key) = key {
@@ -72,7 +80,17 @@ impl State {
             ended_at: None,
             last_seq: 0,
         };
-        self.runs.push(Run { record, request_digest: new.request_digest, chunks: Vec::new(), log_floor: 0 });
+        self.runs.push(Run {
+            record,
+            request_digest: new.request_digest,
+            chunks: Vec::new(),
+            log_floor: 0,
+            claimed_seq: 0,
+            report: None,
+        });
+        if let Some(follow) = new.follow {
+            self.follow(new.id, follow);
+        }
         self.append_for(place, context.at, &context.actor, entry);
         self.woken.push(Woken::Queue(agent));
         Ok(Created::New(self.shown(place)))
@@ -88,8 +106,10 @@ impl State {
     /// Cancels a run as the rules allowed it.
     pub(super) fn cancel(&mut self, place: usize, transition: Transition, reason: Option<&str>, context: &Context) {
         if transition.event.is_some() {
+            let worker = self.told_to_stop(place);
             self.runs[place].record.result = Some(outcome::cancelled(reason));
             self.settle(place, transition.state, entry::task_cancelled(reason), &context.actor, context.at);
+            self.tell_to_stop(worker, place);
         }
     }
 
@@ -134,8 +154,11 @@ impl State {
             .map_err(|refusal| Error::Refused { refusal, run: Box::new(self.shown(place)) })
     }
 
-    /// Makes a change of phase, with its row in the log.
+    /// Makes a change of phase, with its row in the log. Nobody waits any more for what an unclaimed run asked.
     pub(super) fn settle(&mut self, place: usize, state: Rules, entry: Entry, actor: &str, at: Timestamp) {
+        if state.claim().is_none() {
+            self.cancel_questions(place, at);
+        }
         let record = &mut self.runs[place].record;
         record.state = state;
         match &record.state.phase {
@@ -165,7 +188,17 @@ impl State {
                 unreachable!("neither a loss nor time claims, completes or cancels a run")
             }
         };
+        let worker = self.told_to_stop(place);
         self.settle(place, state, entry, actor, at);
+        self.tell_to_stop(worker, place);
         true
+    }
+
+    /// Applies a question or an answer, with its row in the log if what the run waits for changes.
+    pub(super) fn wait(&mut self, place: usize, transition: Transition, actor: &str, at: Timestamp) {
+        self.runs[place].record.state = transition.state;
+        if let Some(Event::Waiting { waiting }) = transition.event {
+            self.append_for(place, at, actor, entry::task_waiting(waiting));
+        }
     }
 }

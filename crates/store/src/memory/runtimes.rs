@@ -1,5 +1,7 @@
 //! Runtimes: who is active, who is alive, and what happens to the claims of one that is not.
 
+use std::time::Duration;
+
 use attache_protocol::{
     AgentId, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::{Command, apply},
@@ -43,27 +45,20 @@ impl State {
         leases: Leases,
         at: Timestamp,
     ) -> Result<Beat> {
-        let Runtime { tenant, agent, online, .. } = self.working(runtime)?.clone();
+        self.working(runtime)?;
         let actor = entry::runtime_actor(runtime);
-        if !online {
-            self.append(tenant, at, &actor, entry::runtime_online(agent, runtime));
-            self.woken.push(Woken::Runtime(agent));
-        }
-        let known = self.runtimes.get_mut(&runtime).expect("it was just found");
-        known.online = true;
-        known.last_heartbeat_at = Some(at);
-
+        self.heard(runtime, &actor, at);
         let held = self.claims_of(runtime);
         let mut beat = Beat::default();
         let Some(named) = running else {
             for place in held {
-                self.renew(place, runtime, leases, at);
+                self.renew(place, runtime, leases.lease, at);
             }
             return Ok(beat);
         };
         for run in &named {
             match self.places.get(run).copied().filter(|place| held.contains(place)) {
-                Some(place) => self.renew(place, runtime, leases, at),
+                Some(place) => self.renew(place, runtime, leases.lease, at),
                 None => beat.not_held.push(*run),
             }
         }
@@ -77,6 +72,18 @@ impl State {
             }
         }
         Ok(beat)
+    }
+
+    /// An active runtime shows that it is alive.
+    pub(super) fn heard(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+        let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
+        let was_online = std::mem::replace(&mut known.online, true);
+        known.last_heartbeat_at = Some(at);
+        let (tenant, agent) = (known.tenant, known.agent);
+        if !was_online {
+            self.append(tenant, at, actor, entry::runtime_online(agent, runtime));
+            self.woken.push(Woken::Runtime(agent));
+        }
     }
 
     /// A runtime that may work.
@@ -112,15 +119,15 @@ impl State {
     }
 
     /// The places of the runs that the runtime holds.
-    fn claims_of(&self, runtime: RuntimeId) -> Vec<usize> {
+    pub(super) fn claims_of(&self, runtime: RuntimeId) -> Vec<usize> {
         let holds =
             |place: &usize| self.runs[*place].record.state.claim().is_some_and(|claim| claim.runtime == runtime);
         (0..self.runs.len()).filter(holds).collect()
     }
 
-    fn renew(&mut self, place: usize, runtime: RuntimeId, leases: Leases, at: Timestamp) {
+    pub(super) fn renew(&mut self, place: usize, runtime: RuntimeId, lease: Duration, at: Timestamp) {
         let state = &mut self.runs[place].record.state;
-        let renewed = apply(state, &Command::Renew { runtime, lease: leases.lease }, at);
+        let renewed = apply(state, &Command::Renew { runtime, lease }, at);
         *state = renewed.expect("the runtime holds the run").state;
     }
 }

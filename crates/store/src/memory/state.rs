@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp,
     log::{GENESIS, Row, hex},
     secret::SecretHash,
     wire::event,
@@ -13,7 +14,11 @@ use super::table::Table;
 use crate::{
     Error, Result, Woken,
     entry::Entry,
-    record::{Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime},
+    record::{
+        Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime,
+        ask::{Ask, GrantRecord, Input, Permission},
+        channel::{Channel, Follow, Frame, Report},
+    },
 };
 
 #[derive(Debug, Default)]
@@ -35,6 +40,14 @@ pub(super) struct State {
     pub(super) conversations: Table<ConversationId, (TenantId, Conversation)>,
     pub(super) messages: Table<MessageId, (ConversationId, Message)>,
     pub(super) artifacts: Table<ArtifactId, (TenantId, Artifact)>,
+    pub(super) channels: Table<ChannelId, Peer>,
+    /// By the run that is followed.
+    pub(super) follows: BTreeMap<RunId, Follow>,
+    /// Without their agent's name, which is looked up when a permission is shown.
+    pub(super) permissions: Table<PermissionId, (TenantId, Permission)>,
+    pub(super) grants: Table<GrantId, (TenantId, GrantRecord)>,
+    pub(super) asks: Table<AskId, (TenantId, Ask)>,
+    pub(super) inputs: Table<InputId, Given>,
     /// Chunks of runs that ended before this are gone.
     pub(super) chunks_before: Timestamp,
     /// What the listener has not been told yet.
@@ -92,6 +105,30 @@ pub(super) struct Run {
     pub(super) chunks: Vec<event::Event>,
     /// The highest run seq of its rows that were removed from the log.
     pub(super) log_floor: i64,
+    /// The run seq of the newest claim.
+    pub(super) claimed_seq: i64,
+    /// The newest report of the newest claim that can be told from another.
+    pub(super) report: Option<Report>,
+}
+
+/// A channel with what waits for its peer and what happened to it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) channel: Channel,
+    /// Frames that were not acknowledged.
+    pub(super) outbox: Vec<(i64, Frame)>,
+    /// Its rows that retention left, each with its seq in the log.
+    pub(super) events: Vec<(i64, event::Event)>,
+    pub(super) last_seq: i64,
+    /// The highest channel seq of its rows that were removed from the log.
+    pub(super) log_floor: i64,
+}
+
+/// Input with the hash of the key that its caller gave.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) input: Input,
+    pub(super) key: Option<[u8; 16]>,
 }
 
 // === impl State ===
@@ -149,7 +186,26 @@ impl State {
         self.woken.push(Woken::Run(run));
     }
 
-    fn append_row(&mut self, tenant: TenantId, at: Timestamp, actor: &str, entry: Entry, run: Option<(RunId, i64)>) {
+    /// Appends a row of a channel, which is also the next event of the channel's stream.
+    pub(super) fn append_to(&mut self, channel: ChannelId, at: Timestamp, actor: &str, entry: Entry) {
+        let (kind, data) = entry.clone();
+        let tenant = self.channels[&channel].channel.tenant;
+        let log_seq = self.append_row(tenant, at, actor, entry, None);
+        let peer = self.channels.get_mut(&channel).expect("it was just found");
+        peer.last_seq += 1;
+        peer.events.push((log_seq, event::Event { seq: peer.last_seq, kind: kind.to_owned(), at, data }));
+        self.woken.push(Woken::Channel(channel));
+    }
+
+    /// Returns the row's seq.
+    fn append_row(
+        &mut self,
+        tenant: TenantId,
+        at: Timestamp,
+        actor: &str,
+        entry: Entry,
+        run: Option<(RunId, i64)>,
+    ) -> i64 {
         let (kind, data) = entry;
         let known = self.tenants.iter_mut().find(|known| known.id == tenant);
         let tenant = known.expect("every caller has found something of this tenant");
@@ -168,5 +224,6 @@ impl State {
         row.hash = hex(&tenant.head_hash);
         tenant.log.push(row);
         self.woken.push(Woken::Tenant(tenant.id));
+        tenant.head
     }
 }

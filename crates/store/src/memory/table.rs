@@ -29,6 +29,11 @@ impl<K: Ord, V> Table<K, V> {
         self.rows.iter()
     }
 
+    /// Oldest first.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.rows.iter_mut()
+    }
+
     /// Oldest first, each with its place.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &V)> {
         (0..self.rows.len()).map(|place| (place, &self.rows[place]))

@@ -31,6 +31,8 @@ impl State {
                 runs.push(self.runs[place].record.id);
             }
         }
+        self.expire_permissions(at, &mut runs);
+        self.expire_asks(at, &mut runs);
         Swept { runs, offline }
     }
 
@@ -49,6 +51,10 @@ impl State {
                     let run = &mut self.runs[self.places[&run]];
                     run.log_floor = run.log_floor.max(run_seq);
                 }
+            }
+            for peer in self.channels.values_mut().filter(|peer| peer.channel.tenant == tenant.id) {
+                let gone = peer.events.partition_point(|(log_seq, _)| *log_seq <= tenant.floor);
+                peer.log_floor = peer.events.drain(..gone).last().map_or(peer.log_floor, |(_, event)| event.seq);
             }
         }
     }

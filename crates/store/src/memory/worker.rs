@@ -3,24 +3,34 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Json, RunId, RuntimeId, Timestamp,
+    ChannelId, Json, RunId, RuntimeId, Timestamp,
     rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
     wire::event,
 };
 
-use super::state::State;
+use super::state::{Run, State};
 use crate::{
     Error, Result, Woken,
-    entry::{self, call},
+    entry::{self, Entry, call},
     outcome,
-    record::{Claimed, NewEvent, Outcome, RunRecord, Runtime},
+    record::{Claimed, NewEvent, NewProgress, Outcome, RunRecord, Runtime, channel::Frame},
 };
 
 // === impl State ===
 
 impl State {
-    pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
+    pub(super) fn claim(
+        &mut self,
+        runtime: RuntimeId,
+        via: Option<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Option<Claimed>> {
         let agent = self.working(runtime)?.agent;
+        if let Some(via) = via {
+            let channel = self.channels.get(&via).map(|peer| &peer.channel);
+            channel.filter(|channel| channel.connected && channel.runtime == Some(runtime)).ok_or(Error::NotFound)?;
+        }
         let claimable = |place: &usize| {
             let record = &self.runs[*place].record;
             let waits = matches!(record.state.phase, Phase::Pending { expires_at } if expires_at > at);
@@ -33,7 +43,16 @@ impl State {
         };
         let Transition { state, .. } = self.judge(place, &Command::Claim { runtime, lease }, at)?;
         let entry = entry::task_claimed(runtime, state.epoch, state.attempt);
+        let epoch = state.epoch;
         self.settle(place, state, entry, &entry::runtime_actor(runtime), at);
+        let stored = &mut self.runs[place];
+        stored.record.channel = via;
+        stored.claimed_seq = stored.record.last_seq;
+        stored.report = None;
+        if let Some(via) = via {
+            let run = stored.record.id;
+            self.tell(via, Frame::Execute { run, epoch });
+        }
         let run = self.shown(place);
         let conversation = self.conversations.get(&run.conversation);
         Ok(Some(Claimed {
@@ -47,23 +66,37 @@ impl State {
         &mut self,
         by: Worker,
         run: RunId,
-        events: Vec<NewEvent>,
-        usage: Option<Json>,
+        progress: NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
+        let NewProgress { events, usage, report } = progress;
         let place = self.work(by, run)?;
         let Transition { state, .. } =
             self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at)?;
         let stored = &mut self.runs[place];
         stored.record.state = state;
+        let status = stored.record.state.status();
+        if let (Some(report), Some(newest)) = (report, stored.report)
+            && report.source == newest.source
+            && report.seq <= newest.seq
+        {
+            return Ok(status);
+        }
+        stored.report = report.or(stored.report);
         stored.record.usage = usage.or(stored.record.usage.take());
         for NewEvent { kind, data } in events {
-            stored.record.last_seq += 1;
-            stored.chunks.push(event::Event { seq: stored.record.last_seq, kind: kind.to_owned(), at, data });
-            self.woken.push(Woken::Run(run));
+            self.append_chunk(place, at, (kind, data));
         }
-        Ok(self.runs[place].record.state.status())
+        Ok(status)
+    }
+
+    /// Appends what only the run's own stream shows.
+    pub(super) fn append_chunk(&mut self, place: usize, at: Timestamp, (kind, data): Entry) {
+        let Run { record, chunks, .. } = &mut self.runs[place];
+        record.last_seq += 1;
+        chunks.push(event::Event { seq: record.last_seq, kind: kind.to_owned(), at, data });
+        self.woken.push(Woken::Run(record.id));
     }
 
     pub(super) fn finish(
@@ -117,14 +150,14 @@ impl State {
     }
 
     /// The place of a run that a worker names: of its own agent, or it does not exist.
-    fn work(&self, by: Worker, run: RunId) -> Result<usize> {
+    pub(super) fn work(&self, by: Worker, run: RunId) -> Result<usize> {
         let Runtime { tenant, agent, .. } = *self.runtimes.get(&by.runtime).ok_or(Error::NotFound)?;
         let place = self.place(tenant, run)?;
         if self.runs[place].record.agent == agent { Ok(place) } else { Err(Error::NotFound) }
     }
 
     /// What the rules say to a worker. A stale epoch leaves a trace in the tenant's log.
-    fn judge_worker(
+    pub(super) fn judge_worker(
         &mut self,
         place: usize,
         command: &Command,

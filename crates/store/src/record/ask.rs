@@ -3,7 +3,7 @@
 use attache_protocol::{
     AgentId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, PermissionId, RunId, RuntimeId, Timestamp,
     rules::{
-        permission::{Decision, OnTimeout, Source, State, Subject},
+        permission::{Decision, OnTimeout, Request, Source, State, Subject},
         run::Status,
     },
     wire::ask::AskState,
@@ -150,4 +150,20 @@ pub struct Input {
     pub ask: Option<AskId>,
     /// Of the run, afterwards.
     pub status: Status,
+}
+
+// === impl Permission ===
+
+impl Permission {
+    /// The request as a grant looks at it.
+    pub fn as_asked(&self) -> Request<'_> {
+        Request {
+            run: self.run,
+            conversation: self.conversation,
+            agent: self.agent,
+            channel: self.channel,
+            tool: &self.tool,
+            subject: self.subject,
+        }
+    }
 }

@@ -1,0 +1,108 @@
+//! Frames that wait for a channel's peer, and the runs whose events become frames.
+
+use attache_protocol::{ChannelId, RunId, TenantId, rules::run::Phase};
+
+use super::state::{Peer, State};
+use crate::{
+    Error, MAX_FRAMES, Result, Woken,
+    record::channel::{Follow, Frame, Frames, NewFollow},
+};
+
+// === impl State ===
+
+impl State {
+    pub(super) fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+        let Peer { channel, outbox, .. } = self.channels.get(&channel).ok_or(Error::NotFound)?;
+        let frames = outbox.iter().filter(|(seq, _)| *seq > after).take(limit).copied().collect();
+        Ok(Frames { frames, floor: channel.floor, head: channel.head })
+    }
+
+    pub(super) fn acknowledge(&mut self, channel: ChannelId, seq: i64) -> Result<()> {
+        let Peer { channel, outbox, .. } = self.channels.get_mut(&channel).ok_or(Error::NotFound)?;
+        channel.floor = channel.floor.max(seq.min(channel.head));
+        outbox.retain(|(seq, _)| *seq > channel.floor);
+        Ok(())
+    }
+
+    /// Leaves a frame for a channel's peer.
+    pub(super) fn tell(&mut self, to: ChannelId, frame: Frame) {
+        let Peer { channel, outbox, .. } = self.channels.get_mut(&to).expect("only known channels are told");
+        channel.head += 1;
+        channel.floor = channel.floor.max(channel.head - MAX_FRAMES);
+        outbox.push((channel.head, frame));
+        outbox.retain(|(seq, _)| *seq > channel.floor);
+        self.woken.push(Woken::Channel(to));
+    }
+
+    /// The channel whose worker must stop when the run leaves `running` now.
+    pub(super) fn told_to_stop(&self, place: usize) -> Option<ChannelId> {
+        let record = &self.runs[place].record;
+        record.channel.filter(|_| matches!(record.state.phase, Phase::Running(_)))
+    }
+
+    /// Tells a worker that it does not hold the run any more.
+    pub(super) fn tell_to_stop(&mut self, worker: Option<ChannelId>, place: usize) {
+        let record = &self.runs[place].record;
+        if let Some(worker) = worker.filter(|_| record.state.claim().is_none()) {
+            self.tell(worker, Frame::Cancel { run: record.id });
+        }
+    }
+
+    /// Whether a channel can follow a new run: one of the tenant that was not superseded.
+    pub(super) fn able_to_follow(&self, tenant: TenantId, channel: ChannelId) -> Result<()> {
+        let channel = self.channel(tenant, channel)?;
+        if channel.resume.is_some() { Ok(()) } else { Err(Error::NotFound) }
+    }
+
+    pub(super) fn follow(&mut self, run: RunId, new: NewFollow) {
+        let NewFollow { channel, message } = new;
+        self.follows.insert(run, Follow { channel, run, message, pushed: 0 });
+        self.woken.push(Woken::Channel(channel));
+    }
+
+    /// The request that made a run comes again over another channel of the same principal: that one follows it now.
+    pub(super) fn follow_again(&mut self, tenant: TenantId, run: RunId, new: NewFollow) -> Result<()> {
+        self.able_to_follow(tenant, new.channel)?;
+        let principal = |channel: &ChannelId| &self.channels[channel].channel.principal;
+        let moves = self.follows.get(&run).is_some_and(|follow| {
+            follow.channel != new.channel && principal(&follow.channel) == principal(&new.channel)
+        });
+        if moves {
+            self.follow(run, new);
+        }
+        Ok(())
+    }
+
+    pub(super) fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>> {
+        self.channels.get(&channel).ok_or(Error::NotFound)?;
+        let mut follows: Vec<(usize, &Follow)> = self
+            .follows
+            .values()
+            .filter(|follow| follow.channel == channel)
+            .map(|follow| (self.places[&follow.run], follow))
+            .filter(|(place, follow)| {
+                let record = &self.runs[*place].record;
+                !record.state.status().is_terminal() || follow.pushed < record.last_seq
+            })
+            .collect();
+        follows.sort_by_key(|(place, _)| *place);
+        Ok(follows.into_iter().map(|(_, follow)| follow.clone()).collect())
+    }
+
+    pub(super) fn follower(&self, run: RunId) -> Option<Follow> {
+        self.follows.get(&run).cloned()
+    }
+
+    pub(super) fn push_events(&mut self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
+        let follow = self.follows.get(&run).filter(|follow| follow.channel == channel).ok_or(Error::NotFound)?;
+        let last_seq = self.runs[self.places[&run]].record.last_seq;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (from, to) = (follow.pushed, upto.min(last_seq).min(follow.pushed.saturating_add(limit)));
+        for seq in from + 1..=to {
+            self.tell(channel, Frame::Event { run, seq });
+        }
+        let follow = self.follows.get_mut(&run).expect("it was just found");
+        follow.pushed = from.max(to);
+        Ok(follow.clone())
+    }
+}
