@@ -10,6 +10,7 @@ pub mod ask;
 pub mod audit;
 pub mod channel;
 pub mod conversation;
+pub mod envelope;
 pub mod event;
 pub mod key;
 pub mod pairing;

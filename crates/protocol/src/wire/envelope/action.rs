@@ -1,0 +1,256 @@
+//! What a peer says to the hub: the typed payload of every action of a worker and of an engine.
+
+use serde::{Serialize, Serializer};
+
+use crate::{
+    ChannelId, ConversationId, Json, RunId, Secret,
+    wire::{
+        channel::PeerRole,
+        envelope::{Envelope, FrameError, FrameType, Object},
+    },
+};
+
+/// A member that is left out when there is nothing to say.
+trait Absent {
+    fn is_absent(&self) -> bool {
+        false
+    }
+}
+
+impl<T> Absent for Option<T> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl Absent for i64 {}
+impl Absent for bool {}
+impl Absent for String {}
+impl Absent for Json {}
+impl Absent for RunId {}
+impl Absent for ChannelId {}
+
+macro_rules! member {
+    (@type need $type:ty) => { $type };
+    (@type may $type:ty) => { Option<$type> };
+    (@read $from:ident need $field:ident $type:ty) => { $from.required::<$type>(stringify!($field))? };
+    (@read $from:ident may $field:ident $type:ty) => { $from.optional::<$type>(stringify!($field))? };
+}
+
+macro_rules! actions {
+    ($($(#[$doc:meta])* $name:ident $action:literal {
+        $($(#[$about:meta])* $kind:ident $field:ident: $type:ty;)*
+    })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, PartialEq, Serialize)]
+            pub struct $name {
+                $(
+                    $(#[$about])*
+                    #[serde(skip_serializing_if = "Absent::is_absent")]
+                    pub $field: member!(@type $kind $type),
+                )*
+            }
+
+            impl $name {
+                pub const ACTION: &'static str = $action;
+
+                fn read(from: &Object<'_>) -> Result<Self, FrameError> {
+                    let _ = from;
+                    Ok(Self { $($field: member!(@read from $kind $field $type),)* })
+                }
+
+                /// The payload, with its action as the first member.
+                pub fn payload(&self) -> Json {
+                    super::told::with_action($action, &Json::of(self))
+                }
+            }
+        )*
+
+        /// What a frame asks for.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Action {
+            $($name($name),)*
+            /// The answer to a request of the hub.
+            Response(Response),
+        }
+
+        impl Action {
+            /// Reads the payload. The error names the member.
+            pub fn read(envelope: &Envelope) -> Result<Self, FrameError> {
+                let named = |error| FrameError { msg_id: Some(envelope.header.msg_id.clone()), ..error };
+                let payload = Object::read("payload", envelope.payload.get()).map_err(named)?;
+                if envelope.header.kind == FrameType::Response {
+                    return Response::read(&payload).map(Self::Response).map_err(named);
+                }
+                let action = payload.required::<String>("action").map_err(named)?;
+                match action.as_str() {
+                    $($action => $name::read(&payload).map(Self::$name).map_err(named),)*
+                    other => {
+                        let shown: String = other.chars().take(40).collect();
+                        Err(named(FrameError::wrong("payload.action", format!("is `{shown}`, which is no action"))))
+                    }
+                }
+            }
+
+            pub const fn name(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name(_) => Some($action),)*
+                    Self::Response(_) => None,
+                }
+            }
+        }
+    };
+}
+
+actions! {
+    Register "register" {
+        may peer_role: PeerRole;
+        may capabilities: Vec<String>;
+        /// `[{"name","description","input_schema","output_schema"}]`
+        may tools: Json;
+        may device_info: Json;
+        /// The runs that the worker executes right now; its other claims go back to the queue.
+        may running: Vec<RunId>;
+    }
+    Resume "resume" {
+        need channel_id: ChannelId;
+        need resume_token: Token;
+        /// The newest frame that the peer has.
+        need last_seq: i64;
+    }
+    Ready "ready" {
+        /// How many more runs the worker takes; 0 takes back what was granted.
+        need credits: i64;
+    }
+    Ack "ack" { need seq: i64; }
+    /// The peer is about to leave: it gets no more work.
+    Drain "drain" {}
+    /// Something about the channel itself that is not a turn.
+    Message "message" { need message: Json; }
+
+    Chunk "chunk" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        /// A string, kept as it was written.
+        need text: Json;
+        /// The worker's own count of its reports on this claim.
+        may report: i64;
+    }
+    Think "think" { need task_run_id: RunId; need epoch: i64; need thought_text: Json; may report: i64; }
+    Log "log" { need task_run_id: RunId; need epoch: i64; may level: String; need message: Json; may report: i64; }
+    Progress "progress" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        may message: String;
+        may percent: f64;
+        may usage_stats: Json;
+        may report: i64;
+    }
+    CallTool "call_tool" { need task_run_id: RunId; need epoch: i64; need tool_name: String; may arguments: Json; }
+    RequireApproval "require_approval" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        need tool: String;
+        need input: Json;
+        may cwd: String;
+        may paths: Vec<String>;
+        may reason: String;
+        may risk: String;
+        /// The asker's own name for the question; the frame's `msg_id` unless told.
+        may request_id: String;
+    }
+    RequireInput "require_input" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        need prompt: String;
+        may parts: Json;
+        may request_id: String;
+    }
+    Extend "extend" { need task_run_id: RunId; need epoch: i64; }
+    Fail "fail" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        may error: Json;
+        may code: String;
+        may usage_stats: Json;
+        /// The whole `{"error","code",…}` in its own words, instead of `error` and `code`.
+        may output: Json;
+    }
+    Release "release" { need task_run_id: RunId; need epoch: i64; }
+    Done "done" {
+        need task_run_id: RunId;
+        need epoch: i64;
+        may result_summary: Json;
+        may artifact_refs: Json;
+        may usage_stats: Json;
+        /// The whole `{"text","details","artifact_refs",…}`, instead of `result_summary` and `artifact_refs`.
+        may output: Json;
+    }
+
+    /// An engine puts the agent in `header.to` to work.
+    Execute "execute" {
+        may query: String;
+        may context_fragments: Json;
+        may allowed_tools: Json;
+        may workspace_root: String;
+        may conversation_id: ConversationId;
+        may parent_task_run_id: RunId;
+        may task_type: String;
+        /// Instead of `query`, when a text is not enough.
+        may input: Json;
+        may timeout_ms: u64;
+        /// Over SSE: the channel whose registered tools the run may use.
+        may channel_id: ChannelId;
+    }
+    Cancel "cancel" { need task_run_id: RunId; may reason: String; }
+    Input "input" { need task_run_id: RunId; may text: String; may parts: Json; }
+}
+
+/// The payload of a response: to `call_tool`, to `require_approval`, to `require_input`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    pub action: Option<String>,
+    pub ok: Option<bool>,
+    pub approved: Option<bool>,
+    pub comment: Option<String>,
+    pub result: Option<Json>,
+    pub error: Option<Json>,
+    pub parts: Option<Json>,
+}
+
+/// A secret of a frame: it travels, but does not print.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token(pub Secret<String>);
+
+// === impl Response ===
+
+impl Response {
+    fn read(from: &Object<'_>) -> Result<Self, FrameError> {
+        Ok(Self {
+            action: from.optional("action")?,
+            ok: from.optional("ok")?,
+            approved: from.optional("approved")?,
+            comment: from.optional("comment")?,
+            result: from.optional("result")?,
+            error: from.optional("error")?,
+            parts: from.optional("parts")?,
+        })
+    }
+}
+
+// === impl Token ===
+
+impl Absent for Token {}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.expose())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Token {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Secret::deserialize(deserializer).map(Self)
+    }
+}

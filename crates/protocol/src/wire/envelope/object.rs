@@ -1,0 +1,147 @@
+//! A JSON object read member by member: each stays raw until it is asked for, and a mistake is named by its path.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use crate::{Code, secret::mask, wire::envelope::FrameError};
+
+/// The members of an object in their order.
+#[derive(Debug)]
+pub struct Object<'a> {
+    path: String,
+    members: Members<'a>,
+}
+
+#[derive(Debug)]
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// Longer texts in a mistake tell nobody anything.
+const MAX_SHOWN: usize = 200;
+
+// === impl Object ===
+
+impl<'a> Object<'a> {
+    /// Reads the object that stands at a path of the frame; the frame itself is at the empty path.
+    pub fn read(path: &str, text: &'a str) -> Result<Self, FrameError> {
+        match serde_json::from_str::<Members<'a>>(text) {
+            Ok(members) => Ok(Self { path: path.to_owned(), members }),
+            Err(error) if !path.is_empty() => Err(FrameError::wrong(path, explain(&error))),
+            Err(error) if serde_json::from_str::<de::IgnoredAny>(text).is_ok() => {
+                let _ = error;
+                Err(FrameError::new(Code::InvalidFrame, None, "A frame must be a JSON object."))
+            }
+            Err(error) => {
+                let message = format!("The frame is not valid JSON: {}.", mask(&error.to_string()));
+                Err(FrameError::new(Code::InvalidJson, None, message))
+            }
+        }
+    }
+
+    /// The member's text; of several with the same name the last one, and `null` is as good as absent.
+    pub fn raw(&self, name: &str) -> Option<&'a str> {
+        let found = self.members.0.iter().rev().find(|(key, _)| key == name)?;
+        Some(found.1.get()).filter(|text| *text != "null")
+    }
+
+    pub fn optional<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, FrameError> {
+        let Some(text) = self.raw(name) else { return Ok(None) };
+        serde_json::from_str(text).map(Some).map_err(|error| FrameError::wrong(&self.at(name), explain(&error)))
+    }
+
+    pub fn required<T: Deserialize<'a>>(&self, name: &str) -> Result<T, FrameError> {
+        self.optional(name)?.ok_or_else(|| FrameError::missing(&self.at(name)))
+    }
+
+    /// A member that is an object itself.
+    pub fn object(&self, name: &str) -> Result<Option<Self>, FrameError> {
+        match self.raw(name) {
+            None => Ok(None),
+            Some(text) if text.starts_with('{') => Self::read(&self.at(name), text).map(Some),
+            Some(_) => Err(FrameError::wrong(&self.at(name), "must be a JSON object")),
+        }
+    }
+
+    /// A short line of text.
+    pub fn name(&self, name: &str, longest: usize) -> Result<Option<String>, FrameError> {
+        let Some(text) = self.optional::<String>(name)? else { return Ok(None) };
+        if text.is_empty() || text.len() > longest || text.chars().any(char::is_control) {
+            let why = format!("must be 1 to {longest} bytes without control characters");
+            return Err(FrameError::wrong(&self.at(name), why));
+        }
+        Ok(Some(text))
+    }
+
+    /// Unix seconds; a fraction is cut off.
+    pub(super) fn seconds(&self, name: &str) -> Result<i64, FrameError> {
+        let text = self.raw(name).ok_or_else(|| FrameError::missing(&self.at(name)))?;
+        let whole = text.split('.').next().unwrap_or(text);
+        match (serde_json::from_str::<f64>(text), whole.parse::<i64>()) {
+            (Ok(_), Ok(seconds)) => Ok(seconds),
+            _ => Err(FrameError::wrong(&self.at(name), "must be a number of seconds since 1970")),
+        }
+    }
+
+    /// The full path of a member.
+    pub fn at(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+}
+
+/// The parser's words without its place, which means nothing inside a member.
+fn explain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what: String = text.strip_suffix(&place).unwrap_or(&text).chars().take(MAX_SHOWN).collect();
+    format!("is not valid: {what}")
+}
+
+// === impl Members ===
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Name(key)) = map.next_key()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// A member's name, borrowed unless it has escapes.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a member's name")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
