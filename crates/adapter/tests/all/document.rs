@@ -3,7 +3,7 @@
 use attache_adapter::driver::Shell;
 use attache_protocol::{
     error::{self, Code},
-    wire::adapter::{Health, RunTask, TaskReply},
+    wire::adapter::{Health, InputAsked, InputGiven, PermissionAsked, PermissionGiven, RunTask, TaskReply},
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn examples() -> Vec<&'static str> {
 #[test]
 fn the_examples_are_of_the_types_they_show() {
     let examples = examples();
-    let [health, run_task, success, failure, refusal, cancelled] = examples[..] else {
+    let [health, run_task, success, failure, refusal, permission, input, cancelled] = examples[..] else {
         panic!("{} examples", examples.len())
     };
     assert!(serde_json::from_str::<Health>(health).unwrap().ok);
@@ -34,6 +34,20 @@ fn the_examples_are_of_the_types_they_show() {
         assert_eq!((reply.success, reply.error.unwrap().code.as_str()), (false, code));
     }
     assert_eq!(serde_json::from_str::<error::Body>(refusal).unwrap().error.code, "busy");
+    assert!(serde_json::from_str::<PermissionGiven>(permission).unwrap().approved);
+    assert_eq!(serde_json::from_str::<InputGiven>(input).unwrap().id.as_deref(), Some("q1"));
+}
+
+#[test]
+fn the_questions_of_the_document_are_of_the_types_they_show() {
+    let data = |event: &str| {
+        let (_, rest) = DOCUMENT.split_once(&format!("event: {event}\ndata: ")).unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    let asked: PermissionAsked = serde_json::from_str(&data("permission")).unwrap();
+    assert_eq!(serde_json::to_string(&asked).unwrap(), data("permission"));
+    let asked: InputAsked = serde_json::from_str(&data("input_required")).unwrap();
+    assert_eq!(serde_json::to_string(&asked).unwrap(), data("input_required"));
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(crate) type Event = (u64, String, Value);
 
 pub(crate) struct Events {
     connection: BufReader<TcpStream>,
+    /// Else the body goes on to the end of the connection.
+    chunked: bool,
     ready: VecDeque<Event>,
     text: String,
 }
@@ -56,6 +58,34 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Reply {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Reply { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+}
+
+/// Runs or joins a task as a stream, of an adapter without a secret.
+pub(crate) async fn stream_from(address: SocketAddr, task: &Value) -> Events {
+    let body = task.to_string();
+    let request = format!(
+        "POST /run-task HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\naccept: text/event-stream\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    open(address, &request).await
+}
+
+async fn open(address: SocketAddr, request: &str) -> Events {
+    let mut connection = BufReader::new(TcpStream::connect(address).await.unwrap());
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut status = String::new();
+    connection.read_line(&mut status).await.unwrap();
+    assert_eq!(status, "HTTP/1.1 200 OK\r\n");
+    let mut chunked = false;
+    loop {
+        let mut line = String::new();
+        connection.read_line(&mut line).await.unwrap();
+        chunked |= line.to_ascii_lowercase().starts_with("transfer-encoding: chunked");
+        if line == "\r\n" {
+            return Events { connection, chunked, ready: VecDeque::new(), text: String::new() };
+        }
+    }
 }
 
 /// A task with every required member.
@@ -179,19 +209,8 @@ impl World {
 
     pub(crate) async fn stream_after(&self, task: &Value, headers: &str) -> Events {
         let body = task.to_string();
-        let mut connection = BufReader::new(TcpStream::connect(self.address).await.unwrap());
         let head = self.head("/run-task", body.len(), &format!("accept: text/event-stream\r\n{headers}"));
-        connection.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-        let mut status = String::new();
-        connection.read_line(&mut status).await.unwrap();
-        assert_eq!(status, "HTTP/1.1 200 OK\r\n");
-        loop {
-            let mut line = String::new();
-            connection.read_line(&mut line).await.unwrap();
-            if line == "\r\n" {
-                return Events { connection, ready: VecDeque::new(), text: String::new() };
-            }
-        }
+        open(self.address, &format!("{head}{body}")).await
     }
 
     fn head(&self, path: &str, length: usize, more: &str) -> String {
@@ -245,8 +264,13 @@ impl Events {
         text
     }
 
-    /// One piece of a chunked body.
+    /// One piece of the body.
     async fn piece(&mut self) -> Option<String> {
+        if !self.chunked {
+            let mut line = String::new();
+            let read = self.connection.read_line(&mut line).await.unwrap();
+            return (read > 0).then_some(line);
+        }
         let mut size = String::new();
         self.connection.read_line(&mut size).await.unwrap();
         let size = usize::from_str_radix(size.trim(), 16).ok()?;
