@@ -10,6 +10,7 @@ mod harness;
 mod adapter;
 mod ask;
 mod basics;
+mod cable;
 mod checklist;
 mod leak;
 mod lists;

@@ -3,6 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 mod bare;
+mod channels;
+mod child;
 mod cycle;
 mod growth;
 mod http;
@@ -17,6 +19,7 @@ mod world;
 #[command(after_help = "Examples:
   attache bench runs --callers 64
   attache bench growth --sizes 1000,100000
+  attache bench channels --channels 10000
   attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -29,6 +32,8 @@ enum What {
     Runs(RunsArgs),
     /// How the cost of a claim and of the run list grows with the number of stored runs
     Growth(GrowthArgs),
+    /// What an idle channel costs, how soon work reaches a device, how one stream reaches many watchers
+    Channels(channels::Args),
     /// How soon `attache up` is ready, and how much memory it holds when idle
     Start(StartArgs),
 }
@@ -79,6 +84,7 @@ pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
     match args.what {
         What::Runs(args) => runs(args, shape).await,
         What::Growth(args) => growth::run(args, shape).await,
+        What::Channels(args) => channels::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,
     }
 }

@@ -3,8 +3,8 @@
 //! `ATTACHE_SEED` repeats the order of the kills, `ATTACHE_LONG` makes the storm longer. A storm that fails prints its
 //! seed and leaves its folders behind, with the output of every process and the list of strikes.
 
-mod caller;
-mod dice;
+pub mod caller;
+pub mod dice;
 mod ghost;
 mod journal;
 mod load;
@@ -12,7 +12,7 @@ mod lost_reply;
 mod sabotage;
 mod verdict;
 mod witness;
-mod world;
+pub mod world;
 
 use std::{
     fs,
@@ -46,7 +46,7 @@ struct Black {
     folders: Vec<PathBuf>,
 }
 
-fn seed() -> u64 {
+pub fn seed() -> u64 {
     if let Ok(seed) = std::env::var("ATTACHE_SEED") {
         return seed.parse().expect("ATTACHE_SEED is a number");
     }

@@ -96,7 +96,7 @@ pub fn folder() -> PathBuf {
 
 /// An address that stays free while its process is down: outside the range from which the system takes ports for
 /// outgoing connections, or a client's retry could occupy it.
-fn quiet_address() -> String {
+pub fn quiet_address() -> String {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_usize);
     until("a free port", || {

@@ -1,0 +1,112 @@
+//! A device as a person has it: a runtime and an adapter, whose agent only notes when it is put to work.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use attache_adapter::{Adapter, Driver, Job};
+use attache_client::Hub;
+use attache_protocol::{
+    Json, RunId, Secret,
+    env::Env,
+    secret::Kind,
+    wire::{
+        account::AccountRequest,
+        adapter::{Host, PermissionAsked, TaskOutput, TaskReply},
+    },
+};
+use attache_runtime::{
+    Runtime, Shutdown,
+    pair::{self, PairOptions},
+    profile::LocalExecutor,
+};
+use tokio::sync::mpsc;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{Result, Server};
+
+pub(super) const AGENT: &str = "stopwatch";
+/// A task that asks for permission before it ends.
+pub(super) const ASK: &str = "ask";
+
+/// What the agent noticed, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Noticed {
+    Arrived(RunId, Instant),
+    Answered(RunId, Instant),
+}
+
+#[derive(Debug)]
+struct Stopwatch(mpsc::UnboundedSender<Noticed>);
+
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) noticed: mpsc::UnboundedReceiver<Noticed>,
+    _tasks: [AbortOnDropHandle<()>; 2],
+}
+
+// === impl Device ===
+
+impl Device {
+    /// Makes the agent, pairs this process with it and starts to work.
+    pub(super) async fn start(server: &Server, owner: &Hub, home: &Path) -> Result<Self> {
+        let env = Env::system();
+        let (notice, noticed) = mpsc::unbounded_channel();
+        let secret = Kind::AdapterSecret.generate(&env);
+        let options =
+            attache_adapter::Options::new(Arc::new(Stopwatch(notice)), secret.clone(), home, home.join("scratch"));
+        let adapter = Adapter::bind(options).await?;
+        let endpoint = format!("http://{}", adapter.local_addr());
+        let serving = tokio::spawn(async move {
+            let _ = adapter.run(CancellationToken::new()).await;
+        });
+
+        let request = AccountRequest { name: Some(AGENT.to_owned()), ..AccountRequest::default() };
+        owner.create_account(&request).await?;
+        let code = Secret::new(owner.create_pairing_code(AGENT).await?.pairing_code);
+        let options = PairOptions {
+            api_base: server.url.clone(),
+            device_name: Some("bench".to_owned()),
+            local_executor: LocalExecutor::default(),
+            local_agent_endpoint: Some(endpoint),
+            adapter_secret: Some(secret),
+            trusted_certificate: None,
+            env,
+        };
+        pair::redeem(home, options, &code).await?;
+        let runtime = Runtime::new(attache_runtime::Options::new(home))?;
+        let running = tokio::spawn(async move {
+            let _ = runtime.run(Shutdown::default()).await;
+        });
+        Ok(Self { noticed, _tasks: [AbortOnDropHandle::new(serving), AbortOnDropHandle::new(running)] })
+    }
+}
+
+// === impl Stopwatch ===
+
+impl Driver for Stopwatch {
+    fn host(&self) -> Host {
+        Host { kind: "stopwatch".to_owned(), version: None }
+    }
+
+    fn run(&self, job: Job) -> futures_util::future::BoxFuture<'static, TaskReply> {
+        let arrived = Instant::now();
+        let notice = self.0.clone();
+        Box::pin(async move {
+            let run = job.task.task_run_id;
+            let _ = notice.send(Noticed::Arrived(run, arrived));
+            if job.text().is_ok_and(|text| text == ASK) {
+                let asked = PermissionAsked {
+                    id: "1".to_owned(),
+                    tool: "bench".to_owned(),
+                    input: Json::empty_object(),
+                    cwd: None,
+                    paths: Vec::new(),
+                    reason: None,
+                    risk: None,
+                };
+                job.asker.permission(&asked).await;
+                let _ = notice.send(Noticed::Answered(run, Instant::now()));
+            }
+            TaskReply::done(&TaskOutput { text: "done".to_owned(), artifact_refs: Vec::new() })
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! What the hub keeps in memory for a channel on which nothing happens.
+
+use std::time::Duration;
+
+use attache_protocol::{Secret, wire::channel::RegisterAgent};
+use serde::Serialize;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{Result, Server};
+
+/// How many agents register, or connect, at the same time.
+const AT_ONCE: usize = 32;
+const SETTLE: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Serialize)]
+pub(super) struct Idle {
+    pub(super) channels: usize,
+    pub(super) kib_per_channel: f64,
+    pub(super) hub_mib: f64,
+}
+
+/// Registers that many agents, then opens a channel for each and lets it lie.
+pub(super) async fn measure(hub: &Server, channels: usize) -> Result<Idle> {
+    let keys = gather(channels, |number| {
+        let owner = super::owner(hub);
+        async move {
+            let request = RegisterAgent {
+                agent_id: Some(format!("idle-{number}")),
+                capabilities: None,
+                device_info: None,
+                url: None,
+                pairing_token: None,
+            };
+            Ok(owner?.register_agent(&request).await?.api_key)
+        }
+    })
+    .await?;
+    tokio::time::sleep(SETTLE).await;
+    let before = hub.resident_kib()?;
+    let address = hub.url.trim_start_matches("http://").to_owned();
+    let sockets = gather(channels, |number| open(address.clone(), keys[number].clone())).await?;
+    tokio::time::sleep(SETTLE).await;
+    let after = hub.resident_kib()?;
+    let open = u32::try_from(sockets.len())?;
+    Ok(Idle { channels, kib_per_channel: (after - before) / f64::from(open), hub_mib: after / 1024.0 })
+}
+
+async fn gather<T: Send + 'static, F>(count: usize, make: impl Fn(usize) -> F) -> Result<Vec<T>>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let mut made = Vec::with_capacity(count);
+    for first in (0..count).step_by(AT_ONCE) {
+        let tasks: Vec<_> = (first..count.min(first + AT_ONCE)).map(|number| tokio::spawn(make(number))).collect();
+        for task in tasks {
+            made.push(task.await??);
+        }
+    }
+    Ok(made)
+}
+
+/// A channel that is ready for work, by hand: the benchmark's own side of ten thousand sockets must stay small.
+async fn open(address: String, key: Secret<String>) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(&address).await?;
+    let upgrade = format!(
+        "GET /api/envelope/ws HTTP/1.1\r\nhost: {address}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nauthorization: Bearer {}\r\n\r\n",
+        key.expose()
+    );
+    stream.write_all(upgrade.as_bytes()).await?;
+    read_until(&mut stream, "\r\n\r\n").await?;
+    let frame = |id: &str, kind: &str, payload: &str| {
+        format!(
+            r#"{{"header":{{"msg_id":"{id}","parent_id":null,"type":"{kind}","from":"idle","to":"hub","timestamp":0}},"payload":{payload}}}"#
+        )
+    };
+    send(&mut stream, &frame("1", "request", r#"{"action":"register","peer_role":"worker"}"#)).await?;
+    read_until(&mut stream, "resume_token").await?;
+    send(&mut stream, &frame("2", "notification", r#"{"action":"ready","credits":1}"#)).await?;
+    Ok(stream)
+}
+
+/// One masked text frame; the mask is zero, which is as good as any for a benchmark.
+async fn send(stream: &mut TcpStream, text: &str) -> Result<()> {
+    let length = u16::try_from(text.len())?;
+    let mut frame = vec![0x81, 0xfe];
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(text.as_bytes());
+    Ok(stream.write_all(&frame).await?)
+}
+
+async fn read_until(stream: &mut TcpStream, wanted: &str) -> Result<()> {
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).contains(wanted) {
+        if stream.read_buf(&mut heard).await? == 0 {
+            return Err(format!("the hub closed a channel: {}", String::from_utf8_lossy(&heard)).into());
+        }
+    }
+    Ok(())
+}

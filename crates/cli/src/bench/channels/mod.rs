@@ -1,0 +1,93 @@
+//! `attache bench channels`: what an idle channel costs, how soon work reaches a device, how a stream fans out.
+
+mod device;
+mod dispatch;
+mod fanout;
+mod idle;
+
+use std::path::PathBuf;
+
+use attache_client::{Credential, Hub, HubOptions};
+use attache_protocol::Json;
+use serde::Serialize;
+
+use self::{dispatch::Latencies, fanout::Fanout, idle::Idle};
+use super::{Result, Shape, child::Server, world::Scratch};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// How many channels are held open for the memory figure; 0 skips it
+    #[arg(long, default_value_t = 10_000)]
+    channels: usize,
+    /// How many runs are dispatched for each latency; 0 skips it
+    #[arg(long, default_value_t = 300)]
+    runs: usize,
+    /// How many callers keep the hub busy for the latency under load
+    #[arg(long, default_value_t = 16)]
+    callers: usize,
+    /// How many watchers follow one run; 0 skips it
+    #[arg(long, default_value_t = 1_000)]
+    watchers: usize,
+    /// Where the databases are made; use the disk that the hub would use
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Figures {
+    idle: Option<Idle>,
+    dispatch: Option<Latencies>,
+    fanout: Option<Fanout>,
+}
+
+pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
+    let scratch = Scratch::make(args.dir.as_deref())?;
+    let mut figures = Figures::default();
+    if args.runs > 0 {
+        let hub = Server::start("hub", &scratch.folder("dispatch", 0)?).await?;
+        figures.dispatch = Some(dispatch::measure(&hub, &scratch.folder("device", 0)?, args.runs, args.callers).await?);
+    }
+    if args.watchers > 0 {
+        let hub = Server::start("hub", &scratch.folder("fanout", 0)?).await?;
+        figures.fanout = Some(fanout::measure(&hub, args.watchers).await?);
+    }
+    if args.channels > 0 {
+        let hub = Server::start("hub", &scratch.folder("idle", 0)?).await?;
+        figures.idle = Some(idle::measure(&hub, args.channels).await?);
+    }
+    figures.print(shape);
+    Ok(())
+}
+
+/// The hub with its owner's key.
+fn owner(hub: &Server) -> Result<Hub> {
+    Ok(Hub::new(HubOptions::new(hub.url.as_str(), Credential::Key(hub.key.clone())))?)
+}
+
+// === impl Figures ===
+
+impl Figures {
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    fn print(&self, shape: Shape) {
+        if shape == Shape::Json {
+            return println!("{}", Json::of(self).get());
+        }
+        if let Some(Latencies { rest, load, decision, busy_runs_per_second }) = &self.dispatch {
+            println!("create -> adapter, at rest: p50 {:.2} ms, p99 {:.2} ms", rest.p50_ms, rest.p99_ms);
+            println!(
+                "create -> adapter, beside {busy_runs_per_second:.0} runs/s: p50 {:.2} ms, p99 {:.2} ms",
+                load.p50_ms, load.p99_ms
+            );
+            println!("decision -> the process goes on: p50 {:.2} ms, p99 {:.2} ms", decision.p50_ms, decision.p99_ms);
+        }
+        if let Some(Fanout { watchers, events, deliveries_per_second, one_watcher_per_second }) = &self.fanout {
+            println!(
+                "{events} events to {watchers} watchers: {deliveries_per_second:.0} deliveries/s \
+                 (one watcher alone: {one_watcher_per_second:.0}/s)"
+            );
+        }
+        if let Some(Idle { channels, kib_per_channel, hub_mib }) = &self.idle {
+            println!("{channels} idle channels: {kib_per_channel:.1} KiB each, the hub holds {hub_mib:.0} MiB");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A bad cable: everything between the devices and the hub is cut, delayed, halved and doubled at random, and still every
+//! run is executed once, every event arrives once and in order, and every approval is decided once.
+//!
+//! `ATTACHE_SEED` repeats the order of the faults, `ATTACHE_LONG` makes it longer.
+
+mod verdict;
+mod world;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use attache_testkit::Faults;
+
+use self::{
+    verdict::Finding,
+    world::{DEVICES, World},
+};
+use crate::{harness::is_long, storm};
+
+const FAULTS: Faults =
+    Faults { cut: 50, halve: 30, duplicate: 60, delay: 60, longest_delay: Duration::from_millis(40) };
+
+/// How long a cable may be bad before the test gives up on breaking it often enough.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_bad_cable_loses_nothing_and_repeats_nothing() {
+    weather(&Plan { breaks: if is_long() { 3_000 } else { 500 }, hub_dies_every: None });
+}
+
+#[test]
+fn nor_while_the_hub_is_killed() {
+    let breaks = if is_long() { 2_000 } else { 250 };
+    weather(&Plan { breaks, hub_dies_every: Some(Duration::from_secs(4)) });
+}
+
+struct Plan {
+    breaks: u64,
+    hub_dies_every: Option<Duration>,
+}
+
+fn weather(plan: &Plan) {
+    let seed = storm::seed();
+    println!("seed {seed}");
+    let mut world = World::start(seed, FAULTS);
+    let stop = AtomicBool::new(false);
+    let owner = world.owner.clone();
+    let agents = world.agents();
+    let (mut kills, begun) = (0, Instant::now());
+    let finding = thread::scope(|scope| {
+        // Also when something panics: the others must not wait for ever.
+        let _stop = Stop(&stop);
+        let deciding = scope.spawn(|| verdict::decide(&owner, &stop));
+        let working: Vec<_> = agents
+            .iter()
+            .map(|agent| {
+                let (owner, stop, traces) = (&owner, &stop, world.traces());
+                scope.spawn(move || verdict::work(owner, agent, &traces, stop))
+            })
+            .collect();
+        let mut next_kill = plan.hub_dies_every.map(|every| begun + every);
+        while world.harm().broken() < plan.breaks && begun.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(50));
+            if next_kill.is_some_and(|at| at <= Instant::now()) {
+                world.kill_hub();
+                kills += 1;
+                next_kill = plan.hub_dies_every.map(|every| Instant::now() + every);
+            }
+        }
+        // The cable is mended first, so that what is under way can end.
+        world.mend();
+        stop.store(true, Ordering::SeqCst);
+        let runs = working.into_iter().flat_map(|work| work.join().unwrap()).collect();
+        Finding { runs, decisions: deciding.join().unwrap() }
+    });
+    let harm = world.harm();
+    println!("seed {seed}: {harm:?}, the hub died {kills} times, {} runs in {:?}", finding.runs.len(), begun.elapsed());
+    assert!(harm.broken() >= plan.breaks && harm.duplicates >= 20 && harm.delays >= 50, "{harm:?}");
+    assert!(finding.runs.len() >= 3 * DEVICES && finding.decisions >= 3, "{finding:?}");
+    assert!(plan.hub_dies_every.is_none() || kills >= 5, "{kills}");
+    let faults = finding.faults(&owner, &world.traces());
+    assert!(faults.is_empty(), "seed {seed}: {} faults\n{}", faults.len(), faults.join("\n"));
+    let verdict = world.home.attache(&["audit", "verify", "--json"]).succeeds().json();
+    assert_eq!(verdict["ok"], true, "{verdict}");
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
