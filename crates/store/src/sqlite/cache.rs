@@ -117,8 +117,8 @@ impl Cache {
             .optional()?;
         let Some(newest) = newest else { return Ok(()) };
         let since = Timestamp::from_millis(newest).minus(KEY_LIFETIME);
-        let mut statement =
-            connection.prepare("select id, created, tenant, idempotency from task_runs order by id desc")?;
+        let mut statement = connection
+            .prepare("select id, created, tenant, substr(idempotency, 1, 16) from task_runs order by id desc")?;
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
             let created = Timestamp::from_millis(row.get(1)?);

@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension as _, params};
 
 use super::{
     cache::Head,
+    packed::Packed,
     rows::{self, Hot, Key16, Life, Whole},
     writer::Transaction,
 };
@@ -121,36 +122,30 @@ impl Transaction<'_, '_> {
 
     /// A change that nobody needs to hear of: a longer lease, or none at all.
     fn renew(&mut self, hot: &Hot, state: State) -> Result<Hot> {
-        if state != hot.state {
-            let until = state.claim().map(|claim| claim.lease_until.millis());
-            self.connection
-                .prepare_cached("update task_runs set until = ?2 where id = ?1")?
-                .execute(params![hot.row, until])?;
-        }
         let renewed = Hot { state, ..hot.clone() };
+        if renewed.state != hot.state {
+            let until = renewed.state.claim().map(|claim| claim.lease_until.millis());
+            self.connection
+                .prepare_cached("update task_runs set until = ?2, state = ?3 where id = ?1")?
+                .execute(params![hot.row, until, Packed::of(&renewed).bytes()])?;
+        }
         self.cache.track(Some(hot), &renewed);
         Ok(renewed)
     }
 
     fn store(&mut self, hot: &Hot, at: Timestamp, result: Option<&Json>, usage: Option<&Json>) -> Result<()> {
         let state = &hot.state;
-        let (until, ended, outcome) = match &state.phase {
-            Phase::Pending { expires_at } => (Some(expires_at.millis()), None, None),
-            Phase::Running(claim) => (Some(claim.lease_until.millis()), None, None),
-            Phase::Ended { outcome, .. } => (None, Some(at.millis()), Some(outcome.0)),
+        let (until, ended) = match &state.phase {
+            Phase::Pending { expires_at } => (Some(expires_at.millis()), None),
+            Phase::Running(claim) => (Some(claim.lease_until.millis()), None),
+            Phase::Ended { .. } => (None, Some(at.millis())),
         };
         self.statements.update_run.execute(params![
             hot.row,
             rows::status_number(state.status()),
-            state.epoch,
-            state.attempt,
             until,
-            hot.runtime.map(|runtime| Key16(runtime.uuid())),
-            hot.claimed.map(Timestamp::millis),
             ended,
-            hot.last_seq,
-            hot.life.bytes(),
-            outcome,
+            Packed::of(hot).bytes(),
             result.map(Json::get),
             usage.map(Json::get),
         ])?;

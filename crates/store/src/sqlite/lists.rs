@@ -78,7 +78,7 @@ pub(super) fn runs(
     let mut found = Vec::new();
     for source in sources(connection, filter)? {
         let sql = format!(
-            "select {}, r.id from {} cross join agent_accounts a on a.id = r.agent
+            "select {} from {} cross join agent_accounts a on a.id = r.agent
              where r.tenant = ?1 and r.id < ?2{}{conditions} order by {} desc limit ?3",
             rows::RUN,
             source.tables,
@@ -87,7 +87,7 @@ pub(super) fn runs(
         );
         let more = connection
             .prepare_cached(&sql)?
-            .query_map(&*values, |row| Ok((row.get(31)?, rows::run(row)?)))?
+            .query_map(&*values, |row| Ok((row.get(0)?, rows::run(row)?)))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         found.extend(more);
         if found.len() > page.limit {

@@ -25,6 +25,7 @@ mod journal;
 mod lists;
 mod log_keys;
 mod open;
+mod packed;
 mod readers;
 mod rows;
 mod runs;

@@ -1,29 +1,30 @@
 //! Between table rows and Rust types: how ids, times, states and JSON are stored.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::{Claim, Digest, Ending, Limits, Phase, State, Status, Waits},
+    rules::run::{Claim, Ending, Phase, State, Status},
     wire::{conversation, key::Role, runtime::RuntimeState},
 };
 use rusqlite::{
     Row,
-    types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef},
+    types::{ToSql, ToSqlOutput, ValueRef},
 };
 use uuid::Uuid;
 
-use crate::record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime};
+use super::packed::{Packed, Request};
+use crate::{
+    outcome,
+    record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime},
+};
 
 /// What the rules need of a run, without its texts: the columns that [`hot`] reads.
-pub(super) const HOT: &str = "id, uid, tenant, agent, status, epoch, attempt, max_attempts, timeout, queue_ttl, until, \
-     runtime, claimed, last_seq, life, outcome";
+pub(super) const HOT: &str = "id, uid, tenant, agent, status, until, state";
 
 /// The columns that [`run`] reads, of `task_runs r join agent_accounts a`.
-pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.epoch, r.attempt, r.max_attempts, r.timeout, \
-     r.queue_ttl, r.until, r.runtime, r.claimed, r.last_seq, r.life, r.outcome, \
-     a.name, r.conversation, r.parent, r.task_type, r.input, r.context_fragments, r.allowed_tools, r.workspace_root, \
-     r.priority, r.caller, r.trace, r.result, r.usage, r.created, r.ended";
+pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, a.name, r.conversation, \
+     r.parent, r.request, r.priority, r.result, r.usage, r.created, r.ended";
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended \
@@ -55,7 +56,7 @@ pub(super) struct Whole {
 
 /// Where a run's life-cycle events stand in the log: pairs of (run seq, log seq).
 /// Shared, because the writer's memory keeps copies.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Life(pub(super) Arc<[(i64, i64)]>);
 
 /// An id as sixteen bytes.
@@ -116,23 +117,6 @@ impl Life {
     pub(super) fn with(&self, run_seq: i64, seq: i64) -> Self {
         Self(self.0.iter().copied().chain([(run_seq, seq)]).collect())
     }
-
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.0.len() * 16);
-        for (run_seq, seq) in self.0.iter() {
-            bytes.extend_from_slice(&run_seq.to_be_bytes());
-            bytes.extend_from_slice(&seq.to_be_bytes());
-        }
-        bytes
-    }
-}
-
-impl FromSql for Life {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let (pairs, []) = value.as_blob()?.as_chunks::<16>() else { return Err(FromSqlError::InvalidType) };
-        let number = |bytes: &[u8]| bytes.iter().fold(0_i64, |sum, byte| (sum << 8) | i64::from(*byte));
-        Ok(Self(pairs.iter().map(|pair| (number(&pair[..8]), number(&pair[8..]))).collect()))
-    }
 }
 
 pub(super) const fn status_number(status: Status) -> i64 {
@@ -186,42 +170,35 @@ pub(super) fn maybe_json(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
     text.map(|text| Json::from_text(text).map_err(|_| corrupt(column, "not JSON"))).transpose()
 }
 
-fn duration(row: &Row<'_>, column: usize) -> rusqlite::Result<Duration> {
-    Ok(Duration::from_millis(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0)))
-}
-
 /// Reads [`HOT`].
 pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
-    let runtime = row.get::<_, Option<_>>(11)?.map(runtime_id);
-    let claimed = maybe_time(row, 12)?;
-    let until = maybe_time(row, 10)?;
-    let ended = |ending| -> rusqlite::Result<Phase> {
-        Ok(Phase::Ended { ending, outcome: Digest(row.get::<_, Option<_>>(15)?.unwrap_or_default()) })
-    };
+    let until = maybe_time(row, 5)?;
+    let Packed { epoch, attempt, limits, last_seq, claim, waits, outcome, life } = row.get(6)?;
+    let ended = |ending| Phase::Ended { ending, outcome: outcome.unwrap_or(outcome::NO_DIGEST) };
     let phase = match row.get::<_, i64>(4)? {
-        0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(10, "a pending run without an expiry"))? },
-        1 => match (runtime, claimed, until) {
-            (Some(runtime), Some(claimed_at), Some(lease_until)) => {
-                Phase::Running(Claim { runtime, claimed_at, lease_until, waits: Waits::default() })
+        0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
+        1 => match (claim, until) {
+            (Some((runtime, claimed_at)), Some(lease_until)) => {
+                Phase::Running(Claim { runtime, claimed_at, lease_until, waits })
             }
-            _ => return Err(corrupt(11, "a running run without a claim")),
+            _ => return Err(corrupt(6, "a running run without a claim")),
         },
-        2 => ended(Ending::Completed)?,
-        3 => ended(Ending::Failed)?,
-        4 => ended(Ending::Cancelled)?,
+        2 => ended(Ending::Completed),
+        3 => ended(Ending::Failed),
+        4 => ended(Ending::Cancelled),
         _ => return Err(corrupt(4, "an unknown status")),
     };
-    let limits = Limits { max_attempts: row.get(7)?, timeout: duration(row, 8)?, queue_ttl: duration(row, 9)? };
+    let (runtime, claimed) = claim.unzip();
     Ok(Hot {
         row: row.get(0)?,
         id: run_id(row.get(1)?),
         tenant: tenant_id(row.get(2)?),
         agent: agent_id(row.get(3)?),
-        state: State { phase, epoch: row.get(5)?, attempt: row.get(6)?, limits },
+        state: State { phase, epoch, attempt, limits },
         runtime,
         claimed,
-        last_seq: row.get(13)?,
-        life: row.get(14)?,
+        last_seq,
+        life,
     })
 }
 
@@ -233,30 +210,31 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 /// Reads [`RUN`], and keeps what the rules need beside the record.
 pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
     let hot = hot(row)?;
+    let request: Request<'_> = row.get(10)?;
     let record = RunRecord {
         id: hot.id,
         tenant: hot.tenant,
         agent: hot.agent,
-        agent_name: row.get(16)?,
-        conversation: row.get::<_, Option<_>>(17)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
-        parent: row.get::<_, Option<_>>(18)?.map(run_id),
-        task_type: row.get(19)?,
-        input: json(row, 20)?,
-        context_fragments: maybe_json(row, 21)?,
-        allowed_tools: maybe_json(row, 22)?,
-        workspace_root: row.get(23)?,
-        priority: row.get(24)?,
-        caller: row.get(25)?,
-        trace_id: row.get(26)?,
+        agent_name: row.get(7)?,
+        conversation: row.get::<_, Option<_>>(8)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
+        parent: row.get::<_, Option<_>>(9)?.map(run_id),
+        task_type: request.task_type.into_owned(),
+        input: request.input.into_owned(),
+        context_fragments: request.context_fragments.map(Cow::into_owned),
+        allowed_tools: request.allowed_tools.map(Cow::into_owned),
+        workspace_root: request.workspace_root.map(Cow::into_owned),
+        priority: row.get(11)?,
+        caller: request.caller.into_owned(),
+        trace_id: request.trace.map(Cow::into_owned),
         ttl: 8,
         channel: None,
         state: hot.state.clone(),
         runtime: hot.runtime,
         claimed_at: hot.claimed,
-        result: maybe_json(row, 27)?,
-        usage: maybe_json(row, 28)?,
-        created_at: time(row, 29)?,
-        ended_at: maybe_time(row, 30)?,
+        result: maybe_json(row, 12)?,
+        usage: maybe_json(row, 13)?,
+        created_at: time(row, 14)?,
+        ended_at: maybe_time(row, 15)?,
         last_seq: hot.last_seq,
     };
     Ok(Whole { hot, record })

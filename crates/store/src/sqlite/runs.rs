@@ -13,6 +13,7 @@ use super::{
     cache::KEY_LIFETIME,
     directory::{Agent, Device},
     journal::{Stamp, Written},
+    packed::{Packed, Request},
     rows::{self, Hot, Key16, Life},
     writer::Transaction,
 };
@@ -39,10 +40,8 @@ impl Transaction<'_, '_> {
         let stamp = Stamp { actor: &context.actor, at: context.at };
         let created = entry::task_created(agent.id, &new.task_type);
         let seq = self.log(context.tenant, stamp, &created, Some((new.id, 1)))?;
-        self.insert_run(&context, &new, agent.id, &state, seq)?;
-        let row = self.connection.last_insert_rowid();
-        let hot = Hot {
-            row,
+        let mut hot = Hot {
+            row: 0,
             id: new.id,
             tenant: context.tenant,
             agent: agent.id,
@@ -52,9 +51,10 @@ impl Transaction<'_, '_> {
             last_seq: 1,
             life: Life::begun(seq),
         };
+        hot.row = self.insert_run(&context, &new, &hot)?;
         self.cache.track(None, &hot);
         if let Some(key) = new.idempotency_key {
-            self.cache.set_key(context.tenant, key, row, context.at);
+            self.cache.set_key(context.tenant, key, hot.row, context.at);
         }
         self.woken.extend([Woken::Queue(agent.id), Woken::Run(new.id)]);
         Ok(Created::New(RunRecord {
@@ -115,37 +115,28 @@ impl Transaction<'_, '_> {
         }
         let request: [u8; 16] = self
             .connection
-            .prepare_cached("select request from task_runs where id = ?1")?
+            .prepare_cached("select substr(idempotency, 17) from task_runs where id = ?1")?
             .query_row([row], |row| row.get(0))?;
         if request == new.request_digest { Ok(Some(record)) } else { Err(Error::KeyReused) }
     }
 
-    fn insert_run(&mut self, context: &Context, new: &NewRun, agent: AgentId, state: &State, seq: i64) -> Result<()> {
-        let expires = attache_protocol::rules::run::next_deadline(state).map(Timestamp::millis);
+    /// Writes the row of a new run and returns its id.
+    fn insert_run(&mut self, context: &Context, new: &NewRun, hot: &Hot) -> Result<i64> {
+        let expires = attache_protocol::rules::run::next_deadline(&hot.state).map(Timestamp::millis);
         self.statements.insert_run.execute(params![
             Key16(new.id.uuid()),
             Key16(context.tenant.uuid()),
-            Key16(agent.uuid()),
+            Key16(hot.agent.uuid()),
             new.priority,
-            new.limits.max_attempts,
-            rows::millis(new.limits.timeout),
-            rows::millis(new.limits.queue_ttl),
             expires,
             context.at.millis(),
-            Life::begun(seq).bytes(),
-            new.idempotency_key,
-            new.request_digest,
             new.conversation.map(|conversation| Key16(conversation.uuid())),
             new.parent.map(|parent| Key16(parent.uuid())),
-            new.task_type,
-            context.actor,
-            new.trace_id,
-            new.workspace_root,
-            new.context_fragments.as_ref().map(Json::get),
-            new.allowed_tools.as_ref().map(Json::get),
-            new.input.get(),
+            new.idempotency_key.map(|key| [key, new.request_digest].concat()),
+            Packed::of(hot).bytes(),
+            Request::of(new, &context.actor).text(),
         ])?;
-        Ok(())
+        Ok(self.connection.last_insert_rowid())
     }
 
     pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
@@ -195,10 +186,11 @@ impl Transaction<'_, '_> {
         }
         let last_seq = renewed.last_seq + i64::try_from(events.len()).unwrap_or(i64::MAX);
         if last_seq > renewed.last_seq || usage.is_some() {
+            let moved = Hot { last_seq, ..renewed.clone() };
             self.connection
-                .prepare_cached("update task_runs set last_seq = ?2, usage = coalesce(?3, usage) where id = ?1")?
-                .execute(params![renewed.row, last_seq, usage.map(Json::get)])?;
-            self.cache.track(Some(&renewed), &Hot { last_seq, ..renewed.clone() });
+                .prepare_cached("update task_runs set state = ?2, usage = coalesce(?3, usage) where id = ?1")?
+                .execute(params![renewed.row, Packed::of(&moved).bytes(), usage.map(Json::get)])?;
+            self.cache.track(Some(&renewed), &moved);
             self.woken.push(Woken::Run(run));
         }
         Ok(Ok(renewed.state.status()))

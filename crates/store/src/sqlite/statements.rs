@@ -28,19 +28,17 @@ impl<'c> Statements<'c> {
                  values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             insert_run: connection.prepare(
-                "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout,
-                    queue_ttl, until, created, last_seq, life, idempotency, request, conversation, parent, task_type,
-                    caller, trace, workspace_root, context_fragments, allowed_tools, input)
-                 values (?1, ?2, ?3, 0, ?4, 0, 0, ?5, ?6, ?7, ?8, ?9, 1, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-                    ?19, ?20, ?21)",
+                "insert into task_runs (uid, tenant, agent, status, priority, until, created, conversation, parent,
+                    idempotency, state, request)
+                 values (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?,
             next_run: connection.prepare(&format!(
                 "select {run} from task_runs r indexed by task_runs_queue
                  where r.agent = ?1 and r.status = 0 and r.until > ?2 order by r.priority desc, r.id limit 1"
             ))?,
             update_run: connection.prepare(
-                "update task_runs set status = ?2, epoch = ?3, attempt = ?4, until = ?5, runtime = ?6, claimed = ?7,
-                    ended = ?8, last_seq = ?9, life = ?10, outcome = ?11, result = ?12, usage = coalesce(?13, usage)
+                "update task_runs set status = ?2, until = ?3, ended = ?4, state = ?5, result = ?6,
+                    usage = coalesce(?7, usage)
                  where id = ?1",
             )?,
         })

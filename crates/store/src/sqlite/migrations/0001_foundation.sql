@@ -90,7 +90,7 @@ create table api_keys (
     revoked integer
 );
 
--- The single execution truth. Small columns first: SQLite reads a row from its start.
+-- The single execution truth. An update costs by the number of columns, so what no statement looks at by itself is packed.
 create table task_runs (
     id integer primary key,
     uid blob not null unique,
@@ -98,36 +98,21 @@ create table task_runs (
     agent blob not null,
     status integer not null,
     priority integer not null,
-    epoch integer not null,
-    attempt integer not null,
-    max_attempts integer not null,
-    timeout integer not null,
-    queue_ttl integer not null,
     -- Pending: when it expires. Running: when the lease ends.
     until integer,
-    runtime blob,
-    claimed integer,
     created integer not null,
     ended integer,
-    -- The newest seq of the run's stream.
-    last_seq integer not null,
-    -- Where the run's life-cycle events stand in the log: pairs of (run_seq, seq), eight bytes each, big-endian.
-    life blob not null,
-    outcome blob,
-    -- The caller's idempotency key and request, hashed; the writer keeps the map of the last day in memory.
-    idempotency blob,
-    request blob not null,
     -- Null: the run is a conversation of its own.
     conversation blob,
     parent blob,
-    task_type text not null,
-    caller text not null,
-    trace text,
-    workspace_root text,
+    -- The caller's key and request, hashed to 16 bytes each; the writer keeps the map of the last day in memory.
+    idempotency blob,
+    -- Epoch, attempts, limits, newest seq, claim, waits, digest of the outcome, and where the run's life-cycle events stand
+    -- in the log.
+    state blob not null,
+    -- What was asked, as JSON.
+    request text not null,
     usage text,
-    context_fragments text,
-    allowed_tools text,
-    input text not null,
     result text
 );
 create index task_runs_queue on task_runs (agent, priority desc, id) where status = 0;

@@ -1,0 +1,265 @@
+//! The two packed columns of `task_runs`. SQLite takes a row apart and puts it together again at every update, column by
+//! column, so what no statement looks at by itself stands together: `state`, which the rules move, and `request`, which
+//! never changes.
+
+use std::{borrow::Cow, time::Duration};
+
+use attache_protocol::{
+    Json, RuntimeId, Timestamp,
+    rules::run::{Digest, Limits, Phase, Waits},
+};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use serde::{Deserialize, Deserializer, Serialize};
+use uuid::Uuid;
+
+use super::rows::{self, Hot, Life};
+use crate::record::NewRun;
+
+/// What `state` holds, as numbers of seven bits a byte and ids of sixteen bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Packed {
+    pub(super) epoch: i64,
+    pub(super) attempt: i64,
+    pub(super) limits: Limits,
+    /// The newest seq of the run's stream.
+    pub(super) last_seq: i64,
+    /// Who holds the claim or held it last, and since when.
+    pub(super) claim: Option<(RuntimeId, Timestamp)>,
+    pub(super) waits: Waits,
+    pub(super) outcome: Option<Digest>,
+    pub(super) life: Life,
+}
+
+/// What the caller asked for, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request<'a> {
+    pub(super) task_type: Cow<'a, str>,
+    pub(super) caller: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) workspace_root: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(super) context_fragments: Option<Cow<'a, Json>>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(super) allowed_tools: Option<Cow<'a, Json>>,
+    pub(super) input: Cow<'a, Json>,
+}
+
+/// What has not been read of a packed state.
+struct Unread<'a>(&'a [u8]);
+
+// === impl Packed ===
+
+impl Packed {
+    pub(super) fn of(hot: &Hot) -> Self {
+        let (waits, outcome) = match &hot.state.phase {
+            Phase::Pending { .. } => (Waits::default(), None),
+            Phase::Running(claim) => (claim.waits, None),
+            Phase::Ended { outcome, .. } => (Waits::default(), Some(*outcome)),
+        };
+        Self {
+            epoch: hot.state.epoch,
+            attempt: hot.state.attempt,
+            limits: hot.state.limits,
+            last_seq: hot.last_seq,
+            claim: hot.runtime.zip(hot.claimed),
+            waits,
+            outcome,
+            life: hot.life.clone(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life } = self;
+        let mut bytes = Vec::with_capacity(128);
+        for number in [
+            *epoch,
+            *attempt,
+            limits.max_attempts,
+            rows::millis(limits.timeout),
+            rows::millis(limits.queue_ttl),
+            *last_seq,
+            i64::from(waits.approvals),
+            i64::from(waits.inputs),
+            rows::millis(waits.waited),
+        ] {
+            put(&mut bytes, number);
+        }
+        put_list(&mut bytes, waits.since.as_slice(), |bytes, since| put(bytes, since.millis()));
+        put_list(&mut bytes, claim.as_slice(), |bytes, (runtime, since)| {
+            bytes.extend_from_slice(runtime.uuid().as_bytes());
+            put(bytes, since.millis());
+        });
+        put_list(&mut bytes, outcome.as_slice(), |bytes, outcome| bytes.extend_from_slice(&outcome.0));
+        put_list(&mut bytes, &life.0, |bytes, (run_seq, seq)| {
+            put(bytes, *run_seq);
+            put(bytes, *seq);
+        });
+        bytes
+    }
+
+    fn read(unread: &mut Unread<'_>) -> Option<Self> {
+        Some(Self {
+            epoch: unread.number()?,
+            attempt: unread.number()?,
+            limits: Limits {
+                max_attempts: unread.number()?,
+                timeout: unread.duration()?,
+                queue_ttl: unread.duration()?,
+            },
+            last_seq: unread.number()?,
+            waits: Waits {
+                approvals: unread.number()?.try_into().ok()?,
+                inputs: unread.number()?.try_into().ok()?,
+                waited: unread.duration()?,
+                since: unread.list(|unread| unread.number().map(Timestamp::from_millis))?.pop(),
+            },
+            claim: unread.list(|unread| Some((unread.runtime()?, Timestamp::from_millis(unread.number()?))))?.pop(),
+            outcome: unread.list(|unread| unread.sixteen().map(Digest))?.pop(),
+            life: Life(unread.list(|unread| Some((unread.number()?, unread.number()?)))?.into()),
+        })
+    }
+}
+
+impl FromSql for Packed {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let mut unread = Unread(value.as_blob()?);
+        Self::read(&mut unread).filter(|_| unread.0.is_empty()).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, number: i64) {
+    let mut rest = number.cast_unsigned();
+    while rest > 0x7f {
+        bytes.push(0x80 | rest.to_le_bytes()[0]);
+        rest >>= 7;
+    }
+    bytes.push(rest.to_le_bytes()[0]);
+}
+
+/// How many there are, and each of them.
+fn put_list<T>(bytes: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
+    put(bytes, i64::try_from(items.len()).unwrap_or(i64::MAX));
+    for item in items {
+        put_item(bytes, item);
+    }
+}
+
+// === impl Unread ===
+
+impl Unread<'_> {
+    fn number(&mut self) -> Option<i64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number.cast_signed());
+            }
+        }
+        None
+    }
+
+    fn duration(&mut self) -> Option<Duration> {
+        self.number()?.try_into().ok().map(Duration::from_millis)
+    }
+
+    fn sixteen(&mut self) -> Option<[u8; 16]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn runtime(&mut self) -> Option<RuntimeId> {
+        self.sixteen().map(|bytes| RuntimeId::from_uuid(Uuid::from_bytes(bytes)))
+    }
+
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.number()?).map(|_| item(self)).collect()
+    }
+}
+
+// === impl Request ===
+
+impl<'a> Request<'a> {
+    pub(super) fn of(new: &'a NewRun, caller: &'a str) -> Self {
+        Self {
+            task_type: Cow::Borrowed(&new.task_type),
+            caller: Cow::Borrowed(caller),
+            trace: new.trace_id.as_deref().map(Cow::Borrowed),
+            workspace_root: new.workspace_root.as_deref().map(Cow::Borrowed),
+            context_fragments: new.context_fragments.as_ref().map(Cow::Borrowed),
+            allowed_tools: new.allowed_tools.as_ref().map(Cow::Borrowed),
+            input: Cow::Borrowed(&new.input),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        serde_json::to_string(self).expect("texts and JSON can be written as JSON")
+    }
+}
+
+impl FromSql for Request<'static> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        serde_json::from_str(value.as_str()?).map_err(|error| FromSqlError::Other(error.into()))
+    }
+}
+
+/// JSON that was given, also when it is `null`; only a missing member is `None`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'static, Json>>, D::Error> {
+    Json::deserialize(deserializer).map(|json| Some(Cow::Owned(json)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packed() -> Packed {
+        Packed {
+            epoch: 3,
+            attempt: 300,
+            limits: Limits {
+                max_attempts: 5,
+                timeout: Duration::from_secs(3600),
+                queue_ttl: Duration::from_millis(86_400_001),
+            },
+            last_seq: i64::MAX,
+            claim: Some((RuntimeId::from_uuid(Uuid::from_u128(7)), Timestamp::from_millis(-1))),
+            waits: Waits {
+                approvals: 1,
+                inputs: u32::MAX,
+                since: Some(Timestamp::from_millis(1_790_000_000_000)),
+                waited: Duration::from_millis(128),
+            },
+            outcome: Some(Digest([9; 16])),
+            life: Life([(1, 1), (2, 127), (40, 1 << 43)].into()),
+        }
+    }
+
+    #[test]
+    fn a_state_comes_back_as_it_was_packed() {
+        let packed = packed();
+        assert_eq!(Packed::column_result(ValueRef::Blob(&packed.bytes())).unwrap(), packed);
+    }
+
+    #[test]
+    fn a_torn_or_longer_state_is_an_error() {
+        let mut bytes = packed().bytes();
+        for end in 0..bytes.len() {
+            assert!(Packed::column_result(ValueRef::Blob(&bytes[..end])).is_err(), "{end}");
+        }
+        bytes.push(0);
+        assert!(Packed::column_result(ValueRef::Blob(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_request_keeps_its_json_to_the_byte() {
+        let text = concat!(
+            r#"{"task_type":"a\"b","caller":"system","context_fragments":null,"allowed_tools":[ 1.50 ],"#,
+            r#""input":{"n": 1e400,"n":-0}}"#
+        );
+        assert_eq!(Request::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);
+    }
+}
