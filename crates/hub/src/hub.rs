@@ -20,6 +20,8 @@ use crate::{
     identity::{Cache, Folder, Logins, limiter::Limiter},
     metrics::Metrics,
     options::{Options, OwnerKey},
+    recovery::Words,
+    stream::feed::Feeds,
     sweep,
 };
 
@@ -50,6 +52,8 @@ struct Inner {
     logins: Logins,
     pairing: Pairing,
     blobs: Blobs,
+    words: Arc<Words>,
+    feeds: Feeds,
     metrics: Metrics,
     tasks: TaskTracker,
     draining: CancellationToken,
@@ -83,7 +87,8 @@ impl Hub {
 
         let bus = Bus::default();
         let credentials = Arc::new(Cache::new(options.credential_ttl));
-        listen(&*store, &bus, &credentials);
+        let words = Arc::new(Words::default());
+        listen(&*store, &bus, &credentials, &words);
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
 
@@ -100,6 +105,8 @@ impl Hub {
             logins: Logins::default(),
             pairing,
             blobs,
+            words,
+            feeds: Feeds::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -113,13 +120,14 @@ impl Hub {
     }
 }
 
-/// Turns the store's hints into the bus's, and forgets credentials of runtimes that changed.
-fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<Cache>) {
-    let (bus, credentials) = (bus.clone(), credentials.clone());
+/// Turns the store's hints into the bus's, and forgets credentials and words of runtimes that changed.
+fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<Cache>, words: &Arc<Words>) {
+    let (bus, credentials, words) = (bus.clone(), credentials.clone(), words.clone());
     store.on_wake(Box::new(move |woken| {
         for hint in woken {
             if let attache_store::Woken::Runtime(agent) = hint {
                 credentials.forget_agent(*agent);
+                words.forget_agent(*agent);
             }
         }
         bus.wake(woken.iter().map(|hint| Topic::from(*hint)));
@@ -268,6 +276,15 @@ impl Handle {
 
     pub(crate) fn blobs(&self) -> &Blobs {
         &self.0.blobs
+    }
+
+    /// What devices said of their work.
+    pub(crate) fn words(&self) -> &Words {
+        &self.0.words
+    }
+
+    pub(crate) fn feeds(&self) -> &Feeds {
+        &self.0.feeds
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -12,6 +12,7 @@ mod hub;
 pub mod identity;
 mod metrics;
 mod options;
+mod recovery;
 mod render;
 mod serve;
 pub mod stream;

@@ -18,6 +18,7 @@ pub(crate) async fn run(hub: Handle) {
         }
         match hub.store().sweep(hub.options().heartbeat_timeout, hub.now()).await {
             Ok(swept) if !swept.runs.is_empty() || !swept.offline.is_empty() => {
+                hub.words().forget(&swept.offline);
                 tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
             }
             Ok(_) => {}

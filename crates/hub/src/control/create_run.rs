@@ -3,18 +3,25 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Json, TenantId,
+    Code, Json, RunId, TenantId,
     rules::run::Limits,
     wire::run::{CreateRunRequest, Run},
 };
-use attache_store::record::{Created, NewRun};
+use attache_store::record::{Created, NewRun, channel::NewFollow};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, render};
+use crate::{
+    Error, Handle, Principal, Result,
+    control::check,
+    error::about,
+    identity::{Action, Column},
+    render,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
 const MAX_PART: usize = 1 << 20;
+const WHAT: &str = "agent, conversation or parent run";
 
 /// What a call carries beside its body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +30,10 @@ pub struct CallHeaders {
     pub idempotency_key: Option<String>,
     /// W3C `traceparent`; one that cannot be read is ignored, as its standard says.
     pub traceparent: Option<String>,
+    /// How many more times the work may be passed on, if the caller says so. A parent run limits it further.
+    pub ttl: Option<i64>,
+    /// The channel that hears of the run.
+    pub follow: Option<NewFollow>,
 }
 
 /// Whether the call made the run or found it by its idempotency key.
@@ -40,17 +51,47 @@ impl Handle {
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
+        self.check_place(by, &request).await?;
+        let ttl = self.ttl(by, request.parent_task_run_id, headers.ttl).await?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = digest(&request);
-        let run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
+        let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
+        (run.ttl, run.follow) = (ttl, headers.follow);
         let created = self.store().create_run(self.context(by), run).await;
-        match created.map_err(about("agent, conversation or parent run"))? {
+        match created.map_err(about(WHAT))? {
             Created::New(run) => {
                 self.metrics().runs_created.add(1);
                 Ok(CreatedRun::New(render::run(run)))
             }
             Created::Existing(run) => Ok(CreatedRun::Existing(render::run(run))),
         }
+    }
+
+    /// An agent works with what it may see: a conversation and a parent run that it holds or asked for.
+    async fn check_place(&self, by: &Principal, request: &CreateRunRequest) -> Result<()> {
+        if by.column() != Column::AgentKey {
+            return Ok(());
+        }
+        if let Some(conversation) = request.conversation_id {
+            self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
+        }
+        match request.parent_task_run_id {
+            Some(parent) => self.visible_run(by, parent).await.map(drop).map_err(|_| Error::not_found(WHAT)),
+            None => Ok(()),
+        }
+    }
+
+    /// Every hop from agent to agent takes one, so that work cannot go round in circles for ever.
+    async fn ttl(&self, by: &Principal, parent: Option<RunId>, given: Option<i64>) -> Result<i64> {
+        let mut ttl = given.unwrap_or(self.options().hops);
+        if let Some(parent) = parent {
+            let parent = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
+            ttl = ttl.min(parent.ttl - 1);
+        }
+        if ttl < 0 {
+            return Err(Error::new(Code::LoopRefused, "The work was passed on from agent to agent too many times."));
+        }
+        Ok(ttl)
     }
 
     fn new_run(
@@ -76,7 +117,7 @@ impl Handle {
             check::line("workspace_root", root, 1..=4096)?;
         }
         Ok(NewRun {
-            ttl: 8,
+            ttl: self.options().hops,
             follow: None,
             id: self.env().run_id(),
             agent,

@@ -1,18 +1,22 @@
 //! A device says that it is alive and which runs it executes.
 
-use attache_protocol::wire::{
-    account::Presence,
-    runtime::{HeartbeatRequest, HeartbeatResponse},
+use attache_protocol::{
+    RunId,
+    wire::{
+        account::Presence,
+        runtime::{HeartbeatRequest, HeartbeatResponse},
+    },
 };
 use attache_store::record::Leases;
 
-use crate::{Error, Handle, Principal, Result, error::about, identity::Action};
+use crate::{Error, Handle, Principal, Result, error::about, identity::Action, recovery::Said};
 
 const MAX_RUNNING: usize = 1000;
 
 impl Handle {
     pub async fn heartbeat(&self, by: &Principal, request: HeartbeatRequest) -> Result<HeartbeatResponse> {
         by.may(Action::Work)?;
+        by.over_http()?;
         let (runtime, agent) = by.device()?;
         if request.agent_id.is_some_and(|named| named != agent) {
             return Err(Error::not_found("agent"));
@@ -20,8 +24,20 @@ impl Handle {
         if request.running.as_ref().is_some_and(|running| running.len() > MAX_RUNNING) {
             return Err(Error::invalid("running", "must have at most 1000 entries"));
         }
-        let beat = self.store().heartbeat(runtime, request.running, self.leases(), self.now()).await;
+        if request.unreported.len() > MAX_RUNNING {
+            return Err(Error::invalid("unreported", "must have at most 1000 entries"));
+        }
+        // What has ended on the device and was not accepted yet is still held by it.
+        let running = request.running.map(|mut running| {
+            running.extend(request.unreported.iter().filter(|run| !running.contains(run)).copied().collect::<Vec<_>>());
+            running
+        });
+        let at = self.now();
+        let beat = self.store().heartbeat(runtime, running.clone(), self.leases(), at).await;
         let beat = beat.map_err(about("runtime"))?;
+        let held = |runs: Vec<RunId>| runs.into_iter().filter(|run| !beat.not_held.contains(run)).collect::<Vec<_>>();
+        let said = Said { agent, at, running: running.map(held), unreported: held(request.unreported) };
+        self.words().say(runtime, said);
         Ok(HeartbeatResponse {
             status: Presence::Online,
             runtime_id: runtime,

@@ -18,11 +18,22 @@ const MAX_USAGE: usize = 16 * 1024;
 
 impl Handle {
     pub async fn progress(&self, by: &Principal, run: RunId, request: ProgressRequest) -> Result<ProgressResponse> {
+        let report = request.report.map(|seq| Report { source: None, seq });
+        self.report(by, run, request, report).await
+    }
+
+    /// The same for a report that is counted otherwise, for example by the frames of a channel.
+    pub(crate) async fn report(
+        &self,
+        by: &Principal,
+        run: RunId,
+        request: ProgressRequest,
+        report: Option<Report>,
+    ) -> Result<ProgressResponse> {
         by.may(Action::Work)?;
         let worker = by.worker(request.epoch)?;
         check_usage(request.usage.as_ref())?;
         let usage = request.usage.clone();
-        let report = request.report.map(|seq| Report { source: None, seq });
         let events = events(request)?;
         let lease = self.options().heartbeat_timeout;
         let progress = NewProgress { events, usage, report };

@@ -43,6 +43,7 @@ impl Handle {
     /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent.
     pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
         by.may(Action::Work)?;
+        by.over_http()?;
         let (runtime, own) = by.device()?;
         let named = match check::agent_in_path(agent)? {
             AgentRef::Id(id) => id,

@@ -29,7 +29,8 @@ pub struct RunQuery {
 
 impl Handle {
     pub async fn run(&self, by: &Principal, run: RunId) -> Result<Run> {
-        self.visible_run(by, run).await.map(render::run)
+        let record = self.visible_run(by, run).await?;
+        self.show_run(record).await
     }
 
     /// Newest first.
@@ -44,7 +45,7 @@ impl Handle {
         let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent: query.parent };
         let failed = about_list("run", &page);
         let listed = self.store().runs(by.tenant, filter, page).await.map_err(failed)?;
-        let task_runs = listed.items.into_iter().filter(|run| sees(by, run)).map(render::run).collect();
+        let task_runs = self.show_runs(listed.items.into_iter().filter(|run| sees(by, run))).await?;
         Ok(RunList { task_runs, next_cursor: listed.next })
     }
 

@@ -53,6 +53,18 @@ impl Principal {
         }
     }
 
+    /// A paired device asks for work and says that it is alive over HTTP; an agent with its own key does both over its
+    /// channel.
+    pub(crate) fn over_http(&self) -> Result<()> {
+        match self.who {
+            Who::Runtime { kind: RuntimeKind::AgentKey, .. } => {
+                Err(Error::forbidden("An agent with a key of its own works over its channel.")
+                    .hint("Open a WebSocket at /api/a2a/connect or /api/envelope/ws with the same key."))
+            }
+            Who::Runtime { kind: RuntimeKind::Device, .. } | Who::Key { .. } => Ok(()),
+        }
+    }
+
     pub(crate) fn worker(&self, epoch: Option<i64>) -> Result<Worker> {
         let (runtime, _) = self.device()?;
         Ok(Worker { runtime, epoch })

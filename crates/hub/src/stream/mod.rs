@@ -3,10 +3,13 @@
 //! A follower reads pages of the store and sleeps on the bus in between. What it shows is a function of the log alone, so
 //! early and late readers see the same.
 
+mod channel;
+pub(crate) mod feed;
 mod run;
 mod sse;
 mod tenant;
 
+pub use channel::ChannelFollow;
 pub use run::RunFollow;
 pub use sse::{Followed, respond};
 pub use tenant::{Changes, TenantFollow};

@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 
 use attache_protocol::{
-    Json, RunId,
+    Json, RunId, TenantId,
     rules::run::Status,
     wire::event::{Event, EventPage, Range, Repaired, SNAPSHOT_REPAIRED},
 };
 
 use crate::{
     Handle, Principal, Result,
-    bus::{Topic, Watch},
     control::check,
     error::about,
     identity::Guard,
-    render,
+    stream::feed::{Batch, Joined},
 };
 
 /// Follows a run until its terminal event. Ends early when the hub drains or the caller is not welcome any more.
@@ -23,11 +22,26 @@ pub struct RunFollow {
     hub: Handle,
     principal: Principal,
     run: RunId,
-    after: i64,
+    /// Events up to this seq were read; those that were not returned yet are ready.
+    reached: i64,
     ready: VecDeque<Event>,
-    watch: Watch,
+    /// The shared reading, once the past is read.
+    joined: Option<Joined>,
     guard: Guard,
     ended: bool,
+}
+
+/// One reading of a run's stream.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) events: Vec<Event>,
+    pub(crate) status: Status,
+    /// Whether the events end with the newest one.
+    pub(crate) is_newest: bool,
+    /// Whether the run's last event is among them, or was read before.
+    pub(crate) ended: bool,
+    /// Whether the first event stands for some that are gone.
+    pub(crate) is_repaired: bool,
 }
 
 // === impl Handle ===
@@ -43,35 +57,36 @@ impl Handle {
     ) -> Result<EventPage> {
         let (after, limit) = (check::after(after)?, check::limit(limit)?);
         self.visible_run(by, run).await?;
-        let (events, status, _) = self.page(by, run, after, limit).await?;
-        let next = events.last().map_or(after, |event| event.seq);
-        Ok(EventPage { events, next, status })
+        let page = self.run_page(by.tenant, run, after, limit).await?;
+        let next = page.events.last().map_or(after, |event| event.seq);
+        Ok(EventPage { events: page.events, next, status: page.status })
     }
 
     /// Everything after `after`, and what comes, until the run ends.
     pub async fn follow_run(&self, by: &Principal, run: RunId, after: Option<i64>) -> Result<RunFollow> {
-        let after = check::after(after)?;
-        // Interest is registered before the first look, so that nothing falls in between.
-        let watch = self.bus().watch(Topic::Run(run));
+        let reached = check::after(after)?;
         self.visible_run(by, run).await?;
         Ok(RunFollow {
             hub: self.clone(),
             principal: by.clone(),
             run,
-            after,
+            reached,
             ready: VecDeque::new(),
-            watch,
+            joined: None,
             guard: Guard::new(self, by),
             ended: false,
         })
     }
 
-    /// Events after a seq, led by `snapshot.repaired` when some of them are gone; and whether the stream is at its end.
-    async fn page(&self, by: &Principal, run: RunId, after: i64, limit: usize) -> Result<(Vec<Event>, Status, bool)> {
-        let read = self.store().run_events(by.tenant, run, after, limit).await.map_err(about("run"))?;
+    /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
+    pub(crate) async fn run_page(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<Page> {
+        self.metrics().run_reads.add(1);
+        let read = self.store().run_events(tenant, run, after, limit).await.map_err(about("run"))?;
         let mut events = read.events;
-        if after < read.floor {
-            let snapshot = Json::of(&render::run(self.store().run(by.tenant, run).await.map_err(about("run"))?));
+        let is_repaired = after < read.floor;
+        if is_repaired {
+            let record = self.store().run(tenant, run).await.map_err(about("run"))?;
+            let snapshot = Json::of(&self.show_run(record).await?);
             let missing = Range { from: after + 1, to: read.floor };
             let repaired = Event {
                 seq: read.floor,
@@ -82,8 +97,9 @@ impl Handle {
             events.retain(|event| event.seq > read.floor);
             events.insert(0, repaired);
         }
-        let reached = events.last().map_or(after, |event| event.seq);
-        Ok((events, read.status, read.status.is_terminal() && reached >= read.last_seq))
+        let is_newest = events.last().map_or(after, |event| event.seq) >= read.last_seq;
+        let ended = is_newest && read.status.is_terminal();
+        Ok(Page { events, status: read.status, is_newest, ended, is_repaired })
     }
 }
 
@@ -94,29 +110,58 @@ impl RunFollow {
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                self.after = event.seq;
                 return Some(event);
             }
             if self.ended || self.guard.welcome().await.is_err() {
                 return None;
             }
-            let page = self.hub.page(&self.principal, self.run, self.after, check::MAX_PAGE).await;
-            match page {
-                Ok((events, _, ended)) => {
-                    self.ended = ended;
-                    self.ready = events.into();
-                    if !self.ready.is_empty() || ended {
-                        continue;
-                    }
+            match &mut self.joined {
+                Some(joined) if joined.from <= self.reached => {
+                    let batch = tokio::select! {
+                        batch = joined.next() => batch,
+                        () = self.hub.drained() => return None,
+                        _ = self.guard.broken() => return None,
+                    };
+                    self.take(batch);
                 }
-                Err(error) => tracing::debug!(run.id = %self.run, %error, "a stream could not be read"),
-            }
-            tokio::select! {
-                () = self.watch.moved() => {}
-                () = tokio::time::sleep(self.hub.options().poll_every) => {}
-                () = self.hub.drained() => self.ended = true,
-                _ = self.guard.broken() => self.ended = true,
+                Some(_) | None => self.read().await,
             }
         }
+    }
+
+    /// Reads the past by itself, and joins the feed when there is no more of it.
+    async fn read(&mut self) {
+        let tenant = self.principal.tenant;
+        match self.hub.run_page(tenant, self.run, self.reached, check::MAX_PAGE).await {
+            Ok(page) => {
+                self.reached = page.events.last().map_or(self.reached, |event| event.seq);
+                self.ended = page.ended;
+                self.ready = page.events.into();
+                if page.is_newest && !page.ended && self.joined.is_none() {
+                    self.joined = Some(self.hub.feeds().join(&self.hub, tenant, self.run, self.reached));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(run.id = %self.run, %error, "a stream could not be read");
+                tokio::select! {
+                    () = tokio::time::sleep(self.hub.options().poll_every) => {}
+                    () = self.hub.drained() => self.ended = true,
+                    _ = self.guard.broken() => self.ended = true,
+                }
+            }
+        }
+    }
+
+    /// A batch may begin before what this watcher has; one that begins later, or none, makes it read by itself.
+    fn take(&mut self, batch: Option<Batch>) {
+        let follows = |batch: &Batch| batch.events.first().is_none_or(|event| event.seq <= self.reached + 1);
+        let Some(batch) = batch.filter(follows) else {
+            self.joined = None;
+            return;
+        };
+        let reached = self.reached;
+        self.ready.extend(batch.events.iter().filter(|event| event.seq > reached).cloned());
+        self.reached = batch.events.last().map_or(reached, |event| event.seq.max(reached));
+        self.ended = batch.ended;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::Future};
 
-use attache_protocol::wire::event::Range;
+use attache_protocol::wire::event::{Event, Range};
 use axum::{
     body::Body,
     http::{HeaderValue, Response, header},
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     Handle,
-    stream::{RunFollow, TenantFollow},
+    stream::{ChannelFollow, RunFollow, TenantFollow},
 };
 
 /// Something that can be followed from a cursor.
@@ -67,6 +67,10 @@ fn frame(seq: i64, kind: &str, data: &str) -> Bytes {
     Bytes::from(text)
 }
 
+fn event_frame(event: &Event) -> Bytes {
+    frame(event.seq, &event.kind, &serde_json::to_string(event).expect("our own types serialise to JSON"))
+}
+
 // === impl Open ===
 
 impl<F: Followed> Open<F> {
@@ -92,8 +96,13 @@ impl<F> Drop for Open<F> {
 
 impl Followed for RunFollow {
     async fn next_frame(&mut self) -> Option<Bytes> {
-        let event = self.next().await?;
-        Some(frame(event.seq, &event.kind, &serde_json::to_string(&event).expect("our own types serialise to JSON")))
+        self.next().await.map(|event| event_frame(&event))
+    }
+}
+
+impl Followed for ChannelFollow {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        self.next().await.map(|event| event_frame(&event))
     }
 }
 

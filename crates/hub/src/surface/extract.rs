@@ -30,6 +30,10 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug)]
 pub(crate) struct Caller(pub(crate) Principal);
 
+/// Who asks, where a request may also come without a credential.
+#[derive(Debug)]
+pub(crate) struct MaybeCaller(pub(crate) Option<Principal>);
+
 /// The caller's address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct From(pub(crate) IpAddr);
@@ -85,6 +89,19 @@ impl FromRequestParts<Handle> for Caller {
             }
             Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
         }
+    }
+}
+
+impl FromRequestParts<Handle> for MaybeCaller {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
+        let carries = |name: &str| parts.headers.contains_key(name);
+        if !carries("x-runtime-token") && !carries("authorization") {
+            return Ok(Self(None));
+        }
+        // A credential that is given must be good, even where none is needed.
+        Caller::from_request_parts(parts, hub).await.map(|Caller(by)| Self(Some(by)))
     }
 }
 

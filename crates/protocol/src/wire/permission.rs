@@ -152,3 +152,17 @@ pub struct ApprovalPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<OnTimeout>,
 }
+
+// === impl PermissionAnswer ===
+
+impl From<&PermissionRequest> for PermissionAnswer {
+    fn from(request: &PermissionRequest) -> Self {
+        Self {
+            permission_request_id: request.permission_request_id,
+            state: request.state,
+            approved: request.approved,
+            scope: request.scope,
+            comment: request.comment.clone(),
+        }
+    }
+}

@@ -50,6 +50,7 @@ pub(super) async fn create(
     let headers = CallHeaders {
         idempotency_key: header_text(&headers, "idempotency-key")?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+        ..CallHeaders::default()
     };
     Ok(match hub.create_run(&by, request, headers).await? {
         CreatedRun::New(run) => reply::json(StatusCode::CREATED, &run),

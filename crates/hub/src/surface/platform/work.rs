@@ -25,8 +25,8 @@ use crate::{
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wait {
-    /// How long to wait for work, at most 60000; answers at once unless told.
-    wait_ms: Option<u64>,
+    /// How long to wait for an answer, at most 60000; answers at once unless told.
+    pub(super) wait_ms: Option<u64>,
 }
 
 /// Say that the device is alive, and which runs it executes

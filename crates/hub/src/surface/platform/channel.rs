@@ -1,0 +1,72 @@
+//! `/api/v1/channels`: the lasting connections of peers, and their events.
+
+use attache_protocol::wire::channel::{Channel, ChannelEventPage, ChannelList, Connection};
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    Answer,
+    event::{Query as EventQuery, last_event_id},
+};
+use crate::{
+    Handle,
+    control::{ChannelQuery, PageRequest},
+    stream::respond,
+    surface::{
+        extract::{Caller, Params, Segment, accepts, id},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    status: Option<Connection>,
+    /// Only channels over which this agent works, by id or name.
+    agent_id: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// List channels, newest first
+#[utoipa::path(get, path = "/api/v1/channels", tag = "channels", params(Query),
+    responses((status = 200, body = ChannelList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+    let page = PageRequest { limit: query.limit, cursor: query.cursor };
+    let connected = query.status.map(|status| status == Connection::Connected);
+    let query = ChannelQuery { connected, agent: query.agent_id };
+    Ok(reply::json(StatusCode::OK, &hub.channels(&by, query, page).await?))
+}
+
+/// Read a channel
+#[utoipa::path(get, path = "/api/v1/channels/{channel}", tag = "channels", params(("channel" = String, Path)),
+    responses((status = 200, body = Channel)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(channel): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.channel(&by, id(&channel, "channel")?).await?))
+}
+
+/// Read a channel's events: a page as JSON, or a live stream with `Accept: text/event-stream`
+///
+/// The stream goes on while the channel is disconnected: its peer may come back.
+#[utoipa::path(get, path = "/api/v1/channels/{channel}/events", tag = "channels",
+    params(("channel" = String, Path), EventQuery, ("Last-Event-ID" = Option<i64>, Header)),
+    responses((status = 200, content((ChannelEventPage = "application/json"), (String = "text/event-stream")))))]
+pub(super) async fn events(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(channel): Segment,
+    Params(query): Params<EventQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let channel = id(&channel, "channel")?;
+    if accepts(&headers, "text/event-stream") {
+        let after = last_event_id(&headers)?.or(query.after);
+        return Ok(respond(&hub, hub.follow_channel(&by, channel, after).await?));
+    }
+    Ok(reply::json(StatusCode::OK, &hub.channel_events(&by, channel, query.after, query.limit).await?))
+}
