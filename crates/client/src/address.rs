@@ -54,6 +54,12 @@ impl Address {
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
+    /// The host and port to connect to.
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
+        let host = self.0.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        (host, self.0.port_or_known_default().unwrap_or(80))
+    }
+
     pub(crate) fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
     }

@@ -202,7 +202,7 @@ impl fmt::Debug for Hub {
     }
 }
 
-fn headers(credential: &Credential) -> Result<HeaderMap> {
+pub(crate) fn headers(credential: &Credential) -> Result<HeaderMap> {
     let (name, text) = match credential {
         Credential::Key(key) => (AUTHORIZATION, format!("Bearer {}", key.expose().trim())),
         Credential::RuntimeToken(token) => {

@@ -21,6 +21,7 @@
 mod address;
 mod api;
 mod backoff;
+pub mod channel;
 mod error;
 mod hub;
 mod options;

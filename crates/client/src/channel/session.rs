@@ -1,0 +1,382 @@
+//! The life of a channel: connect, register or resume, speak and listen, and all over again when the line breaks.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_protocol::{
+    ChannelId, Code,
+    env::Env,
+    wire::envelope::{Ack, Envelope, FrameType, Header, Refused, Register, Registered, Resume, Resumed, Token, Told},
+};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, timeout},
+};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Event, Opened, Options, Outgoing, Peer, State, Want, What,
+    line::{Line, Way},
+    pending::Pending,
+};
+use crate::{Backoff, Error, Refusal, Result};
+
+pub(crate) struct Keeper {
+    way: Arc<Way>,
+    options: Options,
+    peer: Arc<dyn Peer>,
+    queue: mpsc::Receiver<Outgoing>,
+    told: watch::Sender<State>,
+    close: CancellationToken,
+    /// What resumes the channel.
+    memory: Option<Memory>,
+    pending: Pending,
+}
+
+/// What a channel remembers between two lines.
+struct Memory {
+    channel: ChannelId,
+    token: Token,
+    /// The newest frame of the hub that was heard.
+    last_seq: i64,
+    /// The newest frame of ours.
+    sent: i64,
+}
+
+/// One open line.
+struct Session {
+    line: Line,
+    /// The name of the request that opens the channel, until it is answered.
+    opening: Option<String>,
+    heard_at: Instant,
+    pinged_at: Instant,
+    pings: u64,
+    /// Heard and not yet acknowledged.
+    unacknowledged: bool,
+}
+
+/// How long the hub may take to answer `register` or `resume`.
+const OPENING: Duration = Duration::from_secs(10);
+/// How long writing may be stuck before the line is given up.
+const WRITING: Duration = Duration::from_secs(10);
+/// So many frames are acknowledged together at most.
+const TOGETHER: u32 = 32;
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(crate) fn new(
+        way: Way,
+        options: Options,
+        peer: Arc<dyn Peer>,
+        queue: mpsc::Receiver<Outgoing>,
+        told: watch::Sender<State>,
+        close: CancellationToken,
+    ) -> Self {
+        Self { way: Arc::new(way), options, peer, queue, told, close, memory: None, pending: Pending::default() }
+    }
+
+    /// Keeps the channel until it is closed.
+    pub(crate) async fn keep(mut self) {
+        let (retry, unwanted) = (self.options.pace.retry, self.options.pace.unwanted);
+        let mut backoff = Backoff::new(retry.0, retry.1);
+        let mut slow = Backoff::new(unwanted.0, unwanted.1);
+        while !self.close.is_cancelled() {
+            let (error, lived) = self.live().await;
+            self.pending.fail(&error);
+            if self.close.is_cancelled() {
+                break;
+            }
+            if lived {
+                backoff.reset();
+                slow.reset();
+            }
+            tracing::debug!(%error, "the channel is broken and will be opened again");
+            self.told.send_replace(State::Broken(error.clone()));
+            self.peer.hear(Event::Broken(error.clone()));
+            let wait = match &error {
+                Error::Unreachable { .. } => backoff.next(&self.options.hub.env),
+                Error::Refused(refusal) if refusal.status >= 500 || refusal.status == 429 => {
+                    backoff.next(&self.options.hub.env)
+                }
+                _ => slow.next(&self.options.hub.env),
+            };
+            self.meanwhile(tokio::time::sleep(wait)).await;
+        }
+        self.queue.close();
+        while let Some(outgoing) = self.queue.recv().await {
+            outgoing.fail(self.way.broken("the channel was closed"));
+        }
+    }
+
+    /// One line, from its opening to its end; whether the hub knew the channel meanwhile.
+    async fn live(&mut self) -> (Error, bool) {
+        let way = self.way.clone();
+        let line = match self.meanwhile(way.open()).await {
+            Some(Ok(line)) => line,
+            Some(Err(error)) => return (error, false),
+            None => return (self.way.broken("the channel was closed"), false),
+        };
+        let now = Instant::now();
+        let mut session =
+            Session { line, opening: None, heard_at: now, pinged_at: now, pings: 0, unacknowledged: false };
+        let error = match self.begin(&mut session).await {
+            Ok(()) => match self.speak(&mut session).await {
+                Ok(()) => self.way.broken("the hub closed the channel"),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        (error, session.opening.is_none())
+    }
+
+    /// Waits for something while whatever should be sent fails at once. None when the channel is closed meanwhile.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Some(done),
+                Some(outgoing) = self.queue.recv() => {
+                    outgoing.fail(self.way.broken("the channel is not open"));
+                }
+                () = self.close.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Asks the hub to open the channel: the one from before if there is one.
+    async fn begin(&mut self, session: &mut Session) -> Result<()> {
+        let payload = match &self.memory {
+            Some(Memory { channel, token, last_seq, .. }) => {
+                Resume { channel_id: *channel, resume_token: token.clone(), last_seq: *last_seq }.payload()
+            }
+            None => {
+                let Options { peer_role, capabilities, tools, device_info, .. } = &self.options;
+                let register = Register {
+                    peer_role: Some(*peer_role),
+                    capabilities: Some(capabilities.clone()),
+                    tools: tools.clone(),
+                    device_info: device_info.clone(),
+                    running: self.peer.running(),
+                };
+                register.payload()
+            }
+        };
+        let msg_id = self.options.hub.env.uuid().simple().to_string();
+        session.opening = Some(msg_id.clone());
+        let header = header(&self.options.hub.env, FrameType::Request, msg_id, String::new(), None);
+        self.write(session, Message::text(Envelope { header, metadata: None, payload }.to_text())).await
+    }
+
+    /// Speaks and listens until the line ends.
+    async fn speak(&mut self, session: &mut Session) -> Result<()> {
+        let opening = tokio::time::sleep(OPENING);
+        tokio::pin!(opening);
+        loop {
+            let ping = self.options.pace.ping;
+            let due = session.pinged_at.max(session.heard_at) + ping;
+            tokio::select! {
+                () = self.close.cancelled() => return self.leave(session).await,
+                read = session.line.next() => {
+                    session.heard_at = Instant::now();
+                    let mut next = Some(read);
+                    let mut together = 0;
+                    while let Some(read) = next {
+                        match read {
+                            None => return Ok(()),
+                            Some(Ok(message)) => self.hear(session, message).await?,
+                            Some(Err(error)) => return Err(self.way.broken(error)),
+                        }
+                        together += 1;
+                        // What is there already is heard before all of it is acknowledged.
+                        next = if together < TOGETHER { session.line.next().now_or_never() } else { None };
+                    }
+                    self.acknowledge(session).await?;
+                }
+                () = &mut opening, if session.opening.is_some() => {
+                    return Err(self.way.broken("it did not open the channel in time"));
+                }
+                Some(outgoing) = self.queue.recv(), if session.opening.is_none() => {
+                    self.say(session, outgoing).await?;
+                }
+                () = tokio::time::sleep_until(due) => {
+                    if session.heard_at.elapsed() >= 2 * ping {
+                        return Err(self.way.broken("the line is silent"));
+                    }
+                    self.ping(session).await?;
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, session: &mut Session, message: Message) -> Result<()> {
+        match message {
+            Message::Text(text) => {
+                let understood = Envelope::parse(text.as_str()).and_then(|frame| Ok((Told::read(&frame)?, frame)));
+                match understood {
+                    Ok((told, frame)) => self.take(session, told, frame).await?,
+                    Err(error) => tracing::warn!(%error, "a frame of the hub is not understood"),
+                }
+            }
+            Message::Pong(data) => {
+                if let Ok(number) = data.as_ref().try_into().map(u64::from_be_bytes) {
+                    self.pending.ponged(number);
+                }
+            }
+            Message::Binary(_) | Message::Ping(_) | Message::Close(_) | Message::Frame(_) => {}
+        }
+        Ok(())
+    }
+
+    /// One frame, in its order and once.
+    async fn take(&mut self, session: &mut Session, told: Told, frame: Envelope) -> Result<()> {
+        let parent = frame.header.parent_id.clone();
+        if session.opening.is_some() && parent == session.opening {
+            return self.opened(session, told).await;
+        }
+        if let (Some(seq), Some(memory)) = (frame.header.seq, &mut self.memory) {
+            session.unacknowledged = true;
+            // The hub sends again what it does not know to have arrived.
+            if seq <= memory.last_seq {
+                return Ok(());
+            }
+            memory.last_seq = seq;
+        }
+        let parent = parent.unwrap_or_default();
+        match told {
+            Told::Answer { payload, .. } => self.pending.answered(&parent, Ok(payload)),
+            Told::Refused { error, action } => {
+                tracing::debug!(code = error.code, ?action, "the hub refused a frame");
+                self.pending.answered(&parent, Err(refused(error)));
+            }
+            Told::Ack(seq) => self.pending.acknowledged(seq),
+            Told::Execute(run) => self.peer.hear(Event::Execute(Box::new(run.claimed()))),
+            Told::Cancel(cancelled) => self.peer.hear(Event::Cancel(cancelled.task_run_id)),
+            Told::Input(given) => {
+                self.peer.hear(Event::Input { run: given.task_run_id, parts: given.parts, msg_id: frame.header.msg_id })
+            }
+            Told::Drain => self.peer.hear(Event::Drain),
+            Told::Other { .. } => self.peer.hear(Event::Other(frame)),
+        }
+        Ok(())
+    }
+
+    /// The answer to `register` or `resume`.
+    async fn opened(&mut self, session: &mut Session, told: Told) -> Result<()> {
+        let strange = |error: serde_json::Error| self.way.strange(format!("the channel's opening ({error})"));
+        let opened = match (told, &mut self.memory) {
+            (Told::Answer { payload, .. }, Some(memory)) => {
+                let Resumed { resume_token, repaired, .. } = payload.parse().map_err(strange)?;
+                memory.token = resume_token;
+                if let Some(repaired) = repaired {
+                    memory.last_seq = memory.last_seq.max(repaired.to);
+                }
+                Opened::Resumed(repaired)
+            }
+            (Told::Answer { payload, .. }, None) => {
+                let Registered { channel_id, resume_token, .. } = payload.parse().map_err(strange)?;
+                self.memory = Some(Memory { channel: channel_id, token: resume_token, last_seq: 0, sent: 0 });
+                Opened::Registered
+            }
+            (Told::Refused { error, .. }, Some(_)) if error.code == Code::ResumeRefused.as_str() => {
+                // The token was used up by a line whose answer got lost. What runs here is named and stays ours.
+                self.memory = None;
+                return self.begin(session).await;
+            }
+            (Told::Refused { error, .. }, _) => return Err(refused(error)),
+            _ => return Err(self.way.strange("it answered something else to the channel's opening")),
+        };
+        session.opening = None;
+        if let Some(Memory { channel, .. }) = self.memory {
+            self.told.send_replace(State::Connected(channel));
+            self.peer.hear(Event::Connected { channel, opened });
+        }
+        Ok(())
+    }
+
+    async fn say(&mut self, session: &mut Session, outgoing: Outgoing) -> Result<()> {
+        let Outgoing { what, want } = outgoing;
+        let What::Frame { kind, msg_id, to, payload } = what else {
+            if let Want::Pong(heard) = want {
+                self.pending.ping(session.pings + 1, heard);
+            }
+            return self.ping(session).await;
+        };
+        let mut seq = None;
+        match want {
+            Want::Answer(answer) => self.pending.ask(msg_id.clone(), answer),
+            Want::Ack(told) => {
+                if let Some(memory) = &mut self.memory {
+                    memory.sent += 1;
+                    seq = Some(memory.sent);
+                    self.pending.tell(memory.sent, msg_id.clone(), told);
+                }
+            }
+            Want::Nothing | Want::Pong(_) => {}
+        }
+        let header = header(&self.options.hub.env, kind, msg_id, to, seq);
+        self.write(session, Message::text(Envelope { header, metadata: None, payload }.to_text())).await
+    }
+
+    /// Acknowledges what was heard, several frames at once when more are there already.
+    async fn acknowledge(&mut self, session: &mut Session) -> Result<()> {
+        let Some(Memory { last_seq, .. }) = self.memory else { return Ok(()) };
+        if !session.unacknowledged || session.opening.is_some() {
+            return Ok(());
+        }
+        session.unacknowledged = false;
+        let env = &self.options.hub.env;
+        let header = header(env, FrameType::Notification, env.uuid().simple().to_string(), String::new(), None);
+        let frame = Envelope { header, metadata: None, payload: Ack { seq: last_seq }.payload() };
+        self.write(session, Message::text(frame.to_text())).await
+    }
+
+    async fn ping(&self, session: &mut Session) -> Result<()> {
+        session.pinged_at = Instant::now();
+        session.pings += 1;
+        let data = session.pings.to_be_bytes().to_vec();
+        self.write(session, Message::Ping(data.into())).await
+    }
+
+    async fn leave(&self, session: &mut Session) -> Result<()> {
+        let _ = timeout(Duration::from_millis(500), session.line.close(None)).await;
+        Err(self.way.broken("the channel was closed"))
+    }
+
+    async fn write(&self, session: &mut Session, message: Message) -> Result<()> {
+        match timeout(WRITING, session.line.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.way.broken(error)),
+            Err(_) => Err(self.way.broken("the hub does not read")),
+        }
+    }
+}
+
+// === impl Outgoing ===
+
+impl Outgoing {
+    /// It cannot be sent.
+    fn fail(self, error: Error) {
+        match self.want {
+            Want::Nothing => {}
+            Want::Ack(told) | Want::Pong(told) => _ = told.send(Err(error)),
+            Want::Answer(answer) => _ = answer.send(Err(error)),
+        }
+    }
+}
+
+fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i64>) -> Header {
+    let timestamp = env.now().millis() / 1000;
+    Header { msg_id, parent_id: None, kind, from: String::new(), to, timestamp, seq }
+}
+
+/// A refusal in the words of the HTTP surface, so that callers need not care which way they took.
+fn refused(error: Refused) -> Error {
+    let Refused { code, message, task_run, .. } = error;
+    let code = Code::from_text(&code).unwrap_or(Code::Internal);
+    let conflict = task_run.and_then(|run| run.parse().ok());
+    let status = code.http_status();
+    let hint = code.hint().to_owned();
+    Error::Refused(Box::new(Refusal { code, message, hint, status, conflict, decided: None }))
+}
