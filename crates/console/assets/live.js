@@ -99,6 +99,24 @@ function soon() {
   due ??= setTimeout(refresh, 400);
 }
 
+// The counts in the navigation belong to no page, so they are fetched by themselves.
+const nav = document.getElementById("nav");
+let navDue;
+async function count() {
+  navDue = undefined;
+  try {
+    const page = await fetchPage(nav.dataset.nav);
+    if (page) swap(nav, page.body);
+  } catch {
+    // The next movement tries again.
+  }
+}
+
+document.addEventListener("moved", (event) => {
+  if (!nav || !event.detail.events.some(({ type }) => type === "any" || type.startsWith("permission."))) return;
+  navDue ??= setTimeout(count, 300);
+});
+
 document.addEventListener("moved", (event) => {
   const kinds = event.detail.events.map((moved) => moved.type);
   for (const element of document.querySelectorAll("[data-live][id]")) {

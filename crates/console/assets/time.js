@@ -35,6 +35,7 @@ function show(element, now) {
   let text;
   switch (element.dataset.form) {
     case "tick": text = duration(now - date); break;
+    case "left": text = duration(date - now); break;
     case "relative": text = ago(date, now); break;
     case "clock": {
       const today = date.toDateString() === new Date(now).toDateString();
@@ -63,5 +64,5 @@ new MutationObserver((changes) => {
 setInterval(() => {
   if (document.hidden) return;
   const now = Date.now();
-  for (const element of document.querySelectorAll("time[data-form=tick], time[data-form=relative]")) show(element, now);
+  for (const element of document.querySelectorAll("time[data-form=tick], time[data-form=left], time[data-form=relative]")) show(element, now);
 }, 1000);

@@ -25,11 +25,13 @@ const STYLE: &str = concat!(
     include_str!("../assets/base.css"),
     include_str!("../assets/parts.css"),
     include_str!("../assets/pages.css"),
+    include_str!("../assets/slip.css"),
     include_str!("../assets/narrow.css"),
 );
 
 const ALL: &[Asset] = &[
     Asset { name: "style.css", kind: CSS, content: STYLE },
+    Asset { name: "approvals.js", kind: JS, content: include_str!("../assets/approvals.js") },
     Asset { name: "app.js", kind: JS, content: include_str!("../assets/app.js") },
     Asset { name: "copy.js", kind: JS, content: include_str!("../assets/copy.js") },
     Asset { name: "keys.js", kind: JS, content: include_str!("../assets/keys.js") },

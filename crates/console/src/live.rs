@@ -220,6 +220,16 @@ impl Log {
 fn changes_the_run(kind: &str) -> bool {
     matches!(
         kind,
-        "task.created" | "task.claimed" | "task.requeued" | "task.completed" | "task.failed" | "task.cancelled"
+        "task.created"
+            | "task.claimed"
+            | "task.requeued"
+            | "task.waiting"
+            | "task.input_required"
+            | "task.input_received"
+            | "permission.requested"
+            | "permission.decided"
+            | "task.completed"
+            | "task.failed"
+            | "task.cancelled"
     )
 }

@@ -19,6 +19,8 @@ pub(crate) struct Shell {
     /// Makes a form that is sent twice one request.
     pub(crate) nonce: String,
     pub(crate) may: May,
+    /// How many requests wait for an answer.
+    pub(crate) asked: u64,
     pub(crate) live_runs: Option<String>,
     pub(crate) origin_host: String,
     pub(crate) store_line: String,
@@ -38,8 +40,10 @@ pub(crate) struct Door {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
+    Approvals,
     Runs,
     Agents,
+    Channels,
     Audit,
     Settings,
 }
@@ -55,6 +59,10 @@ pub(crate) enum Theme {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct May {
     pub(crate) operate: bool,
+    /// Decide what agents ask for.
+    pub(crate) decide: bool,
+    /// Give a run the input that it asks for.
+    pub(crate) answer: bool,
     pub(crate) manage: bool,
     pub(crate) keys: bool,
     pub(crate) audit: bool,
@@ -68,6 +76,8 @@ impl Shell {
         let may = |action| by.verdict(action) == Verdict::Yes;
         let may = May {
             operate: may(Action::CreateRun),
+            decide: may(Action::DecidePermission),
+            answer: may(Action::GiveInput),
             manage: may(Action::CreateAgent) && may(Action::CreatePairingCode),
             keys: may(Action::CreateKey),
             audit: may(Action::SeeAudit),
@@ -75,6 +85,7 @@ impl Shell {
         // Read before anything else of the page, so that the feed misses nothing that the page does not show.
         let after =
             if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
+        let asked = if by.verdict(Action::SeePermissions) == Verdict::Yes { hub.pending_permissions(by).await? } else { 0 };
         let live = hub.live(by).await?;
         let count = live.pending + live.running;
         let origin = hub.origin();
@@ -87,6 +98,7 @@ impl Shell {
             csrf: session.csrf.clone(),
             nonce: format!("console-{}", hub.env().uuid().simple()),
             may,
+            asked,
             live_runs: (count > 0).then(|| fill(t.live_count, &[("n", &count.to_string())])),
             origin_host: origin.split_once("://").map_or(origin.as_str(), |(_, host)| host).to_owned(),
             store_line: match health.durability.as_str() {
@@ -122,6 +134,9 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "archived" => Some(t.said_archived),
         "confirmed" => Some(t.said_confirmed),
         "rejected" => Some(t.said_rejected),
+        "allowed" => Some(t.said_allowed),
+        "denied" => Some(t.said_denied),
+        "sent" => Some(t.said_sent),
         _ => None,
     }
 }
@@ -137,10 +152,19 @@ impl Door {
 // === impl Place ===
 
 impl Place {
-    const fn as_str(self) -> &'static str {
+    const ALL: [Self; 6] =
+        [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Audit, Self::Settings];
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
+            Self::Approvals => "approvals",
             Self::Runs => "runs",
             Self::Agents => "agents",
+            Self::Channels => "channels",
             Self::Audit => "audit",
             Self::Settings => "settings",
         }

@@ -1,7 +1,9 @@
 //! One agent: its device, its instructions, its runs, and the dialog that pairs a device with it.
 
+use std::collections::HashMap;
+
 use askama::Template;
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::control::{ChannelQuery, PageRequest, RunQuery};
 use attache_protocol::{
     RuntimeId, Timestamp,
     wire::account::{Account, AccountRequest},
@@ -23,6 +25,7 @@ use crate::{
     text::{Text, fill},
     view::{
         agent::{Card, Device},
+        channel,
         host,
         html::{Blank, Markup},
         run::{Row, device_name},
@@ -39,6 +42,8 @@ struct Page {
     instructions: String,
     rows: Vec<Row>,
     runtimes: Vec<Device>,
+    /// The newest channel of the agent.
+    channel: Option<channel::Row>,
     problem: Option<String>,
     dialog: Option<Dialog>,
 }
@@ -191,9 +196,13 @@ async fn page(
     let query = RunQuery { agent: Some(id), page: PageRequest { limit: Some(8), cursor: None }, ..RunQuery::default() };
     let recent = hub.runs(by, query).await?.task_runs;
     let rows = runs::views(console, session, &recent).await?;
+    let query = ChannelQuery { connected: None, agent: Some(account.agent_id.to_string()) };
+    let newest = hub.channels(by, query, PageRequest { limit: Some(1), cursor: None }).await?;
+    let names = HashMap::from([(account.agent_id, account.name.clone())]);
     let viewer = Viewer::new(console, session);
     html(&Page {
         t,
+        channel: newest.channels.first().map(|newest| channel::Row::new(newest, &names, t)),
         card: Card::new(&account, None, viewer.scene()),
         instructions: account.instructions.unwrap_or_default(),
         rows,

@@ -2,40 +2,66 @@
 
 pub(crate) mod agent;
 pub(crate) mod agents;
+pub(crate) mod approval;
+pub(crate) mod approvals;
 pub(crate) mod audit;
+pub(crate) mod channel;
+pub(crate) mod channels;
 pub(crate) mod login;
 pub(crate) mod pair;
 pub(crate) mod run;
 pub(crate) mod run_files;
 pub(crate) mod run_new;
+pub(crate) mod run_wait;
 pub(crate) mod runs;
 pub(crate) mod settings;
 
+use std::collections::HashMap;
+
 use askama::Template;
-use attache_protocol::{Timestamp, wire::account::Account};
+use attache_protocol::{AgentId, Timestamp, wire::account::Account};
 use axum::{
     body::Body,
-    http::Response,
+    extract::{Query, State},
+    http::{Response, Uri},
     response::{Html, IntoResponse as _, Redirect},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 
 use crate::{
     Console,
     problem::Result,
     session::Session,
+    shell::{Place, Shell},
     text::Text,
-    view::{html::Markup, run::Scene},
+    view::run::Scene,
 };
 
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A name and a value in a side panel.
-#[derive(Debug, Clone)]
-pub(crate) struct Fact {
-    pub(crate) name: &'static str,
-    pub(crate) value: Markup,
-    pub(crate) mono: bool,
+/// The navigation alone, for pages that stay while its counts change.
+#[derive(Template)]
+#[template(path = "nav.html")]
+struct Nav {
+    t: &'static Text,
+    shell: Shell,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NavAsked {
+    at: String,
+}
+
+pub(crate) async fn nav(
+    State(console): State<Console>,
+    session: Session,
+    Query(asked): Query<NavAsked>,
+    uri: Uri,
+) -> Result {
+    let shell = Shell::new(&console, &session, Place::from_text(&asked.at), &uri).await?;
+    html(&Nav { t: session.t, shell })
 }
 
 pub(crate) async fn home() -> Redirect {
@@ -72,6 +98,12 @@ pub(crate) async fn agents(console: &Console, session: &Session) -> Result<Vec<A
     Ok(console.hub.accounts(&session.principal, page).await?.agent_accounts)
 }
 
+/// The names of agents by id.
+pub(crate) async fn agent_names(console: &Console, session: &Session) -> Result<HashMap<AgentId, String>> {
+    let agents = agents(console, session).await?;
+    Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
+}
+
 /// Who looks, and when.
 #[derive(Debug)]
 pub(crate) struct Viewer {
@@ -89,21 +121,5 @@ impl Viewer {
 
     pub(crate) fn scene(&self) -> Scene<'_> {
         Scene { t: self.t, now: self.now, me: &self.me }
-    }
-}
-
-// === impl Fact ===
-
-impl Fact {
-    pub(crate) fn text(name: &'static str, value: &str) -> Self {
-        Self { name, value: Markup::text(value), mono: false }
-    }
-
-    pub(crate) fn code(name: &'static str, value: &str) -> Self {
-        Self { name, value: Markup::text(value), mono: true }
-    }
-
-    pub(crate) fn markup(name: &'static str, value: Markup) -> Self {
-        Self { name, value, mono: false }
     }
 }

@@ -23,17 +23,24 @@ use serde::Deserialize;
 use crate::{
     Console,
     form::Posted,
-    page::{Fact, Viewer, go, html},
+    page::{
+        Viewer, go, html,
+        run_wait::{self, Question, Wait},
+    },
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
     text::{Text, fill},
     view::{
+        asked::Block,
         caller::short,
+        fact::Fact,
         failure,
         html::{Blank, Markup},
         log::{Body, Item, Reader, join, requeue_reason},
+        permission::Card,
         plain::plain,
+        recovery,
         run::{Around, Detail, device_names, task},
         status,
         time::{When, duration, size},
@@ -79,6 +86,10 @@ struct Page {
     timeline: Vec<Step>,
     artifacts: Vec<File>,
     facts: Vec<Fact>,
+    cards: Vec<Card>,
+    question: Option<Question>,
+    /// Where a decision leads.
+    back: &'static str,
 }
 
 #[derive(Template)]
@@ -90,6 +101,10 @@ struct Part {
     timeline: Vec<Step>,
     artifacts: Vec<File>,
     facts: Vec<Fact>,
+    cards: Vec<Card>,
+    question: Option<Question>,
+    /// Where a decision leads.
+    back: &'static str,
 }
 
 /// A run with everything that its page needs.
@@ -100,6 +115,7 @@ struct Loaded {
     busy_with: Option<Run>,
     events: Vec<Event>,
     more: bool,
+    wait: Wait,
 }
 
 pub(crate) async fn show(
@@ -126,6 +142,9 @@ pub(crate) async fn show(
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
         facts: facts(&loaded.run, t),
+        cards: loaded.wait.cards,
+        question: loaded.wait.question,
+        back: "run",
         shell,
     })
 }
@@ -147,6 +166,9 @@ pub(crate) async fn part(
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
         facts: facts(&loaded.run, t),
+        cards: loaded.wait.cards,
+        question: loaded.wait.question,
+        back: "run",
         shell,
     })
 }
@@ -215,7 +237,8 @@ async fn load(console: &Console, session: &Session, run: &str, after: i64) -> Re
         more = page.events.len() == READ;
         events.extend(page.events);
     }
-    Ok(Loaded { run, account, runtimes, busy_with, events, more })
+    let wait = run_wait::load(console, session, &run).await?;
+    Ok(Loaded { run, account, runtimes, busy_with, events, more, wait })
 }
 
 async fn files(console: &Console, session: &Session, run: &Run) -> Result<Vec<File>> {
@@ -283,6 +306,15 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
 
 fn facts(run: &Run, t: &'static Text) -> Vec<Fact> {
     let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
+    if let Some(remote) = recovery::sign(run, t) {
+        let sign = format!(
+            "<span class=\"st {0}\"><svg class=\"m {0}\" aria-hidden=\"true\"><use href=\"#{1}\"/></svg><span>{2}</span></span>",
+            remote.class,
+            remote.icon,
+            Markup::text(remote.word)
+        );
+        facts.push(Fact::markup(t.fact_recovery, Markup::own(sign)));
+    }
     if run.conversation_id != run.task_run_id.own_conversation() {
         facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
     }
@@ -318,6 +350,7 @@ fn facts(run: &Run, t: &'static Text) -> Vec<Fact> {
 impl Loaded {
     fn around(&self) -> Around<'_> {
         let device = self.run.runtime_id.and_then(|id| self.runtimes.iter().find(|runtime| runtime.runtime_id == id));
-        Around { account: self.account.as_ref(), device, busy_with: self.busy_with.as_ref() }
+        let (account, busy_with) = (self.account.as_ref(), self.busy_with.as_ref());
+        Around { account, device, busy_with, moved: self.wait.moved }
     }
 }

@@ -115,7 +115,7 @@ impl Now {
         Self {
             id: run.task_run_id.to_string(),
             title: run::title(run, scene.t),
-            status: status::of(run.status, scene.t),
+            status: super::recovery::status(run, scene.t),
             duration: run::took(run, scene.now, scene.t),
             ribbon: run::ribbon(run, scene.now, scene.t, Scale::Absolute),
         }

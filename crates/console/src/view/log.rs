@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{
     failure,
     html::{Blank, Markup},
+    log_ask,
     plain::{Plain, plain},
     time::{When, size},
 };
@@ -160,6 +161,7 @@ impl Reader {
                 }
                 None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
             },
+            _ if let Some(step) = log_ask::step(event, t) => step,
             other => {
                 let about = format!("{} {}", plain(other), plain(event.data.get()));
                 ("", "s-dot", Markup::text(&cut(&about, 2_000).0))

@@ -1,12 +1,21 @@
 //! View models: what a page shows, made of wire types by pure functions.
 
 pub(crate) mod agent;
+pub(crate) mod asked;
 pub(crate) mod caller;
+pub(crate) mod channel;
+pub(crate) mod diff;
+pub(crate) mod exact;
+pub(crate) mod fact;
 pub(crate) mod failure;
+pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod html;
 pub(crate) mod log;
+pub(crate) mod log_ask;
+pub(crate) mod permission;
 pub(crate) mod plain;
+pub(crate) mod recovery;
 pub(crate) mod run;
 pub(crate) mod sign;
 pub(crate) mod status;

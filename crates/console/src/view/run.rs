@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use attache_protocol::{
     Json, RuntimeId, Timestamp,
-    rules::run::Status,
+    rules::{recovery::Recovery, run::Status},
     wire::{
         account::{Account, Presence},
         run::Run,
@@ -17,6 +17,7 @@ use super::{
     failure, host,
     html::{Blank, Markup},
     plain::plain,
+    recovery::{self, Moments},
     sign,
     status::{self, Shown},
     time::{Took, When, duration},
@@ -39,6 +40,8 @@ pub(crate) struct Row {
     pub(crate) title: String,
     pub(crate) why: Option<Markup>,
     pub(crate) why_class: &'static str,
+    /// The sign of what is known of the run on its device, where that is not the ordinary.
+    pub(crate) why_icon: Option<&'static str>,
     pub(crate) agent: String,
     pub(crate) sign: Markup,
     pub(crate) device: Option<String>,
@@ -92,6 +95,8 @@ pub(crate) struct Around<'a> {
     pub(crate) device: Option<&'a Runtime>,
     /// A run of the same agent that goes first.
     pub(crate) busy_with: Option<&'a Run>,
+    /// When the run's stream moved last.
+    pub(crate) moved: Option<Timestamp>,
 }
 
 // === impl Row ===
@@ -103,13 +108,18 @@ impl Row {
         let device = runtime
             .filter(|runtime| run.runtime_id.is_none_or(|id| id == runtime.runtime_id))
             .and_then(|runtime| runtime.device_name.clone());
-        let (why, why_class) = row_why(run, account, t);
+        let (mut why, mut why_class) = row_why(run, account, t);
+        let remote = recovery::sign(run, t).filter(|_| run.recovery != Some(Recovery::RemoteRunning));
+        if let Some(remote) = remote {
+            (why, why_class) = (Some(Markup::text(remote.word)), remote.class);
+        }
         Self {
             id: run.task_run_id.to_string(),
-            status: status::of(run.status, t),
+            status: recovery::status(run, t),
             title: title(run, t),
             why,
             why_class,
+            why_icon: remote.map(|remote| remote.icon),
             agent: run.agent_name.clone(),
             sign: sign::small(run.agent_id),
             device,
@@ -173,7 +183,7 @@ impl Detail {
         Self {
             id: run.task_run_id.to_string(),
             short: short(&run.task_run_id.to_string()),
-            status: status::of(run.status, t),
+            status: recovery::status(run, t),
             ended: status::has_ended(run.status),
             title,
             task,
@@ -194,8 +204,8 @@ impl Detail {
 
 fn why_line(run: &Run, around: Around<'_>, now: Timestamp, t: &'static Text) -> Markup {
     let agent = ("agent", Blank::Text(&run.agent_name));
-    let device = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
-    let device = ("device", Blank::Text(&device));
+    let device_name = around.device.map_or_else(|| t.unknown_device.to_owned(), |runtime| device_name(runtime, t));
+    let device = ("device", Blank::Text(&device_name));
     let took = Markup::own(took(run, now, t).to_string());
     let took = ("took", Blank::Markup(&took));
     match run.status {
@@ -214,14 +224,13 @@ fn why_line(run: &Run, around: Around<'_>, now: Timestamp, t: &'static Text) -> 
             },
         },
         Status::Running => {
-            let since = ("since", Blank::When(When::relative(run.claimed_at.unwrap_or(run.created_at))));
-            match around.device.and_then(|runtime| runtime.last_heartbeat_at) {
-                Some(heard) => {
-                    let heard = ("heard", Blank::When(When::relative(heard)));
-                    Markup::sentence(t.why_running, &[device, since, heard])
-                }
-                None => Markup::sentence(t.why_running_quiet, &[device, since]),
-            }
+            let moments = Moments {
+                now,
+                claimed: run.claimed_at.unwrap_or(run.created_at),
+                moved: around.moved,
+                heard: around.device.and_then(|runtime| runtime.last_heartbeat_at),
+            };
+            recovery::sentence(run, &device_name, moments, t)
         }
         Status::Completed => Markup::sentence(t.why_completed, &[took, device]),
         Status::Failed => {
@@ -367,6 +376,7 @@ pub(crate) fn ribbon(run: &Run, now: Timestamp, t: &Text, scale: Scale) -> Marku
         None => (width, 0.0),
     };
     let class = match run.status {
+        Status::Running if run.waiting.is_some() => "waits",
         Status::Running => "on",
         Status::Completed => "ok",
         Status::Failed => "bad",

@@ -21,6 +21,8 @@ enum Form {
     /// The time of day, or the day when it is not today.
     Clock,
     Full,
+    /// How long it is until then.
+    Left,
 }
 
 /// How long something took, or takes until now; the latter ticks in the browser.
@@ -51,6 +53,11 @@ impl When {
     pub(crate) const fn full(at: Timestamp) -> Self {
         Self { at, form: Form::Full }
     }
+
+    /// Counts down in the browser.
+    pub(crate) const fn left(at: Timestamp) -> Self {
+        Self { at, form: Form::Left }
+    }
 }
 
 impl fmt::Display for When {
@@ -62,6 +69,7 @@ impl fmt::Display for When {
             Form::Relative => ("relative", format!("{day} {clock} UTC")),
             Form::Clock => ("clock", clock.to_owned()),
             Form::Full => ("full", format!("{day} {clock} UTC")),
+            Form::Left => ("left", format!("{clock} UTC")),
         };
         write!(f, "<time datetime=\"{exact}\" data-form=\"{form}\">{shown}</time>")
     }

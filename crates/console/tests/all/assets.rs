@@ -39,7 +39,8 @@ async fn every_module_that_a_module_imports_is_served() {
     let world = World::new().await;
     let page = world.signed_in(Role::Owner).await.get("/runs").await;
     let base = format!("/assets/{}", between(&page.body, "/assets/", "/"));
-    let mut waiting = vec!["app.js".to_owned(), "run.js".to_owned(), "runs.js".to_owned(), "pair.js".to_owned()];
+    let pages = ["app.js", "approvals.js", "run.js", "runs.js", "pair.js"];
+    let mut waiting: Vec<_> = pages.map(str::to_owned).to_vec();
     let mut seen = Vec::new();
     while let Some(name) = waiting.pop() {
         let asset = world.visitor().get(&format!("{base}/{name}")).await;

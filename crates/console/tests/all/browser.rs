@@ -14,18 +14,18 @@ use crate::{
 };
 
 /// A world that listens on a port.
-struct Site {
-    world: World,
+pub(crate) struct Site {
+    pub(crate) world: World,
     origin: String,
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
-    shots: PathBuf,
+    pub(crate) shots: PathBuf,
 }
 
 // === impl Site ===
 
 impl Site {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let world = World::at(address).await;
@@ -39,16 +39,16 @@ impl Site {
         Self { world, origin: format!("http://{address}"), stop: Some(stop), server: Some(server), shots }
     }
 
-    async fn sign_in(&self, browser: &Browser) {
+    pub(crate) async fn sign_in(&self, browser: &Browser) {
         browser.go(&format!("{}/login?token={}", self.origin, self.world.login_token())).await;
         browser.wait("location.pathname === '/runs'").await;
     }
 
-    fn at(&self, path: &str) -> String {
+    pub(crate) fn at(&self, path: &str) -> String {
         format!("{}{path}", self.origin)
     }
 
-    async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         drop(self.stop.take());
         self.server.take().unwrap().await.unwrap();
     }

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "everything here is a test or serves one")]
 
+mod approvals;
 mod assets;
 mod browser;
+mod browser_approvals;
+mod channels;
 mod escaping;
 mod login;
 mod pages;

@@ -3,7 +3,7 @@
 use attache_protocol::wire::key::Role;
 use axum::http::StatusCode;
 
-use crate::world::{World, between};
+use crate::world::{World, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -13,8 +13,10 @@ async fn every_page_renders_for_every_role_with_its_headers() {
     let world = World::new().await;
     let agent = world.agent("builder").await;
     let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    let channel = device.open_channel(&world).await;
     let run = world.ask("builder", "Upgrade the parser").await;
     device.claim().await;
+    let asked = device.ask(run, asking("Run", r#"{"command":"cargo test"}"#)).await;
     for role in Role::ALL {
         let visitor = world.signed_in(role).await;
         let manages = role >= Role::Operator;
@@ -31,6 +33,14 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             (format!("/agents/{}", agent.agent_id), 200),
             ("/agents/builder".to_owned(), 200),
             ("/pair".to_owned(), 200),
+            ("/nav?at=agents".to_owned(), 200),
+            ("/approvals".to_owned(), 200),
+            (format!("/approvals/{}", asked.permission_request_id), 200),
+            ("/channels".to_owned(), 200),
+            (format!("/channels/{}", channel.id), 200),
+            ("/approvals/prm_00000000000000000000000000000000".to_owned(), 404),
+            ("/channels/chn_x".to_owned(), 404),
+            ("/channels/chn_00000000000000000000000000000000".to_owned(), 404),
             ("/audit".to_owned(), if reads { 200 } else { 403 }),
             ("/settings".to_owned(), 200),
             ("/login".to_owned(), 200),
@@ -48,6 +58,10 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         }
         let page = visitor.get(&format!("/runs/{run}")).await;
         assert_eq!(page.body.contains("/cancel\""), manages, "{role:?}");
+        assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
+        let page = visitor.get("/approvals").await;
+        assert!(page.body.contains("<b class=\"n you\" id=\"asked\">1<"), "{role:?}");
+        assert_eq!(page.body.contains("value=\"allow_once\""), manages, "{role:?}");
         let page = visitor.get("/agents").await;
         assert_eq!(page.body.contains("action=\"/agents\""), manages, "{role:?}");
         assert_eq!(page.body.contains("href=\"/audit\""), reads, "{role:?}");

@@ -9,7 +9,7 @@ use std::{
 use attache_console::Options;
 use attache_hub::{
     Handle, Hub, Principal,
-    control::{CallHeaders, CreatedRun},
+    control::{CallHeaders, CreatedRun, PageRequest},
 };
 use attache_protocol::{
     Json, RunId, Secret,
@@ -17,8 +17,11 @@ use attache_protocol::{
     secret::Kind,
     wire::{
         account::{Account, AccountRequest},
+        ask::{AskInput, InputAnswer},
+        channel::{PeerRole, Transport},
         key::Role,
         pairing::AttachRequest,
+        permission::{AskPermission, PermissionAnswer, PermissionRequest},
         run::{CompleteRequest, CreateRunRequest, ProgressRequest},
         runtime::HeartbeatRequest,
     },
@@ -26,7 +29,10 @@ use attache_protocol::{
 use attache_store::{
     Context, Store,
     memory::Memory,
-    record::{KeyKind, NewKey},
+    record::{
+        KeyKind, NewKey,
+        channel::{Channel, NewChannel},
+    },
 };
 use axum::{
     Router,
@@ -42,7 +48,7 @@ pub(crate) struct World {
     pub(crate) hub: Handle,
     pub(crate) owner: Principal,
     pub(crate) router: Router,
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     _folder: tempfile::TempDir,
 }
 
@@ -222,6 +228,47 @@ impl Device {
         self.hub.progress(&self.principal, run, request).await.unwrap();
     }
 
+    /// Asks a person for a risky step; the run waits from then on.
+    pub(crate) async fn ask(&self, run: RunId, request: AskPermission) -> PermissionRequest {
+        self.hub.ask_permission(&self.principal, run, request, None).await.unwrap()
+    }
+
+    /// What the device hears of its request now.
+    pub(crate) async fn answer(&self, run: RunId, request: &PermissionRequest) -> PermissionAnswer {
+        let id = request.permission_request_id;
+        self.hub.permission_answer(&self.principal, run, id, Duration::ZERO).await.unwrap()
+    }
+
+    /// Asks the caller a question.
+    pub(crate) async fn wonder(&self, run: RunId, prompt: &str) -> InputAnswer {
+        let request = AskInput { epoch: None, prompt: prompt.to_owned(), parts: None, request_id: None };
+        self.hub.ask_input(&self.principal, run, request).await.unwrap()
+    }
+
+    /// Opens a channel as a surface would.
+    pub(crate) async fn open_channel(&self, world: &World) -> Channel {
+        let page = PageRequest::default();
+        let runtimes = world.hub.runtimes(&world.owner, Some(&self.agent), page).await.unwrap().agent_runtimes;
+        let (runtime, agent) = (runtimes[0].runtime_id, &self.agent);
+        let channel = NewChannel {
+            id: self.hub.env().channel_id(),
+            transport: Transport::Websocket,
+            peer_role: PeerRole::RemoteRuntime,
+            account_ref: format!("agent:{agent}"),
+            runtime: Some(runtime),
+            capabilities: Json::of(&["streaming", "resume", "permissions"]),
+            native_protocol: Some("attache.envelope.v1".to_owned()),
+            tools: Json::from_text(r#"[{"name":"search","description":"Looks things up","input_schema":{"type":"object"}}]"#)
+                .unwrap(),
+            device_info: Some(Json::from_text(r#"{"os":"linux"}"#).unwrap()),
+            address: Some("192.0.2.7".to_owned()),
+            resume: Kind::Resume.generate(self.hub.env()).hash(),
+            running: None,
+        };
+        let context = Context::new(world.owner.tenant, self.principal.actor(), self.hub.now());
+        world.store.open_channel(context, channel).await.unwrap()
+    }
+
     pub(crate) async fn complete(&self, run: RunId, text: &str) {
         let output = Json::of(&std::collections::BTreeMap::from([("text", text)]));
         let request = CompleteRequest { epoch: None, output, usage: None };
@@ -232,6 +279,20 @@ impl Device {
         let output = Json::of(&std::collections::BTreeMap::from([("error", error), ("code", code)]));
         let request = attache_protocol::wire::run::FailRequest { epoch: None, output, usage: None };
         self.hub.fail(&self.principal, run, request).await.unwrap();
+    }
+}
+
+/// What a device asks a person for; `input` is JSON.
+pub(crate) fn asking(tool: &str, input: &str) -> AskPermission {
+    AskPermission {
+        epoch: None,
+        tool: tool.to_owned(),
+        input: Json::from_text(input).unwrap(),
+        cwd: Some("/home/dev/parser".to_owned()),
+        paths: vec!["/home/dev/parser/src".to_owned()],
+        reason: Some("the tests want it".to_owned()),
+        risk: Some("high".to_owned()),
+        request_id: None,
     }
 }
 

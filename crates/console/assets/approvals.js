@@ -1,0 +1,117 @@
+// The approvals inbox: new requests appear and settled ones go without a reload, and never under somebody's finger.
+import { busy, fetchPage, swap } from "./live.js";
+
+const list = document.getElementById("slips");
+const SETTLE = 600;
+let due;
+let settled;
+
+// After the cards moved, a click may be meant for the card that was there before.
+function settle() {
+  list.classList.add("settling");
+  clearTimeout(settled);
+  settled = setTimeout(() => list.classList.remove("settling"), SETTLE);
+}
+
+// Somebody else decided while a person was at it: the card stays, and says so.
+function gone(slip) {
+  if (slip.classList.contains("gone")) return;
+  slip.classList.add("gone");
+  for (const control of slip.querySelectorAll("button, input, select")) control.disabled = true;
+  const note = document.createElement("p");
+  note.setAttribute("role", "alert");
+  note.textContent = list.dataset.gone;
+  slip.querySelector(".stub")?.append(note);
+}
+
+function merge(page) {
+  const fresh = page.getElementById("slips");
+  if (!fresh) return;
+  const wanted = [...fresh.querySelectorAll("[data-slip]")];
+  const names = new Set(wanted.map((slip) => slip.id));
+  for (const slip of list.querySelectorAll("[data-slip]")) {
+    if (names.has(slip.id)) continue;
+    if (busy(slip) || slip.hasAttribute("aria-current")) gone(slip);
+    else {
+      slip.remove();
+      settle();
+    }
+  }
+  // The cards that are there keep their place and what was typed into them; new ones go where the server has them.
+  let place = list.firstElementChild;
+  for (const slip of wanted) {
+    const here = document.getElementById(slip.id);
+    if (here) {
+      place = here.nextElementSibling;
+      continue;
+    }
+    const arrived = document.importNode(slip, true);
+    arrived.classList.add("arrived");
+    list.insertBefore(arrived, place);
+    settle();
+  }
+  document.getElementById("slips-empty").hidden = list.querySelector("[data-slip]") !== null;
+  for (const id of ["summary", "grants", "history"]) {
+    const [old, now] = [document.getElementById(id), page.getElementById(id)];
+    if (old && now) swap(old, now);
+  }
+  document.title = page.title;
+}
+
+async function refresh() {
+  due = undefined;
+  try {
+    const page = await fetchPage(document.body.dataset.here || location.href);
+    if (page) merge(page);
+  } catch {
+    // The next movement tries again.
+  }
+}
+
+if (list) {
+  document.addEventListener("moved", (event) => {
+    if (event.detail.events.some(({ type }) => type === "any" || type.startsWith("permission."))) due ??= setTimeout(refresh, 150);
+  });
+}
+
+// --- the keyboard: only a card that was chosen with J or K answers to a key
+
+const slips = () => [...document.querySelectorAll("[data-slip]")];
+const chosen = () => document.querySelector("[data-slip][aria-current]");
+
+function choose(step) {
+  const all = slips();
+  if (all.length === 0) return;
+  const at = all.indexOf(chosen());
+  const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + step));
+  all[at]?.removeAttribute("aria-current");
+  all[next].setAttribute("aria-current", "true");
+  all[next].focus({ preventScroll: true });
+  all[next].scrollIntoView({ block: "nearest" });
+}
+
+const press = (answer) => chosen()?.querySelector(`.decide button[value=${answer}]`)?.click();
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+  if (event.target.closest?.("input, textarea, select, button, a, summary, [contenteditable]")) return;
+  if (list?.classList.contains("settling")) return;
+  switch (event.key) {
+    case "j": choose(1); break;
+    case "k": choose(-1); break;
+    case "Enter": press("allow_once"); break;
+    case "r": press("allow_run"); break;
+    case "d": press("deny"); break;
+    case "o": chosen()?.querySelector("header a")?.click(); break;
+    default: return;
+  }
+  event.preventDefault();
+});
+
+// A card that was clicked into is the one that is meant.
+document.addEventListener("focusin", (event) => {
+  const slip = event.target.closest?.("[data-slip]");
+  if (!slip || slip === chosen()) return;
+  chosen()?.removeAttribute("aria-current");
+  slip.setAttribute("aria-current", "true");
+});

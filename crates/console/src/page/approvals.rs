@@ -1,0 +1,150 @@
+//! The approvals inbox: what waits for an answer, what was decided, and the answers that stand.
+
+use askama::Template;
+use attache_hub::control::{PageRequest, PermissionQuery};
+use attache_protocol::{GrantId, rules::permission::State as Pending, wire::permission::PermissionRequest};
+use axum::{
+    extract::{Path, Query, State},
+    http::Uri,
+};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{Viewer, address, agent_names, go, html},
+    problem::{Fault, Result},
+    session::Session,
+    shell::{Place, Shell},
+    text::{Text, fill},
+    view::{
+        asked::Block,
+        grant,
+        html::Markup,
+        permission::{About, Card, Decided},
+        run::device_name,
+    },
+};
+
+/// Cards on the page at once. More than a person can decide at a sitting, and the rest moves up.
+const CARDS: usize = 50;
+const HISTORY: usize = 30;
+const GRANTS: usize = 50;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    /// Where the history goes on.
+    decided: String,
+    /// Where the list of grants goes on.
+    grants: String,
+}
+
+#[derive(Template)]
+#[template(path = "approvals.html")]
+struct Page {
+    t: &'static Text,
+    shell: Shell,
+    summary: String,
+    cards: Vec<Card>,
+    more: Option<String>,
+    decided: Vec<Decided>,
+    newest_decided: bool,
+    older_decided: Option<String>,
+    grants: Vec<grant::Line>,
+    more_grants: Option<String>,
+    late: Option<Markup>,
+    problem: Option<String>,
+    /// Where a decision leads.
+    back: &'static str,
+}
+
+/// What the form before this page brought.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Somebody else was first.
+    pub(crate) late: Option<Markup>,
+    pub(crate) problem: Option<String>,
+}
+
+pub(crate) async fn list(
+    State(console): State<Console>,
+    session: Session,
+    Query(asked): Query<Asked>,
+    uri: Uri,
+) -> Result {
+    page(&console, &session, &uri, asked, Outcome::default()).await
+}
+
+pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Path<String>, posted: Posted) -> Result {
+    let grant: GrantId = grant.parse().map_err(|_| Fault::NoSuchPath)?;
+    console.hub.revoke_grant(&posted.session.principal, grant).await?;
+    Ok(go("/approvals?said=revoked"))
+}
+
+pub(crate) async fn page(
+    console: &Console,
+    session: &Session,
+    uri: &Uri,
+    asked: Asked,
+    outcome: Outcome,
+) -> Result {
+    let (hub, by, t) = (&console.hub, &session.principal, session.t);
+    let mut shell = Shell::new(console, session, Place::Approvals, uri).await?;
+    if outcome.late.is_some() || outcome.problem.is_some() {
+        "/approvals".clone_into(&mut shell.here);
+    }
+    let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
+    let pending = hub.permissions(by, query, PageRequest { limit: Some(CARDS), cursor: None }).await?;
+    let cards = cards(console, session, &pending.permission_requests).await?;
+    let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let page = PageRequest { limit: Some(HISTORY), cursor: cursor(&asked.decided) };
+    let all = hub.permissions(by, PermissionQuery::default(), page).await?;
+    let page = PageRequest { limit: Some(GRANTS), cursor: cursor(&asked.grants) };
+    let grants = hub.grants(by, page).await?;
+    let names = agent_names(console, session).await?;
+    let viewer = Viewer::new(console, session);
+    let count = usize::try_from(shell.asked).unwrap_or(usize::MAX).max(cards.len());
+    html(&Page {
+        t,
+        summary: match count {
+            0 => t.approvals_none.to_owned(),
+            1 => t.approvals_one.to_owned(),
+            count => fill(t.approvals_many, &[("n", &count.to_string())]),
+        },
+        more: pending.next_cursor.map(|_| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
+        decided: all.permission_requests.iter().filter_map(|one| Decided::new(one, viewer.scene())).collect(),
+        newest_decided: !asked.decided.is_empty(),
+        older_decided: all.next_cursor.map(|cursor| address("/approvals", &[("decided", &cursor)])),
+        grants: grants
+            .permission_grants
+            .iter()
+            .map(|grant| grant::Line::new(grant, &names, viewer.scene()))
+            .collect(),
+        more_grants: grants.next_cursor.map(|cursor| address("/approvals", &[("grants", &cursor)])),
+        late: outcome.late,
+        problem: outcome.problem,
+        back: "approvals",
+        cards,
+        shell,
+    })
+}
+
+/// Requests with their runs and devices looked up.
+pub(crate) async fn cards(
+    console: &Console,
+    session: &Session,
+    requests: &[PermissionRequest],
+) -> Result<Vec<Card>> {
+    let (hub, by) = (&console.hub, &session.principal);
+    let viewer = Viewer::new(console, session);
+    let mut cards = Vec::with_capacity(requests.len());
+    for request in requests {
+        // A card without these is still a card.
+        let run = hub.run(by, request.task_run_id).await.ok();
+        let device = hub.runtime(by, request.runtime_id).await.ok();
+        let about = About { run, device: device.map(|runtime| device_name(&runtime, session.t)) };
+        cards.push(Card::new(request, &about, viewer.scene()));
+    }
+    Ok(cards)
+}

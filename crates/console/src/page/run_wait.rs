@@ -1,0 +1,111 @@
+//! Why a run waits: the requests that are decided on its page, and the question that is answered there.
+
+use attache_hub::control::{PageRequest, PermissionQuery};
+use attache_protocol::{
+    Code, Json, RunId, Timestamp,
+    rules::{
+        permission::State as Asked,
+        run::{Status, Waiting},
+    },
+    wire::{ask::InputRequest, event::Event, run::Run},
+};
+use axum::extract::{Path, State};
+use serde::Deserialize;
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{approvals, go},
+    problem::{Fault, Result},
+    session::Session,
+    view::{
+        asked::{Folded, pretty},
+        permission::Card,
+    },
+};
+
+/// How far back a question is looked for.
+const TAIL: i64 = 200;
+
+/// What a run waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    pub(crate) cards: Vec<Card>,
+    pub(crate) question: Option<Question>,
+    /// When the run's stream moved last.
+    pub(crate) moved: Option<Timestamp>,
+}
+
+/// What the agent asks. Its words are inert.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) prompt: Option<Folded>,
+    pub(crate) parts: Option<Folded>,
+}
+
+pub(crate) async fn load(console: &Console, session: &Session, run: &Run) -> Result<Wait> {
+    if run.status != Status::Running {
+        return Ok(Wait::default());
+    }
+    let (hub, by) = (&console.hub, &session.principal);
+    let limit = usize::try_from(TAIL).ok();
+    let tail = hub.run_events(by, run.task_run_id, Some((run.last_seq - TAIL).max(0)), limit).await?.events;
+    let moved = tail.last().map(|event| event.at);
+    let Some(waiting) = run.waiting else { return Ok(Wait { moved, ..Wait::default() }) };
+    let query = PermissionQuery { state: Some(Asked::Pending), run: Some(run.task_run_id), agent: None };
+    let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
+    let cards = approvals::cards(console, session, &pending.permission_requests).await?;
+    // An approval hides a wait for input, so a question may be there besides.
+    let asked = question(&tail, session);
+    let question = match (waiting, asked) {
+        (_, Some(question)) => Some(question),
+        (Waiting::Input, None) => Some(Question { prompt: None, parts: None }),
+        (Waiting::Approval, None) => None,
+    };
+    Ok(Wait { cards, question, moved })
+}
+
+pub(crate) async fn give_input(State(console): State<Console>, Path(run): Path<String>, posted: Posted) -> Result {
+    let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
+    let Posted { session, fields } = posted;
+    let text = fields.get("text").replace("\r\n", "\n");
+    if text.trim().is_empty() {
+        return Err(Fault::Form);
+    }
+    let request = InputRequest { text: Some(text), parts: None, idempotency_key: fields.given("key") };
+    match console.hub.give_input(&session.principal, id, request).await {
+        Ok(_) => Ok(go(&format!("/runs/{id}?said=sent"))),
+        // It ended a moment before; the page shows how.
+        Err(error) if matches!(error.code, Code::RunEnded | Code::NotWaiting) => Ok(go(&format!("/runs/{id}"))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The oldest question among these events that has no answer: it is the one that is answered next.
+fn question(events: &[Event], session: &Session) -> Option<Question> {
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Data {
+        input_request_id: Option<String>,
+        prompt: Option<String>,
+        parts: Option<Json>,
+    }
+    let mut open: Vec<Data> = Vec::new();
+    for event in events {
+        let data: Data = event.data.parse().unwrap_or_default();
+        match event.kind.as_str() {
+            "task.input_required" => open.push(data),
+            "task.input_received" => open.retain(|asked| asked.input_request_id != data.input_request_id),
+            // Whoever asked is gone.
+            "task.claimed" | "task.requeued" => open.clear(),
+            _ => {}
+        }
+    }
+    let asked = open.into_iter().next()?;
+    let t = session.t;
+    let parts = asked.parts.filter(|parts| parts.get() != "null");
+    Some(Question {
+        prompt: asked.prompt.map(|prompt| Folded::new(&prompt, t)),
+        parts: parts.map(|parts| Folded::new(&pretty(parts.get()), t)),
+    })
+}

@@ -1,0 +1,379 @@
+//! What a tool would be given: its command, the change it makes, or its input as it is. Nothing of it is left out.
+
+use std::fmt;
+
+use attache_protocol::Json;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+
+use super::{
+    diff::Diff,
+    exact::{exact, exact_line},
+    html::Markup,
+    time::size,
+};
+use crate::text::{Text, fill};
+
+/// More of one text than this is folded away.
+const SHOWN: usize = 4 * 1024;
+const LINES: usize = 40;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Input {
+    pub(crate) blocks: Vec<Block>,
+    /// The whole input, when the blocks show it another way.
+    pub(crate) whole: Option<Folded>,
+    /// One line of it, for a list.
+    pub(crate) brief: Markup,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Block {
+    Command(Folded),
+    Diff(Box<Diff>),
+    Text { name: Markup, text: Folded },
+    Json(Folded),
+}
+
+/// A text whose end is folded away when it is long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Folded {
+    pub(crate) shown: Markup,
+    pub(crate) rest: Option<Markup>,
+    pub(crate) rest_label: String,
+}
+
+/// The members of an object in the order they came, a name that comes twice twice.
+struct Members(Vec<(String, Json)>);
+
+const COMMANDS: [&str; 4] = ["command", "cmd", "script", "argv"];
+const PATHS: [&str; 5] = ["file_path", "path", "filePath", "file", "filename"];
+const DIFFS: [&str; 4] = ["diff", "patch", "unified_diff", "unifiedDiff"];
+const PAIRS: [(&str, &str); 6] = [
+    ("old_string", "new_string"),
+    ("old_text", "new_text"),
+    ("oldText", "newText"),
+    ("old_str", "new_str"),
+    ("old", "new"),
+    ("before", "after"),
+];
+
+// === impl Input ===
+
+impl Input {
+    pub(crate) fn new(input: &Json, t: &Text) -> Self {
+        let pretty = Folded::new(&pretty(input.get()), t);
+        let members = input.parse::<Members>().ok().filter(Members::are_distinct);
+        let Some(Members(members)) = members else {
+            let brief = exact_line(&head(&input.parse::<String>().unwrap_or_else(|_| input.get().to_owned())));
+            let block = match input.parse::<String>() {
+                Ok(text) => Block::Command(Folded::new(&text, t)),
+                Err(_) => Block::Json(pretty),
+            };
+            return Self { blocks: vec![block], whole: None, brief };
+        };
+        let (mut blocks, mut left) = (Vec::new(), Vec::new());
+        let path = PATHS.iter().find_map(|name| Some((*name, text_of(&members, name)?)));
+        let (path_name, path) = path.map_or((None, None), |(name, path)| (Some(name), Some(path)));
+        let diffs = diffs(&members, path.as_deref(), t);
+        let in_diff = |name: &str| diffs.used.contains(&name) || (!diffs.shown.is_empty() && path_name == Some(name));
+        let mut brief = None;
+        for (name, value) in &members {
+            let name = name.as_str();
+            if COMMANDS.contains(&name)
+                && let Some(command) = command(value)
+            {
+                brief.get_or_insert_with(|| head(&command));
+                blocks.push(Block::Command(Folded::new(&command, t)));
+            } else if in_diff(name) {
+                // The diff shows it.
+            } else if let Ok(text) = value.parse::<String>()
+                && (text.contains('\n') || text.len() > 200)
+            {
+                blocks.push(Block::Text { name: exact_line(name), text: Folded::new(&text, t) });
+            } else {
+                left.push((name, value));
+            }
+        }
+        let shown_otherwise = left.len() < members.len();
+        if brief.is_none() {
+            brief = path.clone();
+        }
+        blocks.extend(diffs.shown.into_iter().map(|diff| Block::Diff(Box::new(diff))));
+        if !left.is_empty() || !shown_otherwise {
+            blocks.push(Block::Json(Folded::new(&pretty_members(&left), t)));
+        }
+        let brief = exact_line(&brief.unwrap_or_else(|| head(input.get())));
+        Self { blocks, whole: shown_otherwise.then_some(pretty), brief }
+    }
+}
+
+/// The diffs of an input, and the members that they show.
+struct Diffs {
+    shown: Vec<Diff>,
+    used: Vec<&'static str>,
+}
+
+fn diffs(members: &[(String, Json)], path: Option<&str>, t: &Text) -> Diffs {
+    let mut found = Diffs { shown: Vec::new(), used: Vec::new() };
+    if let Some((pair, diff)) = pair(members, path, t) {
+        found.shown.push(diff);
+        found.used.extend([pair.0, pair.1]);
+    }
+    for name in DIFFS {
+        if let Some(diff) = text_of(members, name).and_then(|text| Diff::unified(path, &text, t)) {
+            found.shown.push(diff);
+            found.used.push(name);
+        }
+    }
+    // Several changes of one file. All of them or none: a change that is not understood must not hide among others.
+    if let Some((_, edits)) = members.iter().find(|(name, _)| name == "edits")
+        && let Ok(edits) = edits.parse::<Vec<Members>>()
+    {
+        let only_a_pair = |edit: &Members| edit.are_distinct() && edit.0.len() == 2;
+        let diffs: Option<Vec<_>> = edits
+            .iter()
+            .map(|edit| if only_a_pair(edit) { pair(&edit.0, path, t).map(|(_, diff)| diff) } else { None })
+            .collect();
+        if let Some(diffs) = diffs.filter(|diffs| !diffs.is_empty()) {
+            found.shown.extend(diffs);
+            found.used.push("edits");
+        }
+    }
+    found
+}
+
+fn pair(
+    members: &[(String, Json)],
+    path: Option<&str>,
+    t: &Text,
+) -> Option<((&'static str, &'static str), Diff)> {
+    PAIRS.iter().find_map(|(old, new)| {
+        let before = members.iter().find(|(name, _)| name == old)?;
+        // A file that is not there yet has no old text.
+        let before = before.1.parse::<Option<String>>().ok()?.unwrap_or_default();
+        let after = text_of(members, new)?;
+        Some(((*old, *new), Diff::between(path, &before, &after, t)))
+    })
+}
+
+fn text_of(members: &[(String, Json)], wanted: &str) -> Option<String> {
+    members.iter().find(|(name, _)| name == wanted)?.1.parse().ok()
+}
+
+/// A command line: as it is, or its arguments quoted so that each one is seen.
+fn command(value: &Json) -> Option<String> {
+    if let Ok(text) = value.parse::<String>() {
+        return Some(text);
+    }
+    let arguments: Vec<String> = value.parse().ok()?;
+    let quoted: Vec<_> = arguments.iter().map(|argument| quote(argument)).collect();
+    Some(quoted.join(" "))
+}
+
+fn quote(argument: &str) -> String {
+    let safe = |character: char| character.is_ascii_alphanumeric() || "-_./:=@%+,".contains(character);
+    if !argument.is_empty() && argument.chars().all(safe) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+/// The first line of a text, short enough for a list.
+pub(crate) fn head(text: &str) -> String {
+    let line = text.trim_start().lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(120).collect();
+    if short.len() < text.trim().len() {
+        short.push('…');
+    }
+    short
+}
+
+fn pretty_members(members: &[(&str, &Json)]) -> String {
+    let lines: Vec<_> = members
+        .iter()
+        .map(|(name, value)| format!("  {}: {}", Json::of(name).get(), pretty(value.get()).replace('\n', "\n  ")))
+        .collect();
+    if lines.is_empty() { "{}".to_owned() } else { format!("{{\n{}\n}}", lines.join(",\n")) }
+}
+
+/// The same tokens on lines of their own. Numbers, escapes and names that come twice stay as they came.
+pub(crate) fn pretty(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() * 2);
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut characters = json.chars().peekable();
+    let line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(character) = characters.next() {
+        if in_string {
+            text.push(character);
+            match character {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match character {
+            '"' => {
+                in_string = true;
+                text.push('"');
+            }
+            '{' | '[' => {
+                text.push(character);
+                while characters.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                if characters.peek().is_some_and(|next| matches!(next, '}' | ']')) {
+                    text.extend(characters.next());
+                } else {
+                    depth += 1;
+                    line(&mut text, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut text, depth);
+                text.push(character);
+            }
+            ',' => {
+                text.push(',');
+                line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            other if other.is_ascii_whitespace() => {}
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+// === impl Folded ===
+
+impl Folded {
+    pub(crate) fn new(text: &str, t: &Text) -> Self {
+        let by_lines = text.match_indices('\n').nth(LINES - 1).map_or(text.len(), |(at, _)| at + 1);
+        let end = text.floor_char_boundary(by_lines.min(SHOWN));
+        // A few characters more are not worth a fold.
+        if text.len() - end < 200 {
+            return Self { shown: exact(text), rest: None, rest_label: String::new() };
+        }
+        let (shown, rest) = text.split_at(end);
+        let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
+        Self { shown: exact(shown), rest: Some(exact(rest)), rest_label: fill(t.not_all, &[("size", &length)]) }
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    fn are_distinct(&self) -> bool {
+        let mut names: Vec<_> = self.0.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.windows(2).all(|pair| pair[0] != pair[1])
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::ALL;
+
+    fn input(json: &str) -> Input {
+        Input::new(&Json::from_text(json).unwrap(), ALL[0])
+    }
+
+    fn blocks(json: &str) -> Vec<String> {
+        let shown = |block: &Block| match block {
+            Block::Command(text) => format!("$ {}", text.shown),
+            Block::Diff(diff) => format!("diff {:?} +{} -{}", diff.path, diff.added, diff.removed),
+            Block::Text { name, text } => format!("{name}: {}", text.shown),
+            Block::Json(text) => text.shown.to_string(),
+        };
+        input(json).blocks.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_would_run_and_the_rest_beside_it() {
+        assert_eq!(blocks(r#"{"command":"rm -rf /tmp/x\necho"}"#), ["$ rm -rf /tmp/x\necho"]);
+        assert_eq!(
+            blocks(r#"{"command":["git","commit","-m","it's"],"timeout":1.50}"#),
+            ["$ git commit -m &#39;it&#39;\\&#39;&#39;s&#39;", "{\n  &quot;timeout&quot;: 1.50\n}"]
+        );
+        assert_eq!(blocks(r#""echo hi""#), ["$ echo hi"]);
+        let shown = input(r#"{"command":"ls"}"#);
+        assert_eq!(shown.whole.unwrap().shown.to_string(), "{\n  &quot;command&quot;: &quot;ls&quot;\n}");
+    }
+
+    #[test]
+    fn a_name_that_comes_twice_hides_nothing() {
+        assert_eq!(
+            blocks(r#"{"command":"ls","command":"rm -rf ~"}"#),
+            ["{\n  &quot;command&quot;: &quot;ls&quot;,\n  &quot;command&quot;: &quot;rm -rf ~&quot;\n}"]
+        );
+    }
+
+    #[test]
+    fn changes_are_diffs() {
+        assert_eq!(
+            blocks(r#"{"file_path":"a.rs","old_string":"x","new_string":"y\nz"}"#),
+            [r#"diff Some(Markup("a.rs")) +2 -1"#]
+        );
+        assert_eq!(
+            blocks(r#"{"path":"n","oldText":null,"newText":"y"}"#),
+            [r#"diff Some(Markup("n")) +1 -0"#]
+        );
+        assert_eq!(
+            blocks(r#"{"diff":"@@ -1 +1 @@\n-a\n+b\n","dry":true}"#),
+            ["diff None +1 -1", "{\n  &quot;dry&quot;: true\n}"]
+        );
+        assert_eq!(
+            blocks(r#"{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":"d"}]}"#),
+            ["diff None +1 -1", "diff None +1 -1"]
+        );
+        // A change with something more to it is shown as it is.
+        assert!(blocks(r#"{"edits":[{"old_string":"a","new_string":"b","all":true}]}"#)[0].starts_with("{\n"));
+    }
+
+    #[test]
+    fn long_text_is_folded_and_the_fold_says_so() {
+        let shown = input(&format!("{{\"command\":{}}}", Json::of(&"x".repeat(9_000)).get()));
+        let Block::Command(text) = &shown.blocks[0] else { panic!("{shown:?}") };
+        assert_eq!(text.rest.as_ref().unwrap().to_string().len(), 9_000 - SHOWN);
+        assert_eq!(text.rest_label, "This is not all of it. Show the other 4.7 KiB");
+        assert_eq!(shown.brief.to_string(), format!("{}…", "x".repeat(120)));
+    }
+
+    #[test]
+    fn json_keeps_its_tokens() {
+        assert_eq!(
+            pretty(r#"{"a":[1e400, {"b":"x,{\"y"}],"c":{ },"d":[]}"#),
+            "{\n  \"a\": [\n    1e400,\n    {\n      \"b\": \"x,{\\\"y\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}"
+        );
+    }
+}

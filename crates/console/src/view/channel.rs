@@ -1,0 +1,252 @@
+//! A channel as a row of a list and as a page of its own.
+
+use std::collections::HashMap;
+
+use attache_protocol::{
+    AgentId, Json,
+    wire::{
+        channel::{Channel, Connection, PeerRole},
+        event::Event,
+    },
+};
+use serde::Deserialize;
+
+use super::{
+    asked::Folded,
+    caller::short,
+    exact::exact_line,
+    fact::Fact,
+    html::{Blank, Markup},
+    sign,
+    status::Shown,
+    time::When,
+};
+use crate::text::{Text, fill};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) status: Shown,
+    pub(crate) note: Markup,
+    /// Whose it is: an agent with its sign, or the account's name.
+    pub(crate) sign: Option<Markup>,
+    pub(crate) who: Markup,
+    pub(crate) agent: Option<String>,
+    pub(crate) role: &'static str,
+    pub(crate) transport: &'static str,
+    pub(crate) native: Option<Markup>,
+    pub(crate) seen: When,
+    pub(crate) unacknowledged: i64,
+}
+
+/// A tool that the peer registered. All of it is the peer's own words.
+#[derive(Debug, Clone)]
+pub(crate) struct Tool {
+    pub(crate) name: Markup,
+    pub(crate) description: Markup,
+    pub(crate) schema: Option<Folded>,
+}
+
+/// An event of the channel's own stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Moment {
+    pub(crate) seq: i64,
+    pub(crate) class: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) words: Markup,
+    pub(crate) at: When,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(crate) fn new(channel: &Channel, agents: &HashMap<AgentId, String>, t: &'static Text) -> Self {
+        let agent = channel.agent_id;
+        let who = agent.and_then(|id| agents.get(&id)).map_or_else(
+            || exact_line(&channel.account_ref),
+            |name| Markup::sentence("{agent}", &[("agent", Blank::Text(name))]),
+        );
+        Self {
+            id: channel.channel_id.to_string(),
+            short: short(&channel.channel_id.to_string()),
+            status: status(channel, t),
+            note: note(channel, t),
+            sign: agent.map(sign::small),
+            who,
+            agent: agent.map(|id| id.to_string()),
+            role: role(channel.peer_role, t),
+            transport: channel.transport.as_str(),
+            native: channel.native_protocol.as_deref().map(exact_line),
+            seen: When::relative(channel.last_seen_at),
+            unacknowledged: channel.unacknowledged,
+        }
+    }
+}
+
+pub(crate) fn status(channel: &Channel, t: &'static Text) -> Shown {
+    match channel.status {
+        Connection::Connected => Shown { key: "connected", class: "done", icon: "s-on", word: t.connected },
+        Connection::Disconnected => Shown { key: "disconnected", class: "off", icon: "s-off", word: t.disconnected },
+    }
+}
+
+/// Since when it is connected, or why it is not.
+fn note(channel: &Channel, t: &Text) -> Markup {
+    match channel.status {
+        Connection::Connected => {
+            Markup::sentence(t.connected_since, &[("at", Blank::When(When::relative(channel.connected_at)))])
+        }
+        Connection::Disconnected => {
+            let at = channel.disconnected_at.unwrap_or(channel.last_seen_at);
+            let reason = reason(channel.reason.as_deref().unwrap_or_default(), t);
+            let blanks = [("at", Blank::When(When::relative(at))), ("reason", Blank::Markup(&reason))];
+            Markup::sentence(t.disconnected_since, &blanks)
+        }
+    }
+}
+
+/// Why a connection ended, in words where we have some.
+fn reason(reason: &str, t: &Text) -> Markup {
+    Markup::text(match reason {
+        "" => t.gone_unsaid,
+        "superseded" => t.gone_superseded,
+        "replaced" => t.gone_replaced,
+        "heartbeat_timeout" => t.gone_silent,
+        "closed" => t.gone_closed,
+        "connection_lost" => t.gone_lost,
+        "hub_restarted" => t.gone_restart,
+        "hub_stopped" => t.gone_stopping,
+        "unauthenticated" => t.gone_revoked,
+        "finished" => t.gone_finished,
+        other => return exact_line(other),
+    })
+}
+
+const fn role(role: PeerRole, t: &Text) -> &'static str {
+    match role {
+        PeerRole::Client => t.peer_client,
+        PeerRole::Host => t.peer_host,
+        PeerRole::Worker => t.peer_worker,
+        PeerRole::RemoteRuntime => t.peer_runtime,
+        PeerRole::PeerAgent => t.peer_agent,
+        PeerRole::ToolServer => t.peer_tools,
+    }
+}
+
+/// Everything that makes the channel the one it is.
+pub(crate) fn facts(channel: &Channel, t: &'static Text) -> Vec<Fact> {
+    let none = |text: Option<&str>| text.map_or_else(|| Markup::text(t.none), exact_line);
+    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let mut facts = vec![
+        Fact::code(t.fact_channel, &channel.channel_id.to_string()),
+        Fact::code(t.fact_transport, channel.transport.as_str()),
+        Fact::code(t.fact_peer_role, channel.peer_role.as_str()),
+        Fact::exact(t.fact_account, exact_line(&channel.account_ref)),
+        Fact::exact(t.fact_protocol, none(channel.native_protocol.as_deref())),
+        Fact::exact(t.fact_card, none(channel.agent_card_ref.as_deref())),
+        Fact::exact(t.fact_resume, none(channel.resume_token_ref.as_deref())),
+    ];
+    if let Some(runtime) = channel.runtime_id {
+        facts.push(Fact::code(t.fact_runtime, &runtime.to_string()));
+    }
+    facts.push(Fact::exact(t.fact_address, none(channel.address.as_deref())));
+    facts.push(Fact::markup(t.created, when(channel.created_at)));
+    facts.push(Fact::markup(t.fact_connected, when(channel.connected_at)));
+    facts.push(Fact::markup(t.fact_seen, when(channel.last_seen_at)));
+    if let Some(at) = channel.disconnected_at {
+        facts.push(Fact::markup(t.fact_disconnected, when(at)));
+    }
+    facts.push(Fact::text(t.fact_frames, &channel.unacknowledged.to_string()));
+    facts
+}
+
+// === impl Tool ===
+
+impl Tool {
+    pub(crate) fn all(tools: &Json, t: &Text) -> Vec<Self> {
+        #[derive(Debug, Deserialize)]
+        struct Given {
+            name: String,
+            description: Option<String>,
+            input_schema: Option<Json>,
+        }
+        let given: Vec<Given> = tools.parse().unwrap_or_default();
+        given
+            .into_iter()
+            .map(|tool| Self {
+                name: exact_line(&tool.name),
+                description: exact_line(tool.description.as_deref().unwrap_or_default()),
+                schema: tool.input_schema.map(|schema| Folded::new(&super::asked::pretty(schema.get()), t)),
+            })
+            .collect()
+    }
+}
+
+// === impl Moment ===
+
+impl Moment {
+    pub(crate) fn new(event: &Event, t: &'static Text) -> Self {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(default)]
+        struct Data {
+            reason: Option<String>,
+            last_seq: Option<i64>,
+            approved: Option<bool>,
+            permission_request_id: Option<String>,
+            task_run_id: Option<String>,
+            message: Option<Json>,
+        }
+        let data: Data = event.data.parse().unwrap_or_default();
+        let link = |path: &str, id: &Option<String>| {
+            let id = id.clone().unwrap_or_default();
+            let href = format!("/{path}/{id}");
+            // Only what looks like an id of ours becomes a link.
+            if id.chars().all(|character| character.is_ascii_alphanumeric() || character == '_') {
+                Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(&id)))])
+            } else {
+                exact_line(&id)
+            }
+        };
+        let (class, icon, words) = match event.kind.as_str() {
+            "channel.connected" => ("done", "s-on", Markup::text(t.moment_connected)),
+            "channel.resumed" => {
+                let seq = data.last_seq.unwrap_or_default().to_string();
+                ("done", "s-on", Markup::sentence(t.moment_resumed, &[("seq", Blank::Text(&seq))]))
+            }
+            "channel.disconnected" => {
+                let reason = reason(data.reason.as_deref().unwrap_or_default(), t);
+                ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", Blank::Markup(&reason))]))
+            }
+            "channel.permission_forwarded" | "channel.permission_returned" => {
+                let (run, request) =
+                    (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
+                let blanks = [("request", Blank::Markup(&request)), ("run", Blank::Markup(&run))];
+                match data.approved {
+                    None => ("wait", "s-wait", Markup::sentence(t.moment_asked, &blanks)),
+                    Some(true) => ("done", "s-done", Markup::sentence(t.moment_allowed, &blanks)),
+                    Some(false) => ("fail", "s-fail", Markup::sentence(t.moment_denied, &blanks)),
+                }
+            }
+            "channel.message" => {
+                let message = data.message.as_ref().map_or_else(|| event.data.get().to_owned(), |m| m.get().to_owned());
+                let message = exact_line(&cut(&message));
+                ("", "s-dot", Markup::sentence(t.moment_message, &[("message", Blank::Markup(&message))]))
+            }
+            other => {
+                let about = fill("{kind} {data}", &[("kind", other), ("data", &cut(event.data.get()))]);
+                ("", "s-dot", exact_line(&about))
+            }
+        };
+        Self { seq: event.seq, class, icon, words, at: When::clock(event.at) }
+    }
+}
+
+/// Enough of a message to know it by.
+fn cut(text: &str) -> String {
+    let mut short = text[..text.floor_char_boundary(1_000)].to_owned();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

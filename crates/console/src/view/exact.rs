@@ -1,0 +1,76 @@
+//! Text of an agent exactly as it is, and inert: what a person decides on shows even what has no shape of its own.
+
+use std::fmt::Write as _;
+
+use super::html::{Markup, escape};
+
+/// Line breaks and tabs stay; every character that would act, hide or reorder is shown by name.
+pub(crate) fn exact(text: &str) -> Markup {
+    write(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// For a name or a path: line breaks and tabs are shown as well.
+pub(crate) fn exact_line(text: &str) -> Markup {
+    write(text, |_| false)
+}
+
+fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
+    let mut html = String::with_capacity(text.len() + 16);
+    let mut plain_from = 0;
+    for (at, character) in text.char_indices() {
+        if keep(character) || !is_odd(character) {
+            continue;
+        }
+        escape(&mut html, &text[plain_from..at]);
+        plain_from = at + character.len_utf8();
+        html.push_str("<i class=\"odd\">");
+        match character {
+            // The control pictures of Unicode stand in for the first 32 characters.
+            '\0'..='\x1f' => html.extend(char::from_u32(0x2400 + u32::from(character))),
+            '\x7f' => html.push('\u{2421}'),
+            other => {
+                let _ = write!(html, "U+{:04X}", u32::from(other));
+            }
+        }
+        html.push_str("</i>");
+    }
+    escape(&mut html, &text[plain_from..]);
+    Markup::own(html)
+}
+
+/// Whether a person would not see this character, or would see the ones around it wrongly.
+fn is_odd(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            // Blanks that are no blank to a shell.
+            '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}'
+            // Without a shape.
+            | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+            // Lines where there are none, and text that runs the other way.
+            | '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{206f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_shape_is_named_and_markup_is_text() {
+        for (given, shown) in [
+            ("ls -l\n\tx", "ls -l\n\tx"),
+            ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#39;"),
+            ("\u{1b}[31mred\r\n", "<i class=\"odd\">␛</i>[31mred<i class=\"odd\">␍</i>\n"),
+            ("evil\u{202e}txt.exe", "evil<i class=\"odd\">U+202E</i>txt.exe"),
+            ("rm\u{a0}-rf\u{200b}\u{7f}", "rm<i class=\"odd\">U+00A0</i>-rf<i class=\"odd\">U+200B</i><i class=\"odd\">␡</i>"),
+            ("\u{e0041}漢字 é 😀\u{fe0f}", "<i class=\"odd\">U+E0041</i>漢字 é 😀\u{fe0f}"),
+        ] {
+            assert_eq!(exact(given).to_string(), shown, "{given:?}");
+        }
+        assert_eq!(exact_line("a\nb\t").to_string(), "a<i class=\"odd\">␊</i>b<i class=\"odd\">␉</i>");
+    }
+}

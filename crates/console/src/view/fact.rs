@@ -1,0 +1,31 @@
+//! A name and a value, as they stand in a list of facts.
+
+use super::html::Markup;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fact {
+    pub(crate) name: &'static str,
+    pub(crate) value: Markup,
+    pub(crate) mono: bool,
+}
+
+// === impl Fact ===
+
+impl Fact {
+    pub(crate) fn text(name: &'static str, value: &str) -> Self {
+        Self { name, value: Markup::text(value), mono: false }
+    }
+
+    pub(crate) fn code(name: &'static str, value: &str) -> Self {
+        Self { name, value: Markup::text(value), mono: true }
+    }
+
+    pub(crate) fn markup(name: &'static str, value: Markup) -> Self {
+        Self { name, value, mono: false }
+    }
+
+    /// Markup that is shown as code.
+    pub(crate) fn exact(name: &'static str, value: Markup) -> Self {
+        Self { name, value, mono: true }
+    }
+}

@@ -1,0 +1,267 @@
+//! A permission request as a card to decide on, and as a line of what was decided.
+
+use attache_protocol::{
+    Timestamp,
+    rules::permission::{OnTimeout, Scope, Source, State},
+    wire::{permission::PermissionRequest, run::Run},
+};
+
+use super::{
+    asked::Input,
+    caller::short,
+    exact::{exact, exact_line},
+    fact::Fact,
+    html::{Blank, Markup},
+    run::{Scene, caller, title},
+    sign,
+    time::{Took, When},
+};
+use crate::text::Text;
+
+/// A request with everything that a decision needs. What the agent said is inert.
+#[derive(Debug, Clone)]
+pub(crate) struct Card {
+    pub(crate) id: String,
+    pub(crate) risk: Risk,
+    pub(crate) sign: Markup,
+    pub(crate) heading: Markup,
+    pub(crate) place: Markup,
+    pub(crate) input: Input,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) expires: Option<When>,
+    pub(crate) otherwise: Markup,
+    /// It was asked over a channel, so the answer can be bound to it.
+    pub(crate) has_channel: bool,
+    /// What the answer is bound to.
+    pub(crate) bound: Markup,
+    /// How it was settled, if it was.
+    pub(crate) settled: Option<Decided>,
+}
+
+/// How risky the agent says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Risk {
+    /// `low`, `mid`, `high`, or nothing for a word that we do not know.
+    pub(crate) class: &'static str,
+    pub(crate) word: Markup,
+}
+
+/// What is known besides the request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct About {
+    pub(crate) run: Option<Run>,
+    pub(crate) device: Option<String>,
+}
+
+/// A request that was settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) id: String,
+    pub(crate) class: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) what: Markup,
+    pub(crate) about: Markup,
+    pub(crate) comment: Option<Markup>,
+    pub(crate) place: Option<Markup>,
+    pub(crate) at: When,
+}
+
+// === impl Card ===
+
+impl Card {
+    pub(crate) fn new(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Self {
+        let t = scene.t;
+        let tool = exact_line(&request.tool);
+        let blanks = [("agent", Blank::Text(&request.agent_name)), ("tool", Blank::Markup(&tool))];
+        Self {
+            id: request.permission_request_id.to_string(),
+            risk: Risk::new(request.risk.as_deref(), t),
+            sign: sign::big(request.agent_id),
+            heading: Markup::sentence(t.wants, &blanks),
+            place: place(&request.task_run_id.to_string(), about, scene),
+            input: Input::new(&request.input, t),
+            facts: facts(request, about, scene),
+            expires: request.expires_at.map(When::left),
+            otherwise: otherwise(request, t),
+            has_channel: request.channel_id.is_some(),
+            bound: Markup::sentence(t.bound_to, &[("hash", Blank::Code(&subject(&request.subject)))]),
+            settled: Decided::new(request, scene),
+        }
+    }
+}
+
+fn place(run: &str, about: &About, scene: Scene<'_>) -> Markup {
+    let href = format!("/runs/{run}");
+    match &about.run {
+        Some(known) => {
+            let title = title(known, scene.t);
+            let by = caller(&known.caller, scene.me, scene.t);
+            let blanks = [("run", Blank::Link(&href, &title)), ("who", Blank::Text(&by.kind))];
+            Markup::sentence(scene.t.wants_in, &blanks)
+        }
+        None => Markup::sentence("{run}", &[("run", Blank::Link(&href, &short(run)))]),
+    }
+}
+
+fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fact> {
+    let t = scene.t;
+    let mut facts = Vec::new();
+    if let Some(reason) = request.reason.as_deref().filter(|reason| !reason.trim().is_empty()) {
+        facts.push(Fact::markup(t.fact_reason, exact(reason)));
+    }
+    if let Some(cwd) = &request.cwd {
+        facts.push(Fact::exact(t.fact_folder, exact_line(cwd)));
+    }
+    if !request.paths.is_empty() {
+        let paths: Vec<_> = request.paths.iter().map(|path| format!("<code>{}</code>", exact_line(path))).collect();
+        facts.push(Fact::markup(t.fact_paths, Markup::own(paths.join("<br>"))));
+    }
+    let href = format!("/agents/{}", request.agent_id);
+    let agent = Markup::sentence("{agent}", &[("agent", Blank::Link(&href, &request.agent_name))]);
+    let agent = match &about.device {
+        Some(device) => {
+            let device = exact_line(device);
+            Markup::sentence(t.agent_on, &[("agent", Blank::Markup(&agent)), ("device", Blank::Markup(&device))])
+        }
+        None => agent,
+    };
+    facts.push(Fact::markup(t.agent, agent));
+    let channel = match request.channel_id {
+        Some(channel) => {
+            let href = format!("/channels/{channel}");
+            Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(&channel.to_string())))])
+        }
+        None => Markup::text(t.over_http),
+    };
+    facts.push(Fact::markup(t.fact_channel, channel));
+    let waits = Markup::own(Took::so_far(request.requested_at, scene.now, t).to_string());
+    let since = [("waited", Blank::Markup(&waits)), ("at", Blank::When(When::clock(request.requested_at)))];
+    facts.push(Fact::markup(t.fact_waits, Markup::sentence(t.waits_since, &since)));
+    facts
+}
+
+/// What happens without an answer.
+fn otherwise(request: &PermissionRequest, t: &Text) -> Markup {
+    let at = |at: Timestamp| [("at", Blank::When(When::clock(at)))];
+    match (request.on_timeout, request.expires_at) {
+        (OnTimeout::DenyAndHalt, Some(expires)) => Markup::sentence(t.else_halts, &at(expires)),
+        (OnTimeout::DenyAndContinue, Some(expires)) => Markup::sentence(t.else_continues, &at(expires)),
+        (OnTimeout::KeepWaiting, _) | (_, None) => Markup::text(t.else_waits),
+    }
+}
+
+/// `9f2c…41aa`
+fn subject(hex: &str) -> String {
+    match (hex.get(..4), hex.len().checked_sub(4).and_then(|at| hex.get(at..))) {
+        (Some(start), Some(end)) if hex.len() > 8 => format!("{start}…{end}"),
+        _ => hex.to_owned(),
+    }
+}
+
+// === impl Risk ===
+
+impl Risk {
+    fn new(word: Option<&str>, t: &Text) -> Self {
+        let word = word.map(str::trim).filter(|word| !word.is_empty());
+        let known = |class, text| Self { class, word: Markup::text(text) };
+        match word.map(str::to_ascii_lowercase).as_deref() {
+            None => known("", t.risk_unsaid),
+            Some("low") => known("low", t.risk_low),
+            Some("medium" | "moderate" | "mid") => known("mid", t.risk_medium),
+            Some("high") => known("high", t.risk_high),
+            Some("critical") => known("high", t.risk_critical),
+            Some(_) => Self { class: "", word: exact_line(word.unwrap_or_default()) },
+        }
+    }
+
+    /// Three bars, of which so many are filled.
+    pub(crate) fn bars(&self) -> Markup {
+        let filled = match self.class {
+            "low" => 1,
+            "mid" => 2,
+            "high" => 3,
+            _ => 0,
+        };
+        let bar = |at: usize| {
+            let class = if at < filled { "d" } else { "u" };
+            let (x, y, height) = (at * 8, 8 - at * 4, 4 + at * 4);
+            format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"6\" height=\"{height}\" rx=\"1\"/>")
+        };
+        let bars: String = (0..3).map(bar).collect();
+        Markup::own(format!("<svg viewBox=\"0 0 22 12\" aria-hidden=\"true\">{bars}</svg>"))
+    }
+}
+
+// === impl Decided ===
+
+impl Decided {
+    /// `None` while it waits.
+    pub(crate) fn new(request: &PermissionRequest, scene: Scene<'_>) -> Option<Self> {
+        let t = scene.t;
+        let (class, icon) = match request.state {
+            State::Pending => return None,
+            State::Approved => ("done", "s-done"),
+            State::Denied => ("fail", "s-fail"),
+            State::Expired | State::Cancelled => ("stop", "s-stop"),
+        };
+        let tool = exact_line(&request.tool);
+        let input = Input::new(&request.input, t).brief;
+        let blanks = [
+            ("agent", Blank::Text(&request.agent_name)),
+            ("tool", Blank::Markup(&tool)),
+            ("input", Blank::Markup(&input)),
+        ];
+        Some(Self {
+            id: request.permission_request_id.to_string(),
+            class,
+            icon,
+            what: verdict(request, scene),
+            about: Markup::sentence(t.decided_about, &blanks),
+            comment: request.comment.as_deref().filter(|comment| !comment.trim().is_empty()).map(exact),
+            place: via(request, t),
+            at: When::clock(request.decided_at.unwrap_or(request.requested_at)),
+        })
+    }
+}
+
+/// Who settled it and how, as a sentence.
+pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
+    let t = scene.t;
+    let who = caller(request.decided_by.as_deref().unwrap_or("system"), scene.me, t);
+    let who = if who.id.is_empty() || who.kind == t.caller_you { who.kind } else { format!("{} {}", who.kind, who.id) };
+    let blanks = [
+        ("who", Blank::Text(&who)),
+        ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t))),
+    ];
+    match (request.state, request.source) {
+        (State::Pending, _) => Markup::text(t.verdict_pending),
+        (State::Approved, Some(Source::Policy)) => Markup::text(t.verdict_granted),
+        (State::Denied, Some(Source::Policy)) => Markup::text(t.verdict_barred),
+        (State::Approved, _) => Markup::sentence(t.verdict_allowed, &blanks),
+        (State::Denied, _) => Markup::sentence(t.verdict_denied, &blanks),
+        (State::Expired, _) => match request.on_timeout {
+            OnTimeout::DenyAndContinue => Markup::text(t.verdict_expired_on),
+            OnTimeout::DenyAndHalt | OnTimeout::KeepWaiting => Markup::text(t.verdict_expired),
+        },
+        (State::Cancelled, _) => Markup::text(t.verdict_cancelled),
+    }
+}
+
+/// Over which surface and from where, if a person decided.
+fn via(request: &PermissionRequest, t: &Text) -> Option<Markup> {
+    let surface = exact_line(request.decided_via.as_deref()?);
+    let via = ("via", Blank::Markup(&surface));
+    Some(match request.decided_from.as_deref() {
+        Some(from) => Markup::sentence(t.decided_from, &[via, ("from", Blank::Text(from))]),
+        None => Markup::sentence(t.decided_via, &[via]),
+    })
+}
+
+pub(crate) const fn scope(scope: Scope, t: &Text) -> &'static str {
+    match scope {
+        Scope::Once => t.scope_once,
+        Scope::Run => t.scope_run,
+        Scope::Conversation => t.scope_conversation,
+        Scope::Agent => t.scope_agent,
+    }
+}

@@ -1,0 +1,280 @@
+//! The approvals inbox without scripts: what a card shows, every way to decide, what is left behind.
+
+use attache_hub::control::{PageRequest, Place};
+use attache_protocol::{
+    Json,
+    rules::permission::{OnTimeout, Scope, State},
+    wire::{
+        account::AccountRequest,
+        key::Role,
+        permission::{ApprovalPolicy, DecisionRequest},
+    },
+};
+use axum::http::StatusCode;
+
+use crate::world::{Device, World, asking, between};
+
+const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> [x](http://evil) \u{1b}[31m\u{202e}";
+
+async fn working(world: &World, agent: &str) -> (Device, attache_protocol::RunId) {
+    world.agent(agent).await;
+    let device = world.pair(agent, "workstation-2", "claude_cli").await;
+    let run = world.ask(agent, "Upgrade the parser").await;
+    assert_eq!(device.claim().await, run);
+    (device, run)
+}
+
+fn yes() -> DecisionRequest {
+    DecisionRequest {
+        approved: true,
+        scope: Scope::Once,
+        tool_pattern: None,
+        until: None,
+        this_channel_only: false,
+        comment: None,
+    }
+}
+
+#[tokio::test]
+async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let first = device.ask(run, asking("Run", r#"{"command":"git push --force origin main","timeout":1.50}"#)).await;
+    let edit = r#"{"file_path":"deploy/compose.yaml","old_string":"image: db:15.8\nports: []","new_string":"image: db:16.4\nports: []\nstop: 60s"}"#;
+    let second = device.ask(run, asking("Edit", edit)).await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let page = visitor.get("/approvals").await.body;
+
+    assert!(page.contains("<title>Approvals (2) · Attaché</title>"));
+    assert!(page.contains("2 requests wait."));
+    let at = |mark: &str| page.find(mark).unwrap_or_else(|| panic!("{mark} is missing in {page}"));
+    assert!(
+        at(&format!("id=\"{}\"", second.permission_request_id)) < at(&format!("id=\"{}\"", first.permission_request_id)),
+        "newest first"
+    );
+    for shown in [
+        "<bdi>builder</bdi> wants to use Run",
+        "<pre class=\"code\"><span>git push --force origin main</span></pre>",
+        "&quot;timeout&quot;: 1.50",
+        "High</span> <span class=\"dim\">as the agent says",
+        "the tests want it",
+        "<code>/home/dev/parser</code>",
+        "<code>/home/dev/parser/src</code>",
+        "builder</a> on workstation-2",
+        "none: asked over HTTP",
+        "means no, and the run fails.",
+        "<code>deploy/compose.yaml</code><span class=\"plus\">+2</span><span class=\"minus\">−1</span>",
+        "<td>image: db:1<del>5.8</del></td>",
+        "<td>image: db:1<ins>6.4</ins></td>",
+        "<td>stop: 60s</td>",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    assert!(page.contains(&format!(">Upgrade the parser</a>, called by")), "the run is named");
+    assert!(page.contains(&first.subject[..4]), "the hash is shown");
+}
+
+#[tokio::test]
+async fn what_happens_without_an_answer_follows_the_agents_policy() {
+    let world = World::new().await;
+    for (agent, on_timeout, words) in [
+        ("waiter", OnTimeout::KeepWaiting, "There is no time limit"),
+        ("goer", OnTimeout::DenyAndContinue, "means no, and the agent goes on without it."),
+    ] {
+        let (device, run) = working(&world, agent).await;
+        let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout) };
+        let update = AccountRequest { approvals: Some(approvals), ..AccountRequest::default() };
+        world.hub.update_account(&world.owner, agent, update).await.unwrap();
+        let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
+        let visitor = world.signed_in(Role::Viewer).await;
+        let page = visitor.get(&format!("/approvals/{}", asked.permission_request_id)).await.body;
+        assert!(page.contains(words), "{page}");
+        assert!(page.contains("may see this and not decide it") && !page.contains("value=\"deny\""));
+    }
+}
+
+#[tokio::test]
+async fn the_buttons_decide_once_for_the_run_and_no() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    for (answer, state, scope, location) in [
+        ("allow_once", State::Approved, Scope::Once, "/approvals?said=allowed"),
+        ("deny", State::Denied, Scope::Once, "/approvals?said=denied"),
+        ("allow_run", State::Approved, Scope::Run, "/approvals?said=allowed"),
+    ] {
+        let asked = device.ask(run, asking("Run", &format!("{{\"command\":\"{answer}\"}}"))).await;
+        let path = format!("/approvals/{}", asked.permission_request_id);
+        let sent = visitor.post(&path, &[("answer", answer), ("comment", "as agreed"), ("scope", "agent")]).await;
+        assert_eq!((sent.status, sent.header("location")), (StatusCode::SEE_OTHER, location));
+        let heard = device.answer(run, &asked).await;
+        assert_eq!((heard.state, heard.scope, heard.comment.as_deref()), (state, Some(scope), Some("as agreed")));
+        let decided = world.hub.permission(&world.owner, asked.permission_request_id).await.unwrap();
+        assert_eq!(decided.decided_via.as_deref(), Some("console"));
+    }
+    let page = visitor.get("/approvals?said=allowed").await.body;
+    assert!(page.contains("Allowed. The agent goes on.") && page.contains("Nobody is waiting for you"));
+    for shown in ["Allowed <bdi>this once</bdi> by", "Denied <bdi>this once</bdi> by", "Allowed <bdi>for this run</bdi> by"] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    assert!(page.contains("“as agreed”") && page.contains("over console"));
+    assert!(!page.contains("id=\"asked\""), "nothing is counted any more");
+
+    // Answers without a meaning, or from elsewhere, change nothing.
+    let asked = device.ask(run, asking("Run", r#"{"command":"last"}"#)).await;
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    assert_eq!(visitor.post(&path, &[("answer", "perhaps")]).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(visitor.post(&path, &[]).await.status, StatusCode::BAD_REQUEST);
+    let forged = visitor.post_bare(&path, &[("answer", "allow_once"), ("csrf", "0")], &[]).await;
+    assert_eq!(forged.status, StatusCode::FORBIDDEN);
+    let viewer = world.signed_in(Role::Viewer).await;
+    assert_eq!(viewer.post(&path, &[("answer", "allow_once")]).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(device.answer(run, &asked).await.state, State::Pending);
+}
+
+#[tokio::test]
+async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let asked = device.ask(run, asking("Run", r#"{"command":"one"}"#)).await;
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    // A pattern needs a reach.
+    let refused =
+        visitor.post(&path, &[("answer", "allow_as"), ("scope", "once"), ("tool_pattern", "R*"), ("back", "run")]).await;
+    assert_eq!(refused.status, StatusCode::OK);
+    assert!(refused.body.contains("class=\"note fail said\" role=\"alert\""), "{}", refused.body);
+    let fields = [
+        ("answer", "allow_as"),
+        ("scope", "agent"),
+        ("tool_pattern", "R*"),
+        ("until", "3600"),
+        ("back", "run"),
+    ];
+    let sent = visitor.post(&path, &fields).await;
+    assert_eq!(sent.header("location"), format!("/runs/{run}"));
+    // The next one is answered without a person.
+    let next = device.ask(run, asking("Run", r#"{"command":"two"}"#)).await;
+    assert_eq!(next.state, State::Approved);
+    let page = visitor.get("/approvals").await.body;
+    assert!(page.contains("Allows <code>R*</code>") && page.contains("<bdi>for this agent, always</bdi>"), "{page}");
+    assert!(page.contains("Allowed by a standing answer"));
+    let grant = between(&page, "action=\"/grants/", "/revoke\"").to_owned();
+    let viewer = world.signed_in(Role::Viewer).await;
+    assert_eq!(viewer.post(&format!("/grants/{grant}/revoke"), &[]).await.status, StatusCode::FORBIDDEN);
+    let revoked = visitor.post(&format!("/grants/{grant}/revoke"), &[]).await;
+    assert_eq!(revoked.header("location"), "/approvals?said=revoked");
+    let grants = world.hub.grants(&world.owner, PageRequest::default()).await.unwrap().permission_grants;
+    assert!(grants[0].revoked_at.is_some());
+    let page = visitor.get("/approvals").await.body;
+    assert!(page.contains("<li class=\"gone\">") && !page.contains("/revoke\""));
+    let last = device.ask(run, asking("Run", r#"{"command":"three"}"#)).await;
+    assert_eq!(last.state, State::Pending);
+}
+
+#[tokio::test]
+async fn whoever_is_late_is_told_who_decided_and_when() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
+    let place = Place { via: "rest", from: Some("192.0.2.9".to_owned()) };
+    world.hub.decide(&world.owner, asked.permission_request_id, yes(), place).await.unwrap();
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    let late = visitor.post(&path, &[("answer", "deny"), ("back", "approvals")]).await;
+    assert_eq!(late.status, StatusCode::OK);
+    assert!(late.body.contains("You were too late. Allowed <bdi>this once</bdi> by <bdi>API key"), "{}", late.body);
+    assert!(late.body.contains("over rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
+    assert!(!late.body.contains("value=\"deny\""), "nothing is left to decide");
+    assert_eq!(device.answer(run, &asked).await.state, State::Approved);
+    // The same person saying the same again is not late.
+    let asked = device.ask(run, asking("Run", r#"{"command":"pwd"}"#)).await;
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    for _ in 0..2 {
+        assert_eq!(visitor.post(&path, &[("answer", "deny")]).await.header("location"), "/approvals?said=denied");
+    }
+}
+
+#[tokio::test]
+async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let text = Json::of(HOSTILE);
+    let tool = HOSTILE.replace('\u{1b}', "");
+    let mut request = asking(&tool, &format!("{{\"command\":{0},{0}:{0},\"new\":{0},\"old\":{0}}}", text.get()));
+    request.cwd = Some(tool.clone());
+    request.paths = vec![HOSTILE.to_owned()];
+    request.reason = Some(HOSTILE.to_owned());
+    request.risk = Some("<b>\u{202e}".to_owned());
+    let asked = device.ask(run, request).await;
+    device.wonder(run, HOSTILE).await;
+    let visitor = world.signed_in(Role::Owner).await;
+    let pages = ["/approvals".to_owned(), format!("/approvals/{}", asked.permission_request_id), format!("/runs/{run}"),
+        format!("/runs/{run}/part")];
+    let check = |body: &str, path: &str| {
+        for mark in ["<script>alert", "<img src=x", "\"'><img", "\u{1b}", "\u{202e}", "href=\"http://evil", "style=\""] {
+            assert!(!body.contains(mark), "{mark:?} is on {path}");
+        }
+    };
+    for path in &pages {
+        let page = visitor.get(path).await.body;
+        check(&page, path);
+        assert!(page.contains("<i class=\"odd\">␛</i>[31m<i class=\"odd\">U+202E</i>"), "{path} hides nothing");
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{path}");
+    }
+    let place = Place { via: "rest", from: None };
+    let decision = DecisionRequest { comment: Some(HOSTILE.replace(['\u{1b}', '\u{202e}'], "")), ..yes() };
+    world.hub.decide(&world.owner, asked.permission_request_id, decision, place).await.unwrap();
+    for path in &pages {
+        check(&visitor.get(path).await.body, path);
+    }
+}
+
+#[tokio::test]
+async fn the_run_page_decides_and_answers_in_place() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Operator).await;
+    let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    for shown in [
+        "Waiting for approval: <bdi>workstation-2</bdi> asks and keeps the run until somebody answers.",
+        "This run waits for an answer",
+        "name=\"back\" value=\"run\"",
+        "Asks to use Run: ls",
+        "Waits for approval",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    let list = visitor.get("/runs").await.body;
+    assert!(list.contains("<span class=\"why wait\"><svg class=\"m s wait\""), "{list}");
+    assert!(list.contains("Waiting for approval</span>") && list.contains("Waiting</span>"));
+    let path = format!("/approvals/{}", asked.permission_request_id);
+    visitor.post(&path, &[("answer", "allow_once"), ("back", "run")]).await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("The device executes it") && !page.contains("This run waits for an answer"), "{page}");
+    assert!(page.contains("Allowed <bdi>this once</bdi> by"));
+
+    let question = device.wonder(run, "Which branch, <b>main</b>\nor next?").await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("This run waits for your input"), "{page}");
+    assert!(page.contains("<pre class=\"answer\">Which branch, &lt;b&gt;main&lt;/b&gt;\nor next?</pre>"), "{page}");
+    let nonce = between(&page, "name=\"key\" value=\"", "\"").to_owned();
+    let path = format!("/runs/{run}/input");
+    assert_eq!(visitor.post(&path, &[("text", " ")]).await.status, StatusCode::BAD_REQUEST);
+    for _ in 0..2 {
+        let sent = visitor.post(&path, &[("text", "next"), ("key", &nonce)]).await;
+        assert_eq!(sent.header("location"), format!("/runs/{run}?said=sent"));
+    }
+    let heard = world
+        .hub
+        .input_answer(&device.principal, run, question.input_request_id, std::time::Duration::ZERO)
+        .await
+        .unwrap();
+    assert_eq!(heard.parts.unwrap().get(), r#"[{"text":"next"}]"#);
+    let page = visitor.get(&format!("/runs/{run}?said=sent")).await.body;
+    assert!(page.contains("Was told: next") && !page.contains("waits for your input"), "{page}");
+    assert_eq!(page.matches("Was told: next").count(), 1, "a form that is sent twice is one answer");
+    let viewer = world.signed_in(Role::Viewer).await;
+    assert_eq!(viewer.post(&path, &[("text", "x")]).await.status, StatusCode::FORBIDDEN);
+}
