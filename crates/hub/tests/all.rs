@@ -8,14 +8,23 @@ mod artifacts;
 mod bad_input;
 mod document;
 mod drain;
+mod feeds;
 mod fencing;
+mod grants;
+mod hops;
+mod input;
 mod isolation;
 mod life;
 mod matrix;
 mod pairing;
+mod peers;
+mod permissions;
 mod port;
+mod recovery;
+mod register;
 mod sessions;
 mod streams;
+mod work;
 mod world;
 
 #[test]

@@ -14,6 +14,9 @@ struct Scene {
     conversation: String,
     workspace: String,
     artifact: String,
+    permission: String,
+    ask: String,
+    grant: String,
 }
 
 impl Scene {
@@ -28,7 +31,16 @@ impl Scene {
         let path = format!("/api/v1/workspaces/{workspace}/artifacts/a");
         let artifact = world.owner.call(Method::PUT, &path, "x").await.expect(201);
         let artifact = artifact["artifact_id"].as_str().unwrap().to_owned();
-        Self { world, device, run, conversation, workspace, artifact }
+        let work = |name: &str| format!("/api/v1/task-runs/{run}/{name}");
+        let asked = json!({"tool": "shell", "input": {}});
+        let asked = device.client.post(&work("permission-requests"), asked).await.expect(201);
+        let permission = asked["permission_request_id"].as_str().unwrap().to_owned();
+        let path = format!("/api/v1/permission-requests/{permission}/decision");
+        let decided = world.owner.post(&path, json!({"approved": true, "scope": "run"})).await.expect(200);
+        let grant = decided["grant_id"].as_str().unwrap().to_owned();
+        let asked = device.client.post(&work("input-requests"), json!({"prompt": "?"})).await.expect(201);
+        let ask = asked["input_request_id"].as_str().unwrap().to_owned();
+        Self { world, device, run, conversation, workspace, artifact, permission, ask, grant }
     }
 
     fn path(&self, route: &str) -> String {
@@ -39,6 +51,10 @@ impl Scene {
             .replace("{conversation}", &self.conversation)
             .replace("{workspace}", &self.workspace)
             .replace("{artifact}", &self.artifact)
+            .replace("{permission}", &self.permission)
+            .replace("{ask}", &self.ask)
+            .replace("{grant}", &self.grant)
+            .replace("{channel}", "chn_00000000000000000000000000000001")
             .replace("{name}", "b")
             .replace("{code}", "0000-0000")
             .replace("{key}", "key_00000000000000000000000000000001")
@@ -52,7 +68,9 @@ impl Scene {
 }
 
 fn is_work(route: &str) -> bool {
-    ["/pull", "/heartbeat", "/progress", "/complete", "/fail", "/release"].iter().any(|end| route.ends_with(end))
+    let asks = route.contains("/{run}/permission-requests") || route.contains("/{run}/input-requests");
+    let ends = ["/pull", "/heartbeat", "/progress", "/complete", "/fail", "/release"];
+    asks || ends.iter().any(|end| route.ends_with(end))
 }
 
 fn is_open(route: &str) -> bool {
@@ -167,6 +185,10 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
             .replace("{workspace}", &id("wsp_"))
             .replace("{artifact}", &id("art_"))
             .replace("{key}", &id("key_"))
+            .replace("{permission}", &id("prm_"))
+            .replace("{ask}", &id("ask_"))
+            .replace("{grant}", &id("gnt_"))
+            .replace("{channel}", &id("chn_"))
             .replace("{name}", "b")
     };
     let variable = |route: &str| route.contains('{') && !route.contains("{code}");
@@ -175,14 +197,17 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
         for shape in ["unknown", "other kind", "short", "not ascii"] {
             let path = absent(route, shape);
             let body = if reads_json(method, route) {
-                json!({"text": "x", "output": {}, "epoch": 1}).to_string()
+                json!({"text": "x", "output": {}, "epoch": 1, "tool": "shell", "input": {}, "prompt": "?"}).to_string()
             } else {
                 String::new()
             };
             // Members that a call of people does not know would be refused first.
             let body = match *route {
                 "/api/v1/agent-accounts/{agent}" | "/api/v1/task-runs/{run}/cancel" => "{}".to_owned(),
-                "/api/v1/conversations/{conversation}/messages" => json!({"text": "x"}).to_string(),
+                "/api/v1/conversations/{conversation}/messages" | "/api/v1/task-runs/{run}/input" => {
+                    json!({"text": "x"}).to_string()
+                }
+                "/api/v1/permission-requests/{permission}/decision" => json!({"approved": true}).to_string(),
                 _ => body,
             };
             let reply = scene.caller(route).call(methods(method), &path, body).await;
@@ -202,6 +227,8 @@ async fn wrong_values_are_refused_by_name() {
     let scene = Scene::set().await;
     let run = scene.run.clone();
     let long = "x".repeat(300);
+    let decision = format!("permission-requests/{}/decision", scene.permission);
+    let input = format!("task-runs/{run}/input");
     let table = [
         ("agent-accounts", json!({"name": 7}), "name"),
         ("agent-accounts", json!({}), "name"),
@@ -210,6 +237,29 @@ async fn wrong_values_are_refused_by_name() {
         ("agent-accounts", json!({"name": "ok", "nmae": 1}), "nmae"),
         ("agent-accounts", json!({"name": "ok", "skills": [{"id": 1, "name": "x"}]}), "skills.id"),
         ("agent-accounts", json!({"name": "ok", "a2a": []}), "a2a"),
+        ("agent-accounts", json!({"name": "ok", "approvals": {"timeout_ms": 999}}), "approvals.timeout_ms"),
+        ("agent-accounts", json!({"name": "ok", "approvals": {"timeout_ms": -1}}), "approvals.timeout_ms"),
+        ("agent-accounts", json!({"name": "ok", "approvals": {"on_timeout": "approve"}}), "approvals.on_timeout"),
+        ("agent-accounts", json!({"name": "ok", "approvals": {"timeout": 1}}), "timeout"),
+        (&decision, json!({}), "approved"),
+        (&decision, json!({"approved": "yes"}), "approved"),
+        (&decision, json!({"approved": true, "scope": "world"}), "scope"),
+        (&decision, json!({"approved": true, "tool_pattern": "*"}), "tool_pattern"),
+        (&decision, json!({"approved": true, "until": "2099-01-01T00:00:00Z"}), "until"),
+        (&decision, json!({"approved": true, "scope": "run", "until": "2001-01-01T00:00:00Z"}), "until"),
+        (&decision, json!({"approved": true, "scope": "run", "until": "soon"}), "until"),
+        (&decision, json!({"approved": true, "scope": "run", "tool_pattern": ""}), "tool_pattern"),
+        (&decision, json!({"approved": true, "scope": "run", "tool_pattern": "a\u{7}"}), "tool_pattern"),
+        (&decision, json!({"approved": true, "comment": "x".repeat(5000)}), "comment"),
+        (&decision, json!({"approved": true, "this_channel_only": true}), "this_channel_only"),
+        (&decision, json!({"approved": true, "scop": "run"}), "scop"),
+        (&input, json!({}), "text"),
+        (&input, json!({"text": ""}), "text"),
+        (&input, json!({"text": "x", "parts": []}), "parts"),
+        (&input, json!({"parts": {}}), "parts"),
+        (&input, json!({"parts": "x"}), "parts"),
+        (&input, json!({"text": "x", "idempotency_key": ""}), "idempotency_key"),
+        (&input, json!({"text": "x", "key": "k"}), "key"),
         ("task-runs", json!({"input": {}}), "agent_id"),
         ("task-runs", json!({"agent_id": ""}), "agent_id"),
         ("task-runs", json!({"agent_id": "builder", "input": "text"}), "input"),
@@ -254,12 +304,51 @@ async fn wrong_values_are_refused_by_name() {
         ("complete", json!({"output": {"artifact_refs": ["art_x"]}}), 400, "output.artifact_refs"),
         ("fail", json!({"output": []}), 400, "output"),
         ("release", json!({}), 400, "epoch"),
+        ("permission-requests", json!({"input": {}}), 400, "tool"),
+        ("permission-requests", json!({"tool": "shell"}), 400, "input"),
+        ("permission-requests", json!({"tool": "", "input": {}}), 400, "tool"),
+        ("permission-requests", json!({"tool": long, "input": {}}), 400, "tool"),
+        ("permission-requests", json!({"tool": "a\u{1b}[1m", "input": {}}), 400, "tool"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "epoch": "1"}), 400, "epoch"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "paths": "x"}), 400, "paths"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "paths": [""]}), 400, "paths"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "paths": vec!["x"; 1001]}), 400, "paths"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "cwd": ""}), 400, "cwd"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "risk": long}), 400, "risk"),
+        ("permission-requests", json!({"tool": "a", "input": {}, "request_id": "a b"}), 400, "request_id"),
+        ("permission-requests", json!({"tool": "a", "input": "x".repeat(256 * 1024)}), 413, "input"),
+        ("input-requests", json!({}), 400, "prompt"),
+        ("input-requests", json!({"prompt": ""}), 400, "prompt"),
+        ("input-requests", json!({"prompt": 7}), 400, "prompt"),
+        ("input-requests", json!({"prompt": "?", "parts": {}}), 400, "parts"),
+        ("input-requests", json!({"prompt": "?", "request_id": ""}), 400, "request_id"),
     ];
     for (call, body, status, field) in work {
         let reply = scene.device.client.post(&format!("/api/v1/task-runs/{run}/{call}"), body).await;
         assert_eq!(reply.refusal().0, status, "{call} {field}");
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains(&format!("`{field}`")), "{call}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_registration_is_refused_by_name() {
+    let scene = Scene::set().await;
+    for (body, field) in [
+        (json!({}), "agent_id"),
+        (json!({"agent_id": 7}), "agent_id"),
+        (json!({"agent_id": "UPPER case"}), "agent_id"),
+        (json!({"agent_id": "ok", "capabilities": {}}), "capabilities"),
+        (json!({"agent_id": "ok", "device_info": []}), "device_info"),
+        (json!({"agent_id": "ok", "url": "ftp://x"}), "url"),
+        (json!({"agent_id": "ok", "url": "https://"}), "url"),
+        (json!({"pairing_token": "short"}), "pairing_token"),
+        (json!({"pairing_token": 7}), "pairing_token"),
+    ] {
+        let reply = scene.world.owner.post("/api/a2a/register", body.clone()).await;
+        assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()), "{body}");
+        let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(&format!("`{field}`")), "{body}: {message}");
     }
 }
 
@@ -279,6 +368,16 @@ async fn wrong_queries_paths_and_methods_are_refused() {
         "agent-runtimes?cursor=nonsense",
         "conversations?cursor=nonsense",
         "api-keys?cursor=nonsense",
+        "permission-requests?state=open",
+        "permission-requests?task_run_id=x",
+        "permission-requests?agent_id=A%20B",
+        "permission-requests?limit=0",
+        "permission-requests?cursor=nonsense",
+        "permission-grants?cursor=nonsense",
+        "permission-grants?state=x",
+        "channels?status=idle",
+        "channels?cursor=nonsense",
+        "channels?limit=201",
         "audit?after=-1",
         "audit?after=x",
     ] {

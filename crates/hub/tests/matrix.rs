@@ -4,31 +4,38 @@ use attache_hub::identity::{Action, Column, Verdict, verdict};
 use attache_protocol::wire::key::Role;
 
 const TABLE: &str = "
-resource      action      owner admin operator viewer runtime
-agents        see         yes   yes   yes      yes    -
-agents        create      yes   yes   yes      -      -
-agents        edit        yes   yes   yes      -      -
-agents        archive     yes   yes   yes      -      -
-pairing       create_code yes   yes   yes      -      -
-pairing       decide      yes   yes   yes      -      -
-runtimes      see         yes   yes   yes      yes    -
-runtimes      revoke      yes   yes   yes      -      -
-runs          see         yes   yes   yes      yes    own
-runs          create      yes   yes   yes      -      -
-runs          cancel      yes   yes   yes      -      -
-runs          work        -     -     -        -      own
-conversations see         yes   yes   yes      yes    own
-conversations list        yes   yes   yes      yes    -
-conversations create      yes   yes   yes      -      -
-conversations add_message yes   yes   yes      -      -
-artifacts     see         yes   yes   yes      yes    own
-artifacts     upload      yes   yes   yes      -      own
-keys          see         yes   yes   -        -      -
-keys          create      yes   yes   -        -      -
-keys          revoke      yes   yes   own      own    -
-audit         see         yes   yes   -        -      -
-login_links   create      yes   yes   -        -      -
-metrics       see         yes   yes   -        -      -
+resource      action      owner admin operator viewer agent_key runtime
+agents        see         yes   yes   yes      yes    yes       -
+agents        create      yes   yes   yes      -      -         -
+agents        edit        yes   yes   yes      -      -         -
+agents        archive     yes   yes   yes      -      -         -
+pairing       create_code yes   yes   yes      -      -         -
+pairing       decide      yes   yes   yes      -      -         -
+runtimes      see         yes   yes   yes      yes    -         -
+runtimes      revoke      yes   yes   yes      -      -         -
+runs          see         yes   yes   yes      yes    own       own
+runs          create      yes   yes   yes      -      yes       -
+runs          cancel      yes   yes   yes      -      own       -
+runs          give_input  yes   yes   yes      -      own       -
+runs          work        -     -     -        -      own       own
+permissions   see         yes   yes   yes      yes    -         -
+permissions   decide      yes   yes   yes      -      -         -
+grants        see         yes   yes   yes      yes    -         -
+grants        revoke      yes   yes   yes      -      -         -
+channels      see         yes   yes   yes      yes    own       -
+agents        register    yes   yes   yes      -      -         -
+conversations see         yes   yes   yes      yes    own       own
+conversations list        yes   yes   yes      yes    -         -
+conversations create      yes   yes   yes      -      -         -
+conversations add_message yes   yes   yes      -      -         -
+artifacts     see         yes   yes   yes      yes    own       own
+artifacts     upload      yes   yes   yes      -      own       own
+keys          see         yes   yes   -        -      -         -
+keys          create      yes   yes   -        -      -         -
+keys          revoke      yes   yes   own      own    -         -
+audit         see         yes   yes   -        -      -         -
+login_links   create      yes   yes   -        -      -         -
+metrics       see         yes   yes   -        -      -         -
 ";
 
 #[test]
@@ -39,10 +46,10 @@ fn the_table_of_rights_is_the_golden_one() {
         Verdict::Own => "own",
         Verdict::No => "-",
     };
-    let mut lines = vec!["resource action owner admin operator viewer runtime".to_owned()];
+    let mut lines = vec!["resource action owner admin operator viewer agent_key runtime".to_owned()];
     for action in Action::ALL {
         let mut line = format!("{} {}", action.resource(), action.verb());
-        for column in columns.into_iter().chain([Column::Runtime]) {
+        for column in columns.into_iter().chain([Column::AgentKey, Column::Runtime]) {
             line.push(' ');
             line.push_str(shown(verdict(column, *action)));
         }
@@ -64,37 +71,55 @@ async fn the_endpoints_keep_to_the_table() {
     let (conversation, workspace) =
         (conversation["conversation_id"].as_str().unwrap(), conversation["workspace_id"].as_str().unwrap());
     let missing_run = "run_00000000000000000000000000000001";
+    let missing_permission = "prm_00000000000000000000000000000001";
+    let missing_ask = "ask_00000000000000000000000000000001";
     let missing_runtime = "rtm_00000000000000000000000000000001";
     let calls = [
-        ("GET", "/api/v1/agent-accounts".to_owned(), "yyyyn"),
-        ("POST", "/api/v1/agent-accounts".to_owned(), "yyynn"),
-        ("PATCH", "/api/v1/agent-accounts/nobody".to_owned(), "yyynn"),
-        ("DELETE", "/api/v1/agent-accounts/nobody".to_owned(), "yyynn"),
-        ("POST", "/api/v1/agent-accounts/builder/pairing-codes".to_owned(), "yyynn"),
-        ("GET", "/api/v1/pairing-requests/0000-0000".to_owned(), "yyynn"),
-        ("POST", "/api/v1/pairing-requests/0000-0000/decision".to_owned(), "yyynn"),
-        ("GET", "/api/v1/agent-runtimes".to_owned(), "yyyyn"),
-        ("DELETE", format!("/api/v1/agent-runtimes/{missing_runtime}"), "yyynn"),
-        ("GET", "/api/v1/task-runs".to_owned(), "yyyyy"),
-        ("POST", "/api/v1/task-runs".to_owned(), "yyynn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/cancel"), "yyynn"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/progress"), "nnnny"),
-        ("POST", format!("/api/v1/task-runs/{missing_run}/release"), "nnnny"),
-        ("POST", "/api/v1/agent-runtimes/runtime/heartbeat".to_owned(), "nnnny"),
-        ("GET", "/api/v1/conversations".to_owned(), "yyyyn"),
-        ("POST", "/api/v1/conversations".to_owned(), "yyynn"),
-        ("POST", format!("/api/v1/conversations/{conversation}/messages"), "yyynn"),
-        ("PUT", format!("/api/v1/workspaces/{workspace}/artifacts/a"), "yyyny"),
-        ("GET", "/api/v1/api-keys".to_owned(), "yynnn"),
-        ("POST", "/api/v1/api-keys".to_owned(), "yynnn"),
-        ("GET", "/api/v1/audit".to_owned(), "yynnn"),
-        ("POST", "/api/v1/login-links".to_owned(), "yynnn"),
+        ("GET", "/api/v1/agent-accounts".to_owned(), "yyyyyn"),
+        ("POST", "/api/v1/agent-accounts".to_owned(), "yyynnn"),
+        ("PATCH", "/api/v1/agent-accounts/nobody".to_owned(), "yyynnn"),
+        ("DELETE", "/api/v1/agent-accounts/nobody".to_owned(), "yyynnn"),
+        ("POST", "/api/v1/agent-accounts/builder/pairing-codes".to_owned(), "yyynnn"),
+        ("GET", "/api/v1/pairing-requests/0000-0000".to_owned(), "yyynnn"),
+        ("POST", "/api/v1/pairing-requests/0000-0000/decision".to_owned(), "yyynnn"),
+        ("GET", "/api/v1/agent-runtimes".to_owned(), "yyyynn"),
+        ("DELETE", format!("/api/v1/agent-runtimes/{missing_runtime}"), "yyynnn"),
+        ("GET", "/api/v1/task-runs".to_owned(), "yyyyyy"),
+        ("POST", "/api/v1/task-runs".to_owned(), "yyynyn"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/cancel"), "yyynyn"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/progress"), "nnnnyy"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/release"), "nnnnyy"),
+        ("POST", "/api/v1/agent-runtimes/runtime/heartbeat".to_owned(), "nnnnny"),
+        ("GET", "/api/v1/conversations".to_owned(), "yyyynn"),
+        ("POST", "/api/v1/conversations".to_owned(), "yyynnn"),
+        ("POST", format!("/api/v1/conversations/{conversation}/messages"), "yyynnn"),
+        ("PUT", format!("/api/v1/workspaces/{workspace}/artifacts/a"), "yyynyy"),
+        ("GET", "/api/v1/api-keys".to_owned(), "yynnnn"),
+        ("POST", "/api/v1/api-keys".to_owned(), "yynnnn"),
+        ("GET", "/api/v1/audit".to_owned(), "yynnnn"),
+        ("POST", "/api/v1/login-links".to_owned(), "yynnnn"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/input"), "yyynyn"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/input-requests"), "nnnnyy"),
+        ("POST", format!("/api/v1/task-runs/{missing_run}/permission-requests"), "nnnnyy"),
+        ("GET", format!("/api/v1/task-runs/{missing_run}/input-requests/{missing_ask}"), "nnnnyy"),
+        ("GET", format!("/api/v1/task-runs/{missing_run}/permission-requests/{missing_permission}"), "nnnnyy"),
+        ("GET", "/api/v1/permission-requests".to_owned(), "yyyynn"),
+        ("GET", format!("/api/v1/permission-requests/{missing_permission}"), "yyyynn"),
+        ("POST", format!("/api/v1/permission-requests/{missing_permission}/decision"), "yyynnn"),
+        ("GET", "/api/v1/permission-grants".to_owned(), "yyyynn"),
+        ("DELETE", "/api/v1/permission-grants/gnt_00000000000000000000000000000001".to_owned(), "yyynnn"),
+        ("GET", "/api/v1/channels".to_owned(), "yyyyyn"),
+        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001".to_owned(), "yyyyyn"),
+        ("GET", "/api/v1/channels/chn_00000000000000000000000000000001/events".to_owned(), "yyyyyn"),
+        ("POST", "/api/a2a/register".to_owned(), "yyynnn"),
     ];
+    let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let callers = [
         world.owner.clone(),
         world.key("admin").await,
         world.key("operator").await,
         world.key("viewer").await,
+        world.anonymous().key(registered["api_key"].as_str().unwrap()),
         device.client,
     ];
     let mut wrong = Vec::new();
@@ -103,10 +128,18 @@ async fn the_endpoints_keep_to_the_table() {
         for caller in &callers {
             let body = if *path == "/api/v1/task-runs/run_00000000000000000000000000000001/release" {
                 r#"{"epoch":1}"#
-            } else if path.ends_with("/messages") {
+            } else if path.ends_with("/messages") || path.ends_with("/input") {
                 r#"{"text":"hi"}"#
             } else if path.ends_with("/api-keys") {
                 r#"{"name":"k","role":"viewer"}"#
+            } else if path.ends_with("/input-requests") {
+                r#"{"prompt":"?"}"#
+            } else if path.contains("/task-runs/") && path.ends_with("/permission-requests") {
+                r#"{"tool":"shell","input":{}}"#
+            } else if path.contains("/permission-requests/") && path.ends_with("/decision") {
+                r#"{"approved":true}"#
+            } else if path.ends_with("/register") {
+                r#"{"agent_id":"other"}"#
             } else if *path == "/api/v1/task-runs" {
                 r#"{"agent_id":"builder"}"#
             } else {

@@ -20,8 +20,37 @@ use tokio::{
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What the hub keeps its things in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Model,
+    Sqlite,
+}
+
+/// Runs each body once on the model and once on SQLite.
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod on_the_model {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::world::Engine::Model).await;
+            })*
+        }
+
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::world::Engine::Sqlite).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
 pub struct World {
     pub hub: Handle,
+    pub store: Arc<dyn Store>,
+    pub env: Env,
     pub owner: Client,
     pub address: SocketAddr,
     pub data: TempDir,
@@ -72,29 +101,77 @@ impl World {
     }
 
     pub async fn tuned(tune: impl FnOnce(&mut Options)) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), Arc::new(Memory::new()), tune).await
+        Self::with(tempfile::tempdir().unwrap(), Arc::new(Memory::new()), Env::system(), tune).await
+    }
+
+    /// On a clock that stands still until it is moved, with a sweep that is never far.
+    pub async fn timed(engine: Engine, tune: impl FnOnce(&mut Options)) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = match engine {
+            Engine::Model => Arc::new(Memory::new()),
+            Engine::Sqlite => Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap()),
+        };
+        let tune = |options: &mut Options| {
+            options.sweep_every = Duration::from_millis(10);
+            tune(options);
+        };
+        Self::with(data, store, Env::seeded(7), tune).await
+    }
+
+    /// Stops a hub on SQLite and starts it again on the same port, as a new process would.
+    pub async fn restart(self) -> Self {
+        let (env, options) = (self.env.clone(), self.hub.options().clone());
+        let (served, data) = self.stop();
+        served.await.unwrap();
+        let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
+        let listener = TcpListener::bind(options.listen).await.unwrap();
+        Self::on(listener, data, store, env, options).await
     }
 
     pub async fn on_sqlite() -> Self {
         let data = tempfile::tempdir().unwrap();
         let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
-        Self::with(data, Arc::new(store), |_| {}).await
+        Self::with(data, Arc::new(store), Env::system(), |_| {}).await
     }
 
-    async fn with(data: TempDir, store: Arc<dyn Store>, tune: impl FnOnce(&mut Options)) -> Self {
+    async fn with(data: TempDir, store: Arc<dyn Store>, env: Env, tune: impl FnOnce(&mut Options)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
         options.pairing_failures_per_minute = 10_000;
         tune(&mut options);
-        let hub = Hub::start(options, store, Env::system()).await.unwrap();
+        Self::on(listener, data, store, env, options).await
+    }
+
+    async fn on(listener: TcpListener, data: TempDir, store: Arc<dyn Store>, env: Env, options: Options) -> Self {
+        let address = options.listen;
+        let hub = Hub::start(options, store.clone(), env.clone()).await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(serve(listener, router(hub.clone()), hub.clone(), async move {
             let _ = stopped.await;
         }));
         let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
         let owner = Client::anonymous(address).key(key.trim());
-        Self { hub, owner, address, data, stop, served }
+        Self { hub, store, env, owner, address, data, stop, served }
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.env.advance(by);
+    }
+
+    /// The rows of the tenant's log of this type: actor and data.
+    pub async fn audit(&self, kind: &str) -> Vec<(String, Value)> {
+        let (mut after, mut found) = (0, Vec::new());
+        loop {
+            let page = self.owner.get(&format!("/api/v1/audit?after={after}&limit=200")).await.expect(200);
+            let rows = page["events"].as_array().unwrap();
+            let rows = rows.iter().filter(|row| row["type"] == kind);
+            found.extend(rows.map(|row| (row["actor"].as_str().unwrap().to_owned(), row["data"].clone())));
+            if page["next"].as_i64() == Some(after) {
+                return found;
+            }
+            after = page["next"].as_i64().unwrap();
+        }
     }
 
     pub fn anonymous(&self) -> Client {
@@ -177,6 +254,11 @@ impl Client {
         headers.retain(|(known, _)| *known != name);
         headers.push((name, value.to_owned()));
         Self { address: self.address, headers }
+    }
+
+    /// The value of a header that is sent every time.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value.as_str())
     }
 
     pub async fn get(&self, path: &str) -> Reply {

@@ -10,11 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{
-        check,
-        members::Members,
-        progress::{check_usage, worker_error},
-    },
+    control::{check, members::Members, progress::check_usage},
     identity::Action,
 };
 
@@ -46,8 +42,10 @@ impl Handle {
         by.may(Action::Work)?;
         let worker = by.worker(epoch)?;
         check_usage(usage.as_ref())?;
-        let finished = self.store().finish(worker, run, outcome, usage, self.now()).await;
-        let status = finished.map_err(|error| worker_error(by, error))?;
+        let status = match self.store().finish(worker, run, outcome, usage, self.now()).await {
+            Ok(status) => status,
+            Err(error) => return Err(self.refusal(by, error).await),
+        };
         self.metrics().runs_finished.add(1);
         Ok(FinishResponse { task_run_id: run, status })
     }

@@ -7,13 +7,16 @@ use attache_protocol::{
     rules::run::Refusal,
     wire::ask::{AskInput, AskState, InputAnswer, InputRequest, InputResponse},
 };
-use attache_store::record::ask::{Ask, AskWhat, NewAsk, NewInput};
+use attache_store::{
+    Error as StoreError,
+    record::ask::{Ask, AskWhat, NewAsk, NewInput},
+};
 use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{check, progress::worker_error, pull::MAX_WAIT},
+    control::{check, pull::MAX_WAIT},
     error::about,
     identity::{Action, Guard, Verdict},
     render,
@@ -33,15 +36,15 @@ impl Handle {
         }
         let key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
         let new = NewInput { id: self.env().input_id(), run, parts: parts(request)?, key };
-        let given = self.store().add_input(self.context(by), new).await.map_err(|error| {
-            let waits_to_be_claimed =
-                matches!(error, attache_store::Error::Refused { refusal: Refusal::NotRunning, .. });
-            let error = Error::from_store("run", error);
-            if !waits_to_be_claimed {
-                return error;
+        let given = match self.store().add_input(self.context(by), new).await {
+            Ok(given) => given,
+            Err(error @ StoreError::Refused { refusal: Refusal::NotRunning, .. }) => {
+                let error = self.refusal(by, error).await;
+                let why = "Nobody works on the run, so nobody would hear the input.";
+                return Err(Error { code: Code::NotWaiting, ..error.say(why) });
             }
-            Error { code: Code::NotWaiting, ..error.say("Nobody works on the run, so nobody would hear the input.") }
-        })?;
+            Err(error) => return Err(self.refusal(by, error).await),
+        };
         Ok(InputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
     }
 
@@ -63,8 +66,10 @@ impl Handle {
             request: request.request_id,
             expires_at: Some(self.now().plus(self.options().input_timeout)),
         };
-        let asked = self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await;
-        asked.map(render::ask).map_err(|error| worker_error(by, error))
+        match self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await {
+            Ok(asked) => Ok(render::ask(asked)),
+            Err(error) => Err(self.refusal(by, error).await),
+        }
     }
 
     /// The asker waits up to `wait` (at most a minute) for the answer.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{PageRequest, check, progress::worker_error, pull::MAX_WAIT},
+    control::{PageRequest, check, pull::MAX_WAIT},
     error::{about, about_list},
     identity::{Action, Guard},
     render,
@@ -79,8 +79,10 @@ impl Handle {
             on_timeout,
         };
         let lease = self.options().heartbeat_timeout;
-        let asked = self.store().request_permission(worker, permission, lease, self.now()).await;
-        asked.map(render::permission).map_err(|error| worker_error(by, error))
+        match self.store().request_permission(worker, permission, lease, self.now()).await {
+            Ok(asked) => Ok(render::permission(asked)),
+            Err(error) => Err(self.refusal(by, error).await),
+        }
     }
 
     /// The asker waits up to `wait` (at most a minute) for the answer, and gets the request as it is then.

@@ -12,7 +12,7 @@ use attache_store::{
     record::{NewEvent, NewProgress, channel::Report},
 };
 
-use crate::{Error, Handle, Principal, Result, control::check, identity::Action, render};
+use crate::{Error, Handle, Principal, Result, control::check, identity::Action};
 
 const MAX_USAGE: usize = 16 * 1024;
 
@@ -37,16 +37,35 @@ impl Handle {
         let events = events(request)?;
         let lease = self.options().heartbeat_timeout;
         let progress = NewProgress { events, usage, report };
-        let status = self.store().progress(worker, run, progress, lease, self.now()).await;
-        Ok(ProgressResponse { status: status.map_err(|error| worker_error(by, error))? })
+        match self.store().progress(worker, run, progress, lease, self.now()).await {
+            Ok(status) => Ok(ProgressResponse { status }),
+            Err(error) => Err(self.refusal(by, error).await),
+        }
     }
 
     /// Back to the queue without spending an attempt, before the work has begun.
     pub async fn release(&self, by: &Principal, run: RunId, request: ReleaseRequest) -> Result<Run> {
         by.may(Action::Work)?;
         let worker = by.worker(Some(request.epoch))?;
-        let released = self.store().release(worker, run, self.now()).await;
-        released.map(render::run).map_err(|error| worker_error(by, error))
+        match self.store().release(worker, run, self.now()).await {
+            Ok(run) => self.show_run(run).await,
+            Err(error) => Err(self.refusal(by, error).await),
+        }
+    }
+
+    /// A store's error about a run, with the run as everybody sees it where the caller may know how it is.
+    pub(crate) async fn refusal(&self, by: &Principal, error: StoreError) -> Error {
+        let record = match &error {
+            StoreError::Refused { run, .. } => Some((**run).clone()),
+            _ => None,
+        };
+        let mut error = worker_error(by, error);
+        if let (Some(shown), Some(record)) = (&mut error.run, record)
+            && let Ok(run) = self.show_run(record).await
+        {
+            **shown = run;
+        }
+        error
     }
 }
 

@@ -97,11 +97,6 @@ impl Feeds {
             }
         }
     }
-
-    #[cfg(test)]
-    fn count(&self) -> usize {
-        lock(&self.0).len()
-    }
 }
 
 /// Nothing in here is left half done by a panic.
@@ -111,6 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Reads for everybody until the run ends, nobody watches, or the hub drains.
 async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<Feed>) {
+    hub.metrics().feeds.add(1);
     let mut watch = hub.bus().watch(Topic::Run(run));
     let mut after = lock(&feed.state).reached;
     loop {
@@ -141,6 +137,7 @@ async fn read(hub: Handle, tenant: TenantId, run: RunId, feed: Arc<Feed>) {
     }
     hub.feeds().remove(run, &feed);
     feed.close();
+    hub.metrics().feeds.take(1);
 }
 
 // === impl Feed ===

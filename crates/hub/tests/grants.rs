@@ -1,0 +1,189 @@
+//! Standing answers: how far they reach, when they end, and that a denial beats them.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json, RunId,
+    wire::{
+        channel::{PeerRole, Transport},
+        permission::AskPermission,
+    },
+};
+use attache_store::{Context, record::channel::NewChannel};
+use serde_json::{Value, json};
+
+use crate::{
+    work::{Work, id},
+    world::{Engine, on_both},
+};
+
+on_both! {
+    a_grant_reaches_as_far_as_its_scope
+    a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked
+    a_pattern_holds_for_tools_by_name
+    a_grant_ends_with_its_time_or_when_it_is_revoked
+    a_denial_beats_every_grant
+    a_grant_may_hold_for_one_channel_alone
+}
+
+fn make() -> Value {
+    json!({"command": "make"})
+}
+
+/// Decides the step once and leaves a grant behind.
+async fn granted(work: &Work, tool: &str, input: Value, decision: Value) -> Value {
+    let prm = work.pending(tool, input).await;
+    work.decide(&prm, decision).await.expect(200)
+}
+
+/// What a new question is answered with at once; null when a person has to decide.
+async fn at_once(work: &Work, tool: &str, input: Value) -> Value {
+    let asked = work.ask(tool, input).await;
+    if asked["approved"].is_null() {
+        work.decide(&id(&asked), json!({"approved": false})).await.expect(200);
+    }
+    asked["approved"].clone()
+}
+
+async fn a_grant_reaches_as_far_as_its_scope(engine: Engine) {
+    for (scope, same_run, same_conversation, same_agent) in [
+        ("once", Value::Null, Value::Null, Value::Null),
+        ("run", json!(true), Value::Null, Value::Null),
+        ("conversation", json!(true), json!(true), Value::Null),
+        ("agent", json!(true), json!(true), json!(true)),
+    ] {
+        let mut work = Work::begin(engine).await;
+        let conversation = work.read().await["conversation_id"].clone();
+        let decided = granted(&work, "shell", make(), json!({"approved": true, "scope": scope})).await;
+        assert_eq!(at_once(&work, "shell", make()).await, same_run, "{scope}");
+        if scope != "once" {
+            let list = work.world.owner.get("/api/v1/permission-requests?limit=1").await.expect(200);
+            let answered = &list["permission_requests"][0];
+            assert_eq!((&answered["source"], &answered["grant_id"]), (&json!("policy"), &decided["grant_id"]));
+            let by = format!("grant:{}", decided["grant_id"].as_str().unwrap());
+            assert_eq!((&answered["decided_by"], &answered["state"]), (&json!(by), &json!("approved")));
+            assert_eq!(work.state().await.1, Value::Null, "the run never waited");
+        }
+        work.complete().await.expect(200);
+        work.next_run(json!({"conversation_id": conversation})).await;
+        assert_eq!(at_once(&work, "shell", make()).await, same_conversation, "{scope}");
+        work.complete().await.expect(200);
+        work.next_run(json!({})).await;
+        assert_eq!(at_once(&work, "shell", make()).await, same_agent, "{scope}");
+    }
+}
+
+async fn a_grant_without_a_pattern_is_bound_to_exactly_what_was_asked(engine: Engine) {
+    let work = Work::begin(engine).await;
+    granted(&work, "shell", make(), json!({"approved": true, "scope": "agent"})).await;
+    assert_eq!(at_once(&work, "shell", make()).await, true);
+    for (tool, input) in [("shell", json!({"command": "make install"})), ("shell", json!({})), ("shells", make())] {
+        assert_eq!(at_once(&work, tool, input.clone()).await, Value::Null, "{tool} {input}");
+    }
+    let body = json!({"tool": "shell", "input": make(), "cwd": "/elsewhere"});
+    let elsewhere = work.device.client.post(&work.path("/permission-requests"), body).await.expect(201);
+    assert_eq!(elsewhere["state"], "pending");
+}
+
+async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let decision = json!({"approved": true, "scope": "run", "tool_pattern": "git_*"});
+    let decided = granted(&work, "git_status", json!({}), decision).await;
+    assert_eq!(at_once(&work, "git_push", json!({"force": true})).await, true);
+    assert_eq!(at_once(&work, "shell", json!({})).await, Value::Null);
+    let grants = work.world.owner.get("/api/v1/permission-grants").await.expect(200);
+    let grant = json!({
+        "grant_id": decided["grant_id"], "approved": true, "scope": "run", "agent_id": work.device.agent,
+        "task_run_id": work.run, "conversation_id": null, "channel_id": null, "tool_pattern": "git_*", "subject": null,
+        "until": null, "permission_request_id": decided["permission_request_id"], "created_by": decided["decided_by"],
+        "created_at": "2023-11-14T22:13:20.000Z", "revoked_at": null,
+    });
+    assert_eq!(grants, json!({"permission_grants": [grant], "next_cursor": null}));
+}
+
+async fn a_grant_ends_with_its_time_or_when_it_is_revoked(engine: Engine) {
+    let work = Work::patient(engine).await;
+    let until = json!({"approved": true, "scope": "agent", "until": "2023-11-14T22:14:20Z"});
+    granted(&work, "shell", make(), until).await;
+    assert_eq!(at_once(&work, "shell", make()).await, true);
+    work.world.advance(Duration::from_secs(60));
+    assert_eq!(at_once(&work, "shell", make()).await, Value::Null, "the time is over");
+
+    let decided = granted(&work, "edit", json!({}), json!({"approved": true, "scope": "agent"})).await;
+    assert_eq!(at_once(&work, "edit", json!({})).await, true);
+    let path = format!("/api/v1/permission-grants/{}", decided["grant_id"].as_str().unwrap());
+    assert_eq!(work.world.key("viewer").await.delete(&path).await.refusal().0, 403);
+    assert_eq!(work.device.client.delete(&path).await.refusal().0, 403);
+    let revoked = work.world.owner.delete(&path).await.expect(200);
+    assert_eq!(revoked["revoked_at"], "2023-11-14T22:14:20.000Z");
+    assert_eq!(work.world.owner.delete(&path).await.expect(200), revoked, "revoking again changes nothing");
+    assert_eq!(work.world.audit("permission.grant_revoked").await.len(), 1);
+    assert_eq!(at_once(&work, "edit", json!({})).await, Value::Null);
+}
+
+async fn a_denial_beats_every_grant(engine: Engine) {
+    let work = Work::begin(engine).await;
+    granted(&work, "shell", make(), json!({"approved": true, "scope": "agent", "tool_pattern": "*"})).await;
+    assert_eq!(at_once(&work, "edit", json!({})).await, true);
+    // The question is asked before the denial stands, because the grant answers everything else at once.
+    let path = "/api/v1/permission-grants";
+    let grant = work.world.owner.get(path).await.expect(200)["permission_grants"][0]["grant_id"].clone();
+    work.world.owner.delete(&format!("{path}/{}", grant.as_str().unwrap())).await.expect(200);
+    granted(&work, "shell", make(), json!({"approved": false, "scope": "run"})).await;
+    granted(&work, "edit", json!({}), json!({"approved": true, "scope": "agent", "tool_pattern": "*"})).await;
+    assert_eq!(at_once(&work, "edit", json!({"x": 1})).await, true);
+    assert_eq!(at_once(&work, "shell", make()).await, false, "a denial for the run beats a grant for the agent");
+    let denied = work.world.owner.get("/api/v1/permission-requests?state=denied&limit=1").await.expect(200);
+    assert_eq!(denied["permission_requests"][0]["source"], "policy");
+}
+
+async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let prm = work.pending("shell", make()).await;
+    let refused = work.decide(&prm, json!({"approved": true, "scope": "agent", "this_channel_only": true})).await;
+    assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()), "it was asked over HTTP");
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+
+    let run: RunId = work.run.parse().unwrap();
+    let (one, two) = (open(&work).await, open(&work).await);
+    let by = work.world.hub.authenticate_runtime(work.device.client.header("x-runtime-token")).await.unwrap();
+    let request = AskPermission {
+        epoch: Some(1),
+        tool: "shell".to_owned(),
+        input: Json::from_text(r#"{"command":"make"}"#).unwrap(),
+        cwd: None,
+        paths: Vec::new(),
+        reason: None,
+        risk: None,
+        request_id: None,
+    };
+    let ask = async |via| work.world.hub.ask_permission(&by, run, request.clone(), via).await.unwrap();
+    let asked = ask(Some(one)).await;
+    assert_eq!((asked.channel_id, asked.approved), (Some(one), None));
+    let decision = json!({"approved": true, "scope": "agent", "this_channel_only": true});
+    work.decide(&asked.permission_request_id.to_string(), decision).await.expect(200);
+    assert_eq!(ask(Some(one)).await.approved, Some(true));
+    assert_eq!(ask(Some(two)).await.approved, None);
+}
+
+async fn open(work: &Work) -> attache_protocol::ChannelId {
+    let (world, runtime) = (&work.world, work.device.runtime.parse().unwrap());
+    let tenant = world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer "));
+    let tenant = tenant.await.unwrap().tenant;
+    let channel = NewChannel {
+        id: world.env.channel_id(),
+        transport: Transport::Websocket,
+        peer_role: PeerRole::Worker,
+        account_ref: format!("agent:{}", work.device.agent),
+        runtime: Some(runtime),
+        capabilities: Json::from_text("[]").unwrap(),
+        native_protocol: None,
+        tools: Json::from_text("[]").unwrap(),
+        device_info: None,
+        address: None,
+        resume: attache_protocol::secret::SecretHash::of(&world.env.uuid().to_string()),
+        running: Some(vec![work.run.parse().unwrap()]),
+    };
+    let context = Context::new(tenant, format!("runtime:{runtime}"), world.env.now());
+    world.store.open_channel(context, channel).await.unwrap().id
+}

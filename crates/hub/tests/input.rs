@@ -1,0 +1,101 @@
+//! Input over HTTP: a worker asks its caller and waits, the caller answers or speaks unasked.
+
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    work::Work,
+    world::{Engine, on_both},
+};
+
+on_both! {
+    a_question_waits_for_its_answer
+    input_without_a_question_is_heard_in_order
+    the_same_key_is_the_same_input
+    nobody_hears_input_outside_a_claim
+    a_question_that_nobody_answers_ends_the_run
+}
+
+async fn a_question_waits_for_its_answer(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let ask = json!({"epoch": 1, "prompt": "Which branch?", "parts": [{"text": "main"}], "request_id": "q", "x": 1});
+    let path = work.path("/input-requests");
+    let asked = work.device.client.post(&path, ask.clone()).await.expect(201);
+    let id = asked["input_request_id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("ask_"));
+    assert_eq!(asked, json!({"input_request_id": id, "state": "pending", "parts": null}));
+    assert_eq!(work.device.client.post(&path, ask).await.expect(201), asked, "the same name is the same question");
+    assert_eq!(work.state().await, ("running".to_owned(), json!("input"), json!("remote_waiting")));
+    let (client, answer) = (work.device.client.clone(), format!("{path}/{id}?wait_ms=30000"));
+    let waiting = tokio::spawn(async move { client.get(&answer).await });
+    let given = work.world.owner.post(&work.path("/input"), json!({"text": "release \"1\""})).await.expect(200);
+    assert_eq!((&given["task_run_id"], &given["status"]), (&json!(work.run), &json!("running")));
+    assert!(given["input_id"].as_str().unwrap().starts_with("inp_"));
+    let parts = json!([{"text": "release \"1\""}]);
+    let answered = json!({"input_request_id": id, "state": "answered", "parts": parts});
+    assert_eq!(waiting.await.unwrap().expect(200), answered);
+    assert_eq!(work.device.client.get(&format!("{path}/{id}")).await.expect(200), answered);
+    assert_eq!(work.state().await, ("running".to_owned(), Value::Null, json!("remote_running")));
+    let events = work.events().await;
+    let told = ["task.input_required", "action.required", "task.waiting", "task.input_received", "task.waiting"];
+    assert_eq!(events[2..], told);
+    work.complete().await.expect(200);
+}
+
+async fn input_without_a_question_is_heard_in_order(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let client = work.world.owner.with("content-type", "application/json");
+    let parts = r#"[{"text":"a","n":1.0}, {"data":{"b":9007199254740993}}]"#;
+    let body = format!(r#"{{"parts":{parts}}}"#);
+    let given = client.call(Method::POST, &work.path("/input"), body).await.expect(200);
+    let page = work.world.owner.get(&work.path("/events?after=2")).await;
+    let text = String::from_utf8(page.body.to_vec()).unwrap();
+    assert!(text.contains(&format!(r#""parts":{parts}"#)), "{text}");
+    let event = &page.json()["events"][0];
+    assert_eq!((&event["type"], &event["data"]["input_id"]), (&json!("task.input_received"), &given["input_id"]));
+    assert_eq!(event["data"]["input_request_id"], Value::Null);
+    assert_eq!(work.state().await.1, Value::Null);
+}
+
+async fn the_same_key_is_the_same_input(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let path = work.path("/input");
+    let body = json!({"text": "go on", "idempotency_key": "k1"});
+    let first = work.world.owner.post(&path, body.clone()).await.expect(200);
+    assert_eq!(work.world.owner.post(&path, body).await.expect(200), first);
+    let other = json!({"text": "go on", "idempotency_key": "k2"});
+    assert_ne!(work.world.owner.post(&path, other).await.expect(200)["input_id"], first["input_id"]);
+    let heard = work.events().await.into_iter().filter(|kind| kind == "task.input_received").count();
+    assert_eq!(heard, 2);
+}
+
+async fn nobody_hears_input_outside_a_claim(engine: Engine) {
+    let work = Work::begin(engine).await;
+    for refused in [&work.device.client, &work.world.key("viewer").await] {
+        let reply = refused.post(&work.path("/input"), json!({"text": "x"})).await;
+        assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
+    }
+    let pending = work.world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}/input", pending["task_run_id"].as_str().unwrap());
+    let early = work.world.owner.post(&path, json!({"text": "x"})).await;
+    assert_eq!(early.refusal(), (409, "not_waiting".to_owned()));
+    assert_eq!(early.json()["task_run"]["status"], "pending");
+    work.complete().await.expect(200);
+    let late = work.world.owner.post(&work.path("/input"), json!({"text": "x"})).await;
+    assert_eq!(late.refusal(), (409, "run_ended".to_owned()));
+    let asked = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await;
+    assert_eq!(asked.refusal(), (409, "run_ended".to_owned()));
+}
+
+async fn a_question_that_nobody_answers_ends_the_run(engine: Engine) {
+    let work = Work::patient(engine).await;
+    let asked = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await.expect(201);
+    work.world.advance(Duration::from_secs(7 * 24 * 60 * 60));
+    let id = asked["input_request_id"].as_str().unwrap();
+    let answer = work.device.client.get(&work.path(&format!("/input-requests/{id}?wait_ms=5000"))).await.expect(200);
+    assert_eq!((&answer["state"], &answer["parts"]), (&json!("expired"), &Value::Null));
+    let read = work.read().await;
+    assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("timed_out")));
+}

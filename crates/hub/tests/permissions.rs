@@ -1,0 +1,324 @@
+//! The permission bridge: asked, waited for, decided once, by people only, and remembered.
+
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    work::{Work, decide, id},
+    world::{Engine, on_both},
+};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+on_both! {
+    a_step_is_asked_for_decided_and_answered
+    of_fifty_deciders_one_wins_and_the_others_are_told_who
+    repeating_a_decision_is_harmless_and_changing_it_is_not
+    asking_again_is_the_same_request
+    an_approval_outlives_hours
+    an_answer_after_the_end_is_recorded_and_changes_nothing
+    no_answer_means_what_the_policy_says
+    only_people_decide
+    a_request_ends_with_its_run
+}
+
+async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let body = json!({"epoch": 1, "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"],
+        "reason": "to build", "risk": "low", "request_id": "q1", "unknown": 1});
+    let asked = work.device.client.post(&work.path("/permission-requests"), body).await.expect(201);
+    let prm = id(&asked);
+    assert_eq!(
+        asked,
+        json!({"permission_request_id": prm, "state": "pending", "approved": null, "scope": null, "comment": null})
+    );
+    assert_eq!(work.answer(&prm, 0).await, asked);
+    assert_eq!(work.state().await, ("running".to_owned(), json!("approval"), json!("remote_waiting")));
+    let run = work.read().await;
+    let mut shown = json!({
+        "permission_request_id": prm, "task_run_id": work.run, "agent_id": work.device.agent, "agent_name": "builder",
+        "conversation_id": run["conversation_id"], "runtime_id": work.device.runtime, "channel_id": null, "epoch": 1,
+        "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"], "reason": "to build",
+        "risk": "low", "state": "pending", "requested_at": "2023-11-14T22:13:20.000Z",
+        "expires_at": "2023-11-15T22:13:20.000Z", "on_timeout": "deny_and_halt", "approved": null, "decided_by": null,
+        "decided_at": null, "source": null, "decided_via": null, "decided_from": null, "scope": null,
+        "tool_pattern": null, "until": null, "this_channel_only": false, "comment": null, "grant_id": null,
+    });
+    let read = work.permission(&prm).await;
+    shown["subject"] = read["subject"].clone();
+    assert_eq!(read["subject"].as_str().unwrap().len(), 64);
+    assert_eq!(read, shown);
+    let list = work.world.owner.get("/api/v1/permission-requests?state=pending&agent_id=builder").await.expect(200);
+    assert_eq!(list, json!({"permission_requests": [shown], "next_cursor": null}));
+    let none = work.world.owner.get("/api/v1/permission-requests?state=denied").await.expect(200);
+    assert_eq!(none, json!({"permission_requests": [], "next_cursor": null}));
+
+    let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=30000")));
+    let waiting = tokio::spawn(async move { client.get(&path).await });
+    let decided = work.decide(&prm, json!({"approved": true, "comment": "go on"})).await.expect(200);
+    let told = waiting.await.unwrap().expect(200);
+    let told_before = json!({"permission_request_id": prm, "state": "approved", "approved": true, "scope": "once",
+        "comment": "go on"});
+    assert_eq!(told, told_before);
+    for (name, value) in [
+        ("state", json!("approved")),
+        ("approved", json!(true)),
+        ("decided_at", json!("2023-11-14T22:13:20.000Z")),
+        ("source", json!("user")),
+        ("decided_via", json!("rest")),
+        ("decided_from", json!("127.0.0.1")),
+        ("scope", json!("once")),
+        ("comment", json!("go on")),
+    ] {
+        shown[name] = value;
+    }
+    shown["decided_by"] = decided["decided_by"].clone();
+    assert!(decided["decided_by"].as_str().unwrap().starts_with("key:key_"));
+    assert_eq!(decided, shown);
+    assert_eq!(work.state().await, ("running".to_owned(), Value::Null, json!("remote_running")));
+    assert_eq!(
+        work.events().await,
+        [
+            "task.created",
+            "task.claimed",
+            "permission.requested",
+            "action.required",
+            "task.waiting",
+            "permission.decided",
+            "task.waiting"
+        ]
+    );
+    work.complete().await.expect(200);
+}
+
+async fn of_fifty_deciders_one_wins_and_the_others_are_told_who(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let prm = work.pending("shell", json!({"command": "make"})).await;
+    let mut deciders = Vec::new();
+    for _ in 0..50 {
+        deciders.push(work.world.key("operator").await);
+    }
+    let tries = deciders.into_iter().enumerate().map(|(index, client)| {
+        let prm = prm.clone();
+        tokio::spawn(async move { decide(&client, &prm, json!({"approved": index % 2 == 0})).await })
+    });
+    let (mut won, mut lost) = (Vec::new(), Vec::new());
+    for attempt in tries.collect::<Vec<_>>() {
+        let reply = attempt.await.unwrap();
+        match reply.status {
+            200 => won.push(reply.json()),
+            _ => {
+                assert_eq!(reply.refusal(), (409, "already_decided".to_owned()));
+                lost.push(reply.json());
+            }
+        }
+    }
+    let [winner] = won.as_slice() else { panic!("{} won", won.len()) };
+    assert_eq!(lost.len(), 49);
+    for told in &lost {
+        assert_eq!(told["decided_by"], winner["decided_by"]);
+        assert_eq!(told["decided_at"], winner["decided_at"]);
+        assert_eq!(told["permission_request"], *winner);
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(message.contains(winner["decided_by"].as_str().unwrap()), "{message}");
+    }
+    assert_eq!(work.answer(&prm, 0).await["approved"], winner["approved"]);
+    assert_eq!(work.world.audit("permission.decided").await.len(), 1);
+    assert_eq!(work.world.audit("permission.late").await.len(), 49);
+}
+
+async fn repeating_a_decision_is_harmless_and_changing_it_is_not(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let (one, other) = (work.world.key("operator").await, work.world.key("operator").await);
+    let prm = work.pending("shell", json!({})).await;
+    let yes = json!({"approved": true, "scope": "run"});
+    let first = decide(&one, &prm, yes.clone()).await.expect(200);
+    assert_eq!(decide(&one, &prm, yes.clone()).await.expect(200), first);
+    let changed = decide(&one, &prm, json!({"approved": false})).await;
+    assert_eq!(changed.refusal(), (409, "already_decided".to_owned()));
+    let same_by_another = decide(&other, &prm, yes).await;
+    assert_eq!(same_by_another.refusal(), (409, "already_decided".to_owned()));
+    assert_eq!(work.permission(&prm).await, first);
+    let grants = work.world.owner.get("/api/v1/permission-grants").await.expect(200);
+    assert_eq!(grants["permission_grants"].as_array().unwrap().len(), 1);
+}
+
+async fn asking_again_is_the_same_request(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let ask = |body: Value| {
+        let (client, path) = (work.device.client.clone(), work.path("/permission-requests"));
+        async move { client.post(&path, body).await }
+    };
+    let named = json!({"tool": "shell", "input": {"n": 1}, "request_id": "q1"});
+    let first = ask(named.clone()).await.expect(201);
+    assert_eq!(ask(named.clone()).await.expect(201), first);
+    let unnamed = json!({"tool": "edit", "input": {"n": 2}});
+    let second = ask(unnamed.clone()).await.expect(201);
+    assert_ne!(id(&second), id(&first));
+    assert_eq!(ask(unnamed.clone()).await.expect(201), second, "while it is pending");
+    // The order of members, a blank, another folder: each makes it another subject.
+    for other in [
+        json!({"tool": "edit", "input": {"n": 3}}),
+        json!({"tool": "edit", "input": {"n": 2}, "cwd": "/elsewhere"}),
+        json!({"tool": "edit", "input": {"n": 2}, "paths": ["/a"]}),
+        json!({"tool": "Edit", "input": {"n": 2}}),
+    ] {
+        assert_ne!(id(&ask(other).await.expect(201)), id(&second));
+    }
+    for prm in [id(&first), id(&second)] {
+        work.decide(&prm, json!({"approved": false, "comment": "no"})).await.expect(200);
+    }
+    let again = ask(named).await.expect(201);
+    assert_eq!(again, work.answer(&id(&first), 0).await, "the name gives the answer back");
+    assert_eq!((&again["approved"], &again["comment"]), (&json!(false), &json!("no")));
+    assert_ne!(id(&ask(unnamed).await.expect(201)), id(&second), "without a name a decided step is asked for again");
+    let stale = ask(json!({"epoch": 2, "tool": "shell", "input": {}})).await;
+    assert_eq!(stale.refusal(), (409, "stale_epoch".to_owned()));
+}
+
+async fn an_approval_outlives_hours(engine: Engine) {
+    let mut work = Work::begin(engine).await;
+    let prm = work.pending("shell", json!({"command": "make"})).await;
+    for minute in 0..300 {
+        work.world.advance(HOUR / 60);
+        work.beat().await;
+        if minute == 150 && engine == Engine::Sqlite {
+            work.world = work.world.restart().await;
+        }
+    }
+    assert_eq!(work.state().await, ("running".to_owned(), json!("approval"), json!("remote_waiting")));
+    if engine == Engine::Sqlite {
+        let (world, device, run) = (work.world.restart().await, work.device, work.run);
+        work = Work { world, device, run };
+    }
+    let decided = work.decide(&prm, json!({"approved": true})).await.expect(200);
+    assert_eq!(decided["decided_at"], "2023-11-15T03:13:20.000Z");
+    assert_eq!(work.answer(&prm, 0).await["approved"], true);
+    // The time-out of an hour counts only what was not spent waiting.
+    assert_eq!(work.state().await.0, "running");
+    work.world.advance(HOUR - Duration::from_secs(60));
+    work.beat().await;
+    work.complete().await.expect(200);
+}
+
+async fn an_answer_after_the_end_is_recorded_and_changes_nothing(engine: Engine) {
+    let work = Work::patient(engine).await;
+    let policy = json!({"approvals": {"timeout_ms": 60_000, "on_timeout": "deny_and_continue"}});
+    let account = work.world.owner.patch("/api/v1/agent-accounts/builder", policy.clone()).await.expect(200);
+    assert_eq!(account["approvals"], policy["approvals"]);
+    let prm = work.pending("shell", json!({})).await;
+    work.world.advance(Duration::from_secs(61));
+    work.until(&prm, "expired").await;
+    let late = work.decide(&prm, json!({"approved": true})).await;
+    assert_eq!(late.refusal(), (409, "already_decided".to_owned()));
+    let late = late.json();
+    assert_eq!((&late["decided_by"], &late["decided_at"]), (&json!("system"), &json!("2023-11-14T22:14:21.000Z")));
+    assert_eq!(late["permission_request"]["source"], "timeout");
+    assert_eq!(work.answer(&prm, 0).await["approved"], false);
+    let recorded = work.world.audit("permission.late").await;
+    let [(actor, data)] = recorded.as_slice() else { panic!("{recorded:?}") };
+    assert!(actor.starts_with("key:"));
+    assert_eq!(*data, json!({"permission_request_id": prm, "approved": true, "state": "expired"}));
+    assert_eq!(work.state().await.0, "running");
+}
+
+async fn no_answer_means_what_the_policy_says(engine: Engine) {
+    let mut work = Work::patient(engine).await;
+    // The hub's own rule: a day, then no, and the run ends.
+    let prm = work.pending("shell", json!({})).await;
+    work.world.advance(24 * HOUR - Duration::from_secs(1));
+    assert_eq!(work.answer(&prm, 0).await["state"], "pending");
+    work.world.advance(Duration::from_secs(1));
+    work.until(&prm, "expired").await;
+    assert_eq!(work.answer(&prm, 0).await["approved"], false);
+    let read = work.read().await;
+    assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("permission_denied")));
+    assert_eq!((&read["waiting"], &read["recovery"]), (&Value::Null, &Value::Null));
+
+    let policy = |policy: Value| json!({"approvals": policy});
+    let agent = "/api/v1/agent-accounts/builder";
+    let forever = policy(json!({"on_timeout": "keep_waiting", "timeout_ms": 1000}));
+    work.world.owner.patch(agent, forever).await.expect(200);
+    work.next_run(json!({})).await;
+    let prm = work.pending("shell", json!({})).await;
+    assert_eq!(work.permission(&prm).await["expires_at"], Value::Null);
+    work.world.advance(400 * 24 * HOUR);
+    assert_eq!(work.answer(&prm, 50).await["state"], "pending");
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+    work.complete().await.expect(200);
+
+    work.world.owner.patch(agent, policy(json!({}))).await.expect(200);
+    work.next_run(json!({})).await;
+    let asked = work.permission(&work.pending("shell", json!({})).await).await;
+    assert_eq!(
+        (&asked["on_timeout"], &asked["expires_at"]),
+        (&json!("deny_and_halt"), &json!("2024-12-20T22:13:20.000Z"))
+    );
+}
+
+async fn only_people_decide(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let prm = work.pending("shell", json!({})).await;
+    let body = json!({"agent_id": "helper"});
+    let registered = work.world.owner.post("/api/a2a/register", body).await.expect(200);
+    let agent_key = work.world.anonymous().key(registered["api_key"].as_str().unwrap());
+    let viewer = work.world.key("viewer").await;
+    for (who, client) in [("runtime token", &work.device.client), ("agent key", &agent_key), ("viewer", &viewer)] {
+        for approved in [true, false] {
+            let reply = decide(client, &prm, json!({"approved": approved})).await;
+            assert_eq!(reply.refusal(), (403, "forbidden".to_owned()), "{who}");
+        }
+    }
+    for (who, client) in [("runtime token", &work.device.client), ("agent key", &agent_key)] {
+        for path in ["permission-requests", &format!("permission-requests/{prm}"), "permission-grants"] {
+            let reply = client.get(&format!("/api/v1/{path}")).await;
+            assert_eq!(reply.refusal(), (403, "forbidden".to_owned()), "{who} {path}");
+        }
+    }
+    viewer.get(&format!("/api/v1/permission-requests/{prm}")).await.expect(200);
+    assert_eq!(decide(&work.world.anonymous(), &prm, json!({"approved": true})).await.refusal().0, 401);
+    assert_eq!(work.answer(&prm, 0).await["state"], "pending");
+    assert_eq!(work.world.audit("permission.late").await, []);
+    // What another device asked is not its business.
+    work.world.agent("other").await;
+    let other = work.world.device("other").await;
+    let foreign = other.client.get(&work.path(&format!("/permission-requests/{prm}"))).await;
+    assert_eq!(foreign.refusal(), (404, "not_found".to_owned()));
+    let asked = other.client.post(&work.path("/permission-requests"), json!({"tool": "x", "input": {}})).await;
+    assert_eq!(asked.refusal(), (404, "not_found".to_owned()));
+    for role in ["operator", "admin"] {
+        let prm = work.pending("shell", json!({"for": role})).await;
+        decide(&work.world.key(role).await, &prm, json!({"approved": true})).await.expect(200);
+    }
+}
+
+async fn a_request_ends_with_its_run(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let prm = work.pending("shell", json!({})).await;
+    let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=30000")));
+    let waiting = tokio::spawn(async move { client.get(&path).await });
+    work.world.owner.post(&work.path("/cancel"), json!({})).await.expect(200);
+    let told = waiting.await.unwrap().expect(200);
+    assert_eq!((&told["state"], &told["approved"]), (&json!("cancelled"), &json!(false)));
+    let late = work.decide(&prm, json!({"approved": true})).await;
+    assert_eq!(late.refusal(), (409, "already_decided".to_owned()));
+    assert_eq!(work.events().await.last().unwrap(), "task.cancelled");
+}
+
+/// What an agent says is data: nobody rewrites it, and it is for those who show it to make it harmless.
+#[tokio::test]
+async fn what_an_agent_says_is_kept_byte_for_byte() {
+    let work = Work::begin(Engine::Model).await;
+    let input = r#"{"b":1.0, "a":[9007199254740993],"text":"\u001b[31mred\u202e <script>"}"#;
+    let body = format!(r#"{{"tool":"shell","input":{input},"reason":"**bold** [link](javascript:x)\u202e\u001b[2J"}}"#);
+    let client = work.device.client.with("content-type", "application/json");
+    let asked = client.call(Method::POST, &work.path("/permission-requests"), body).await.expect(201);
+    let read = work.world.owner.get(&format!("/api/v1/permission-requests/{}", id(&asked))).await;
+    let text = String::from_utf8(read.body.to_vec()).unwrap();
+    assert!(text.contains(&format!(r#""input":{input},"cwd""#)), "{text}");
+    assert_eq!(read.json()["reason"], "**bold** [link](javascript:x)\u{202e}\u{1b}[2J");
+    let events = work.world.owner.get(&work.path("/events")).await;
+    assert!(String::from_utf8_lossy(&events.body).contains(&format!(r#""input":{input}"#)));
+}

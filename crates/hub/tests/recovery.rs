@@ -1,0 +1,101 @@
+//! The six states of work on a device, told apart, in reads and in lists.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    work::Work,
+    world::{Engine, on_both},
+};
+
+on_both! {
+    the_six_states_are_told_apart
+    a_run_that_no_device_holds_has_none
+}
+
+async fn recovery(work: &Work) -> Value {
+    let read = work.read().await;
+    let list = work.world.owner.get("/api/v1/task-runs?status=running").await.expect(200);
+    assert_eq!(list["task_runs"][0], read, "a list says the same");
+    read["recovery"].clone()
+}
+
+async fn beat(work: &Work, body: Value) {
+    work.device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", body).await.expect(200);
+}
+
+async fn the_six_states_are_told_apart(engine: Engine) {
+    let work = Work::begin(engine).await;
+    assert_eq!(recovery(&work).await, "remote_running");
+    for _ in 0..2 {
+        work.world.advance(Duration::from_secs(30));
+        work.beat().await;
+    }
+    assert_eq!(recovery(&work).await, "remote_idle", "it is connected and has said nothing for a minute");
+    work.device.client.post(&work.path("/progress"), json!({"chunk": "x"})).await.expect(200);
+    assert_eq!(recovery(&work).await, "remote_running");
+
+    let prm = work.pending("shell", json!({})).await;
+    assert_eq!(recovery(&work).await, "remote_waiting");
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+    assert_eq!(recovery(&work).await, "remote_running");
+
+    beat(&work, json!({"running": [work.run], "unreported": [work.run]})).await;
+    assert_eq!(recovery(&work).await, "done_unreconciled");
+    work.beat().await;
+    assert_eq!(recovery(&work).await, "remote_running");
+
+    work.world.advance(Duration::from_secs(119));
+    assert_eq!(recovery(&work).await, "remote_idle");
+    // The device falls silent; its claim lives on, because its last word renewed it by half a second.
+    work.device.client.post(&work.path("/progress"), json!({"chunk": "x"})).await.expect(200);
+    work.world.advance(Duration::from_secs(2));
+    for _ in 0..500 {
+        if recovery(&work).await == "unreachable" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(work.state().await, ("running".to_owned(), Value::Null, json!("unreachable")));
+    work.beat().await;
+    assert_eq!(recovery(&work).await, "remote_running");
+    work.complete().await.expect(200);
+
+    let mut work = work;
+    work.next_run(json!({})).await;
+    beat(&work, json!({"running": []})).await;
+    assert_eq!(recovery(&work).await, "remote_running", "the list may have been made before the claim arrived");
+    work.world.advance(Duration::from_secs(5));
+    beat(&work, json!({"running": []})).await;
+    assert_eq!(recovery(&work).await, "remote_missing", "the device had time to know of it, and does not");
+    work.world.advance(Duration::from_secs(6));
+    beat(&work, json!({"running": []})).await;
+    let read = work.read().await;
+    assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("runtime_lost")));
+}
+
+async fn a_run_that_no_device_holds_has_none(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let pending = work.world.run("builder").await;
+    assert_eq!(pending["recovery"], Value::Null);
+    work.complete().await.expect(200);
+    assert_eq!(work.read().await["recovery"], Value::Null);
+}
+
+/// 002 knows neither lists nor reports of what is not accepted yet.
+#[tokio::test]
+async fn a_device_that_says_little_is_judged_by_what_it_says() {
+    let work = Work::begin(Engine::Model).await;
+    work.world.agent("plain").await;
+    let device = work.world.device("plain").await;
+    let run = work.world.run("plain").await["task_run_id"].as_str().unwrap().to_owned();
+    device.claim().await;
+    let plain = Work { world: work.world, device, run };
+    assert_eq!(plain.read().await["recovery"], "remote_running", "no heartbeat yet, but it has just claimed");
+    beat(&plain, json!({})).await;
+    assert_eq!(plain.read().await["recovery"], "remote_running");
+    plain.world.advance(Duration::from_secs(61));
+    beat(&plain, json!({})).await;
+    assert_eq!(plain.read().await["recovery"], "remote_idle");
+}
