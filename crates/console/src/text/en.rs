@@ -460,7 +460,7 @@ pub(super) const TEXT: Text = Text {
     disconnected_since: "{at}: {reason}",
     peer: "Peer",
     last_seen: "Last seen",
-    waiting_frames: "Unsent",
+    waiting_frames: "Unacknowledged",
     frames_note: "Frames that the peer has not acknowledged. They are sent again when it is back.",
     peer_client: "Client",
     peer_host: "Engine",

@@ -4,6 +4,12 @@ use std::fmt::Write as _;
 
 use super::html::{Markup, escape};
 
+/// The first 32 characters by their names: not every font has pictures of them.
+const NAMES: [&str; 32] = [
+    "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI", "DLE", "DC1",
+    "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
+];
+
 /// Line breaks and tabs stay; every character that would act, hide or reorder is shown by name.
 pub(crate) fn exact(text: &str) -> Markup {
     write(text, |character| matches!(character, '\n' | '\t'))
@@ -24,12 +30,11 @@ fn write(text: &str, keep: impl Fn(char) -> bool) -> Markup {
         escape(&mut html, &text[plain_from..at]);
         plain_from = at + character.len_utf8();
         html.push_str("<i class=\"odd\">");
-        match character {
-            // The control pictures of Unicode stand in for the first 32 characters.
-            '\0'..='\x1f' => html.extend(char::from_u32(0x2400 + u32::from(character))),
-            '\x7f' => html.push('\u{2421}'),
-            other => {
-                let _ = write!(html, "U+{:04X}", u32::from(other));
+        match usize::try_from(u32::from(character)).ok().and_then(|at| NAMES.get(at)) {
+            Some(name) => html.push_str(name),
+            None if character == '\x7f' => html.push_str("DEL"),
+            None => {
+                let _ = write!(html, "U+{:04X}", u32::from(character));
             }
         }
         html.push_str("</i>");
@@ -64,13 +69,13 @@ mod tests {
         for (given, shown) in [
             ("ls -l\n\tx", "ls -l\n\tx"),
             ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#39;"),
-            ("\u{1b}[31mred\r\n", "<i class=\"odd\">␛</i>[31mred<i class=\"odd\">␍</i>\n"),
+            ("\u{1b}[31mred\r\n", "<i class=\"odd\">ESC</i>[31mred<i class=\"odd\">CR</i>\n"),
             ("evil\u{202e}txt.exe", "evil<i class=\"odd\">U+202E</i>txt.exe"),
-            ("rm\u{a0}-rf\u{200b}\u{7f}", "rm<i class=\"odd\">U+00A0</i>-rf<i class=\"odd\">U+200B</i><i class=\"odd\">␡</i>"),
+            ("rm\u{a0}-rf\u{200b}\u{7f}", "rm<i class=\"odd\">U+00A0</i>-rf<i class=\"odd\">U+200B</i><i class=\"odd\">DEL</i>"),
             ("\u{e0041}漢字 é 😀\u{fe0f}", "<i class=\"odd\">U+E0041</i>漢字 é 😀\u{fe0f}"),
         ] {
             assert_eq!(exact(given).to_string(), shown, "{given:?}");
         }
-        assert_eq!(exact_line("a\nb\t").to_string(), "a<i class=\"odd\">␊</i>b<i class=\"odd\">␉</i>");
+        assert_eq!(exact_line("a\nb\t").to_string(), "a<i class=\"odd\">LF</i>b<i class=\"odd\">TAB</i>");
     }
 }

@@ -142,7 +142,7 @@ fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fa
 
 /// What happens without an answer.
 fn otherwise(request: &PermissionRequest, t: &Text) -> Markup {
-    let at = |at: Timestamp| [("at", Blank::When(When::clock(at)))];
+    let at = |at: Timestamp| [("at", Blank::When(When::full(at)))];
     match (request.on_timeout, request.expires_at) {
         (OnTimeout::DenyAndHalt, Some(expires)) => Markup::sentence(t.else_halts, &at(expires)),
         (OnTimeout::DenyAndContinue, Some(expires)) => Markup::sentence(t.else_continues, &at(expires)),

@@ -119,7 +119,8 @@ impl Row {
             title: title(run, t),
             why,
             why_class,
-            why_icon: remote.map(|remote| remote.icon),
+            // A run that waits has the sign already.
+            why_icon: remote.filter(|_| run.waiting.is_none()).map(|remote| remote.icon),
             agent: run.agent_name.clone(),
             sign: sign::small(run.agent_id),
             device,

@@ -46,7 +46,9 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     assert_eq!(browser.run("return window.mark").await, "the same page");
     assert_eq!(browser.run("return document.title").await, "Approvals (2) · Attaché");
     browser.wait("!document.getElementById('slips').classList.contains('settling')").await;
-    browser.click(&format!("#{one} button[value=allow_once]")).await;
+    let button = format!("#{one} button[value=allow_once]");
+    browser.run(&format!("document.querySelector('{button}').scrollIntoView({{ block: 'center' }})")).await;
+    browser.click(&button).await;
     browser.wait("document.querySelector('.note.said')?.textContent.includes('Allowed. The agent goes on.')").await;
     let heard = device.answer(run, &first).await;
     assert_eq!((heard.state, heard.comment.as_deref()), (State::Approved, Some("fine by me")));
@@ -151,7 +153,7 @@ async fn hostile_input_is_inert_in_a_real_browser() {
     assert_eq!(browser.run(&links).await, true);
     assert_eq!(browser.run("return window.owned ?? null").await, serde_json::Value::Null);
     let shown = browser.text(&format!("{card} .code")).await;
-    assert!(shown.contains("␛]8;;https://evil.example␇click␛[8mhidden␛[0m U+202Etxt.exeU+2066"), "{shown}");
+    assert!(shown.contains("ESC]8;;https://evil.exampleBELclickESC[8mhiddenESC[0m U+202Etxt.exeU+2066"), "{shown}");
     assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{2066}', '\u{7}']), "{shown}");
     browser.screenshot(&site.shots, "approval-hostile").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

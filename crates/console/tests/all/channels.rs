@@ -46,7 +46,7 @@ async fn channels_are_listed_filtered_and_shown_with_everything_that_they_are() 
     let context = Context::new(world.owner.tenant, "test", world.hub.now());
     world.store.close_channel(context, channel.id, "odd <b>\u{1b}reason").await.unwrap();
     let page = visitor.get(&format!("/channels/{}", channel.id)).await.body;
-    assert!(page.contains("Not connected") && page.contains("odd &lt;b&gt;<i class=\"odd\">␛</i>reason"), "{page}");
+    assert!(page.contains("Not connected") && page.contains("odd &lt;b&gt;<i class=\"odd\">ESC</i>reason"), "{page}");
 }
 
 #[tokio::test]
