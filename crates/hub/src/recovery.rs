@@ -15,7 +15,7 @@ use attache_protocol::{
 };
 use attache_store::record::{RunRecord, Runtime, channel::Channel};
 
-use crate::{Handle, Result, error::about, render};
+use crate::{Error, Handle, Result, error::about, render};
 
 /// Runs whose last event is remembered; more are looked up again.
 const CAPACITY: usize = 4096;
@@ -129,7 +129,7 @@ impl Handle {
         // A device that sends no heartbeats at all is judged by its lease, which its reports renew.
         let speaks = runtime.online || runtime.last_heartbeat_at.is_none() && self.now() < claim.lease_until;
         let Some(channel) = run.channel else { return Ok(speaks) };
-        let channel = self.known_channel(run.tenant, channel, known).await?;
+        let Some(channel) = self.known_channel(run.tenant, channel, known).await? else { return Ok(speaks) };
         // A device may go on over HTTP when its channel is cut.
         let since = said.map(|said| said.at).zip(channel.disconnected_at);
         Ok(channel.connected || speaks && since.is_some_and(|(said, gone)| said > gone))
@@ -158,29 +158,27 @@ impl Handle {
         Ok(at)
     }
 
-    async fn known_runtime<'a>(
-        &self,
-        tenant: TenantId,
-        runtime: RuntimeId,
-        known: &'a mut Known,
-    ) -> Result<&'a Runtime> {
-        if !known.runtimes.contains_key(&runtime) {
-            let found = self.store().runtime(tenant, runtime).await.map_err(about("runtime"))?;
-            known.runtimes.insert(runtime, found);
+    async fn known_runtime(&self, tenant: TenantId, runtime: RuntimeId, known: &mut Known) -> Result<Runtime> {
+        if let Some(runtime) = known.runtimes.get(&runtime) {
+            return Ok(runtime.clone());
         }
-        Ok(&known.runtimes[&runtime])
+        let found = self.store().runtime(tenant, runtime).await.map_err(about("runtime"))?;
+        known.runtimes.insert(runtime, found.clone());
+        Ok(found)
     }
 
-    async fn known_channel<'a>(
-        &self,
-        tenant: TenantId,
-        channel: ChannelId,
-        known: &'a mut Known,
-    ) -> Result<&'a Channel> {
-        if !known.channels.contains_key(&channel) {
-            let found = self.store().channel(tenant, channel).await.map_err(about("channel"))?;
-            known.channels.insert(channel, found);
+    /// `None` for a channel that is gone from the store.
+    async fn known_channel(&self, tenant: TenantId, channel: ChannelId, known: &mut Known) -> Result<Option<Channel>> {
+        if let Some(channel) = known.channels.get(&channel) {
+            return Ok(Some(channel.clone()));
         }
-        Ok(&known.channels[&channel])
+        match self.store().channel(tenant, channel).await {
+            Ok(found) => {
+                known.channels.insert(channel, found.clone());
+                Ok(Some(found))
+            }
+            Err(attache_store::Error::NotFound) => Ok(None),
+            Err(error) => Err(Error::from_store("channel", error)),
+        }
     }
 }
