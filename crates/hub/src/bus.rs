@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_protocol::{AgentId, ChannelId, KeyId, RunId, TenantId};
 use attache_store::Woken;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What a waiter is interested in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +29,28 @@ pub(crate) enum Topic {
 
 /// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bus(Arc<Mutex<HashMap<Topic, watch::Sender<()>>>>);
+pub(crate) struct Bus(Arc<Mutex<Slots>>);
+
+#[derive(Debug, Default)]
+struct Slots {
+    watches: HashMap<Topic, watch::Sender<()>>,
+    bells: HashMap<Topic, Vec<Arc<Rope>>>,
+}
+
+/// A waiter for many topics at once that costs next to nothing while nothing happens.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    bus: Bus,
+    rope: Arc<Rope>,
+    topics: Vec<Topic>,
+}
+
+#[derive(Debug, Default)]
+struct Rope {
+    /// Which topics moved since somebody looked, each once.
+    moved: Mutex<Vec<Topic>>,
+    notify: Notify,
+}
 
 /// One waiter's interest in one topic.
 #[derive(Debug)]
@@ -44,7 +66,7 @@ impl Bus {
     /// Registers interest. Hints that come after this call are not missed, even while nobody awaits them.
     pub(crate) fn watch(&self, topic: Topic) -> Watch {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let receiver = slots.entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
+        let receiver = slots.watches.entry(topic).or_insert_with(|| watch::Sender::new(())).subscribe();
         drop(slots);
         Watch { bus: self.clone(), topic, receiver }
     }
@@ -52,10 +74,84 @@ impl Bus {
     pub(crate) fn wake(&self, topics: impl IntoIterator<Item = Topic>) {
         let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for topic in topics {
-            if let Some(slot) = slots.get(&topic) {
+            if let Some(slot) = slots.watches.get(&topic) {
                 slot.send_replace(());
             }
+            for rope in slots.bells.get(&topic).into_iter().flatten() {
+                rope.pull(topic);
+            }
         }
+    }
+}
+
+// === impl Bell ===
+
+impl Bell {
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self { bus: bus.clone(), rope: Arc::default(), topics: Vec::new() }
+    }
+
+    /// From now on hints about the topic ring the bell.
+    pub(crate) fn listen(&mut self, topic: Topic) {
+        if self.topics.contains(&topic) {
+            return;
+        }
+        self.topics.push(topic);
+        let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.bells.entry(topic).or_default().push(self.rope.clone());
+    }
+
+    pub(crate) fn ignore(&mut self, topic: Topic) {
+        let before = self.topics.len();
+        self.topics.retain(|known| *known != topic);
+        if self.topics.len() < before {
+            self.bus.0.lock().unwrap_or_else(PoisonError::into_inner).remove(topic, &self.rope);
+        }
+    }
+
+    /// Resolves with what moved. Safe to drop and call again.
+    pub(crate) async fn rung(&self) -> Vec<Topic> {
+        loop {
+            let moved = mem::take(&mut *self.rope.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            if !moved.is_empty() {
+                return moved;
+            }
+            self.rope.notify.notified().await;
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for topic in &self.topics {
+            slots.remove(*topic, &self.rope);
+        }
+    }
+}
+
+// === impl Slots ===
+
+impl Slots {
+    fn remove(&mut self, topic: Topic, rope: &Arc<Rope>) {
+        let Some(ropes) = self.bells.get_mut(&topic) else { return };
+        ropes.retain(|known| !Arc::ptr_eq(known, rope));
+        if ropes.is_empty() {
+            self.bells.remove(&topic);
+        }
+    }
+}
+
+// === impl Rope ===
+
+impl Rope {
+    fn pull(&self, topic: Topic) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        if !moved.contains(&topic) {
+            moved.push(topic);
+        }
+        drop(moved);
+        self.notify.notify_one();
     }
 }
 
@@ -93,8 +189,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut slots = self.bus.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if slots.get(&self.topic).is_some_and(|slot| slot.receiver_count() <= 1) {
-            slots.remove(&self.topic);
+        if slots.watches.get(&self.topic).is_some_and(|slot| slot.receiver_count() <= 1) {
+            slots.watches.remove(&self.topic);
         }
     }
 }
@@ -111,8 +207,26 @@ mod tests {
         bus.wake([Topic::Tenant(tenant)]);
         one.moved().await;
         drop(one);
-        assert_eq!(bus.0.lock().unwrap().len(), 1);
+        assert_eq!(bus.0.lock().unwrap().watches.len(), 1);
         drop(two);
-        assert_eq!(bus.0.lock().unwrap().len(), 0);
+        assert_eq!(bus.0.lock().unwrap().watches.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bell_says_what_moved_and_leaves_nothing_behind() {
+        let bus = Bus::default();
+        let env = attache_protocol::env::Env::seeded(1);
+        let (one, two) = (Topic::Run(env.run_id()), Topic::Run(env.run_id()));
+        let mut bell = Bell::new(&bus);
+        bell.listen(one);
+        bell.listen(two);
+        bell.listen(two);
+        bus.wake([two, one, two]);
+        assert_eq!(bell.rung().await, [two, one]);
+        bell.ignore(two);
+        bus.wake([two, one]);
+        assert_eq!(bell.rung().await, [one]);
+        drop(bell);
+        assert!(bus.0.lock().unwrap().bells.is_empty());
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
+    channel::{self, Live},
     identity::{Cache, Folder, Logins, limiter::Limiter},
     metrics::Metrics,
     options::{Options, OwnerKey},
@@ -48,6 +49,7 @@ struct Inner {
     store: Arc<dyn Store>,
     env: Env,
     bus: Bus,
+    live: Live,
     credentials: Arc<Cache>,
     logins: Logins,
     pairing: Pairing,
@@ -91,6 +93,10 @@ impl Hub {
         listen(&*store, &bus, &credentials, &words);
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
+        // No connection survives a hub: whatever the store believes, nobody is connected now.
+        if let Err(error) = store.close_channels("hub_restarted", env.now()).await {
+            tracing::warn!(%error, "channels of the last start could not be closed");
+        }
 
         let limit = options.pairing_failures_per_minute;
         let pairing = Pairing {
@@ -101,6 +107,7 @@ impl Hub {
         };
         let inner = Inner {
             bus,
+            live: Live::default(),
             credentials,
             logins: Logins::default(),
             pairing,
@@ -116,6 +123,7 @@ impl Hub {
         };
         let handle = Handle(Arc::new(inner));
         handle.tasks().spawn(sweep::run(handle.clone()));
+        handle.tasks().spawn(channel::beat(handle.clone()));
         Ok(handle)
     }
 }
@@ -260,6 +268,11 @@ impl Handle {
 
     pub(crate) fn bus(&self) -> &Bus {
         &self.0.bus
+    }
+
+    /// The channels that are connected to this hub.
+    pub(crate) fn live_channels(&self) -> &Live {
+        &self.0.live
     }
 
     pub(crate) fn credentials(&self) -> &Cache {

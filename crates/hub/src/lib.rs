@@ -6,6 +6,7 @@
 
 mod blob;
 mod bus;
+mod channel;
 pub mod control;
 mod error;
 mod hub;

@@ -18,6 +18,7 @@ pub(crate) struct Metrics {
     pub(crate) connections: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) streams: Counter,
+    pub(crate) channels: Counter,
     pub(crate) feeds: Counter,
     pub(crate) run_reads: Counter,
     pub(crate) runs_created: Counter,
@@ -69,6 +70,7 @@ pub(crate) fn text(hub: &Handle) -> String {
             &metrics.connections_refused,
         ),
         ("attache_streams", "gauge", "Event streams that are open.", &metrics.streams),
+        ("attache_channels", "gauge", "WebSockets that are open.", &metrics.channels),
         ("attache_run_feeds", "gauge", "Runs whose watchers share one reading.", &metrics.feeds),
         (
             "attache_run_stream_reads_total",

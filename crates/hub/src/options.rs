@@ -15,6 +15,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
     pub public_url: Option<String>,
+    /// Without it the port speaks plain HTTP.
+    pub tls: Option<Tls>,
     pub owner_key: OwnerKey,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
     pub heartbeat_timeout: Duration,
@@ -35,6 +37,8 @@ pub struct Options {
     pub on_permission_timeout: OnTimeout,
     /// How long a request for input waits for the caller; then the run fails with `timed_out`.
     pub input_timeout: Duration,
+    /// How long a worker waits for a tool call that its caller's engine makes.
+    pub tool_timeout: Duration,
     /// A run that has been silent for longer on a connected device is idle.
     pub idle_after: Duration,
     /// How many times work may be passed on from agent to agent.
@@ -78,6 +82,7 @@ impl Options {
             data: data.into(),
             listen,
             public_url: None,
+            tls: None,
             owner_key: OwnerKey::FirstStart,
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
@@ -90,6 +95,7 @@ impl Options {
             permission_timeout: DAY,
             on_permission_timeout: OnTimeout::DenyAndHalt,
             input_timeout: 7 * DAY,
+            tool_timeout: 10 * MINUTE,
             idle_after: MINUTE,
             hops: 8,
             pairing_ttl: 10 * MINUTE,
@@ -111,8 +117,15 @@ impl Options {
     pub fn origin(&self) -> String {
         match &self.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None if self.listen.ip().is_unspecified() => format!("http://127.0.0.1:{}", self.listen.port()),
-            None => format!("http://{}", self.listen),
+            None if self.listen.ip().is_unspecified() => {
+                format!("{}://127.0.0.1:{}", self.scheme(), self.listen.port())
+            }
+            None => format!("{}://{}", self.scheme(), self.listen),
         }
+    }
+
+    /// What the port itself speaks.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }

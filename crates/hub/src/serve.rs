@@ -1,4 +1,4 @@
-//! One port: HTTP/1.1 and HTTP/2 by prior knowledge, a cap on connections, time for headers, and a graceful end.
+//! One port: HTTP/1.1 and HTTP/2 by prior knowledge or over TLS, a cap on connections, time for headers, a graceful end.
 
 use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
@@ -8,6 +8,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
@@ -16,7 +17,10 @@ use tokio::{
 
 use crate::{
     Handle,
-    surface::limits::{Edge, Port},
+    surface::{
+        limits::{Edge, Port},
+        seat::Seat,
+    },
 };
 
 const MAX_HEADERS: usize = 100;
@@ -47,12 +51,9 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => match seats.clone().try_acquire_owned() {
-                    Ok(seat) => {
-                        let connection = connect(hub.clone(), speakers.clone(), stream, port.edge(peer));
-                        connections.spawn(async move {
-                            connection.await;
-                            drop(seat);
-                        });
+                    Ok(permit) => {
+                        let edge = port.edge(peer, Seat::new(&hub, permit));
+                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, edge));
                     }
                     Err(_) => hub.metrics().connections_refused.add(1),
                 },
@@ -75,7 +76,6 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 
 /// One connection from its first byte to its end.
 async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge) {
-    hub.metrics().connections.add(1);
     let _ = stream.set_nodelay(true);
     let first = tokio::select! {
         first = begins_with_preface(&stream, hub.options().header_timeout) => first,
@@ -95,7 +95,6 @@ async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge)
             tracing::debug!(%error, "a connection broke");
         }
     }
-    hub.metrics().connections.take(1);
 }
 
 /// Looks at the first bytes without taking them. A client that sends nothing does not keep its seat.

@@ -30,6 +30,8 @@ pub struct CallHeaders {
     pub idempotency_key: Option<String>,
     /// W3C `traceparent`; one that cannot be read is ignored, as its standard says.
     pub traceparent: Option<String>,
+    /// The caller's own name for the trace, where it has no `traceparent`.
+    pub trace_id: Option<String>,
     /// How many more times the work may be passed on, if the caller says so. A parent run limits it further.
     pub ttl: Option<i64>,
     /// The channel that hears of the run.
@@ -57,6 +59,10 @@ impl Handle {
         let request_digest = digest(&request);
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow) = (ttl, headers.follow);
+        if let Some(trace) = headers.trace_id {
+            check::line("trace_id", &trace, 1..=200)?;
+            run.trace_id = Some(trace);
+        }
         let created = self.store().create_run(self.context(by), run).await;
         match created.map_err(about(WHAT))? {
             Created::New(run) => {

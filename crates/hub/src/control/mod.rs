@@ -24,6 +24,9 @@ mod register;
 mod run;
 mod runtime;
 
+pub(crate) use members::Members;
+pub(crate) use progress::worker_error;
+
 pub use artifact::Upload;
 pub use channel::ChannelQuery;
 pub use check::PageRequest;

@@ -16,7 +16,7 @@ use tower::Service as _;
 
 use crate::{
     Error, Handle,
-    surface::{Peer, host::OwnNames},
+    surface::{Peer, host::OwnNames, seat::Seat},
 };
 
 /// The outermost service of one connection.
@@ -24,6 +24,7 @@ use crate::{
 pub(crate) struct Edge {
     shared: Arc<Shared>,
     peer: SocketAddr,
+    seat: Seat,
 }
 
 struct Shared {
@@ -51,8 +52,8 @@ impl Port {
         Self(Arc::new(Shared { hub, names, router }))
     }
 
-    pub(crate) fn edge(&self, peer: SocketAddr) -> Edge {
-        Edge { shared: self.0.clone(), peer }
+    pub(crate) fn edge(&self, peer: SocketAddr, seat: Seat) -> Edge {
+        Edge { shared: self.0.clone(), peer, seat }
     }
 }
 
@@ -64,7 +65,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let (shared, peer) = (self.shared.clone(), self.peer);
+        let (shared, peer, seat) = (self.shared.clone(), self.peer, self.seat.clone());
         Box::pin(async move {
             let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
             if let Err(error) = shared.names.check(request.uri(), request.headers()) {
@@ -72,6 +73,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                 return Ok(error.into_response());
             }
             request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(seat);
             let answer = AssertUnwindSafe(shared.router.clone().call(request)).catch_unwind().await;
             let response = match answer {
                 Ok(Ok(response)) => response,

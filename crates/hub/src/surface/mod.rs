@@ -1,5 +1,7 @@
 //! Wire dialects: each authenticates, turns a request into an action, and renders the answer. No rule lives here.
 
+mod connect;
+pub(crate) mod envelope;
 pub(crate) mod extract;
 pub mod health;
 pub(crate) mod host;
@@ -7,5 +9,7 @@ pub(crate) mod limits;
 pub mod platform;
 pub mod reply;
 pub(crate) mod scan;
+pub(crate) mod seat;
+mod socket;
 
 pub use extract::Peer;

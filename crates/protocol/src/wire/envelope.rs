@@ -102,6 +102,9 @@ impl Envelope {
         let header = header.ok_or_else(|| FrameError::missing("header"))?;
         // A frame whose name can be read is answered by that name, whatever else is wrong with it.
         let msg_id = header.name("msg_id", MAX_NAME)?.ok_or_else(|| FrameError::missing("header.msg_id"))?;
+        if !msg_id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(FrameError::wrong("header.msg_id", "must be printable ASCII without blanks"));
+        }
         Self::read(&frame, &header, &msg_id).map_err(|error| FrameError { msg_id: Some(msg_id), ..error })
     }
 

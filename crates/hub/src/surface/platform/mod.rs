@@ -116,7 +116,8 @@ routes! {
 /// The whole surface. It has no fallback of its own, so that other surfaces can be merged beside it; what is left under
 /// `/api/` is a clear 404.
 pub fn router(hub: Handle) -> Router {
-    table().method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
+    let table = table().merge(crate::surface::envelope::routes());
+    table.method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
 }
 
 /// The OpenAPI document of [`router`], as pretty JSON.

@@ -157,15 +157,12 @@ actions! {
         may paths: Vec<String>;
         may reason: String;
         may risk: String;
-        /// The asker's own name for the question; the frame's `msg_id` unless told.
-        may request_id: String;
     }
     RequireInput "require_input" {
         need task_run_id: RunId;
         need epoch: i64;
         need prompt: String;
         may parts: Json;
-        may request_id: String;
     }
     Extend "extend" { need task_run_id: RunId; need epoch: i64; }
     Fail "fail" {

@@ -92,6 +92,8 @@ pub struct Given {
 pub struct Refused {
     pub code: String,
     pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     pub field: Option<String>,
     /// The run as it is, when the call came too late.
     #[serde(default, skip_serializing_if = "Option::is_none")]

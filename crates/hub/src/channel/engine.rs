@@ -1,0 +1,209 @@
+//! What an engine says: it puts agents to work, follows them, stops them, and answers what they ask.
+
+use attache_protocol::{
+    AskId, Code, Json, PermissionId, RunId,
+    rules::permission::Scope,
+    wire::{
+        ask::InputRequest,
+        envelope::{Cancel, Envelope, Execute, Input, Response},
+        permission::DecisionRequest,
+        run::{CancelRequest, CreateRunRequest, Run},
+    },
+};
+use attache_store::record::{
+    ask::AskWhat,
+    channel::{Follow, NewFollow},
+};
+use uuid::Uuid;
+
+use super::{
+    answer::{Refusal, yes},
+    outbox::Following,
+    session::{Reply, Session},
+};
+use crate::{
+    Error, Principal,
+    bus::Topic,
+    control::{CallHeaders, CreatedRun, Place},
+    error::about,
+};
+
+// === impl Session ===
+
+impl Session {
+    pub(super) async fn execute(
+        &mut self,
+        by: &Principal,
+        frame: &Envelope,
+        execute: Execute,
+    ) -> Result<Reply, Refusal> {
+        let run = self.start(by, frame, execute).await?;
+        Ok(Reply::Now(started(&run)?))
+    }
+
+    /// Makes the run, or finds it again by the frame's `msg_id`, and follows it.
+    pub(crate) async fn start(&mut self, by: &Principal, frame: &Envelope, execute: Execute) -> Result<Run, Refusal> {
+        let Some(open) = &self.open else {
+            return Err(Refusal::new(Code::NotRegistered, "This connection has no channel yet."));
+        };
+        if frame.header.to.is_empty() {
+            return Err(Refusal::missing("header.to"));
+        }
+        let ttl = match frame.ttl() {
+            Some(..=0) => {
+                let message = "The work was passed on from agent to agent too many times.";
+                return Err(Refusal::new(Code::LoopRefused, message).field("metadata.ttl"));
+            }
+            Some(ttl) => Some(ttl.min(self.hub.options().hops + 1) - 1),
+            None => None,
+        };
+        let input = match (execute.input, execute.query) {
+            (Some(input), _) => input,
+            (None, Some(query)) => Json::from_text(format!(r#"{{"text":{}}}"#, Json::of(&query).get()))
+                .map_err(|error| Error::internal(&error))?,
+            (None, None) => return Err(Refusal::missing("payload.query")),
+        };
+        if let Some(tools) = &execute.allowed_tools
+            && tools.parse::<Vec<String>>().is_err()
+        {
+            return Err(Refusal::wrong("payload.allowed_tools", "must be an array of names"));
+        }
+        let request = CreateRunRequest {
+            agent_id: frame.header.to.clone(),
+            task_type: execute.task_type,
+            input: Some(input),
+            conversation_id: execute.conversation_id,
+            parent_task_run_id: execute.parent_task_run_id,
+            timeout_ms: execute.timeout_ms,
+            context_fragments: execute.context_fragments,
+            allowed_tools: execute.allowed_tools,
+            workspace_root: execute.workspace_root,
+            ..CreateRunRequest::default()
+        };
+        let headers = CallHeaders {
+            idempotency_key: Some(key(by, &frame.header.msg_id)),
+            trace_id: frame.trace_id().map(str::to_owned),
+            ttl,
+            follow: Some(NewFollow { channel: open.channel, message: frame.header.msg_id.clone() }),
+            ..CallHeaders::default()
+        };
+        let (CreatedRun::New(run) | CreatedRun::Existing(run)) =
+            self.hub.create_run(by, request, headers).await.map_err(|error| {
+                let refusal = Refusal::from(error).rename("payload.agent_id", "header.to");
+                refusal.rename("payload.input", "payload.query")
+            })?;
+        self.follow(run.task_run_id, &frame.header.msg_id);
+        Ok(run)
+    }
+
+    fn follow(&mut self, run: RunId, message: &str) {
+        let Some(open) = &mut self.open else { return };
+        self.bell.listen(Topic::Run(run));
+        if !open.follows.iter().any(|follow| follow.run == run) {
+            let (channel, message) = (open.channel, message.to_owned());
+            open.follows.push(Following::new(Follow { channel, run, message, pushed: 0 }));
+        }
+        open.moved.push(run);
+    }
+
+    pub(super) async fn cancel(&self, by: &Principal, cancel: Cancel) -> Result<Reply, Refusal> {
+        let request = CancelRequest { reason: cancel.reason };
+        let run = self.hub.cancel_run(by, cancel.task_run_id, request).await?;
+        Ok(Reply::Now(yes("cancel", &status(&run)?)))
+    }
+
+    pub(super) async fn input(&self, by: &Principal, frame: &Envelope, input: Input) -> Result<Reply, Refusal> {
+        let request =
+            InputRequest { text: input.text, parts: input.parts, idempotency_key: Some(frame.header.msg_id.clone()) };
+        let given = self.hub.give_input(by, input.task_run_id, request).await?;
+        Ok(Reply::Now(yes("input", &Json::of(&given))))
+    }
+
+    /// The answer to a request of the hub, which `parent_id` names.
+    pub(super) async fn response(
+        &self,
+        by: &Principal,
+        frame: &Envelope,
+        response: Response,
+    ) -> Result<Reply, Refusal> {
+        let parent = frame.header.parent_id.as_deref().ok_or_else(|| Refusal::missing("header.parent_id"))?;
+        let bare = parent.rsplit('_').next().unwrap_or(parent);
+        let parent = Uuid::try_parse(bare)
+            .map_err(|_| Refusal::wrong("header.parent_id", "is not the msg_id of a request of the hub"))?;
+        if let Some(approved) = response.approved {
+            self.decide(by, PermissionId::from_uuid(parent), approved, response.comment).await?;
+        } else if let Some(parts) = response.parts {
+            let ask = self.hub.store().asked(by.tenant, AskId::from_uuid(parent)).await.map_err(about("question"))?;
+            let idempotency_key = Some(frame.header.msg_id.clone());
+            self.hub.give_input(by, ask.run, InputRequest { text: None, parts: Some(parts), idempotency_key }).await?;
+        } else {
+            self.answer_tool(by, AskId::from_uuid(parent), frame, &response).await?;
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Counts only where this principal may decide.
+    async fn decide(
+        &self,
+        by: &Principal,
+        permission: PermissionId,
+        approved: bool,
+        comment: Option<String>,
+    ) -> Result<(), Refusal> {
+        let decision = DecisionRequest {
+            approved,
+            scope: Scope::Once,
+            tool_pattern: None,
+            until: None,
+            this_channel_only: false,
+            comment,
+        };
+        let place = Place { via: "channel", from: self.origin.address.clone() };
+        self.hub.decide(by, permission, decision, place).await?;
+        Ok(())
+    }
+
+    async fn answer_tool(
+        &self,
+        by: &Principal,
+        id: AskId,
+        frame: &Envelope,
+        response: &Response,
+    ) -> Result<(), Refusal> {
+        let ask = self.hub.store().asked(by.tenant, id).await.map_err(about("tool call"))?;
+        let AskWhat::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
+        match (response.ok, &response.result, &response.error) {
+            (Some(false), _, _) | (None, None, Some(_)) => {}
+            (_, Some(result), _) => {
+                let follow = self.hub.store().follower(ask.run).await.map_err(about("tool call"))?;
+                let follow = follow.ok_or_else(|| Error::not_found("tool call"))?;
+                let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
+                self.hub.live_channels().tools(&engine).check_result(tool, result)?;
+            }
+            (_, None, _) => return Err(Refusal::missing("payload.result")),
+        }
+        let answered = self.hub.store().answer_tool(self.context(by), id, frame.payload.clone()).await;
+        answered.map_err(about("tool call"))?;
+        Ok(())
+    }
+}
+
+/// The same frame by the same principal is the same run.
+fn key(by: &Principal, msg_id: &str) -> String {
+    format!("envelope:{}:{}", by.actor(), blake3::hash(msg_id.as_bytes()).to_hex())
+}
+
+/// The payload of the answer to `execute`.
+pub(crate) fn started(run: &Run) -> Result<Json, Refusal> {
+    Ok(yes("execute", &status(run)?))
+}
+
+fn status(run: &Run) -> Result<Json, Refusal> {
+    let text = format!(
+        r#"{{"task_run_id":"{}","conversation_id":"{}","status":"{}"}}"#,
+        run.task_run_id,
+        run.conversation_id,
+        run.status.as_str()
+    );
+    Json::from_text(text).map_err(|error| Error::internal(&error).into())
+}

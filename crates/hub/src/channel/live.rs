@@ -1,0 +1,152 @@
+//! Which channels are connected to this hub, what was heard of them, and the tools of the engines among them.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use attache_protocol::ChannelId;
+use attache_store::record::channel::Channel;
+use tokio::time::Instant;
+
+use super::tools::Tools;
+use crate::Handle;
+
+const GATES: usize = 32;
+/// Engines whose tools are kept compiled; the oldest give way and are compiled again when needed.
+const MAX_COMPILED: usize = 256;
+/// Callers over HTTP whose registered tools are remembered; the oldest give way and register again.
+const MAX_REGISTERED: usize = 10_000;
+/// How long the frames of a stream that has ended can be read again.
+const KEEP_FINISHED: Duration = Duration::from_secs(600);
+/// How many channels are told to the store at once.
+const BATCH: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// The connection that a channel belongs to; a newer one takes it over.
+    connections: Mutex<HashMap<ChannelId, u64>>,
+    numbers: AtomicU64,
+    /// Taking a channel over and closing it must not overtake each other.
+    gates: [tokio::sync::Mutex<()>; GATES],
+    heard: Mutex<HashSet<ChannelId>>,
+    compiled: Mutex<VecDeque<(ChannelId, Arc<Tools>)>>,
+    registered: Mutex<VecDeque<(String, ChannelId)>>,
+    finished: Mutex<VecDeque<(Instant, ChannelId)>>,
+}
+
+// === impl Live ===
+
+impl Live {
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) async fn gate(&self, channel: ChannelId) -> tokio::sync::MutexGuard<'_, ()> {
+        let index = usize::from(channel.uuid().as_bytes()[15]) % GATES;
+        self.gates[index].lock().await
+    }
+
+    /// Behind the channel's gate.
+    pub(super) fn connect(&self, channel: ChannelId, number: u64) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).insert(channel, number);
+    }
+
+    /// Behind the channel's gate. Whether it was still this connection's.
+    pub(super) fn disconnect(&self, channel: ChannelId, number: u64) -> bool {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_own = connections.get(&channel) == Some(&number);
+        if is_own {
+            connections.remove(&channel);
+        }
+        is_own
+    }
+
+    pub(super) fn hear(&self, channel: ChannelId) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(channel);
+    }
+
+    /// The engine's tools, ready to check calls. What was registered has been compiled before, so it compiles again.
+    pub(super) fn tools(&self, channel: &Channel) -> Arc<Tools> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tools)) = compiled.iter().find(|(known, _)| *known == channel.id) {
+            return tools.clone();
+        }
+        let tools = Arc::new(Tools::compile(&channel.tools).unwrap_or_default());
+        if compiled.len() >= MAX_COMPILED {
+            compiled.pop_front();
+        }
+        compiled.push_back((channel.id, tools.clone()));
+        tools
+    }
+
+    /// Over HTTP a caller registers once and calls later.
+    pub(crate) fn register(&self, actor: String, channel: ChannelId) {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.retain(|(known, _)| *known != actor);
+        if registered.len() >= MAX_REGISTERED {
+            registered.pop_front();
+        }
+        registered.push_back((actor, channel));
+    }
+
+    pub(crate) fn registered(&self, actor: &str) -> Option<ChannelId> {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        registered.iter().find(|(known, _)| known == actor).map(|(_, channel)| *channel)
+    }
+
+    /// The channel's one run was told to its end; later its frames are forgotten.
+    pub(crate) fn finish(&self, channel: ChannelId) {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).push_back((Instant::now(), channel));
+    }
+
+    fn forgettable(&self) -> Vec<ChannelId> {
+        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = finished.iter().take_while(|(at, _)| at.elapsed() >= KEEP_FINISHED).count();
+        finished.drain(..due).map(|(_, channel)| channel).collect()
+    }
+
+    fn take_heard(&self) -> Vec<ChannelId> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).drain().collect()
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            connections: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            gates: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+            heard: Mutex::default(),
+            compiled: Mutex::default(),
+            registered: Mutex::default(),
+            finished: Mutex::default(),
+        }
+    }
+}
+
+/// Tells the store, in batches, which channels were heard. Runs until the hub drains.
+pub(crate) async fn beat(hub: Handle) {
+    let lease = hub.options().heartbeat_timeout;
+    let every = (lease / 8).clamp(Duration::from_millis(10), Duration::from_secs(5));
+    loop {
+        tokio::select! {
+            () = hub.drained() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+        for batch in hub.live_channels().take_heard().chunks(BATCH) {
+            if let Err(error) = hub.store().seen_channels(batch.to_vec(), lease, hub.now()).await {
+                tracing::warn!(%error, "the store could not be told which channels were heard");
+            }
+        }
+        for channel in hub.live_channels().forgettable() {
+            if let Err(error) = hub.store().acknowledge(channel, i64::MAX).await {
+                tracing::debug!(channel.id = %channel, %error, "frames could not be forgotten");
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Empties the outbox: looks at what waits, claims against credits, turns events of followed runs into frames, and hands out
+//! one text at a time, so that a slow peer never grows memory.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json, RunId,
+    wire::{
+        envelope::FrameType,
+        event::{Range, STREAM_GAP},
+    },
+};
+use attache_store::record::channel::{Follow, Frame};
+use tokio::time::Instant;
+
+use super::{
+    answer::{Draft, object},
+    session::{Dialect, Ending, Session},
+    text::{self, Address, Asked, Question},
+};
+use crate::{bus::Topic, error::about};
+
+/// How many references are read at once; their texts are made in smaller groups.
+const BATCH: usize = 32;
+/// Events become frames only while fewer than this wait to be sent: the run's own stream keeps the rest.
+const WINDOW: i64 = 256;
+/// After the store failed to answer.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A text for the peer.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// The frame's place in the outbox; `None` for what need not survive.
+    pub(crate) seq: Option<i64>,
+    pub(crate) text: String,
+    /// The last frame of a run that the peer followed.
+    pub(crate) ends: Option<RunId>,
+}
+
+/// A run that the peer follows.
+#[derive(Debug, Clone)]
+pub(super) struct Following {
+    pub(super) run: RunId,
+    /// The request that made it.
+    pub(super) message: String,
+    /// The run's newest event that was sent over this connection.
+    told: Option<i64>,
+}
+
+// === impl Following ===
+
+impl Following {
+    pub(super) fn new(follow: Follow) -> Self {
+        // Nothing was pushed yet: the first event is the next.
+        let told = (follow.pushed == 0).then_some(0);
+        Self { run: follow.run, message: follow.message, told }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The next text for the peer, if there is one right now.
+    pub(crate) async fn next_frame(&mut self) -> Option<Outgoing> {
+        loop {
+            if !self.is_welcome() {
+                return None;
+            }
+            if let Some(outgoing) = self.ready.pop_front() {
+                if let (Some(seq), Some(open)) = (outgoing.seq, &mut self.open) {
+                    open.sent = open.sent.max(seq);
+                }
+                return Some(outgoing);
+            }
+            if let Some(notice) = self.acknowledgement() {
+                return Some(notice);
+            }
+            let open = self.open.as_mut()?;
+            let waits = open.head.max(open.sent) - open.sent;
+            if open.claim && open.credits > 0 && !self.hub.is_draining() {
+                self.claim().await;
+            } else if !open.moved.is_empty() && waits < WINDOW {
+                self.push().await;
+            } else if open.look {
+                self.look().await;
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// Tells a peer that numbers its frames how far they were heard.
+    fn acknowledgement(&mut self) -> Option<Outgoing> {
+        let open = self.open.as_mut().filter(|open| open.told < open.heard)?;
+        open.told = open.heard;
+        let payload = object("ack", &[("seq", &open.heard.to_string())]);
+        let text = Draft::new(FrameType::Notification, &open.peer, payload).text(&self.hub);
+        Some(Outgoing { seq: None, text, ends: None })
+    }
+
+    /// The frame went out. A peer that cannot acknowledge has it when the connection has it.
+    pub(crate) fn written(&mut self, seq: Option<i64>) {
+        if self.origin.dialect == Dialect::Plain
+            && let Some(seq) = seq
+        {
+            let _ = self.acknowledged(seq);
+        }
+    }
+
+    async fn claim(&mut self) {
+        let Some(open) = self.open.as_mut() else { return };
+        open.claim = false;
+        let Some((runtime, agent)) = open.worker else { return };
+        let lease = self.hub.options().heartbeat_timeout;
+        match self.hub.store().claim(runtime, Some(open.channel), lease, self.hub.now()).await {
+            Ok(Some(_)) => {
+                open.credits -= 1;
+                open.claim = true;
+                open.look = true;
+                let spent = open.credits == 0;
+                self.hub.metrics().runs_claimed.add(1);
+                if spent {
+                    self.bell.ignore(Topic::Queue(agent));
+                }
+            }
+            Ok(None) => {}
+            // The channel is not connected any more in the store's eyes: it was taken over.
+            Err(attache_store::Error::NotFound) => open.look = true,
+            Err(error) => {
+                tracing::debug!(channel.id = %open.channel, %error, "a claim failed");
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    /// Turns the newest events of a followed run into frames.
+    async fn push(&mut self) {
+        let Some(open) = self.open.as_mut() else { return };
+        let Some(run) = open.moved.last().copied() else { return };
+        let limit = usize::try_from(WINDOW).unwrap_or(BATCH);
+        let pushed = self.hub.store().push_events(open.channel, run, i64::MAX, limit).await;
+        open.moved.retain(|moved| *moved != run);
+        match pushed {
+            Ok(_) => open.look = true,
+            // Somebody else follows it now.
+            Err(attache_store::Error::NotFound) => self.unfollow(run),
+            Err(error) => {
+                tracing::debug!(run.id = %run, %error, "events could not be pushed");
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    fn unfollow(&mut self, run: RunId) {
+        self.bell.ignore(Topic::Run(run));
+        if let Some(open) = &mut self.open {
+            open.follows.retain(|follow| follow.run != run);
+            open.moved.retain(|moved| *moved != run);
+        }
+    }
+
+    /// Reads what waits in the outbox and makes the texts of its first frames.
+    async fn look(&mut self) {
+        let Some(open) = self.open.as_mut() else { return };
+        let (channel, sent) = (open.channel, open.sent);
+        let frames = match self.hub.store().frames(channel, sent, BATCH).await {
+            Ok(frames) => frames,
+            Err(error) => {
+                tracing::debug!(channel.id = %channel, %error, "the outbox could not be read");
+                open.look = false;
+                self.retry_at = Some(Instant::now() + RETRY);
+                return;
+            }
+        };
+        let Some(open) = self.open.as_mut() else { return };
+        open.head = frames.head;
+        // Frames that were given up before they could be sent; the runs' own numbers tell what is missing.
+        open.sent = open.sent.max(frames.floor.min(frames.head));
+        let Some((_, first)) = frames.frames.first() else {
+            open.look = false;
+            self.check_ownership().await;
+            return;
+        };
+        let all = frames.frames.len();
+        let mut taken = 1;
+        let made = match *first {
+            Frame::Event { run, seq } => {
+                let group = frames
+                    .frames
+                    .iter()
+                    .zip(seq..)
+                    .take_while(|((_, frame), seq)| *frame == Frame::Event { run, seq: *seq });
+                let places: Vec<i64> = group.map(|((place, _), _)| *place).collect();
+                taken = places.len();
+                self.make_events(run, seq, &places).await
+            }
+            frame => self.make_frame(frames.frames[0].0, frame).await,
+        };
+        if let Err(error) = &made {
+            tracing::debug!(channel.id = %channel, %error, "a frame could not be made");
+            self.retry_at = Some(Instant::now() + RETRY);
+        }
+        // Whatever comes after this reading rings the bell.
+        if let Some(open) = self.open.as_mut()
+            && (made.is_err() || taken == all && all < BATCH)
+        {
+            open.look = false;
+        }
+    }
+
+    /// Another connection or a newer channel may have taken this one's place.
+    async fn check_ownership(&mut self) {
+        let Some(open) = &self.open else { return };
+        match self.hub.store().channel(open.tenant, open.channel).await {
+            Ok(channel) if channel.connected && channel.resume == Some(open.token) => {}
+            Ok(_) | Err(attache_store::Error::NotFound) => self.end(Ending::Superseded),
+            Err(error) => tracing::debug!(channel.id = %open.channel, %error, "a channel could not be read"),
+        }
+    }
+
+    async fn make_frame(&mut self, seq: i64, frame: Frame) -> crate::Result<()> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let to = Address { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
+        let text = match self.origin.dialect {
+            Dialect::Envelope => text::frame(&self.hub, to, frame).await,
+            Dialect::Plain => super::plain::frame(&self.hub, to, frame).await,
+        };
+        let text = match text {
+            Ok(text) => text,
+            // What it told of is gone for good; the place in the outbox stays filled.
+            Err(error) if error.code.http_status() < 500 => {
+                let payload = object("nothing", &[]);
+                let draft = Draft { seq: Some(seq), ..Draft::new(FrameType::Notification, &open.peer, payload) };
+                draft.text(&self.hub)
+            }
+            Err(error) => return Err(error),
+        };
+        if let (Dialect::Plain, Frame::Execute { run, epoch }) = (self.origin.dialect, frame) {
+            open.epochs.retain(|(known, _)| *known != run);
+            open.epochs.push((run, epoch));
+        }
+        self.ready.push_back(Outgoing { seq: Some(seq), text, ends: None });
+        Ok(())
+    }
+
+    /// The texts of a run's consecutive events, read at once.
+    async fn make_events(&mut self, run: RunId, first: i64, places: &[i64]) -> crate::Result<()> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let store = self.hub.store();
+        let read = store.run_events(open.tenant, run, first - 1, places.len()).await.map_err(about("run"))?;
+        let follow = match open.follows.iter_mut().find(|follow| follow.run == run) {
+            Some(follow) => follow,
+            None => {
+                // Its last event was pushed before this connection began.
+                let follow = store.follower(run).await.map_err(about("run"))?;
+                let message = follow.map(|follow| follow.message).unwrap_or_default();
+                open.follows.push(Following { run, message, told: None });
+                open.follows.last_mut().expect("it was just pushed")
+            }
+        };
+        let last = first - 1 + i64::try_from(places.len()).unwrap_or(0);
+        let parent = Some(follow.message.as_str()).filter(|message| !message.is_empty());
+        let (hub, peer) = (&self.hub, open.peer.as_str());
+        let write = |seq: Option<i64>, (kind, payload, name): (FrameType, Json, Option<String>)| {
+            let msg_id = name.or_else(|| seq.map(|place| text::msg_id(open.channel, place)));
+            Draft { msg_id, parent, seq, ..Draft::new(kind, peer, payload) }.text(hub)
+        };
+        let mut ended = false;
+        for (place, seq) in places.iter().zip(first..) {
+            let expected = follow.told.map_or(seq, |told| told + 1);
+            if expected < seq {
+                let text = write(None, gap(run, Range { from: expected, to: seq - 1 }));
+                self.ready.push_back(Outgoing { seq: None, text, ends: None });
+            }
+            let event = read.events.iter().find(|event| event.seq == seq);
+            let words = event.map_or_else(|| gap(run, Range { from: seq, to: seq }), |event| text::event(run, event));
+            let is_last = event.is_some() && seq == read.last_seq && read.status.is_terminal();
+            let text = write(Some(*place), words);
+            self.ready.push_back(Outgoing { seq: Some(*place), text, ends: is_last.then_some(run) });
+            follow.told = Some(seq);
+            ended |= is_last;
+        }
+        if ended {
+            self.unfollow(run);
+        } else if last < read.last_seq && !open.moved.contains(&run) {
+            // More of it waits than the window let in.
+            open.moved.push(run);
+        }
+        Ok(())
+    }
+
+    /// Answers questions about a run that was not claimed over a channel.
+    pub(super) async fn answer_asked(&mut self, run: RunId) {
+        let Some(open) = &self.open else { return };
+        let tenant = open.tenant;
+        let about_run: Vec<Asked> = open.asked.iter().filter(|asked| asked.run == run).cloned().collect();
+        let mut answered = Vec::new();
+        for asked in &about_run {
+            let payload = match asked.question {
+                Question::Permission(permission) => match self.hub.store().permission(tenant, permission).await {
+                    Ok(found) if found.settled.is_some() => text::permission(&found),
+                    Ok(_) | Err(_) => continue,
+                },
+                Question::Ask(ask) => match self.hub.store().asked(tenant, ask).await {
+                    Ok(found) if found.state != attache_protocol::wire::ask::AskState::Pending => text::answer(&found),
+                    Ok(_) | Err(_) => continue,
+                },
+            };
+            let parent = Some(asked.request.as_str());
+            let draft = Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) };
+            let text = draft.text(&self.hub);
+            self.ready.push_back(Outgoing { seq: None, text, ends: None });
+            answered.push(asked.question);
+        }
+        let Some(open) = &mut self.open else { return };
+        open.asked.retain(|asked| !answered.contains(&asked.question));
+        if !open.asked.iter().any(|asked| asked.run == run) {
+            self.bell.ignore(Topic::Asked(run));
+        }
+    }
+}
+
+/// What is missing of a run's stream.
+fn gap(run: RunId, missing: Range) -> (FrameType, Json, Option<String>) {
+    let members = [("task_run_id", format!("\"{run}\"")), ("missing", Json::of(&missing).get().to_owned())];
+    let members: Vec<(&str, &str)> = members.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    (FrameType::Notification, object(STREAM_GAP, &members), None)
+}

@@ -1,0 +1,211 @@
+//! The plain frames of 004: `{"type","task_id","data"}`, for a client that asks for no subprotocol. They carry no epoch and no
+//! number: a task is fenced by the epoch of the claim that handed it over, and a frame that was written has arrived.
+
+use attache_protocol::{
+    AgentId, Code, Json, RunId,
+    rules::run::Phase,
+    wire::{
+        envelope::{ExecuteRun, FrameError, MAX_FRAME, Object, Register},
+        run::{CompleteRequest, FailRequest, ProgressRequest},
+    },
+};
+use attache_store::record::channel::Frame;
+use uuid::Uuid;
+
+use super::{
+    answer::Refusal,
+    session::Session,
+    text::{self, Address},
+};
+use crate::{Error, Handle, Principal, Result, error::about};
+
+/// The name of a run in the call API.
+const CALL: &str = "a2a-";
+
+// === impl Session ===
+
+impl Session {
+    /// Connecting is registering, and grants one credit.
+    pub(crate) async fn begin_plain(&mut self) -> std::result::Result<(), Refusal> {
+        let Some(by) = self.principal.clone() else { return Ok(()) };
+        let (_, agent) = by.device()?;
+        let token = attache_protocol::secret::Kind::Resume.generate(self.hub.env());
+        let register = Register { peer_role: None, capabilities: None, tools: None, device_info: None, running: None };
+        self.open_channel(&by, self.hub.env().channel_id(), register, token.hash()).await?;
+        self.grant(agent, 1);
+        Ok(())
+    }
+
+    pub(super) async fn receive_plain(&mut self, text: &str) -> Option<String> {
+        match self.hear_plain(text).await {
+            Ok(reply) => reply,
+            Err((task, refusal)) => {
+                let refusal =
+                    Refusal { field: refusal.field.map(|field| field.replace("payload.", "data.")), ..refusal };
+                Some(refused(task.as_deref(), &refusal))
+            }
+        }
+    }
+
+    async fn hear_plain(&mut self, text: &str) -> std::result::Result<Option<String>, (Option<String>, Refusal)> {
+        let nameless = |refusal: Refusal| (None, refusal);
+        if text.len() > MAX_FRAME {
+            let message = "A frame is at most 1 MiB. Upload what is larger as an artifact and send its id.";
+            return Err(nameless(Refusal::new(Code::TooLarge, message)));
+        }
+        if attache_protocol::json::depth(text.as_bytes()) > attache_protocol::json::MAX_DEPTH {
+            return Err(nameless(Refusal::new(Code::TooDeep, "The frame nests too deep.")));
+        }
+        let Some(by) = self.principal.clone() else { return Ok(None) };
+        self.recheck(&by).await.map_err(nameless)?;
+        let frame = Object::read("", text).map_err(|error| nameless(error.into()))?;
+        let kind = frame.required::<String>("type").map_err(|error| nameless(error.into()))?;
+        match kind.as_str() {
+            "ping" => return Ok(Some(r#"{"type":"pong"}"#.to_owned())),
+            "pong" => return Ok(None),
+            _ => {}
+        }
+        let task = frame.required::<String>("task_id").map_err(|error| nameless(error.into()))?;
+        let named = |refusal: Refusal| (Some(task.chars().take(80).collect()), refusal);
+        let said = match kind.as_str() {
+            "progress" | "result" | "error" => frame.object("data").map_err(Refusal::from).map_err(named)?,
+            other => {
+                let shown: String = other.chars().take(40).collect();
+                let why = format!("is `{shown}`; a client sends `progress`, `result`, `error`, `ping` or `pong`");
+                return Err(named(FrameError::wrong("type", why).into()));
+            }
+        };
+        let data = said.ok_or_else(|| named(Refusal::missing("data")))?;
+        let run = task_id(&task).ok_or_else(|| named(Refusal::wrong("task_id", "is not the id of a task")))?;
+        let ended = kind != "progress";
+        self.report_plain(&by, run, &kind, &data).await.map_err(named)?;
+        if ended && let Ok((_, agent)) = by.device() {
+            self.ended_plain(run, agent);
+        }
+        Ok(None)
+    }
+
+    async fn report_plain(
+        &self,
+        by: &Principal,
+        run: RunId,
+        kind: &str,
+        data: &Object<'_>,
+    ) -> std::result::Result<(), Refusal> {
+        let epoch = Some(self.epoch_of(by, run).await?);
+        match kind {
+            "progress" => {
+                let share = data.optional::<f64>("progress")?;
+                if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                    return Err(Refusal::wrong("data.progress", "must be between 0 and 1"));
+                }
+                // People count in whole parts of a hundred; so much less is noise of the multiplication.
+                let percent = share.map(|share| (share * 1e8).round() / 1e6);
+                let message = data.optional::<String>("goal")?;
+                let request = ProgressRequest { epoch, message, percent, ..ProgressRequest::default() };
+                self.hub.progress(by, run, request).await?;
+            }
+            "result" => {
+                let summary = data.raw("summary").ok_or_else(|| Refusal::missing("data.summary"))?;
+                if !summary.starts_with('"') {
+                    return Err(Refusal::wrong("data.summary", "must be a text"));
+                }
+                let details = data.raw("details").unwrap_or("null");
+                let output = format!(r#"{{"text":{summary},"details":{details}}}"#);
+                let output = Json::from_text(output).map_err(|error| Error::internal(&error))?;
+                let usage = usage(data)?;
+                self.hub.complete(by, run, CompleteRequest { epoch, output, usage }).await?;
+            }
+            _ => {
+                let error = data.raw("error").unwrap_or("null");
+                let code = data.raw("code").filter(|code| code.starts_with('"'));
+                let code = code.map(|code| format!(r#","code":{code}"#)).unwrap_or_default();
+                let output = format!(r#"{{"error":{error}{code}}}"#);
+                let output = Json::from_text(output).map_err(|error| Error::internal(&error))?;
+                let usage = usage(data)?;
+                self.hub.fail(by, run, FailRequest { epoch, output, usage }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The epoch under which the task was handed over: over this connection, or over one whose claims moved to it.
+    async fn epoch_of(&self, by: &Principal, run: RunId) -> std::result::Result<i64, Refusal> {
+        let open = self.open.as_deref();
+        let known = open.and_then(|open| open.epochs.iter().find(|(known, _)| *known == run));
+        if let Some((_, epoch)) = known {
+            return Ok(*epoch);
+        }
+        let (runtime, _) = by.device()?;
+        let record = self.hub.store().run(by.tenant, run).await.map_err(about("task"))?;
+        match &record.state.phase {
+            Phase::Running(claim) if claim.runtime == runtime => Ok(record.state.epoch),
+            Phase::Ended { .. } if record.runtime == Some(runtime) => Ok(record.state.epoch),
+            Phase::Running(_) | Phase::Pending { .. } | Phase::Ended { .. } => Err(Error::not_found("task").into()),
+        }
+    }
+
+    /// The end of a task grants the next one. A result that is repeated grants nothing.
+    fn ended_plain(&mut self, run: RunId, agent: AgentId) {
+        let Some(open) = &mut self.open else { return };
+        let before = open.epochs.len();
+        open.epochs.retain(|(known, _)| *known != run);
+        if open.epochs.len() < before || open.credits == 0 {
+            self.grant(agent, 1);
+        }
+    }
+}
+
+/// `run_…`, or the call API's `a2a-…`.
+fn task_id(text: &str) -> Option<RunId> {
+    match text.strip_prefix(CALL) {
+        Some(uuid) => Uuid::try_parse(uuid).ok().map(RunId::from_uuid),
+        None => text.parse().ok(),
+    }
+}
+
+/// `stats{tokens,cost}` in the platform's words.
+fn usage(data: &Object<'_>) -> std::result::Result<Option<Json>, Refusal> {
+    let Some(stats) = data.object("stats")? else { return Ok(None) };
+    let members: Vec<String> = [("tokens", "tokens"), ("cost", "cost_usd")]
+        .into_iter()
+        .filter_map(|(from, to)| stats.raw(from).map(|value| format!(r#""{to}":{value}"#)))
+        .collect();
+    let usage = Json::from_text(format!("{{{}}}", members.join(",")));
+    usage.map(Some).map_err(|error| Error::internal(&error).into())
+}
+
+fn refused(task: Option<&str>, refusal: &Refusal) -> String {
+    #[derive(serde::Serialize)]
+    struct Frame<'a> {
+        r#type: &'a str,
+        task_id: Option<&'a str>,
+        data: attache_protocol::wire::envelope::Refused,
+    }
+    let mut data = refusal.body();
+    data.task_run = None;
+    serde_json::to_string(&Frame { r#type: "error", task_id: task, data }).expect("our own types serialise to JSON")
+}
+
+/// What waits in the outbox, in plain words.
+pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame) -> Result<String> {
+    let told = |kind: &str, run: RunId, data: &str| format!(r#"{{"type":"{kind}","task_id":"{run}","data":{data}}}"#);
+    Ok(match frame {
+        Frame::Execute { run, epoch } => match text::claimed(hub, to.tenant, run, epoch).await? {
+            Some((claimed, _)) => told("task", run, &task(&claimed)),
+            None => told("cancel", run, "{}"),
+        },
+        Frame::Cancel { run } | Frame::Event { run, .. } => told("cancel", run, "{}"),
+        Frame::Input { run, input } => {
+            let given = hub.store().input(run, input).await.map_err(about("input"))?;
+            told("input", run, &format!(r#"{{"parts":{}}}"#, given.parts.get()))
+        }
+        // A plain client asks nothing, so nothing of its is answered.
+        Frame::Permission { .. } | Frame::Answer { .. } | Frame::ToolCall { .. } => r#"{"type":"pong"}"#.to_owned(),
+    })
+}
+
+fn task(claimed: &ExecuteRun) -> String {
+    let context = Object::read("input", claimed.input.get()).ok().and_then(|input| input.raw("context"));
+    format!(r#"{{"task":{},"context":{}}}"#, Json::of(&claimed.query).get(), context.unwrap_or("null"))
+}

@@ -1,0 +1,310 @@
+//! How a channel begins and goes on: `register`, `resume`, acknowledgements, and messages about the channel itself.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    ChannelId, Code, Json, Secret,
+    rules::run::Status,
+    secret::{Kind, SecretHash},
+    wire::{
+        channel::PeerRole,
+        envelope::{Register, Registered, Repair, Resume, Resumed, Token},
+    },
+};
+use attache_store::record::{
+    Page, RunFilter,
+    channel::{self, NewChannel},
+};
+use tokio::time::Instant;
+
+use super::{
+    answer::{Refusal, yes},
+    outbox::Following,
+    session::{Dialect, Open, Reply, Session, hang_up},
+    tools::Tools,
+};
+use crate::{Error, Principal, bus::Topic, control::check, identity::Who, render};
+
+const MAX_DEVICE: usize = 16 * 1024;
+const MAX_CAPABILITIES: usize = 64;
+const MAX_RUNNING: usize = 1000;
+const MAX_MESSAGE: usize = 4 * 1024;
+/// Messages of one peer in a minute.
+const MESSAGES: (u32, Duration) = (30, Duration::from_secs(60));
+/// Acknowledgements are written this long after the first of them, so that many become one write.
+const STORE_DELAY: Duration = Duration::from_millis(50);
+const MAX_SNAPSHOT: usize = 100;
+
+// === impl Session ===
+
+impl Session {
+    pub(super) async fn register(&mut self, by: &Principal, request: Register) -> Result<Reply, Refusal> {
+        let token = Kind::Resume.generate(self.hub.env());
+        let id = self.hub.env().channel_id();
+        let channel = self.open_channel(by, id, request, token.hash()).await?;
+        let registered = Registered {
+            agent_id: channel.agent,
+            channel_id: channel.id,
+            resume_token: Token(token),
+            heartbeat_ms: u64::try_from(self.heartbeat().as_millis()).unwrap_or(u64::MAX),
+        };
+        Ok(Reply::Now(yes("register", &Json::of(&registered))))
+    }
+
+    /// Opens a channel under an id of the caller's choice.
+    pub(crate) async fn open_channel(
+        &mut self,
+        by: &Principal,
+        id: ChannelId,
+        request: Register,
+        resume: SecretHash,
+    ) -> Result<channel::Channel, Refusal> {
+        let (peer_role, worker) = role(by, request.peer_role)?;
+        let tools = request.tools.unwrap_or_else(empty_list);
+        Tools::compile(&tools)?;
+        let capabilities = request.capabilities.unwrap_or_default();
+        if capabilities.len() > MAX_CAPABILITIES {
+            return Err(Refusal::wrong("payload.capabilities", "must have at most 64 entries"));
+        }
+        for capability in &capabilities {
+            check::token("capabilities", capability, 1..=64)?;
+        }
+        if let Some(device) = &request.device_info {
+            check::object("device_info", device, MAX_DEVICE)?;
+        }
+        if request.running.as_ref().is_some_and(|running| running.len() > MAX_RUNNING) {
+            return Err(Refusal::wrong("payload.running", "must have at most 1000 entries"));
+        }
+        let new = NewChannel {
+            id,
+            transport: self.origin.transport,
+            peer_role,
+            account_ref: account_ref(by),
+            runtime: worker.map(|(runtime, _)| runtime),
+            capabilities: Json::of(&capabilities),
+            native_protocol: Some(self.origin.dialect.protocol().to_owned()),
+            tools,
+            device_info: request.device_info,
+            address: self.origin.address.clone(),
+            resume,
+            running: request.running.filter(|_| worker.is_some()),
+        };
+        // A connection has one channel: the one before is as good as hung up.
+        if let Some(before) = self.open.take() {
+            hang_up(&self.hub, &before, by, "replaced").await;
+        }
+        let live = self.hub.live_channels();
+        let gate = live.gate(id).await;
+        let opened = self.hub.store().open_channel(self.context(by), new).await;
+        let channel = opened.map_err(|error| Error::from_store("tenant", error))?;
+        let number = live.number();
+        live.connect(id, number);
+        drop(gate);
+        self.enter(by, &channel, number, resume, 0).await;
+        Ok(channel)
+    }
+
+    pub(super) async fn resume(&mut self, by: &Principal, request: Resume) -> Result<Reply, Refusal> {
+        if request.last_seq < 0 {
+            return Err(Refusal::wrong("payload.last_seq", "must not be negative"));
+        }
+        let fresh = Kind::Resume.generate(self.hub.env());
+        let token = SecretHash::of(request.resume_token.0.expose());
+        let resumed = self.take_up(by, request.channel_id, token, &fresh, request.last_seq).await?;
+        Ok(Reply::Now(yes("resume", &Json::of(&resumed))))
+    }
+
+    /// Takes a channel up again where its peer left it.
+    pub(crate) async fn take_up(
+        &mut self,
+        by: &Principal,
+        id: ChannelId,
+        token: SecretHash,
+        fresh: &Secret<String>,
+        last_seq: i64,
+    ) -> Result<Resumed, Refusal> {
+        let resume =
+            channel::Resume { channel: id, token, fresh: fresh.hash(), last_seq, address: self.origin.address.clone() };
+        if let Some(before) = self.open.take_if(|before| before.channel != id) {
+            hang_up(&self.hub, &before, by, "replaced").await;
+        }
+        let live = self.hub.live_channels();
+        let gate = live.gate(id).await;
+        let resumed = self.hub.store().resume_channel(self.context(by), resume).await;
+        let resumed = resumed.map_err(|error| Error::from_store("channel", error))?;
+        let number = live.number();
+        live.connect(id, number);
+        drop(gate);
+        let channel = resumed.channel;
+        let from = resumed.missing.map_or_else(|| last_seq.min(channel.head), |(_, to)| to);
+        self.enter(by, &channel, number, fresh.hash(), from).await;
+        let snapshot = match resumed.missing {
+            Some(_) => Some(self.snapshot(channel).await?),
+            None => None,
+        };
+        Ok(Resumed {
+            resume_token: Token(fresh.clone()),
+            resumed_from: from,
+            repaired: resumed.missing.map(|(from, to)| Repair { from, to }),
+            snapshot,
+            heartbeat_ms: u64::try_from(self.heartbeat().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    async fn enter(&mut self, by: &Principal, channel: &channel::Channel, number: u64, token: SecretHash, from: i64) {
+        self.bell.listen(Topic::Channel(channel.id));
+        let follows = self.hub.store().follows(channel.id).await.unwrap_or_default();
+        for follow in &follows {
+            self.bell.listen(Topic::Run(follow.run));
+        }
+        let worker = match (channel.runtime, by.who) {
+            (Some(_), Who::Runtime { runtime, agent, .. }) => Some((runtime, agent)),
+            _ => None,
+        };
+        self.open = Some(Box::new(Open {
+            channel: channel.id,
+            tenant: channel.tenant,
+            peer: peer(by),
+            worker,
+            token,
+            number,
+            credits: 0,
+            sent: from,
+            head: channel.head,
+            acked: from,
+            stored: from,
+            store_due: None,
+            heard: 0,
+            told: 0,
+            look: true,
+            claim: false,
+            moved: follows.iter().map(|follow| follow.run).collect(),
+            follows: follows.into_iter().map(Following::new).collect(),
+            asked: Vec::new(),
+            epochs: Vec::new(),
+            messages: (None, 0),
+        }));
+        self.heard();
+    }
+
+    /// What frames that are gone led to: the channel, and the runs that its peer works on or waits for.
+    async fn snapshot(&self, channel: channel::Channel) -> Result<Json, Refusal> {
+        let mut runs = Vec::new();
+        if let Some(agent) = channel.agent {
+            let filter = RunFilter { agent: Some(agent), status: Some(Status::Running), ..RunFilter::default() };
+            let page = Page { limit: MAX_SNAPSHOT, cursor: None };
+            let listed = self.hub.store().runs(channel.tenant, filter, page).await;
+            let listed = listed.map_err(|error| Error::from_store("run", error))?;
+            runs.extend(listed.items.into_iter().filter(|run| run.channel == Some(channel.id)));
+        }
+        let open = self.open.as_ref().map(|open| open.follows.as_slice()).unwrap_or_default();
+        for follow in open.iter().take(MAX_SNAPSHOT) {
+            let run = self.hub.store().run(channel.tenant, follow.run).await;
+            runs.push(run.map_err(|error| Error::from_store("run", error))?);
+        }
+        let runs: Vec<_> = runs.into_iter().map(render::run).collect();
+        let channel = Json::of(&render::channel(channel));
+        let text = format!(r#"{{"channel":{},"task_runs":{}}}"#, channel.get(), Json::of(&runs).get());
+        Json::from_text(text).map_err(|error| Error::internal(&error).into())
+    }
+
+    /// Everything up to the seq has arrived at the peer.
+    pub(super) fn acknowledged(&mut self, seq: i64) -> Result<Reply, Refusal> {
+        let Some(open) = &mut self.open else { return Ok(Reply::Later) };
+        if seq < 0 || seq > open.sent {
+            return Err(Refusal::wrong("payload.seq", "is not the seq of a frame that was sent"));
+        }
+        if seq > open.acked {
+            open.acked = seq;
+            open.store_due.get_or_insert_with(|| Instant::now() + STORE_DELAY);
+        }
+        Ok(Reply::Now(yes("ack", &Json::empty_object())))
+    }
+
+    /// Writes what the peer has acknowledged.
+    pub(super) async fn store_ack(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        open.store_due = None;
+        if open.acked <= open.stored {
+            return;
+        }
+        let (channel, seq) = (open.channel, open.acked);
+        match self.hub.store().acknowledge(channel, seq).await {
+            Ok(()) => {
+                if let Some(open) = &mut self.open {
+                    open.stored = seq;
+                }
+            }
+            // The frames stay a little longer; the next acknowledgement covers this one.
+            Err(error) => tracing::debug!(channel.id = %channel, %error, "an acknowledgement was not stored"),
+        }
+    }
+
+    /// Something about the channel itself: kept as an event of the channel, and as nothing else.
+    pub(super) async fn message(&mut self, by: &Principal, message: Json) -> Result<Reply, Refusal> {
+        check::sized("message", &message, MAX_MESSAGE)?;
+        let Some(open) = &mut self.open else { return Ok(Reply::Later) };
+        let (since, count) = &mut open.messages;
+        if since.is_none_or(|since| since.elapsed() >= MESSAGES.1) {
+            (*since, *count) = (Some(Instant::now()), 0);
+        }
+        if *count >= MESSAGES.0 {
+            return Err(Refusal::new(Code::TooManyRequests, "A channel takes at most 30 messages in a minute."));
+        }
+        *count += 1;
+        let channel = open.channel;
+        let kept = self.hub.store().channel_message(self.context(by), channel, message).await;
+        kept.map_err(|error| Error::from_store("channel", error))?;
+        Ok(Reply::Now(yes("message", &Json::empty_object())))
+    }
+}
+
+/// What the peer may be. A device works unless it says otherwise; a person or program calls.
+fn role(
+    by: &Principal,
+    wanted: Option<PeerRole>,
+) -> Result<(PeerRole, Option<(attache_protocol::RuntimeId, attache_protocol::AgentId)>), Refusal> {
+    let works = |role: PeerRole| matches!(role, PeerRole::Worker | PeerRole::RemoteRuntime);
+    match (by.who, wanted) {
+        (Who::Runtime { runtime, agent, .. }, wanted) => {
+            let role = wanted.unwrap_or(PeerRole::Worker);
+            Ok((role, works(role).then_some((runtime, agent))))
+        }
+        (Who::Key { .. }, Some(role)) if works(role) => {
+            let message = "A person's key cannot work for an agent.";
+            let mut refusal = Refusal::new(Code::Forbidden, message).field("payload.peer_role");
+            refusal.hint = "Pair a runtime, or register the agent at /api/a2a/register and use its key.".to_owned();
+            Err(refusal)
+        }
+        (Who::Key { .. }, wanted) => Ok((wanted.unwrap_or(PeerRole::Host), None)),
+    }
+}
+
+fn account_ref(by: &Principal) -> String {
+    match by.who {
+        Who::Key { key, .. } => format!("key:{key}"),
+        Who::Runtime { agent, .. } => format!("agent:{agent}"),
+    }
+}
+
+fn peer(by: &Principal) -> String {
+    match by.who {
+        Who::Key { key, .. } => key.to_string(),
+        Who::Runtime { agent, .. } => agent.to_string(),
+    }
+}
+
+fn empty_list() -> Json {
+    Json::from_text("[]").expect("[] is JSON")
+}
+
+// === impl Dialect ===
+
+impl Dialect {
+    const fn protocol(self) -> &'static str {
+        match self {
+            Self::Envelope => attache_protocol::wire::envelope::SUBPROTOCOL,
+            Self::Plain => "attache.plain.v1",
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! One connection's conversation: who speaks, what was said, and when it ends. It knows nothing of sockets.
+
+use std::{collections::VecDeque, time::Duration};
+
+use attache_protocol::{
+    AgentId, ChannelId, Code, Json, RunId, RuntimeId, TenantId,
+    secret::{Kind, SecretHash},
+    wire::{
+        channel::Transport,
+        envelope::{Action, Envelope, FrameType},
+    },
+};
+use attache_store::Context;
+use tokio::time::Instant;
+
+use super::{
+    answer::{self, Draft, Refusal},
+    outbox::{Following, Outgoing},
+    replies::Replies,
+    text::Asked,
+};
+use crate::{
+    Handle, Principal,
+    bus::{Bell, Topic},
+    identity::Who,
+};
+
+/// How long a peer whose credential was revoked may still hear why.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long a connection may stay without a credential, and how often it may try.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+const MAX_ATTEMPTS: u8 = 5;
+
+/// Which words the peer speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Envelope,
+    /// The small frames of 004.
+    Plain,
+}
+
+/// How the peer reached the hub.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) transport: Transport,
+    pub(crate) dialect: Dialect,
+    pub(crate) address: Option<String>,
+}
+
+/// Why a conversation ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The peer closed the connection.
+    Closed,
+    /// The connection broke.
+    Lost,
+    Silent,
+    /// A newer connection or a newer channel took its place.
+    Superseded,
+    Unauthenticated,
+    Drained,
+    /// The one run that the peer wanted to hear of has ended.
+    Finished,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) hub: Handle,
+    pub(super) origin: Origin,
+    pub(super) principal: Option<Principal>,
+    pub(super) bell: Bell,
+    pub(super) open: Option<Box<Open>>,
+    pub(super) ready: VecDeque<Outgoing>,
+    pub(super) replies: Replies,
+    began_at: Instant,
+    heard_at: Instant,
+    ticked_at: Instant,
+    /// When the store must be asked again after it failed.
+    pub(super) retry_at: Option<Instant>,
+    attempts: u8,
+    unwelcome: Option<(Refusal, Instant)>,
+    ending: Option<Ending>,
+}
+
+/// What there is to know once the peer has a channel.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) channel: ChannelId,
+    pub(super) tenant: TenantId,
+    /// How frames name the peer.
+    pub(super) peer: String,
+    /// Of a channel that works.
+    pub(super) worker: Option<(RuntimeId, AgentId)>,
+    /// Of the token that this connection gave out: another one in the store means that it was taken over.
+    pub(super) token: SecretHash,
+    pub(super) number: u64,
+    pub(super) credits: u32,
+    /// The newest frame that was handed to the connection.
+    pub(super) sent: i64,
+    /// The newest frame of the outbox, as far as we know.
+    pub(super) head: i64,
+    /// What the peer has acknowledged, and how much of it the store knows.
+    pub(super) acked: i64,
+    pub(super) stored: i64,
+    pub(super) store_due: Option<Instant>,
+    /// What we have heard of a peer that numbers its frames, and how much of it we have told it.
+    pub(super) heard: i64,
+    pub(super) told: i64,
+    /// Whether to look at the outbox, and at the agent's queue.
+    pub(super) look: bool,
+    pub(super) claim: bool,
+    /// Runs that moved and that the peer follows.
+    pub(super) moved: Vec<RunId>,
+    pub(super) follows: Vec<Following>,
+    /// Questions about runs that were not claimed over a channel, so that no frame brings their answers.
+    pub(super) asked: Vec<Asked>,
+    /// Of plain frames, which carry no epoch: that of each task that was handed over.
+    pub(super) epochs: Vec<(RunId, i64)>,
+    pub(super) messages: (Option<Instant>, u32),
+}
+
+/// What an action leads to.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The payload of the answer.
+    Now(Json),
+    /// The answer comes as a frame of the outbox.
+    Later,
+}
+
+// === impl Session ===
+
+impl Session {
+    pub(crate) fn new(hub: Handle, origin: Origin, principal: Option<Principal>) -> Self {
+        let now = Instant::now();
+        let mut session = Self {
+            bell: Bell::new(hub.bus()),
+            hub,
+            origin,
+            principal: None,
+            open: None,
+            ready: VecDeque::new(),
+            replies: Replies::default(),
+            began_at: now,
+            heard_at: now,
+            ticked_at: now,
+            retry_at: None,
+            attempts: 0,
+            unwelcome: None,
+            ending: None,
+        };
+        if let Some(principal) = principal {
+            session.bind(principal);
+        }
+        session
+    }
+
+    /// Everything that is said from now on is said by this principal.
+    fn bind(&mut self, principal: Principal) {
+        self.bell.listen(match principal.who {
+            Who::Key { key, .. } => Topic::Key(key),
+            Who::Runtime { agent, .. } => Topic::Runtime(agent),
+        });
+        self.principal = Some(principal);
+    }
+
+    pub(crate) const fn dialect(&self) -> Dialect {
+        self.origin.dialect
+    }
+
+    pub(crate) fn channel(&self) -> Option<ChannelId> {
+        self.open.as_ref().map(|open| open.channel)
+    }
+
+    /// Who says a frame that comes by itself.
+    pub(crate) async fn who(&mut self, envelope: &Envelope) -> Result<Principal, Refusal> {
+        self.welcome(envelope).await
+    }
+
+    /// A frame that comes by itself, answered as a request whatever its type says.
+    pub(crate) async fn settle(&mut self, by: &Principal, text: &str) -> Result<Option<String>, Refusal> {
+        let envelope = Envelope::parse(text)?;
+        let action = Action::read(&envelope)?;
+        match self.act(by, &envelope, action).await? {
+            Reply::Now(payload) => Ok(Some(answer::yes_text(&self.hub, &envelope.header.msg_id, payload))),
+            Reply::Later => {
+                let payload = answer::done(envelope.action().as_deref());
+                Ok(Some(answer::yes_text(&self.hub, &envelope.header.msg_id, payload)))
+            }
+        }
+    }
+
+    /// What a peer hears when the hub is about to stop.
+    pub(crate) fn farewell(&self) -> Option<String> {
+        let open = self.open.as_ref()?;
+        match self.origin.dialect {
+            Dialect::Envelope => {
+                let payload = answer::object("drain", &[]);
+                Some(Draft::new(FrameType::Notification, &open.peer, payload).text(&self.hub))
+            }
+            Dialect::Plain => None,
+        }
+    }
+
+    pub(crate) const fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    pub(crate) const fn end(&mut self, ending: Ending) {
+        if self.ending.is_none() {
+            self.ending = Some(ending);
+        }
+    }
+
+    /// How often the peer should be heard; it is pinged as often.
+    pub(super) fn heartbeat(&self) -> Duration {
+        (self.hub.options().heartbeat_timeout / 4).min(Duration::from_secs(30))
+    }
+
+    /// The peer gave a sign of life.
+    pub(crate) fn heard(&mut self) {
+        self.heard_at = Instant::now();
+        if let Some(open) = &self.open {
+            self.hub.live_channels().hear(open.channel);
+        }
+    }
+
+    /// One frame of the peer. What it returns goes back at once.
+    pub(crate) async fn receive(&mut self, text: &str) -> Option<String> {
+        self.heard();
+        match self.origin.dialect {
+            Dialect::Envelope => self.receive_envelope(text).await,
+            Dialect::Plain => self.receive_plain(text).await,
+        }
+    }
+
+    async fn receive_envelope(&mut self, text: &str) -> Option<String> {
+        let envelope = match Envelope::parse(text) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                let parent = error.msg_id.clone();
+                return Some(self.refuse(None, parent.as_deref(), &error.into()));
+            }
+        };
+        let parent = Some(envelope.header.msg_id.as_str());
+        let by = match self.welcome(&envelope).await {
+            Ok(by) => by,
+            Err(refusal) => return Some(self.refuse(envelope.action().as_deref(), parent, &refusal)),
+        };
+        let action = match Action::read(&envelope) {
+            Ok(action) => action,
+            Err(error) => {
+                self.note_seq(&envelope);
+                return Some(self.refuse(envelope.action().as_deref(), parent, &error.into()));
+            }
+        };
+        if let Some(reply) = self.replies.find(&envelope.header.msg_id) {
+            let reply = (!reply.is_empty()).then(|| reply.to_owned());
+            self.note_seq(&envelope);
+            return reply;
+        }
+        let name = action.name().map(str::to_owned).or_else(|| envelope.action());
+        let outcome = self.act(&by, &envelope, action).await;
+        self.note_seq(&envelope);
+        match outcome {
+            Ok(Reply::Now(payload)) if envelope.header.kind == FrameType::Request => {
+                let draft = Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) };
+                let text = draft.text(&self.hub);
+                self.replies.keep(&envelope.header.msg_id, &text);
+                Some(text)
+            }
+            Ok(Reply::Now(_)) => {
+                self.replies.keep(&envelope.header.msg_id, "");
+                None
+            }
+            Ok(Reply::Later) => None,
+            Err(refusal) => Some(self.refuse(name.as_deref(), parent, &refusal)),
+        }
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        self.open.as_ref().map_or("", |open| open.peer.as_str())
+    }
+
+    pub(super) fn refuse(&self, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> String {
+        let payload = answer::no(action, refusal);
+        Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) }.text(&self.hub)
+    }
+
+    /// A frame with a number has arrived, whatever became of it.
+    fn note_seq(&mut self, envelope: &Envelope) {
+        let (Some(seq), Some(open)) = (envelope.header.seq, &mut self.open) else { return };
+        if seq > open.heard {
+            open.heard = seq;
+        }
+        // Also a frame that comes again: its acknowledgement was lost.
+        open.told = open.told.min(open.heard - 1);
+    }
+
+    /// Who says this frame. The credential behind the connection is looked at every time.
+    async fn welcome(&mut self, envelope: &Envelope) -> Result<Principal, Refusal> {
+        if let Some((refusal, _)) = &self.unwelcome {
+            let refusal = refusal.clone();
+            self.end(Ending::Unauthenticated);
+            return Err(refusal);
+        }
+        let token = envelope.auth_token();
+        let Some(by) = self.principal.clone() else {
+            self.attempts += 1;
+            if self.attempts >= MAX_ATTEMPTS {
+                self.end(Ending::Unauthenticated);
+            }
+            let token = token.ok_or_else(|| {
+                Refusal::new(Code::Unauthenticated, "The first frame must carry `metadata.auth_token`.")
+                    .field("metadata.auth_token")
+            })?;
+            let by = self.authenticate(token.expose()).await?;
+            self.bind(by.clone());
+            return Ok(by);
+        };
+        self.recheck(&by).await?;
+        if let Some(token) = token {
+            let own = self.authenticate(token.expose()).await?;
+            if own.who != by.who {
+                let message = "The frame's token belongs to somebody else than the connection.";
+                return Err(Refusal::new(Code::Forbidden, message).field("metadata.auth_token"));
+            }
+        }
+        Ok(by)
+    }
+
+    async fn authenticate(&self, token: &str) -> Result<Principal, Refusal> {
+        let found = if token.starts_with(Kind::RuntimeToken.prefix()) {
+            self.hub.authenticate_runtime(token).await
+        } else {
+            self.hub.authenticate_key(token).await
+        };
+        found.map_err(|error| Refusal::from(error).field("metadata.auth_token"))
+    }
+
+    /// A credential that is void ends the conversation, with this refusal as the last word.
+    pub(super) async fn recheck(&mut self, by: &Principal) -> Result<(), Refusal> {
+        match self.hub.recheck(by).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let is_void = error.code.http_status() < 500;
+                if is_void {
+                    self.end(Ending::Unauthenticated);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn act(&mut self, by: &Principal, envelope: &Envelope, action: Action) -> Result<Reply, Refusal> {
+        match action {
+            Action::Register(register) => self.register(by, register).await,
+            Action::Resume(resume) => self.resume(by, resume).await,
+            // A request over HTTP stands for itself.
+            _ if self.open.is_none() && self.origin.transport != Transport::Sse => {
+                Err(Refusal::new(Code::NotRegistered, "This connection has no channel yet."))
+            }
+            Action::Ack(ack) => self.acknowledged(ack.seq),
+            Action::Ready(ready) => self.ready(ready.credits),
+            Action::Drain(_) => self.drain(),
+            Action::Message(message) => self.message(by, message.message).await,
+            Action::Chunk(chunk) => self.chunk(by, envelope, chunk).await,
+            Action::Think(think) => self.think(by, envelope, think).await,
+            Action::Log(log) => self.log(by, envelope, log).await,
+            Action::Progress(progress) => self.progress(by, envelope, progress).await,
+            Action::Extend(extend) => self.extend(by, extend).await,
+            Action::Done(done) => self.done(by, done).await,
+            Action::Fail(fail) => self.fail(by, fail).await,
+            Action::Release(release) => self.release(by, release).await,
+            Action::RequireApproval(ask) => self.require_approval(by, envelope, ask).await,
+            Action::RequireInput(ask) => self.require_input(by, envelope, ask).await,
+            Action::CallTool(call) => self.call_tool(by, envelope, call).await,
+            Action::Execute(execute) => self.execute(by, envelope, execute).await,
+            Action::Cancel(cancel) => self.cancel(by, cancel).await,
+            Action::Input(input) => self.input(by, envelope, input).await,
+            Action::Response(response) => self.response(by, envelope, response).await,
+        }
+    }
+
+    /// When to look at the clock again.
+    pub(crate) fn due(&self) -> Instant {
+        let mut due = self.ticked_at + self.heartbeat();
+        if self.principal.is_none() {
+            due = due.min(self.began_at + INTRODUCTION);
+        }
+        let open = self.open.as_ref();
+        let others =
+            [self.retry_at, self.unwelcome.as_ref().map(|(_, until)| *until), open.and_then(|open| open.store_due)];
+        others.into_iter().flatten().fold(due, Instant::min)
+    }
+
+    /// What the time brings. Answers whether the peer should be pinged.
+    pub(crate) async fn tick(&mut self) -> bool {
+        let now = Instant::now();
+        if self.unwelcome.as_ref().is_some_and(|(_, until)| now >= *until)
+            || self.principal.is_none() && now >= self.began_at + INTRODUCTION
+        {
+            self.end(Ending::Unauthenticated);
+            return false;
+        }
+        if now.duration_since(self.heard_at) >= self.hub.options().heartbeat_timeout {
+            self.end(Ending::Silent);
+            return false;
+        }
+        if self.retry_at.is_some_and(|at| now >= at) {
+            self.retry_at = None;
+            self.look_again();
+        }
+        if self.open.as_ref().and_then(|open| open.store_due).is_some_and(|at| now >= at) {
+            self.store_ack().await;
+        }
+        if now < self.ticked_at + self.heartbeat() {
+            return false;
+        }
+        self.ticked_at = now;
+        // Hints may be lost: now and then everything is looked at.
+        self.look_again();
+        self.check_welcome().await;
+        true
+    }
+
+    pub(super) fn look_again(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        open.look = true;
+        open.claim = true;
+        open.moved = open.follows.iter().map(|follow| follow.run).collect();
+    }
+
+    /// Resolves when something moved. Safe to drop and call again.
+    pub(crate) async fn moved(&self) -> Vec<Topic> {
+        self.bell.rung().await
+    }
+
+    pub(crate) async fn note(&mut self, moved: Vec<Topic>) {
+        for topic in moved {
+            match (topic, &mut self.open) {
+                (Topic::Key(_) | Topic::Runtime(_), _) => self.check_welcome().await,
+                (Topic::Channel(_), Some(open)) => open.look = true,
+                (Topic::Queue(_), Some(open)) => open.claim = true,
+                (Topic::Run(run), Some(open)) if !open.moved.contains(&run) => open.moved.push(run),
+                (Topic::Asked(run), Some(_)) => self.answer_asked(run).await,
+                _ => {}
+            }
+        }
+    }
+
+    /// A peer whose credential is void hears nothing any more; it may ask once, to be told why.
+    async fn check_welcome(&mut self) {
+        let Some(by) = &self.principal else { return };
+        let Err(error) = self.hub.recheck(by).await else { return };
+        if error.code.http_status() < 500 && self.unwelcome.is_none() {
+            self.unwelcome = Some((error.into(), Instant::now() + FAREWELL));
+        }
+    }
+
+    pub(super) const fn is_welcome(&self) -> bool {
+        self.unwelcome.is_none() && self.ending.is_none()
+    }
+
+    pub(super) fn context(&self, by: &Principal) -> Context {
+        Context::new(by.tenant, by.actor(), self.hub.now())
+    }
+
+    /// The connection is gone. The channel keeps its claims, its frames and its token.
+    pub(crate) async fn close(mut self: Box<Self>, otherwise: Ending) {
+        let ending = self.ending.unwrap_or(otherwise);
+        self.store_ack().await;
+        let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
+        self.return_unsent(&open, &by).await;
+        hang_up(&self.hub, &open, &by, ending.reason()).await;
+    }
+}
+
+/// Closes the channel, unless another connection has taken it over.
+pub(super) async fn hang_up(hub: &Handle, open: &Open, by: &Principal, reason: &str) {
+    let live = hub.live_channels();
+    let _gate = live.gate(open.channel).await;
+    if !live.disconnect(open.channel, open.number) {
+        return;
+    }
+    let context = Context::new(by.tenant, by.actor(), hub.now());
+    if let Err(error) = hub.store().close_channel(context, open.channel, reason).await {
+        tracing::warn!(channel.id = %open.channel, %error, "a channel could not be closed");
+    }
+}
+
+impl Drop for Session {
+    /// A conversation that nobody closed was cut off.
+    fn drop(&mut self) {
+        let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
+        let (hub, ending) = (self.hub.clone(), self.ending.unwrap_or(Ending::Lost));
+        self.hub.tasks().spawn(async move { hang_up(&hub, &open, &by, ending.reason()).await });
+    }
+}
+
+// === impl Ending ===
+
+impl Ending {
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Lost => "connection_lost",
+            Self::Silent => "heartbeat_timeout",
+            Self::Superseded => "superseded",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Drained => "hub_stopped",
+            Self::Finished => "finished",
+        }
+    }
+
+    /// The WebSocket close code.
+    pub(crate) const fn code(self) -> u16 {
+        match self {
+            Self::Closed | Self::Lost | Self::Finished => 1000,
+            Self::Drained => 1001,
+            Self::Silent | Self::Unauthenticated | Self::Superseded => 1008,
+        }
+    }
+}

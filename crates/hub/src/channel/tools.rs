@@ -1,0 +1,247 @@
+//! The tools that an engine registered: their schemas, what a run may call, and paths that stay inside its workspace.
+
+use std::cell::RefCell;
+
+use attache_protocol::{Code, Json};
+use jsonschema::{PatternOptions, Validator};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{answer::Refusal, paths, strict::Strict};
+
+const MAX_TOOLS: usize = 256;
+const MAX_SIZE: usize = 256 * 1024;
+
+/// Compiled once per channel.
+#[derive(Debug, Default)]
+pub(crate) struct Tools(Vec<Tool>);
+
+#[derive(Debug)]
+struct Tool {
+    name: String,
+    /// As the peer described it.
+    described: Json,
+    input: Option<Validator>,
+    output: Option<Validator>,
+}
+
+/// What a run may do with them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    /// A JSON array of names; without it every tool is allowed.
+    pub(crate) allowed: Option<&'a Json>,
+    pub(crate) root: Option<&'a str>,
+}
+
+thread_local! {
+    /// Validators are shared by all runs of an engine, but the root is the run's: it is set while one validation runs.
+    static ROOT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+// === impl Tools ===
+
+impl Tools {
+    /// Reads and compiles the tools; the refusal names the schema that is wrong.
+    pub(crate) fn compile(described: &Json) -> Result<Self, Refusal> {
+        if described.get().len() > MAX_SIZE {
+            return Err(Refusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
+        }
+        let list: Vec<Json> =
+            described.parse().map_err(|_| Refusal::wrong("payload.tools", "must be an array of tools"))?;
+        if list.len() > MAX_TOOLS {
+            return Err(Refusal::wrong("payload.tools", "must have at most 256 entries"));
+        }
+        let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
+        for (index, described) in list.into_iter().enumerate() {
+            let tool = Tool::compile(&format!("payload.tools[{index}]"), described)?;
+            if tools.iter().any(|known| known.name == tool.name) {
+                let field = format!("payload.tools[{index}].name");
+                return Err(Refusal::wrong(&field, "names a tool for the second time"));
+            }
+            tools.push(tool);
+        }
+        Ok(Self(tools))
+    }
+
+    /// The names that a run may call, and what the engine says of them.
+    pub(crate) fn offered(&self, allowed: Option<&Json>) -> (Json, Json) {
+        let names = allowed.map(names);
+        let offered = self.0.iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name)));
+        let described: Vec<&Json> = offered.clone().map(|tool| &tool.described).collect();
+        let listed = match allowed {
+            Some(allowed) => allowed.clone(),
+            None => Json::of(&offered.map(|tool| &tool.name).collect::<Vec<_>>()),
+        };
+        (listed, Json::of(&described))
+    }
+
+    /// Refuses a call that the engine must not see.
+    pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: Bounds<'_>) -> Result<(), Refusal> {
+        let refused = |message: String| Refusal::new(Code::ToolRefused, message).field("payload.tool_name");
+        if bounds.allowed.is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
+            return Err(refused(format!("The caller does not allow the tool `{}`.", shown(name))));
+        }
+        let tool = self.0.iter().find(|tool| tool.name == name);
+        let tool = tool.ok_or_else(|| refused(format!("The caller has no tool `{}`.", shown(name))))?;
+        let arguments = serde_json::from_str::<Strict>(arguments.get()).map_err(|error| {
+            Refusal::new(Code::ToolRefused, format!("The arguments cannot be taken as they are: {error}."))
+                .field("payload.arguments")
+        })?;
+        if !arguments.0.is_object() {
+            return Err(Refusal::wrong("payload.arguments", "must be a JSON object"));
+        }
+        let Some(schema) = &tool.input else { return Ok(()) };
+        validate(schema, &arguments.0, bounds.root, "payload.arguments")
+    }
+
+    /// Refuses a result that is not what the engine promised.
+    pub(crate) fn check_result(&self, name: &str, result: &Json) -> Result<(), Refusal> {
+        let schema = self.0.iter().find(|tool| tool.name == name).and_then(|tool| tool.output.as_ref());
+        let Some(schema) = schema else { return Ok(()) };
+        let result: Value = result.parse().unwrap_or(Value::Null);
+        validate(schema, &result, None, "payload.result")
+    }
+}
+
+fn names(allowed: &Json) -> Vec<String> {
+    allowed.parse().unwrap_or_default()
+}
+
+fn shown(name: &str) -> String {
+    name.chars().filter(|character| !character.is_control()).take(80).collect()
+}
+
+fn validate(schema: &Validator, value: &Value, root: Option<&str>, field: &str) -> Result<(), Refusal> {
+    ROOT.with_borrow_mut(|current| *current = root.map(str::to_owned));
+    let outcome = schema.validate(value).map_err(|error| {
+        let field = format!("{field}{}", error.instance_path().as_str().replace('/', "."));
+        let is_path = error.kind().keyword() == "format" && error.to_string().contains("\"path\"");
+        let message = match (is_path, root) {
+            (true, Some(_)) => format!("`{field}` does not lie inside the run's workspace_root."),
+            (true, None) => format!("`{field}` is not a path."),
+            (false, _) => format!("`{field}` does not fit the tool's schema: {}.", error.masked()),
+        };
+        Refusal::new(Code::ToolRefused, message).field(&field)
+    });
+    ROOT.with_borrow_mut(|current| *current = None);
+    outcome
+}
+
+// === impl Tool ===
+
+impl Tool {
+    fn compile(field: &str, described: Json) -> Result<Self, Refusal> {
+        #[derive(Deserialize)]
+        struct Description {
+            name: String,
+            #[serde(default)]
+            input_schema: Option<Value>,
+            #[serde(default)]
+            output_schema: Option<Value>,
+        }
+        let at = |member: &str| format!("{field}.{member}");
+        if !described.is_object() {
+            return Err(Refusal::wrong(field, "must be an object with a `name`"));
+        }
+        let read: Description = described.parse().map_err(|_| Refusal::wrong(&at("name"), "must be a text"))?;
+        let plain = |byte: u8| byte.is_ascii_graphic();
+        if !(1..=128).contains(&read.name.len()) || !read.name.bytes().all(plain) {
+            return Err(Refusal::wrong(&at("name"), "must be 1 to 128 printable characters without blanks"));
+        }
+        let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema)).transpose()?;
+        let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema)).transpose()?;
+        Ok(Self { name: read.name, described, input, output })
+    }
+}
+
+fn compile(field: &str, schema: &Value) -> Result<Validator, Refusal> {
+    // A pattern is the peer's: the linear engine cannot be made to run for ever.
+    let options = jsonschema::options()
+        .with_pattern_options(PatternOptions::regex())
+        .should_validate_formats(true)
+        .with_format("path", |path: &str| ROOT.with_borrow(|root| paths::stays_inside(root.as_deref(), path)));
+    let compiled = options.build(schema);
+    compiled
+        .map_err(|error| Refusal::wrong(field, &format!("is not a JSON Schema that can be used: {}", error.masked())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::from_text(text).unwrap()
+    }
+
+    fn tools() -> Tools {
+        Tools::compile(&json(
+            r##"[{"name":"read","input_schema":{"type":"object","required":["path"],"additionalProperties":false,
+                "properties":{"path":{"$ref":"#/$defs/p"},"more":{"type":"array","items":{"$ref":"#/$defs/p"}},"deep":{"type":"object","properties":{"p":{"$ref":"#/$defs/p"}}}},
+                "$defs":{"p":{"type":"string","format":"path"}}}},
+              {"name":"add","output_schema":{"type":"number"}}]"##,
+        ))
+        .unwrap()
+    }
+
+    fn field(arguments: &str) -> Option<String> {
+        let bounds = Bounds { allowed: None, root: Some("/srv/project") };
+        tools().check_call("read", &json(arguments), bounds).err().map(|refusal| {
+            assert_eq!(refusal.code, "tool_refused", "{}", refusal.message);
+            refusal.field.unwrap()
+        })
+    }
+
+    #[test]
+    fn arguments_fit_the_schema_and_paths_stay_inside() {
+        assert_eq!(field(r#"{"path":"src/main.rs","more":["/srv/project/a","b/../c"],"deep":{"p":"."}}"#), None);
+        for (arguments, wrong) in [
+            (r#"{}"#, "payload.arguments"),
+            (r#"{"path":7}"#, "payload.arguments.path"),
+            (r#"{"path":"x","extra":1}"#, "payload.arguments"),
+            (r#"{"path":"../x"}"#, "payload.arguments.path"),
+            (r#"{"path":"/etc/passwd"}"#, "payload.arguments.path"),
+            (r#"{"path":"a\u0000b"}"#, "payload.arguments.path"),
+            (r#"{"path":"x","more":["ok","/srv/projectile"]}"#, "payload.arguments.more.1"),
+            (r#"{"path":"x","deep":{"p":"a/../../b"}}"#, "payload.arguments.deep.p"),
+            (r#"{"path":"x","path":"../y"}"#, "payload.arguments"),
+        ] {
+            assert_eq!(field(arguments).as_deref(), Some(wrong), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn only_allowed_and_known_tools_are_called() {
+        let none = Bounds { allowed: None, root: None };
+        let only_add = json(r#"["add","gone"]"#);
+        let bounds = Bounds { allowed: Some(&only_add), root: None };
+        let field = |result: Result<(), Refusal>| result.unwrap_err().field.unwrap();
+        assert_eq!(tools().check_call("add", &json(r#"{"any":["/etc"]}"#), bounds), Ok(()));
+        assert_eq!(field(tools().check_call("read", &json(r#"{"path":"x"}"#), bounds)), "payload.tool_name");
+        assert_eq!(field(tools().check_call("gone", &json("{}"), bounds)), "payload.tool_name");
+        assert_eq!(tools().check_call("read", &json(r#"{"path":"/anywhere"}"#), none), Ok(()));
+        assert_eq!(field(tools().check_call("add", &json("[]"), none)), "payload.arguments");
+        assert_eq!(tools().check_result("add", &json("7")), Ok(()));
+        assert_eq!(field(tools().check_result("add", &json("\"7\""))), "payload.result");
+        assert_eq!(tools().offered(None).0.get(), r#"["read","add"]"#);
+        assert_eq!(tools().offered(Some(&only_add)).1.get(), r#"[{"name":"add","output_schema":{"type":"number"}}]"#);
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_is_named() {
+        let field = |text: &str| Tools::compile(&json(text)).map(drop).unwrap_err().field.unwrap();
+        for (text, wrong) in [
+            ("{}", "payload.tools"),
+            ("[7]", "payload.tools[0]"),
+            (r#"[{"description":"x"}]"#, "payload.tools[0].name"),
+            (r#"[{"name":""}]"#, "payload.tools[0].name"),
+            (r#"[{"name":"a b"}]"#, "payload.tools[0].name"),
+            (r#"[{"name":"a"},{"name":"a"}]"#, "payload.tools[1].name"),
+            (r#"[{"name":"a","input_schema":{"type":"text"}}]"#, "payload.tools[0].input_schema"),
+            (r#"[{"name":"a","output_schema":7}]"#, "payload.tools[0].output_schema"),
+            (r#"[{"name":"a","input_schema":{"$ref":"http://127.0.0.1:1/x"}}]"#, "payload.tools[0].input_schema"),
+            (r#"[{"name":"a","input_schema":{"pattern":"("}}]"#, "payload.tools[0].input_schema"),
+        ] {
+            assert_eq!(field(text), wrong, "{text}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `POST /api/envelope`: one frame, answered by the frames that belong to it as server-sent events. A run's answer can be taken
+//! up again: the same request with `Last-Event-ID` goes on after that frame.
+
+use attache_protocol::{
+    ChannelId, Code, Json, RunId, Secret,
+    secret::{Kind, SecretHash},
+    wire::{
+        channel::{PeerRole, Transport},
+        envelope::{Action, Envelope, Execute, MAX_FRAME, Register},
+    },
+};
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderMap, Response, StatusCode, header},
+    response::IntoResponse as _,
+};
+use bytes::Bytes;
+use tokio::time::sleep_until;
+use uuid::Uuid;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    channel::{Dialect, Ending, Origin, Refusal, Session, refusal_text, yes_text},
+    error::about,
+    stream::{Followed, respond},
+    surface::{
+        extract::{From, MaybeCaller, accepts, header_text},
+        reply,
+    },
+};
+
+/// The answer while it is being written.
+struct Answer {
+    hub: Handle,
+    session: Box<Session>,
+    channel: Option<ChannelId>,
+    first: Option<String>,
+    /// The run whose end is the end of the answer.
+    run: Option<RunId>,
+}
+
+pub(super) async fn take(
+    State(hub): State<Handle>,
+    MaybeCaller(by): MaybeCaller,
+    From(address): From,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response<Body>> {
+    let text = read(&hub, body).await?;
+    let envelope = match Envelope::parse(&text) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            let parent = error.msg_id.clone();
+            return Ok(refused(&hub, None, parent.as_deref(), &error.into()));
+        }
+    };
+    let last = last_event_id(&headers)?;
+    let origin = Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: Some(address.to_string()) };
+    let mut session = Box::new(Session::new(hub.clone(), origin, by));
+    let by = match session.who(&envelope).await {
+        Ok(by) => by,
+        Err(refusal) => {
+            return Ok(refused(&hub, envelope.action().as_deref(), Some(&envelope.header.msg_id), &refusal));
+        }
+    };
+    let done = match Action::read(&envelope) {
+        Ok(Action::Execute(execute)) => begin(&hub, session, &by, &envelope, execute, last).await,
+        Ok(_) => settle(&hub, session, &by, &text).await,
+        Err(error) => Err(error.into()),
+    };
+    Ok(match done {
+        Ok(answer) => answer.into_response(&headers),
+        Err(refusal) => refused(&hub, envelope.action().as_deref(), Some(&envelope.header.msg_id), &refusal),
+    })
+}
+
+/// Starts a run, or finds it again, and follows it to its end.
+async fn begin(
+    hub: &Handle,
+    mut session: Box<Session>,
+    by: &Principal,
+    envelope: &Envelope,
+    execute: Execute,
+    last: Option<i64>,
+) -> std::result::Result<Answer, Refusal> {
+    let id = channel_id(by, &envelope.header.msg_id);
+    let token = token(hub, id);
+    let known = match hub.store().channel(by.tenant, id).await {
+        Ok(channel) => Some(channel).filter(|channel| channel.principal == by.actor()),
+        Err(attache_store::Error::NotFound) => None,
+        Err(error) => return Err(Error::from_store("channel", error).into()),
+    };
+    let repaired = match known {
+        Some(_) => {
+            let resumed = session.take_up(by, id, token.hash(), &token, last.unwrap_or(0)).await?;
+            resumed.repaired.zip(resumed.snapshot)
+        }
+        None => {
+            let tools = tools(hub, by, execute.channel_id).await?;
+            let register = Register {
+                peer_role: Some(PeerRole::Client),
+                capabilities: None,
+                tools,
+                device_info: None,
+                running: None,
+            };
+            session.open_channel(by, id, register, token.hash()).await?;
+            None
+        }
+    };
+    let run = match session.start(by, envelope, execute).await {
+        Ok(run) => run,
+        Err(refusal) => {
+            session.end(Ending::Closed);
+            session.close(Ending::Closed).await;
+            return Err(refusal);
+        }
+    };
+    let mut payload = crate::channel::started(&run)?;
+    if let Some((range, snapshot)) = repaired {
+        let text = payload.get().trim_end_matches('}').to_owned();
+        let range = Json::of(&range);
+        payload = Json::from_text(format!(r#"{text},"repaired":{},"snapshot":{}}}"#, range.get(), snapshot.get()))
+            .map_err(|error| Error::internal(&error))?;
+    }
+    let first = Some(yes_text(hub, &envelope.header.msg_id, payload));
+    Ok(Answer { hub: hub.clone(), session, channel: Some(id), first, run: Some(run.task_run_id) })
+}
+
+/// Everything that is answered at once.
+async fn settle(
+    hub: &Handle,
+    mut session: Box<Session>,
+    by: &Principal,
+    text: &str,
+) -> std::result::Result<Answer, Refusal> {
+    let first = session.settle(by, text).await?;
+    if let Some(channel) = session.channel() {
+        hub.live_channels().register(by.actor(), channel);
+        session.end(Ending::Finished);
+        session.close(Ending::Finished).await;
+        session = Box::new(Session::new(hub.clone(), origin(), None));
+    }
+    Ok(Answer { hub: hub.clone(), session, channel: None, first, run: None })
+}
+
+const fn origin() -> Origin {
+    Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: None }
+}
+
+/// The tools that the caller registered before: over the channel that it names, or the last time it registered here.
+async fn tools(hub: &Handle, by: &Principal, named: Option<ChannelId>) -> std::result::Result<Option<Json>, Refusal> {
+    let Some(channel) = named.or_else(|| hub.live_channels().registered(&by.actor())) else { return Ok(None) };
+    match hub.store().channel(by.tenant, channel).await {
+        Ok(channel) if channel.principal == by.actor() => Ok(Some(channel.tools)),
+        Ok(_) | Err(attache_store::Error::NotFound) if named.is_some() => {
+            Err(Refusal::from(Error::not_found("channel")).field("payload.channel_id"))
+        }
+        Ok(_) | Err(attache_store::Error::NotFound) => Ok(None),
+        Err(error) => Err(about("channel")(error).into()),
+    }
+}
+
+/// The same request of the same principal is the same channel.
+fn channel_id(by: &Principal, msg_id: &str) -> ChannelId {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(by.tenant.uuid().as_bytes());
+    hasher.update(by.actor().as_bytes());
+    hasher.update(b"/api/envelope");
+    hasher.update(msg_id.as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    ChannelId::from_uuid(uuid_of(bytes))
+}
+
+fn uuid_of(bytes: [u8; 16]) -> Uuid {
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// Nobody is given this token: the caller proves who it is with every request, so only the hub resumes the channel.
+fn token(hub: &Handle, channel: ChannelId) -> Secret<String> {
+    let SecretHash(bytes) = SecretHash::keyed(hub.pairing().key.expose(), &channel.to_string());
+    Secret::new(format!("{}{}", Kind::Resume.prefix(), attache_protocol::log::hex(&bytes)))
+}
+
+async fn read(hub: &Handle, body: Body) -> Result<String> {
+    let late = |_| Error::new(Code::InvalidRequest, "The body did not arrive in time.");
+    // A little more than a frame may be, so that the refusal is the frame's own.
+    let read = axum::body::to_bytes(body, MAX_FRAME + 1);
+    let bytes = tokio::time::timeout(hub.options().body_timeout, read).await.map_err(late)?;
+    let bytes = bytes.map_err(|_| {
+        let hint = "Upload what is larger as an artifact and send its id.";
+        Error::new(Code::TooLarge, "A frame is at most 1 MiB.").hint(hint)
+    })?;
+    let text = String::from_utf8(bytes.into());
+    text.map_err(|_| Error::new(Code::InvalidJson, "The frame is not valid JSON: it is not UTF-8."))
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
+    match header_text(headers, "last-event-id")? {
+        Some(text) if !text.is_empty() => match text.parse() {
+            Ok(seq @ 0..) => Ok(Some(seq)),
+            _ => Err(Error::invalid("Last-Event-ID", "must be the id of a frame of this answer")),
+        },
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// The refusal as a frame, and beside it as every other answer of the hub says it.
+fn refused(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> Response<Body> {
+    let frame = refusal_text(hub, action, parent, refusal);
+    let error = Json::of(&refusal.body());
+    let rest = frame.strip_prefix('{').unwrap_or("}");
+    let status = Code::from_text(refusal.code).map_or(409, Code::http_status);
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = reply::json(status, &Json::empty_object());
+    *response.body_mut() = Body::from(format!(r#"{{"error":{},{rest}"#, error.get()));
+    response
+}
+
+// === impl Answer ===
+
+impl Answer {
+    fn into_response(self, headers: &HeaderMap) -> Response<Body> {
+        let wants_json = accepts(headers, "application/json") && !accepts(headers, "text/event-stream");
+        if self.run.is_none() && wants_json {
+            let mut response = reply::json(StatusCode::OK, &Json::empty_object());
+            *response.body_mut() = Body::from(self.first.unwrap_or_else(|| "{}".to_owned()));
+            return response;
+        }
+        let hub = self.hub.clone();
+        let mut response = respond(&hub, self).into_response();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        response
+    }
+}
+
+impl Followed for Answer {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(event(None, &first));
+        }
+        self.run?;
+        loop {
+            // Whoever reads is alive.
+            self.session.heard();
+            if let Some(outgoing) = Box::pin(self.session.next_frame()).await {
+                if outgoing.ends.is_some() && outgoing.ends == self.run {
+                    self.run = None;
+                    self.session.end(Ending::Finished);
+                    if let Some(channel) = self.channel {
+                        self.hub.live_channels().finish(channel);
+                    }
+                }
+                return Some(event(outgoing.seq, &outgoing.text));
+            }
+            if self.session.ending().is_some() {
+                return None;
+            }
+            let due = self.session.due();
+            tokio::select! {
+                moved = self.session.moved() => Box::pin(self.session.note(moved)).await,
+                () = sleep_until(due) => {
+                    Box::pin(self.session.tick()).await;
+                }
+                () = self.hub.drained() => return None,
+            }
+        }
+    }
+}
+
+/// Our frames are one line of JSON, but what we relay inside may not be.
+fn event(seq: Option<i64>, text: &str) -> Bytes {
+    let mut event = String::with_capacity(text.len() + 40);
+    if let Some(seq) = seq {
+        event.push_str(&format!("id: {seq}\n"));
+    }
+    event.push_str("event: frame");
+    for line in text.split(['\n', '\r']) {
+        event.push_str("\ndata: ");
+        event.push_str(line);
+    }
+    event.push_str("\n\n");
+    Bytes::from(event)
+}

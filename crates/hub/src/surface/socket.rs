@@ -1,0 +1,180 @@
+//! A conversation over a WebSocket: reads what is there, writes one frame at a time, pings, and says goodbye.
+
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::{body::Body, http::Response, response::IntoResponse as _};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::{
+    Handle,
+    channel::{Dialect, Ending, Session, refusal_text},
+    surface::seat::Seat,
+};
+
+/// What is larger than a frame may be but still smaller than this is read, so that it can be refused in words.
+const MAX_MESSAGE: usize = 4 << 20;
+/// So many messages are heard before what waits for the peer is written.
+const TOGETHER: usize = 32;
+/// How long a peer may say goodbye when the hub stops.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Turns the request into a WebSocket that carries the session.
+pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, seat: Option<Seat>) -> Response<Body> {
+    // Ten thousand idle sockets must not hold ten thousand large buffers.
+    let upgrade =
+        upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    let tracker = hub.tasks().clone();
+    let response = upgrade.on_upgrade(move |socket| {
+        let session = Box::new(session);
+        tracker.track_future(async move {
+            Conversation { hub, socket, session, leaves_at: None }.hold().await;
+            drop(seat);
+        })
+    });
+    response.into_response()
+}
+
+struct Conversation {
+    hub: Handle,
+    socket: WebSocket,
+    session: Box<Session>,
+    /// Once the hub stops.
+    leaves_at: Option<Instant>,
+}
+
+// === impl Conversation ===
+
+impl Conversation {
+    async fn hold(mut self) {
+        self.hub.metrics().channels.add(1);
+        let ending = match Box::pin(self.begin()).await {
+            Some(ending) => ending,
+            None => self.run().await,
+        };
+        self.hub.metrics().channels.take(1);
+        Box::pin(self.leave(ending)).await;
+    }
+
+    /// A plain client registers by connecting.
+    async fn begin(&mut self) -> Option<Ending> {
+        if self.session.dialect() != Dialect::Plain {
+            return None;
+        }
+        let refusal = self.session.begin_plain().await.err()?;
+        let text = refusal_text(&self.hub, Some("register"), None, &refusal);
+        self.send(Message::text(text)).await.or(Some(Ending::Closed))
+    }
+
+    async fn run(&mut self) -> Ending {
+        loop {
+            if let Some(ending) = Box::pin(self.write()).await {
+                return ending;
+            }
+            let due = self.leaves_at.map_or_else(|| self.session.due(), |at| at.min(self.session.due()));
+            tokio::select! {
+                message = self.socket.recv() => {
+                    if let Some(ending) = Box::pin(self.hear(message)).await {
+                        return ending;
+                    }
+                }
+                moved = self.session.moved() => Box::pin(self.session.note(moved)).await,
+                () = sleep_until(due) => {
+                    if let Some(ending) = Box::pin(self.tick()).await {
+                        return ending;
+                    }
+                }
+                () = self.hub.drained(), if self.leaves_at.is_none() => {
+                    self.leaves_at = Some(Instant::now() + GOODBYE);
+                    if let Some(text) = self.session.farewell()
+                        && let Some(ending) = Box::pin(self.send(Message::text(text))).await
+                    {
+                        return ending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything that waits for the peer, one frame after the other.
+    async fn write(&mut self) -> Option<Ending> {
+        while let Some(outgoing) = self.session.next_frame().await {
+            if let Some(ending) = self.send(Message::text(outgoing.text)).await {
+                return Some(ending);
+            }
+            self.session.written(outgoing.seq);
+        }
+        self.session.ending()
+    }
+
+    /// This message, and those that have arrived with it.
+    async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<Ending> {
+        let mut next = Some(first);
+        for _ in 0..TOGETHER {
+            let reply = match next? {
+                None | Some(Ok(Message::Close(_))) => return Some(Ending::Closed),
+                Some(Err(error)) => return Some(self.broken(&error).await),
+                Some(Ok(Message::Text(text))) => self.session.receive(text.as_str()).await,
+                Some(Ok(Message::Binary(bytes))) => {
+                    self.session.receive(std::str::from_utf8(&bytes).unwrap_or_default()).await
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {
+                    self.session.heard();
+                    None
+                }
+            };
+            if let Some(reply) = reply
+                && let Some(ending) = self.send(Message::text(reply)).await
+            {
+                return Some(ending);
+            }
+            if self.session.ending().is_some() {
+                return self.session.ending();
+            }
+            next = self.socket.recv().now_or_never();
+        }
+        // The last one that was looked at must not be lost.
+        match next {
+            None => None,
+            Some(message) => Box::pin(self.hear(message)).await,
+        }
+    }
+
+    async fn tick(&mut self) -> Option<Ending> {
+        if self.leaves_at.is_some_and(|at| Instant::now() >= at) {
+            return Some(Ending::Drained);
+        }
+        if self.session.tick().await {
+            return self.send(Message::Ping(Bytes::new())).await;
+        }
+        None
+    }
+
+    /// A peer that does not take a frame for as long as it may be silent is gone.
+    async fn send(&mut self, message: Message) -> Option<Ending> {
+        match timeout(self.hub.options().heartbeat_timeout, self.socket.send(message)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(_)) => Some(Ending::Lost),
+            Err(_) => Some(Ending::Silent),
+        }
+    }
+
+    async fn broken(&mut self, error: &axum::Error) -> Ending {
+        tracing::debug!(%error, "a channel's connection broke");
+        if error.to_string().contains("too long") {
+            let reason = "A frame is at most 1 MiB; upload what is larger as an artifact.".into();
+            let _ = self.send(Message::Close(Some(CloseFrame { code: 1009, reason }))).await;
+        }
+        Ending::Lost
+    }
+
+    async fn leave(mut self, ending: Ending) {
+        if !matches!(ending, Ending::Lost | Ending::Closed) {
+            let close = CloseFrame { code: ending.code(), reason: ending.reason().into() };
+            let _ = timeout(GOODBYE, self.socket.send(Message::Close(Some(close)))).await;
+        }
+        self.session.close(ending).await;
+    }
+}
