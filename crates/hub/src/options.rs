@@ -15,8 +15,6 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
     pub public_url: Option<String>,
-    /// Without it the port speaks plain HTTP.
-    pub tls: Option<Tls>,
     pub owner_key: OwnerKey,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
     pub heartbeat_timeout: Duration,
@@ -82,7 +80,6 @@ impl Options {
             data: data.into(),
             listen,
             public_url: None,
-            tls: None,
             owner_key: OwnerKey::FirstStart,
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
@@ -117,15 +114,8 @@ impl Options {
     pub fn origin(&self) -> String {
         match &self.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None if self.listen.ip().is_unspecified() => {
-                format!("{}://127.0.0.1:{}", self.scheme(), self.listen.port())
-            }
-            None => format!("{}://{}", self.scheme(), self.listen),
+            None if self.listen.ip().is_unspecified() => format!("http://127.0.0.1:{}", self.listen.port()),
+            None => format!("http://{}", self.listen),
         }
-    }
-
-    /// What the port itself speaks.
-    pub const fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
     }
 }

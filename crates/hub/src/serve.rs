@@ -1,4 +1,4 @@
-//! One port: HTTP/1.1 and HTTP/2 by prior knowledge or over TLS, a cap on connections, time for headers, a graceful end.
+//! One port: HTTP/1.1 and HTTP/2 by prior knowledge, a cap on connections, time for headers, and a graceful end.
 
 use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
@@ -8,7 +8,6 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
