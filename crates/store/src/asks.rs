@@ -49,10 +49,7 @@ pub trait Asks: Send + Sync {
         permission: NewPermission,
         lease: Duration,
         at: Timestamp,
-    ) -> Result<Permission> {
-        let _ = (by, permission, lease, at);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    ) -> Result<Permission>;
 
     /// `AlreadyDecided` as `rules::permission::decide` says, with a row of it. A decision for more than once leaves a
     /// grant behind; the pending requests of others that it would cover stay as they are.
@@ -61,69 +58,36 @@ pub trait Asks: Send + Sync {
         context: Context,
         permission: PermissionId,
         decision: NewDecision,
-    ) -> Result<Permission> {
-        let _ = (context, permission, decision);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    ) -> Result<Permission>;
 
-    async fn permission(&self, tenant: TenantId, permission: PermissionId) -> Result<Permission> {
-        let _ = (tenant, permission);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn permission(&self, tenant: TenantId, permission: PermissionId) -> Result<Permission>;
 
     /// Newest first.
-    async fn permissions(&self, tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>> {
-        let _ = (tenant, filter, page);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn permissions(&self, tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>>;
 
     /// How many permission requests wait for a person.
-    async fn pending_permissions(&self, tenant: TenantId) -> Result<u64> {
-        let _ = (tenant);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn pending_permissions(&self, tenant: TenantId) -> Result<u64>;
 
     /// Newest first, with those that were revoked or have ended.
-    async fn grants(&self, tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>> {
-        let _ = (tenant, page);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn grants(&self, tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
 
     /// Revoking again changes nothing.
-    async fn revoke_grant(&self, context: Context, grant: GrantId) -> Result<GrantRecord> {
-        let _ = (context, grant);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn revoke_grant(&self, context: Context, grant: GrantId) -> Result<GrantRecord>;
 
     /// The same name for a question of the same claim, of either kind, gives the ask back as it is. `NoEngine` for a tool
     /// when no channel follows the run. The claim is renewed; asking for input makes the run wait. A tool call that expires
     /// leaves the run as it is.
-    async fn ask(&self, by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask> {
-        let _ = (by, ask, lease, at);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn ask(&self, by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
 
-    async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask> {
-        let _ = (tenant, ask);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask>;
 
     /// The engine's reply. Answering again, or when nobody waits any more, changes nothing. Only the principal of the
     /// channel that follows the run may answer; for others it is `NotFound`.
-    async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
-        let _ = (context, ask, reply);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask>;
 
     /// Answers the oldest pending input request of the run, or none. The same key again, for the same run and whatever
     /// became of it, gives the first input back. `Refused` with `NotRunning` or `Ended` unless the run is claimed.
-    async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
-        let _ = (context, input);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn add_input(&self, context: Context, input: NewInput) -> Result<Input>;
 
-    async fn input(&self, run: RunId, input: InputId) -> Result<Input> {
-        let _ = (run, input);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn input(&self, run: RunId, input: InputId) -> Result<Input>;
 }

@@ -48,55 +48,31 @@ pub trait Channels: Send + Sync {
     /// worker cannot know of, which go back to the queue with their attempt given back: with `running`, the claims that it
     /// does not name; without, those whose `Execute` was not acknowledged and that have no event since they were claimed.
     /// Claims that were made over HTTP stay as they are. A superseded channel that was disconnected keeps its reason.
-    async fn open_channel(&self, context: Context, channel: NewChannel) -> Result<Channel> {
-        let _ = (context, channel);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn open_channel(&self, context: Context, channel: NewChannel) -> Result<Channel>;
 
     /// `ResumeRefused` for an unknown channel, another principal, a token that is not the current one, or a channel that
     /// was superseded. The token is used up; `last_seq` (at least 0 and at most the head, also in the row) is acknowledged.
     /// With a runtime this shows that it is alive, as in `open_channel` (`RuntimeEnded` if it is not active).
-    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed> {
-        let _ = (context, resume);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed>;
 
     /// The connection is gone. Claims, frames and the resume token stay. Closing again changes nothing.
-    async fn close_channel(&self, context: Context, channel: ChannelId, reason: &str) -> Result<Channel> {
-        let _ = (context, channel, reason);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn close_channel(&self, context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
 
     /// Closes every connected channel of every tenant, for a hub that starts: no connection survives it. The actor is
     /// `system`.
-    async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()> {
-        let _ = (reason, at);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn close_channels(&self, reason: &str, at: Timestamp) -> Result<()>;
 
     /// These peers were heard. Renews the claims made over their channels, and marks their runtimes online (with the row
     /// of a heartbeat when one was offline, actor `runtime:<id>`). Channels that are unknown or not connected are passed
     /// over, and so are runtimes that have ended.
-    async fn seen_channels(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()> {
-        let _ = (channels, lease, at);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn seen_channels(&self, channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
 
-    async fn channel_message(&self, context: Context, channel: ChannelId, message: Json) -> Result<()> {
-        let _ = (context, channel, message);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn channel_message(&self, context: Context, channel: ChannelId, message: Json) -> Result<()>;
 
-    async fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<Channel> {
-        let _ = (tenant, channel);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn channel(&self, tenant: TenantId, channel: ChannelId) -> Result<Channel>;
 
     /// Newest first.
-    async fn channels(&self, tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>> {
-        let _ = (tenant, filter, page);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn channels(&self, tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
 
     /// Events after `after` and above the floor, in order.
     async fn channel_events(
@@ -105,39 +81,21 @@ pub trait Channels: Send + Sync {
         channel: ChannelId,
         after: i64,
         limit: usize,
-    ) -> Result<ChannelEvents> {
-        let _ = (tenant, channel, after, limit);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    ) -> Result<ChannelEvents>;
 
     /// Frames after `after` and above the floor, in order.
-    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
-        let _ = (channel, after, limit);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames>;
 
     /// Everything up to `seq` (at most the head) has arrived. Not logged.
-    async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()> {
-        let _ = (channel, seq);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn acknowledge(&self, channel: ChannelId, seq: i64) -> Result<()>;
 
     /// The runs that the channel's peer follows and whose last event is not a frame yet, in order of creation.
-    async fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>> {
-        let _ = (channel);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn follows(&self, channel: ChannelId) -> Result<Vec<Follow>>;
 
     /// The channel that follows a run, if there is one; also when the run is unknown or every event is a frame.
-    async fn follower(&self, run: RunId) -> Result<Option<Follow>> {
-        let _ = (run);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn follower(&self, run: RunId) -> Result<Option<Follow>>;
 
     /// Makes frames of the run's events that are not frames yet, up to the run's seq `upto` (at most its newest), and at
     /// most `limit`. Answers the follow as it is now. `NotFound` if the channel does not follow the run.
-    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
-        let _ = (channel, run, upto, limit);
-        Err(crate::Error::Internal("not built".to_owned()))
-    }
+    async fn push_events(&self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
 }

@@ -7,6 +7,8 @@ use crate::{
     record::{
         Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
         PairingRequest, RunEvents, RunRecord, Runtime, Swept,
+        ask::{Ask, GrantRecord, Input, Permission},
+        channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
     },
 };
 
@@ -33,6 +35,17 @@ pub enum Value {
     Conversation(Conversation),
     Message(Message),
     Artifact(Box<Artifact>),
+    Channel(Box<Channel>),
+    Resumed(Box<Resumed>),
+    ChannelEvents(ChannelEvents),
+    Frames(Frames),
+    Follows(Vec<Follow>),
+    Follower(Option<Follow>),
+    Permission(Box<Permission>),
+    Count(u64),
+    Grant(Box<GrantRecord>),
+    Ask(Box<Ask>),
+    Input(Input),
     /// The pages of a list.
     Accounts(Vec<Vec<Account>>),
     Runtimes(Vec<Vec<Runtime>>),
@@ -41,4 +54,7 @@ pub enum Value {
     Conversations(Vec<Vec<Conversation>>),
     Messages(Vec<Vec<Message>>),
     Artifacts(Vec<Vec<Artifact>>),
+    Channels(Vec<Vec<Channel>>),
+    Permissions(Vec<Vec<Permission>>),
+    Grants(Vec<Vec<GrantRecord>>),
 }

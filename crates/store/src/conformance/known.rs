@@ -3,14 +3,18 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, KeyId, RunId, RuntimeId, TenantId, Timestamp, secret::SecretHash,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, PermissionId, RunId, RuntimeId,
+    TenantId, Timestamp, secret::SecretHash,
 };
 
 use super::{
     answer::{Answer, Value},
     step::Step,
 };
-use crate::record::{Created, Proof};
+use crate::{
+    Context,
+    record::{Created, Proof, ask::NewDecision},
+};
 
 /// The durations that sequences use.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
@@ -45,6 +49,16 @@ pub(super) struct Known {
     /// Those among them that hold messages or artifacts.
     pub(super) filled: BTreeSet<ConversationId>,
     pub(super) artifacts: Vec<ArtifactId>,
+    /// With the token that resumes it, unless it was superseded since.
+    pub(super) channels: Vec<(ChannelId, SecretHash)>,
+    /// Channels with the runs that they were made to follow.
+    pub(super) follows: Vec<(ChannelId, RunId)>,
+    pub(super) permissions: Vec<PermissionId>,
+    pub(super) decisions: Vec<(Context, PermissionId, NewDecision)>,
+    pub(super) grants: Vec<GrantId>,
+    pub(super) asks: Vec<AskId>,
+    pub(super) inputs: Vec<(RunId, InputId)>,
+    pub(super) input_keys: Vec<(RunId, [u8; 16])>,
     /// When something changes by itself, and who notices: engines err at the border.
     pub(super) borders: Vec<(Timestamp, Border)>,
 }
@@ -60,6 +74,10 @@ pub(super) enum Border {
     Silence,
     /// An idempotency key is free again.
     Key,
+    /// A question expires.
+    Question,
+    /// A grant ends.
+    Grant,
 }
 
 // === impl Known ===
@@ -104,6 +122,10 @@ impl Known {
                     self.idempotency.push((key, new.request_digest));
                     self.borders.push((context.at.plus(KEY_LIFE), Border::Key));
                 }
+                let run = match &**created {
+                    Created::New(run) | Created::Existing(run) => run.id,
+                };
+                self.follows.extend(new.follow.as_ref().map(|follow| (follow.channel, run)));
                 if let Created::New(run) = &**created {
                     self.runs.push(run.id);
                     if run.conversation == run.id.own_conversation() {
@@ -118,6 +140,33 @@ impl Known {
             (Step::AddArtifact(_, new), _) => {
                 self.artifacts.push(new.id);
                 self.filled.insert(new.workspace.conversation());
+            }
+            (Step::OpenChannel(_, new), _) => self.channels.push((new.id, new.resume)),
+            (Step::ResumeChannel(_, resume), _) => {
+                self.channels.retain(|(channel, _)| *channel != resume.channel);
+                self.channels.push((resume.channel, resume.fresh));
+            }
+            (Step::RequestPermission { permission, .. }, Value::Permission(answered)) => {
+                if answered.id == permission.id {
+                    self.permissions.push(answered.id);
+                    self.borders.extend(answered.expires_at.map(|at| (at, Border::Question)));
+                }
+            }
+            (Step::DecidePermission(context, id, new), Value::Permission(decided)) => {
+                self.decisions.push((context.clone(), *id, new.clone()));
+                let grant = decided.settled.as_ref().and_then(|settled| settled.grant);
+                self.grants.extend(grant.filter(|grant| *grant == new.grant));
+                self.borders.extend(new.decision.until.map(|until| (until, Border::Grant)));
+            }
+            (Step::Ask { ask, .. }, Value::Ask(answered)) => {
+                if answered.id == ask.id {
+                    self.asks.push(ask.id);
+                    self.borders.extend(ask.expires_at.map(|at| (at, Border::Question)));
+                }
+            }
+            (Step::AddInput(_, new), Value::Input(input)) => {
+                self.inputs.push((input.run, input.id));
+                self.input_keys.extend(new.key.map(|key| (new.run, key)));
             }
             _ => {}
         }

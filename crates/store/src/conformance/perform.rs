@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Result, Store,
-    record::{Listed, Page},
+    record::{Listed, NewProgress, Page},
 };
 
 const WRONG_CURSOR: &str = "no store gives out this cursor";
@@ -61,11 +61,11 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RevokeKey(context, key) => Value::Key(store.revoke_key(context, key).await?),
 
         Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
-        Step::Claim { runtime, lease, at } => {
-            Value::Claimed(store.claim(runtime, None, lease, at).await?.map(Box::new))
+        Step::Claim { runtime, via, lease, at } => {
+            Value::Claimed(store.claim(runtime, via, lease, at).await?.map(Box::new))
         }
-        Step::Progress { by, run, events, usage, lease, at } => {
-            let progress = crate::record::NewProgress { events, usage, report: None };
+        Step::Progress { by, run, events, usage, report, lease, at } => {
+            let progress = NewProgress { events, usage, report };
             Value::Status(store.progress(by, run, progress, lease, at).await?)
         }
         Step::Finish { by, run, outcome, usage, at } => Value::Status(store.finish(by, run, outcome, usage, at).await?),
@@ -88,6 +88,45 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::AddMessage(context, new) => Value::Message(store.add_message(context, new).await?),
         Step::AddArtifact(context, new) => Value::Artifact(Box::new(store.add_artifact(context, new).await?)),
         Step::Artifact(tenant, artifact) => Value::Artifact(Box::new(store.artifact(tenant, artifact).await?)),
+
+        Step::OpenChannel(context, new) => Value::Channel(Box::new(store.open_channel(context, *new).await?)),
+        Step::ResumeChannel(context, resume) => Value::Resumed(Box::new(store.resume_channel(context, resume).await?)),
+        Step::CloseChannel(context, channel, reason) => {
+            Value::Channel(Box::new(store.close_channel(context, channel, &reason).await?))
+        }
+        Step::CloseChannels { reason, at } => nothing(store.close_channels(&reason, at).await)?,
+        Step::SeenChannels { channels, lease, at } => nothing(store.seen_channels(channels, lease, at).await)?,
+        Step::ChannelMessage(context, channel, message) => {
+            nothing(store.channel_message(context, channel, message).await)?
+        }
+        Step::Channel(tenant, channel) => Value::Channel(Box::new(store.channel(tenant, channel).await?)),
+        Step::ChannelEvents { tenant, channel, after, limit } => {
+            Value::ChannelEvents(store.channel_events(tenant, channel, after, limit).await?)
+        }
+        Step::Frames { channel, after, limit } => Value::Frames(store.frames(channel, after, limit).await?),
+        Step::Acknowledge { channel, seq } => nothing(store.acknowledge(channel, seq).await)?,
+        Step::Follows(channel) => Value::Follows(store.follows(channel).await?),
+        Step::Follower(run) => Value::Follower(store.follower(run).await?),
+        Step::PushEvents { channel, run, upto, limit } => {
+            Value::Follower(Some(store.push_events(channel, run, upto, limit).await?))
+        }
+
+        Step::RequestPermission { by, permission, lease, at } => {
+            Value::Permission(Box::new(store.request_permission(by, *permission, lease, at).await?))
+        }
+        Step::DecidePermission(context, permission, decision) => {
+            Value::Permission(Box::new(store.decide_permission(context, permission, decision).await?))
+        }
+        Step::Permission(tenant, permission) => {
+            Value::Permission(Box::new(store.permission(tenant, permission).await?))
+        }
+        Step::PendingPermissions(tenant) => Value::Count(store.pending_permissions(tenant).await?),
+        Step::RevokeGrant(context, grant) => Value::Grant(Box::new(store.revoke_grant(context, grant).await?)),
+        Step::Ask { by, ask, lease, at } => Value::Ask(Box::new(store.ask(by, ask, lease, at).await?)),
+        Step::Asked(tenant, ask) => Value::Ask(Box::new(store.asked(tenant, ask).await?)),
+        Step::AnswerTool(context, ask, reply) => Value::Ask(Box::new(store.answer_tool(context, ask, reply).await?)),
+        Step::AddInput(context, input) => Value::Input(store.add_input(context, input).await?),
+        Step::Input(run, input) => Value::Input(store.input(run, input).await?),
 
         Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
         Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
@@ -115,6 +154,13 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Artifacts(workspace) => {
             Value::Artifacts(walk!(limit, page => store.artifacts(tenant, workspace, page.clone()).await))
         }
+        List::Channels(filter) => {
+            Value::Channels(walk!(limit, page => store.channels(tenant, filter.clone(), page.clone()).await))
+        }
+        List::Permissions(filter) => {
+            Value::Permissions(walk!(limit, page => store.permissions(tenant, filter.clone(), page.clone()).await))
+        }
+        List::Grants => Value::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
     })
 }
 
@@ -128,5 +174,8 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
         List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
         List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),
         List::Artifacts(workspace) => Value::Artifacts(vec![store.artifacts(tenant, workspace, page).await?.items]),
+        List::Channels(filter) => Value::Channels(vec![store.channels(tenant, filter, page).await?.items]),
+        List::Permissions(filter) => Value::Permissions(vec![store.permissions(tenant, filter, page).await?.items]),
+        List::Grants => Value::Grants(vec![store.grants(tenant, page).await?.items]),
     })
 }

@@ -112,7 +112,7 @@ impl Run<'_> {
                 return Err(format!("{step:?}\n{broken}"));
             }
         }
-        Ok(())
+        verify::unbalanced(self.model, &self.known).await.map_or(Ok(()), Err)
     }
 }
 

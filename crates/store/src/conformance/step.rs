@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::Worker, secret::SecretHash,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, WorkspaceId, rules::run::Worker, secret::SecretHash,
 };
 
 use crate::{
@@ -12,6 +12,8 @@ use crate::{
     record::{
         AccountPatch, AgentRef, Leases, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
         NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
+        ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
+        channel::{ChannelFilter, NewChannel, Report, Resume},
     },
 };
 
@@ -58,6 +60,7 @@ pub enum Step {
     CreateRun(Context, Box<NewRun>),
     Claim {
         runtime: RuntimeId,
+        via: Option<ChannelId>,
         lease: Duration,
         at: Timestamp,
     },
@@ -66,6 +69,7 @@ pub enum Step {
         run: RunId,
         events: Vec<NewEvent>,
         usage: Option<Json>,
+        report: Option<Report>,
         lease: Duration,
         at: Timestamp,
     },
@@ -108,6 +112,65 @@ pub enum Step {
     AddArtifact(Context, NewArtifact),
     Artifact(TenantId, ArtifactId),
 
+    OpenChannel(Context, Box<NewChannel>),
+    ResumeChannel(Context, Resume),
+    CloseChannel(Context, ChannelId, String),
+    CloseChannels {
+        reason: String,
+        at: Timestamp,
+    },
+    SeenChannels {
+        channels: Vec<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    },
+    ChannelMessage(Context, ChannelId, Json),
+    Channel(TenantId, ChannelId),
+    ChannelEvents {
+        tenant: TenantId,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+    },
+    Frames {
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+    },
+    Acknowledge {
+        channel: ChannelId,
+        seq: i64,
+    },
+    Follows(ChannelId),
+    Follower(RunId),
+    PushEvents {
+        channel: ChannelId,
+        run: RunId,
+        upto: i64,
+        limit: usize,
+    },
+
+    RequestPermission {
+        by: Worker,
+        permission: Box<NewPermission>,
+        lease: Duration,
+        at: Timestamp,
+    },
+    DecidePermission(Context, PermissionId, NewDecision),
+    Permission(TenantId, PermissionId),
+    PendingPermissions(TenantId),
+    RevokeGrant(Context, GrantId),
+    Ask {
+        by: Worker,
+        ask: NewAsk,
+        lease: Duration,
+        at: Timestamp,
+    },
+    Asked(TenantId, AskId),
+    AnswerTool(Context, AskId, Json),
+    AddInput(Context, NewInput),
+    Input(RunId, InputId),
+
     /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
     List {
         tenant: TenantId,
@@ -130,4 +193,7 @@ pub enum List {
     Conversations,
     Messages(ConversationId),
     Artifacts(WorkspaceId),
+    Channels(ChannelFilter),
+    Permissions(PermissionFilter),
+    Grants,
 }

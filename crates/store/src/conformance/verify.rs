@@ -1,9 +1,15 @@
 //! What must hold at the end of a sequence: everything that can be read, and the promises of the log and the streams.
 
+use std::collections::BTreeMap;
+
 use attache_protocol::{
     RunId, TenantId, Timestamp,
     log::{hex, unhex},
-    rules::run::{Status, next_deadline},
+    rules::{
+        permission::State,
+        run::{Status, next_deadline},
+    },
+    wire::ask::AskState,
 };
 
 use super::{
@@ -11,7 +17,15 @@ use super::{
     known::Known,
     step::{List, Step},
 };
-use crate::record::{AgentRef, LogPage, RunEvents, RunFilter, RunRecord};
+use crate::{
+    Asks as _, Store as _,
+    memory::Memory,
+    record::{
+        AgentRef, LogPage, Page, RunEvents, RunFilter, RunRecord,
+        ask::{Ask, AskWhat, PermissionFilter},
+        channel::ChannelFilter,
+    },
+};
 
 /// More than any sequence makes, so that one page shows everything.
 const ALL: usize = 100_000;
@@ -29,7 +43,20 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         list(List::Conversations),
         // In small pages once, so that cursors meet every kind of row.
         Step::List { tenant, list: List::Runs(RunFilter::default()), limit: 7 },
+        list(List::Channels(ChannelFilter::default())),
+        list(List::Permissions(PermissionFilter::default())),
+        list(List::Grants),
+        Step::PendingPermissions(tenant),
     ];
+    for (channel, _) in &known.channels {
+        let channel = *channel;
+        reads.push(Step::ChannelEvents { tenant, channel, after: 0, limit: ALL });
+        reads.push(Step::Frames { channel, after: 0, limit: ALL });
+        reads.push(Step::Follows(channel));
+    }
+    reads.extend(known.follows.iter().map(|(_, run)| Step::Follower(*run)));
+    reads.extend(known.asks.iter().map(|ask| Step::Asked(tenant, *ask)));
+    reads.extend(known.inputs.iter().map(|(run, input)| Step::Input(*run, *input)));
     reads.extend(known.agents.iter().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
     reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
     if let Some(at) = at {
@@ -59,7 +86,18 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         list(List::Runtimes(None)),
         list(List::Keys),
         list(List::Conversations),
+        list(List::Channels(ChannelFilter::default())),
+        list(List::Permissions(PermissionFilter::default())),
+        list(List::Grants),
+        Step::PendingPermissions(tenant),
+        Step::Follower(RunId::from_uuid(tenant.uuid())),
     ];
+    if let Some((channel, _)) = known.channels.last() {
+        reads.push(Step::Channel(tenant, *channel));
+        reads.push(Step::ChannelEvents { tenant, channel: *channel, after: 0, limit: ALL });
+    }
+    reads.extend(known.permissions.last().map(|permission| Step::Permission(tenant, *permission)));
+    reads.extend(known.asks.last().map(|ask| Step::Asked(tenant, *ask)));
     reads.extend(known.agents.last().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
     reads.extend(known.runtimes.last().map(|runtime| Step::Runtime(tenant, *runtime)));
     reads.extend(known.artifacts.last().map(|artifact| Step::Artifact(tenant, *artifact)));
@@ -76,6 +114,12 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
     match (step, value) {
         (_, Value::Log(page)) => broken_chain(page),
         (_, Value::RunEvents(events)) => broken_stream(events),
+        (_, Value::Frames(frames)) => {
+            broken_count(frames.floor, frames.frames.iter().map(|(seq, _)| *seq), frames.head)
+        }
+        (_, Value::ChannelEvents(events)) => {
+            broken_count(events.floor, events.events.iter().map(|event| event.seq), events.last_seq)
+        }
         (Step::List { tenant, .. }, Value::Runs(pages)) => {
             let runs = || pages.iter().flatten();
             runs().find_map(|run| overdue(run, swept)).or_else(|| {
@@ -85,6 +129,38 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
         }
         _ => None,
     }
+}
+
+/// Seqs that do not lead from one to the other without gaps.
+fn broken_count(floor: i64, seqs: impl Iterator<Item = i64>, last: i64) -> Option<String> {
+    let seqs: Vec<i64> = seqs.collect();
+    let wanted = floor + 1..=last;
+    (!wanted.clone().eq(seqs.iter().copied())).then(|| format!("{wanted:?} are {seqs:?}"))
+}
+
+/// A claimed run waits for exactly its open questions, and no other run has any.
+pub(super) async fn unbalanced(model: &Memory, known: &Known) -> Option<String> {
+    let tenant = known.tenant?;
+    let all = || Page { limit: ALL, cursor: None };
+    let runs = model.runs(tenant, RunFilter::default(), all()).await.ok()?.items;
+    let pending = PermissionFilter { state: Some(State::Pending), ..PermissionFilter::default() };
+    let mut open: BTreeMap<RunId, (u32, u32)> = BTreeMap::new();
+    for permission in model.permissions(tenant, pending, all()).await.ok()?.items {
+        open.entry(permission.run).or_default().0 += 1;
+    }
+    for ask in &known.asks {
+        let asked = model.asked(tenant, *ask).await.ok();
+        let waits = |ask: &Ask| ask.state == AskState::Pending && matches!(ask.what, AskWhat::Input { .. });
+        if let Some(ask) = asked.filter(waits) {
+            open.entry(ask.run).or_default().1 += 1;
+        }
+    }
+    runs.iter().find_map(|run| {
+        let waits = run.state.claim().map(|claim| claim.waits).unwrap_or_default();
+        let open = open.get(&run.id).copied().unwrap_or_default();
+        let balanced = (waits.approvals, waits.inputs) == open && waits.since.is_some() == (open != (0, 0));
+        (!balanced).then(|| format!("{} waits for {waits:?}, but open are {open:?}", run.id))
+    })
 }
 
 fn broken_chain(page: &LogPage) -> Option<String> {
@@ -133,7 +209,7 @@ mod tests {
     use attache_protocol::{Json, env::Env, log::GENESIS, wire::event::Event};
 
     use super::*;
-    use crate::{Context, Store, memory::Memory, record::NewConversation};
+    use crate::{Context, record::NewConversation};
 
     fn stream(kinds: &[&str], status: Status) -> RunEvents {
         let at = Timestamp::default();

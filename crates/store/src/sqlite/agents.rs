@@ -49,8 +49,9 @@ impl Transaction<'_, '_> {
         self.refuse_taken_name(context.tenant, &new.name)?;
         self.connection
             .prepare_cached(
-                "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
+                    approvals)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?
             .execute(params![
                 Key16(new.id.uuid()),
@@ -61,6 +62,7 @@ impl Transaction<'_, '_> {
                 new.skills.get(),
                 new.a2a.as_ref().map(Json::get),
                 context.at.millis(),
+                new.approvals.as_ref().map(Json::get),
             ])?;
         self.log(context.tenant, context.stamp(), &entry::agent_created(new.id, &new.name), None)?;
         self.account(context.tenant, &AgentRef::Id(new.id))
@@ -82,7 +84,8 @@ impl Transaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
-                    instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a)
+                    instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
+                    approvals = coalesce(?7, approvals)
                  where id = ?1",
             )?
             .execute(params![
@@ -92,6 +95,7 @@ impl Transaction<'_, '_> {
                 patch.instructions,
                 patch.skills.as_ref().map(Json::get),
                 patch.a2a.as_ref().map(Json::get),
+                patch.approvals.as_ref().map(Json::get),
             ])?;
         self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id), None)?;

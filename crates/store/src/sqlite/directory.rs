@@ -2,17 +2,24 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use attache_protocol::{AgentId, RuntimeId, TenantId, wire::runtime::RuntimeState};
+use attache_protocol::{AgentId, ChannelId, RuntimeId, TenantId, wire::runtime::RuntimeState};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::rows::{self, Key16};
+use super::{
+    frames::{HEAD, LAST_EVENT},
+    rows::{self, Key16},
+};
 use crate::{Error, Result};
+
+/// How many channels are remembered.
+const MAX_LINES: usize = 50_000;
 
 /// Filled on demand, emptied by every change of an agent or a runtime and by every roll-back.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     agents: HashMap<AgentId, Arc<Agent>>,
     runtimes: HashMap<RuntimeId, Device>,
+    lines: HashMap<ChannelId, Line>,
 }
 
 #[derive(Debug)]
@@ -30,12 +37,29 @@ pub(super) struct Device {
     pub(super) state: RuntimeState,
 }
 
+/// A channel as its frames and events need it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) no: i64,
+    pub(super) tenant: TenantId,
+    pub(super) runtime: Option<RuntimeId>,
+    pub(super) connected: bool,
+    pub(super) superseded: bool,
+    /// Frames up to this seq are acknowledged or were given up.
+    pub(super) floor: i64,
+    /// The seq of the newest frame.
+    pub(super) head: i64,
+    /// The seq of the newest event.
+    pub(super) last_seq: i64,
+}
+
 // === impl Directory ===
 
 impl Directory {
     pub(super) fn forget(&mut self) {
         self.agents.clear();
         self.runtimes.clear();
+        self.lines.clear();
     }
 
     pub(super) fn agent(&mut self, connection: &Connection, id: AgentId) -> Result<Arc<Agent>> {
@@ -73,5 +97,45 @@ impl Directory {
             .ok_or(Error::NotFound)?;
         self.runtimes.insert(id, device);
         Ok(device)
+    }
+
+    pub(super) fn line(&mut self, connection: &Connection, id: ChannelId) -> Result<Line> {
+        if let Some(line) = self.lines.get(&id) {
+            return Ok(*line);
+        }
+        let line = connection
+            .prepare_cached(&format!(
+                "select c.no, c.tenant, c.runtime, c.connected, c.resume is null, c.floor, {HEAD}, {LAST_EVENT}
+                 from channels c where c.id = ?1"
+            ))?
+            .query_row([Key16(id.uuid())], |row| {
+                Ok(Line {
+                    no: row.get(0)?,
+                    tenant: rows::tenant_id(row.get(1)?),
+                    runtime: row.get::<_, Option<_>>(2)?.map(rows::runtime_id),
+                    connected: row.get(3)?,
+                    superseded: row.get(4)?,
+                    floor: row.get(5)?,
+                    head: row.get(6)?,
+                    last_seq: row.get(7)?,
+                })
+            })
+            .optional()?
+            .ok_or(Error::NotFound)?;
+        if self.lines.len() >= MAX_LINES {
+            self.lines.clear();
+        }
+        self.lines.insert(id, line);
+        Ok(line)
+    }
+
+    /// What the job made of a channel.
+    pub(super) fn set_line(&mut self, id: ChannelId, line: Line) {
+        self.lines.insert(id, line);
+    }
+
+    /// A channel is read again when it is needed.
+    pub(super) fn forget_line(&mut self, id: ChannelId) {
+        self.lines.remove(&id);
     }
 }

@@ -1,8 +1,8 @@
 //! Appending to the log and moving a run through the rules: the two things that almost every write does.
 
 use attache_protocol::{
-    Json, RunId, TenantId, Timestamp, log,
-    rules::run::{Command, Event, Phase, State, apply},
+    ChannelId, Json, RunId, TenantId, Timestamp, log,
+    rules::run::{Command, Event, Phase, State, Transition, apply},
 };
 use rusqlite::{OptionalExtension as _, params};
 
@@ -12,7 +12,12 @@ use super::{
     rows::{self, Hot, Key16, Life, Whole},
     writer::Transaction,
 };
-use crate::{Error, Result, Woken, entry::Entry, outcome, record::RunRecord};
+use crate::{
+    Error, Result, Woken,
+    entry::Entry,
+    outcome,
+    record::{RunRecord, channel::Frame},
+};
 
 /// What a transition writes beside the state itself.
 #[derive(Debug, Default)]
@@ -22,6 +27,8 @@ pub(super) struct Written<'a> {
     /// The worker's or the caller's own result, likewise.
     pub(super) result: Option<&'a Json>,
     pub(super) usage: Option<&'a Json>,
+    /// Of a claim: the channel over which it is made.
+    pub(super) via: Option<ChannelId>,
 }
 
 /// Who and when, for the log.
@@ -96,40 +103,82 @@ impl Transaction<'_, '_> {
             .query_row([row], rows::run)?)
     }
 
-    /// Applies a command of the rules: the new state, its log row and the memory move together.
+    /// What the rules say; nothing is changed yet.
+    pub(super) fn judge(&self, hot: &Hot, command: &Command, at: Timestamp) -> Result<Transition> {
+        match apply(&hot.state, command, at) {
+            Ok(transition) => Ok(transition),
+            Err(refusal) => Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) }),
+        }
+    }
+
+    /// Applies a command of the rules: the new state, its log row and the memory move together. Nobody waits any more for
+    /// what an unclaimed run asked, and its worker is told, unless it was the worker who said so.
     pub(super) fn step(&mut self, hot: &Hot, command: &Command, stamp: Stamp<'_>, written: Written<'_>) -> Result<Hot> {
-        let transition = match apply(&hot.state, command, stamp.at) {
-            Ok(transition) => transition,
-            Err(refusal) => return Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) }),
-        };
+        let transition = self.judge(hot, command, stamp.at)?;
         let Some(event) = transition.event else {
             return self.renew(hot, transition.state);
         };
-        let run_seq = hot.last_seq + 1;
+        let leaves = hot.state.claim().is_some() && transition.state.claim().is_none();
+        let before = if leaves { self.cancel_questions(hot, stamp.at)? } else { hot.clone() };
         let entry = written.entry.unwrap_or_else(|| entry_of(event));
         let decided = result_of(event);
         let result = written.result.or(decided.as_ref());
-        let seq = self.log(hot.tenant, stamp, &entry, Some((hot.id, run_seq)))?;
-        let moved = moved(hot, transition.state, run_seq, seq);
+        let logged = self.append_for(before, stamp, &entry)?;
+        let moved = moved(logged, transition.state, event, written.via);
         self.store(&moved, stamp.at, result, written.usage)?;
         self.cache.track(Some(hot), &moved);
-        self.woken.push(Woken::Run(hot.id));
         if matches!(moved.state.phase, Phase::Pending { .. }) {
             self.woken.push(Woken::Queue(hot.agent));
+        }
+        if let Some(channel) = moved.channel.filter(|_| leaves && !is_report(command)) {
+            self.tell(channel, Frame::Cancel { run: hot.id })?;
         }
         Ok(moved)
     }
 
+    /// Appends a row of a run, which is also the next event of the run's stream. The run is not stored yet.
+    pub(super) fn append_for(&mut self, hot: Hot, stamp: Stamp<'_>, entry: &Entry) -> Result<Hot> {
+        let run_seq = hot.last_seq + 1;
+        let seq = self.log(hot.tenant, stamp, entry, Some((hot.id, run_seq)))?;
+        self.woken.push(Woken::Run(hot.id));
+        Ok(Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), ..hot })
+    }
+
+    /// Appends what only the run's own stream shows. The run is not stored yet.
+    pub(super) fn append_chunk(&mut self, hot: Hot, at: Timestamp, (kind, data): (&str, &Json)) -> Result<Hot> {
+        let last_seq = hot.last_seq + 1;
+        self.connection
+            .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![hot.row, last_seq, at.millis(), kind, data.get()])?;
+        self.woken.push(Woken::Run(hot.id));
+        Ok(Hot { last_seq, ..hot })
+    }
+
+    /// Applies a question or an answer, with its row if what the run waits for changes. The run is not stored yet.
+    pub(super) fn wait(&mut self, hot: Hot, transition: Transition, stamp: Stamp<'_>) -> Result<Hot> {
+        let waits = Hot { state: transition.state, ..hot };
+        match transition.event {
+            Some(event) => self.append_for(waits, stamp, &entry_of(event)),
+            None => Ok(waits),
+        }
+    }
+
+    /// Stores a claimed run that stays claimed.
+    pub(super) fn put(&mut self, before: &Hot, after: &Hot, usage: Option<&Json>) -> Result<()> {
+        let until = after.state.claim().map(|claim| claim.lease_until.millis());
+        self.connection
+            .prepare_cached("update task_runs set until = ?2, state = ?3, usage = coalesce(?4, usage) where id = ?1")?
+            .execute(params![after.row, until, Packed::of(after).bytes(), usage.map(Json::get)])?;
+        self.cache.track(Some(before), after);
+        Ok(())
+    }
+
     /// A change that nobody needs to hear of: a longer lease, or none at all.
-    fn renew(&mut self, hot: &Hot, state: State) -> Result<Hot> {
+    pub(super) fn renew(&mut self, hot: &Hot, state: State) -> Result<Hot> {
         let renewed = Hot { state, ..hot.clone() };
         if renewed.state != hot.state {
-            let until = renewed.state.claim().map(|claim| claim.lease_until.millis());
-            self.connection
-                .prepare_cached("update task_runs set until = ?2, state = ?3 where id = ?1")?
-                .execute(params![hot.row, until, Packed::of(&renewed).bytes()])?;
+            self.put(hot, &renewed, None)?;
         }
-        self.cache.track(Some(hot), &renewed);
         Ok(renewed)
     }
 
@@ -153,15 +202,37 @@ impl Transaction<'_, '_> {
     }
 }
 
-fn moved(hot: &Hot, state: State, run_seq: i64, seq: i64) -> Hot {
+/// The run as the event leaves it, which was logged already.
+fn moved(hot: Hot, state: State, event: Event, via: Option<ChannelId>) -> Hot {
     let claim = state.claim().cloned();
-    Hot {
+    let mut moved = Hot {
         runtime: claim.as_ref().map(|claim| claim.runtime).or(hot.runtime),
         claimed: claim.as_ref().map(|claim| claim.claimed_at).or(hot.claimed),
         state,
-        last_seq: run_seq,
-        life: Life::with(&hot.life, run_seq, seq),
-        ..hot.clone()
+        ..hot
+    };
+    if event == Event::Claimed {
+        moved.channel = via;
+        moved.claimed_seq = moved.last_seq;
+        moved.report = None;
+    }
+    moved
+}
+
+/// Whether it is the worker itself who says that its work is over.
+const fn is_report(command: &Command) -> bool {
+    match command {
+        Command::Complete { .. } | Command::Fail { .. } | Command::Release { .. } => true,
+        Command::Claim { .. }
+        | Command::Progress { .. }
+        | Command::Renew { .. }
+        | Command::Cancel { .. }
+        | Command::Ask { .. }
+        | Command::Answer { .. }
+        | Command::Halt { .. }
+        | Command::Undelivered
+        | Command::Lose
+        | Command::Tick => false,
     }
 }
 

@@ -246,7 +246,7 @@ pub(super) fn messages(
 
 /// A page of `selection` (columns, table and condition), newest first by the integer key `number`. `?1` is the tenant,
 /// `?2` the key to start below, `?3` the limit.
-fn newest<T>(
+pub(super) fn newest<T>(
     connection: &Connection,
     number: &str,
     selection: &str,
@@ -271,13 +271,13 @@ fn paged<T>(mut found: Vec<(i64, T)>, limit: usize) -> Listed<T> {
     Listed { items: found.into_iter().map(|(_, item)| item).collect(), next }
 }
 
-fn before(page: &Page) -> Result<i64> {
+pub(super) fn before(page: &Page) -> Result<i64> {
     match &page.cursor {
         None => Ok(i64::MAX),
         Some(cursor) => cursor.parse().map_err(|_| Error::NotFound),
     }
 }
 
-fn one_more(page: &Page) -> i64 {
+pub(super) fn one_more(page: &Page) -> i64 {
     i64::try_from(page.limit).unwrap_or(i64::MAX - 1) + 1
 }

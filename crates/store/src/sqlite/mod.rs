@@ -18,14 +18,20 @@ use attache_protocol::{
 use rusqlite::OptionalExtension as _;
 
 mod agents;
+mod asks;
 mod cache;
+mod calls;
+mod channels;
 mod content;
 mod directory;
+mod frames;
+mod grants;
 mod journal;
 mod lists;
 mod log_keys;
 mod open;
 mod packed;
+mod permissions;
 mod readers;
 mod rows;
 mod runs;
@@ -131,10 +137,6 @@ impl fmt::Debug for Sqlite {
         f.debug_struct("Sqlite").field("path", &self.path).finish_non_exhaustive()
     }
 }
-
-#[async_trait]
-impl crate::Channels for Sqlite {}
-impl crate::Asks for Sqlite {}
 
 #[async_trait]
 impl Store for Sqlite {
@@ -256,11 +258,11 @@ impl Store for Sqlite {
     async fn claim(
         &self,
         runtime: RuntimeId,
-        _via: Option<ChannelId>,
+        via: Option<ChannelId>,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
-        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, lease, at).map(Ok)).await
+        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, via, lease, at).map(Ok)).await
     }
 
     async fn progress(
@@ -271,10 +273,7 @@ impl Store for Sqlite {
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        self.settle(Undo::Promise, move |transaction| {
-            transaction.progress(by, run, &progress.events, progress.usage.as_ref(), lease, at)
-        })
-        .await
+        self.settle(Undo::Promise, move |transaction| transaction.progress(by, run, &progress, lease, at)).await
     }
 
     async fn finish(
@@ -392,13 +391,13 @@ fn read_run(connection: &rusqlite::Connection, tenant: TenantId, run: RunId) -> 
 
 fn read_credential(connection: &rusqlite::Connection, secret: SecretHash) -> Result<Option<Credential>> {
     let runtime = connection
-        .prepare_cached("select tenant, id, agent, state from agent_runtimes where token = ?1")?
+        .prepare_cached("select tenant, id, agent, state, kind from agent_runtimes where token = ?1")?
         .query_row([secret.0], |row| {
             Ok(Credential::Runtime {
                 tenant: rows::tenant_id(row.get(0)?),
                 runtime: rows::runtime_id(row.get(1)?),
                 agent: rows::agent_id(row.get(2)?),
-                kind: crate::record::RuntimeKind::Device,
+                kind: rows::runtime_kind(row, 4)?,
                 state: rows::runtime_state(row, 3)?,
             })
         })

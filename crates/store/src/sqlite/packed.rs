@@ -5,7 +5,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use attache_protocol::{
-    Json, RuntimeId, Timestamp,
+    ChannelId, Json, RuntimeId, Timestamp,
     rules::run::{Digest, Limits, Phase, Waits},
 };
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
@@ -13,7 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use super::rows::{self, Hot, Life};
-use crate::record::NewRun;
+use crate::record::{NewRun, channel::Report};
+
+/// Of runs that were not passed on; it is not written down.
+const USUAL_TTL: i64 = 8;
 
 /// What `state` holds, as numbers of seven bits a byte and ids of sixteen bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,6 +31,13 @@ pub(super) struct Packed {
     pub(super) waits: Waits,
     pub(super) outcome: Option<Digest>,
     pub(super) life: Life,
+    /// The run seq of the newest claim.
+    pub(super) claimed_seq: i64,
+    /// How many tool calls the run waits for.
+    pub(super) calls: i64,
+    /// The channel over which it was claimed last.
+    pub(super) channel: Option<ChannelId>,
+    pub(super) report: Option<Report>,
 }
 
 /// What the caller asked for, as JSON.
@@ -43,6 +53,8 @@ pub(super) struct Request<'a> {
     pub(super) context_fragments: Option<Cow<'a, Json>>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub(super) allowed_tools: Option<Cow<'a, Json>>,
+    #[serde(default = "usual_ttl", skip_serializing_if = "is_usual")]
+    pub(super) ttl: i64,
     pub(super) input: Cow<'a, Json>,
 }
 
@@ -67,11 +79,16 @@ impl Packed {
             waits,
             outcome,
             life: hot.life.clone(),
+            claimed_seq: hot.claimed_seq,
+            calls: hot.calls,
+            channel: hot.channel,
+            report: hot.report,
         }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life } = self;
+        let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life, claimed_seq, calls, channel, report } =
+            self;
         let mut bytes = Vec::with_capacity(128);
         for number in [
             *epoch,
@@ -87,6 +104,8 @@ impl Packed {
             put(&mut bytes, number);
         }
         put_list(&mut bytes, waits.since.as_slice(), |bytes, since| put(bytes, since.millis()));
+        put(&mut bytes, *claimed_seq);
+        put(&mut bytes, *calls);
         put_list(&mut bytes, claim.as_slice(), |bytes, (runtime, since)| {
             bytes.extend_from_slice(runtime.uuid().as_bytes());
             put(bytes, since.millis());
@@ -96,9 +115,17 @@ impl Packed {
             put(bytes, *run_seq);
             put(bytes, *seq);
         });
+        put_list(&mut bytes, channel.as_slice(), |bytes, channel| bytes.extend_from_slice(channel.uuid().as_bytes()));
+        put_list(&mut bytes, report.as_slice(), |bytes, report| {
+            put(bytes, report.seq);
+            put_list(bytes, report.source.as_slice(), |bytes, source| {
+                bytes.extend_from_slice(source.uuid().as_bytes());
+            });
+        });
         bytes
     }
 
+    /// In the order of [`Self::bytes`]: members are read as they are named.
     fn read(unread: &mut Unread<'_>) -> Option<Self> {
         Some(Self {
             epoch: unread.number()?,
@@ -115,9 +142,15 @@ impl Packed {
                 waited: unread.duration()?,
                 since: unread.list(|unread| unread.number().map(Timestamp::from_millis))?.pop(),
             },
+            claimed_seq: unread.number()?,
+            calls: unread.number()?,
             claim: unread.list(|unread| Some((unread.runtime()?, Timestamp::from_millis(unread.number()?))))?.pop(),
             outcome: unread.list(|unread| unread.sixteen().map(Digest))?.pop(),
             life: Life(unread.list(|unread| Some((unread.number()?, unread.number()?)))?.into()),
+            channel: unread.list(Unread::channel)?.pop(),
+            report: unread
+                .list(|unread| Some(Report { seq: unread.number()?, source: unread.list(Unread::channel)?.pop() }))?
+                .pop(),
         })
     }
 }
@@ -176,6 +209,10 @@ impl Unread<'_> {
         self.sixteen().map(|bytes| RuntimeId::from_uuid(Uuid::from_bytes(bytes)))
     }
 
+    fn channel(&mut self) -> Option<ChannelId> {
+        self.sixteen().map(|bytes| ChannelId::from_uuid(Uuid::from_bytes(bytes)))
+    }
+
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         (0..self.number()?).map(|_| item(self)).collect()
     }
@@ -192,6 +229,7 @@ impl<'a> Request<'a> {
             workspace_root: new.workspace_root.as_deref().map(Cow::Borrowed),
             context_fragments: new.context_fragments.as_ref().map(Cow::Borrowed),
             allowed_tools: new.allowed_tools.as_ref().map(Cow::Borrowed),
+            ttl: new.ttl,
             input: Cow::Borrowed(&new.input),
         }
     }
@@ -205,6 +243,15 @@ impl FromSql for Request<'static> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         serde_json::from_str(value.as_str()?).map_err(|error| FromSqlError::Other(error.into()))
     }
+}
+
+const fn usual_ttl() -> i64 {
+    USUAL_TTL
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_usual(ttl: &i64) -> bool {
+    *ttl == USUAL_TTL
 }
 
 /// JSON that was given, also when it is `null`; only a missing member is `None`.
@@ -235,6 +282,10 @@ mod tests {
             },
             outcome: Some(Digest([9; 16])),
             life: Life([(1, 1), (2, 127), (40, 1 << 43)].into()),
+            claimed_seq: 200,
+            calls: 2,
+            channel: Some(ChannelId::from_uuid(Uuid::from_u128(8))),
+            report: Some(Report { source: Some(ChannelId::from_uuid(Uuid::from_u128(9))), seq: -1 }),
         }
     }
 

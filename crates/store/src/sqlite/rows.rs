@@ -3,7 +3,8 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, MessageId, PermissionId,
+    RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Claim, Ending, Phase, State, Status},
     wire::{conversation, key::Role, runtime::RuntimeState},
 };
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use super::packed::{Packed, Request};
 use crate::{
     outcome,
-    record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime},
+    record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime, RuntimeKind, channel::Report},
 };
 
 /// What the rules need of a run, without its texts: the columns that [`hot`] reads.
@@ -27,11 +28,12 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
      r.parent, r.request, r.priority, r.result, r.usage, r.created, r.ended";
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
-     a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended \
+     a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
+     t.kind, a.approvals \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str =
-    "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended from agent_runtimes";
+    "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, kind from agent_runtimes";
 
 /// A run as the rules see it, with where it stands in the tables.
 #[derive(Debug, Clone)]
@@ -45,6 +47,14 @@ pub(super) struct Hot {
     pub(super) claimed: Option<Timestamp>,
     pub(super) last_seq: i64,
     pub(super) life: Life,
+    /// The run seq of the newest claim.
+    pub(super) claimed_seq: i64,
+    /// How many tool calls it waits for.
+    pub(super) calls: i64,
+    /// The channel over which it was claimed last.
+    pub(super) channel: Option<ChannelId>,
+    /// The newest report of the newest claim that can be told from another.
+    pub(super) report: Option<Report>,
 }
 
 /// A run as the rules see it and as everybody else does, from one reading.
@@ -80,6 +90,11 @@ id_reader! {
     artifact_id ArtifactId;
     message_id MessageId;
     key_id KeyId;
+    channel_id ChannelId;
+    permission_id PermissionId;
+    grant_id GrantId;
+    ask_id AskId;
+    input_id InputId;
 }
 
 impl ToSql for Key16 {
@@ -97,6 +112,7 @@ impl Whole {
         RunRecord {
             state: hot.state,
             runtime: hot.runtime,
+            channel: hot.channel,
             claimed_at: hot.claimed,
             result: result.cloned(),
             usage: usage.cloned().or(self.record.usage),
@@ -145,7 +161,7 @@ pub(super) const fn message_role_number(role: conversation::Role) -> i64 {
 }
 
 /// A value in the database that no version of ours ever wrote.
-fn corrupt(column: usize, what: &'static str) -> rusqlite::Error {
+pub(super) fn corrupt(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.into())
 }
 
@@ -173,7 +189,8 @@ pub(super) fn maybe_json(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
 /// Reads [`HOT`].
 pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
     let until = maybe_time(row, 5)?;
-    let Packed { epoch, attempt, limits, last_seq, claim, waits, outcome, life } = row.get(6)?;
+    let packed: Packed = row.get(6)?;
+    let Packed { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = packed;
     let ended = |ending| Phase::Ended { ending, outcome: outcome.unwrap_or(outcome::NO_DIGEST) };
     let phase = match row.get::<_, i64>(4)? {
         0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
@@ -199,6 +216,10 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         claimed,
         last_seq,
         life,
+        claimed_seq: packed.claimed_seq,
+        calls: packed.calls,
+        channel: packed.channel,
+        report: packed.report,
     })
 }
 
@@ -226,8 +247,8 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
         priority: row.get(11)?,
         caller: request.caller.into_owned(),
         trace_id: request.trace.map(Cow::into_owned),
-        ttl: 8,
-        channel: None,
+        ttl: request.ttl,
+        channel: hot.channel,
         state: hot.state.clone(),
         runtime: hot.runtime,
         claimed_at: hot.claimed,
@@ -254,7 +275,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         instructions: row.get(4)?,
         skills: json(row, 5)?,
         a2a: maybe_json(row, 6)?,
-        approvals: None,
+        approvals: maybe_json(row, 20)?,
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
@@ -269,7 +290,7 @@ pub(super) fn runtime(row: &Row<'_>) -> rusqlite::Result<Runtime> {
 fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
     Ok(Runtime {
         id: runtime_id(row.get(first)?),
-        kind: crate::record::RuntimeKind::Device,
+        kind: runtime_kind(row, first + 10)?,
         tenant: tenant_id(row.get(first + 1)?),
         agent: agent_id(row.get(first + 2)?),
         state: runtime_state(row, first + 3)?,
@@ -280,6 +301,21 @@ fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
         last_heartbeat_at: maybe_time(row, first + 8)?,
         ended_at: maybe_time(row, first + 9)?,
     })
+}
+
+pub(super) const fn runtime_kind_number(kind: RuntimeKind) -> i64 {
+    match kind {
+        RuntimeKind::Device => 0,
+        RuntimeKind::AgentKey => 1,
+    }
+}
+
+pub(super) fn runtime_kind(row: &Row<'_>, column: usize) -> rusqlite::Result<RuntimeKind> {
+    match row.get::<_, i64>(column)? {
+        0 => Ok(RuntimeKind::Device),
+        1 => Ok(RuntimeKind::AgentKey),
+        _ => Err(corrupt(column, "an unknown kind of runtime")),
+    }
 }
 
 pub(super) fn runtime_state(row: &Row<'_>, column: usize) -> rusqlite::Result<RuntimeState> {

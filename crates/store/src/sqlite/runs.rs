@@ -3,15 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, Json, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::{Command, Refusal, State, Status, Worker},
-    wire::runtime::RuntimeState,
 };
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
     cache::KEY_LIFETIME,
-    directory::{Agent, Device},
+    directory::Agent,
     journal::{Stamp, Written},
     packed::{Packed, Request},
     rows::{self, Hot, Key16, Life},
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, Woken, entry, outcome,
-    record::{AgentRef, Claimed, Created, NewEvent, NewRun, Outcome, RunRecord},
+    record::{AgentRef, Claimed, Created, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
 };
 
 // === impl Transaction ===
@@ -27,6 +26,9 @@ use crate::{
 impl Transaction<'_, '_> {
     pub(super) fn create_run(&mut self, context: Context, new: NewRun) -> Result<Created> {
         if let Some(existing) = self.run_of_key(&context, &new)? {
+            if let Some(follow) = &new.follow {
+                self.follow_again(context.tenant, existing.id, follow)?;
+            }
             return Ok(Created::Existing(existing));
         }
         let agent = self.callee(context.tenant, &new.agent)?;
@@ -35,6 +37,9 @@ impl Transaction<'_, '_> {
         }
         if let Some(parent) = new.parent {
             self.own_run(context.tenant, parent)?;
+        }
+        if let Some(follow) = &new.follow {
+            self.able_to_follow(context.tenant, follow.channel)?;
         }
         let state = State::created(new.limits, context.at);
         let stamp = Stamp { actor: &context.actor, at: context.at };
@@ -50,8 +55,15 @@ impl Transaction<'_, '_> {
             claimed: None,
             last_seq: 1,
             life: Life::begun(seq),
+            claimed_seq: 0,
+            calls: 0,
+            channel: None,
+            report: None,
         };
         hot.row = self.insert_run(&context, &new, &hot)?;
+        if let Some(follow) = &new.follow {
+            self.follow(hot.row, follow)?;
+        }
         self.cache.track(None, &hot);
         if let Some(key) = new.idempotency_key {
             self.cache.set_key(context.tenant, key, hot.row, context.at);
@@ -139,10 +151,19 @@ impl Transaction<'_, '_> {
         Ok(self.connection.last_insert_rowid())
     }
 
-    pub(super) fn claim(&mut self, runtime: RuntimeId, lease: Duration, at: Timestamp) -> Result<Option<Claimed>> {
-        let Device { agent, state } = self.directory.runtime(self.connection, runtime)?;
-        if state != RuntimeState::Active {
-            return Err(Error::RuntimeEnded(state));
+    pub(super) fn claim(
+        &mut self,
+        runtime: RuntimeId,
+        via: Option<ChannelId>,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Option<Claimed>> {
+        let agent = self.working(runtime)?;
+        if let Some(via) = via {
+            let line = self.line(via)?;
+            if !line.connected || line.runtime != Some(runtime) {
+                return Err(Error::NotFound);
+            }
         }
         let found =
             self.statements.next_run.query_row(params![Key16(agent.uuid()), at.millis()], rows::whole).optional()?;
@@ -153,8 +174,11 @@ impl Transaction<'_, '_> {
         let actor = entry::runtime_actor(runtime);
         let state = &whole.hot.state;
         let claimed = entry::task_claimed(runtime, state.epoch + 1, state.attempt + 1);
-        let written = Written { entry: Some(claimed), ..Written::default() };
+        let written = Written { entry: Some(claimed), via, ..Written::default() };
         let hot = self.step(&whole.hot, &Command::Claim { runtime, lease }, Stamp { actor: &actor, at }, written)?;
+        if let Some(via) = via {
+            self.tell(via, Frame::Execute { run: hot.id, epoch: hot.state.epoch })?;
+        }
         let run = whole.after(hot, at, None, None);
         let conversation_metadata = match run.conversation == run.id.own_conversation() {
             true => None,
@@ -167,33 +191,35 @@ impl Transaction<'_, '_> {
         &mut self,
         by: Worker,
         run: RunId,
-        events: &[NewEvent],
-        usage: Option<&Json>,
+        progress: &NewProgress,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Result<Status>> {
+        let NewProgress { events, usage, report } = progress;
         let hot = self.workers_run(by, run)?;
-        let actor = entry::runtime_actor(by.runtime);
-        let stamp = Stamp { actor: &actor, at };
-        let renewed = match self.step(&hot, &Command::Progress { by, lease }, stamp, Written::default()) {
-            Ok(renewed) => renewed,
-            Err(error) => return self.refuse(&hot, entry::call::PROGRESS, by, stamp, error),
+        let renewed = match self.judge(&hot, &Command::Progress { by, lease }, at) {
+            Ok(transition) => Hot { state: transition.state, ..hot.clone() },
+            Err(error) => {
+                let actor = entry::runtime_actor(by.runtime);
+                return self.refuse(&hot, entry::call::PROGRESS, by, Stamp { actor: &actor, at }, error);
+            }
         };
-        for (seq, event) in (renewed.last_seq + 1..).zip(events) {
-            self.connection
-                .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![renewed.row, seq, at.millis(), event.kind, event.data.get()])?;
+        let status = renewed.state.status();
+        if let (Some(report), Some(newest)) = (report, hot.report)
+            && report.source == newest.source
+            && report.seq <= newest.seq
+        {
+            self.renew(&hot, renewed.state)?;
+            return Ok(Ok(status));
         }
-        let last_seq = renewed.last_seq + i64::try_from(events.len()).unwrap_or(i64::MAX);
-        if last_seq > renewed.last_seq || usage.is_some() {
-            let moved = Hot { last_seq, ..renewed.clone() };
-            self.connection
-                .prepare_cached("update task_runs set state = ?2, usage = coalesce(?3, usage) where id = ?1")?
-                .execute(params![renewed.row, Packed::of(&moved).bytes(), usage.map(Json::get)])?;
-            self.cache.track(Some(&renewed), &moved);
-            self.woken.push(Woken::Run(run));
+        let mut moved = Hot { report: report.or(hot.report), ..renewed };
+        for event in events {
+            moved = self.append_chunk(moved, at, (event.kind, &event.data))?;
         }
-        Ok(Ok(renewed.state.status()))
+        if moved.state != hot.state || moved.last_seq != hot.last_seq || moved.report != hot.report || usage.is_some() {
+            self.put(&hot, &moved, usage.as_ref())?;
+        }
+        Ok(Ok(status))
     }
 
     pub(super) fn finish(
@@ -212,7 +238,8 @@ impl Transaction<'_, '_> {
             Outcome::Completed { output, .. } => (Command::Complete { by, outcome: digest }, output),
             Outcome::Failed { code, result } => (Command::Fail { by, code: *code, outcome: digest }, result),
         };
-        let written = Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result), usage };
+        let written =
+            Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result), usage, via: None };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
             Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
@@ -233,7 +260,8 @@ impl Transaction<'_, '_> {
 
     pub(super) fn cancel(&mut self, hot: &Hot, stamp: Stamp<'_>, reason: Option<&str>) -> Result<()> {
         let result = outcome::cancelled(reason);
-        let written = Written { entry: Some(entry::task_cancelled(reason)), result: Some(&result), usage: None };
+        let written =
+            Written { entry: Some(entry::task_cancelled(reason)), result: Some(&result), usage: None, via: None };
         self.step(hot, &Command::Cancel { outcome: outcome::NO_DIGEST }, stamp, written).map(drop)
     }
 
@@ -248,7 +276,7 @@ impl Transaction<'_, '_> {
     }
 
     /// A stale epoch is recorded in the tenant's log; other refusals leave no trace.
-    fn refuse<T>(
+    pub(super) fn refuse<T>(
         &mut self,
         hot: &Hot,
         call: &'static str,
@@ -269,7 +297,7 @@ impl Transaction<'_, '_> {
     }
 
     /// A run as its worker may see it: runs of other agents do not exist for it.
-    fn workers_run(&mut self, by: Worker, run: RunId) -> Result<Hot> {
+    pub(super) fn workers_run(&mut self, by: Worker, run: RunId) -> Result<Hot> {
         let hot = self.hot(run)?;
         let holds = hot.runtime == Some(by.runtime);
         if holds || self.directory.runtime(self.connection, by.runtime)?.agent == hot.agent {

@@ -7,6 +7,7 @@ use attache_protocol::{
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
+    directory::Device,
     journal::{Stamp, Written},
     rows::{self, Key16},
     writer::Transaction,
@@ -38,6 +39,16 @@ struct Pairing {
     address: Option<String>,
     expires_at: Timestamp,
     state: i64,
+}
+
+/// What a valid proof entitles a device to.
+struct Proven {
+    tenant: TenantId,
+    agent: AgentId,
+    /// Is used up by it.
+    code: Option<SecretHash>,
+    device_name: Option<String>,
+    labels: Json,
 }
 
 // === impl Transaction ===
@@ -98,14 +109,14 @@ impl Transaction<'_, '_> {
     }
 
     pub(super) fn attach_runtime(&mut self, new: &NewRuntime, at: Timestamp) -> Result<Runtime> {
-        let pairing = self.proven(&new.proof, at)?;
-        let (tenant, agent) = pairing.agent.expect("a proven pairing has an agent");
+        let Proven { tenant, agent, code, device_name, labels } = self.proven(new, at)?;
         let account = self.account(tenant, &AgentRef::Id(agent))?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
         }
-        self.connection
-            .execute("update pairing_codes set state = ?2 where code = ?1", params![pairing.code.0, USED])?;
+        if let Some(code) = code {
+            self.connection.execute("update pairing_codes set state = ?2 where code = ?1", params![code.0, USED])?;
+        }
         let actor = entry::runtime_actor(new.id);
         let stamp = Stamp { actor: &actor, at };
         if let Some(old) = account.runtime {
@@ -113,13 +124,9 @@ impl Transaction<'_, '_> {
             self.log(tenant, stamp, &entry::runtime_superseded(agent, old.id), None)?;
             self.lose_claims(old.id, stamp)?;
         }
-        let (device_name, labels) = match new.proof {
-            Proof::Code(_) | Proof::Owner { .. } => (new.device_name.clone(), new.labels.clone()),
-            Proof::Poll(_) => (pairing.device_name, pairing.labels.unwrap_or_else(Json::empty_object)),
-        };
         self.connection.execute(
-            "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached)
-             values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7)",
+            "insert into agent_runtimes (id, tenant, agent, token, state, online, device_name, labels, attached, kind)
+             values (?1, ?2, ?3, ?4, 0, 0, ?5, ?6, ?7, ?8)",
             params![
                 Key16(new.id.uuid()),
                 Key16(tenant.uuid()),
@@ -128,6 +135,7 @@ impl Transaction<'_, '_> {
                 device_name,
                 labels.get(),
                 at.millis(),
+                rows::runtime_kind_number(new.kind),
             ],
         )?;
         self.log(tenant, stamp, &entry::runtime_attached(agent, new.id, device_name.as_deref()), None)?;
@@ -136,29 +144,43 @@ impl Transaction<'_, '_> {
         read_runtime(self.connection, tenant, new.id)
     }
 
-    /// The pairing that the device may use up now.
-    fn proven(&self, proof: &Proof, at: Timestamp) -> Result<Pairing> {
-        let (column, secret) = match proof {
-            Proof::Code(code) => ("code", code),
-            Proof::Poll(poll) => ("poll", poll),
-            Proof::Owner { .. } => return Err(Error::Internal("not built".to_owned())),
+    /// What the device may become now.
+    fn proven(&self, new: &NewRuntime, at: Timestamp) -> Result<Proven> {
+        let given = |tenant, agent, code| Proven {
+            tenant,
+            agent,
+            code,
+            device_name: new.device_name.clone(),
+            labels: new.labels.clone(),
         };
-        let pairing = self
-            .connection
+        let pairing = match new.proof {
+            Proof::Owner { tenant, agent } => return Ok(given(tenant, agent, None)),
+            Proof::Code(code) => self.pairing("code", code)?,
+            Proof::Poll(poll) => self.pairing("poll", poll)?,
+        };
+        let invalid = Error::PairingInvalid { agent: pairing.agent.map(|(_, agent)| agent) };
+        match (new.proof, pairing.device_first, pairing.state) {
+            (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => return Err(invalid),
+            _ if pairing.expires_at <= at => return Err(invalid),
+            (Proof::Poll(_), true, OPEN) => return Err(Error::PairingPending),
+            (Proof::Poll(_), true, REJECTED) => return Err(Error::PairingRejected),
+            (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => {}
+            _ => return Err(invalid),
+        }
+        let (tenant, agent) = pairing.agent.expect("a proven pairing has an agent");
+        if !pairing.device_first {
+            return Ok(given(tenant, agent, Some(pairing.code)));
+        }
+        let labels = pairing.labels.unwrap_or_else(Json::empty_object);
+        Ok(Proven { tenant, agent, code: Some(pairing.code), device_name: pairing.device_name, labels })
+    }
+
+    fn pairing(&self, column: &'static str, secret: SecretHash) -> Result<Pairing> {
+        self.connection
             .prepare_cached(&format!("select {PAIRING} where {column} = ?1"))?
             .query_row([secret.0], pairing)
             .optional()?
-            .ok_or(Error::PairingInvalid { agent: None })?;
-        let agent = pairing.agent.map(|(_, agent)| agent);
-        let invalid = Err(Error::PairingInvalid { agent });
-        match (proof, pairing.device_first, pairing.state) {
-            (Proof::Code(_), true, _) | (Proof::Poll(_), false, _) | (_, _, USED) => invalid,
-            _ if pairing.expires_at <= at => invalid,
-            (Proof::Poll(_), true, OPEN) => Err(Error::PairingPending),
-            (Proof::Poll(_), true, REJECTED) => Err(Error::PairingRejected),
-            (Proof::Code(_), false, OPEN) | (Proof::Poll(_), true, CONFIRMED) => Ok(pairing),
-            _ => invalid,
-        }
+            .ok_or(Error::PairingInvalid { agent: None })
     }
 
     pub(super) fn revoke_runtime(&mut self, context: &Context, id: RuntimeId) -> Result<Runtime> {
@@ -197,6 +219,20 @@ impl Transaction<'_, '_> {
         leases: Leases,
         at: Timestamp,
     ) -> Result<Beat> {
+        let actor = entry::runtime_actor(id);
+        let stamp = Stamp { actor: &actor, at };
+        self.heard(id, stamp)?;
+        self.beat_claims(id, running, leases, stamp)
+    }
+
+    /// A runtime that may work.
+    pub(super) fn working(&mut self, runtime: RuntimeId) -> Result<AgentId> {
+        let Device { agent, state } = self.directory.runtime(self.connection, runtime)?;
+        if state == RuntimeState::Active { Ok(agent) } else { Err(Error::RuntimeEnded(state)) }
+    }
+
+    /// A runtime shows that it is alive, if it is active.
+    pub(super) fn heard(&mut self, id: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
         let (tenant, agent, state, online): (_, _, _, bool) = self
             .connection
             .prepare_cached("select tenant, agent, state, online from agent_runtimes where id = ?1")?
@@ -215,13 +251,12 @@ impl Transaction<'_, '_> {
         }
         self.connection
             .prepare_cached("update agent_runtimes set heartbeat = ?2, online = 1 where id = ?1")?
-            .execute(params![Key16(id.uuid()), at.millis()])?;
-        let actor = entry::runtime_actor(id);
-        let stamp = Stamp { actor: &actor, at };
+            .execute(params![Key16(id.uuid()), stamp.at.millis()])?;
         if !online {
             self.log(tenant, stamp, &entry::runtime_online(agent, id), None)?;
+            self.woken.push(Woken::Runtime(agent));
         }
-        self.beat_claims(id, running, leases, stamp)
+        Ok(())
     }
 
     fn beat_claims(

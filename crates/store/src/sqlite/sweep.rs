@@ -13,7 +13,7 @@ use super::{
     writer::Transaction,
 };
 use crate::{
-    Context, Result, entry,
+    Context, Result, Woken, entry,
     record::{Retention, Swept},
 };
 
@@ -41,6 +41,7 @@ impl Transaction<'_, '_> {
         for (runtime, tenant, agent) in silent {
             self.connection.execute("update agent_runtimes set online = 0 where id = ?1", [Key16(runtime.uuid())])?;
             self.log(tenant, stamp, &entry::runtime_offline(agent, runtime), None)?;
+            self.woken.push(Woken::Runtime(agent));
             swept.offline.push(runtime);
         }
         for row in self.cache.due(at) {
@@ -50,6 +51,8 @@ impl Transaction<'_, '_> {
                 swept.runs.push(hot.id);
             }
         }
+        self.expire_permissions(at, &mut swept.runs)?;
+        self.expire_asks(at, &mut swept.runs)?;
         self.cache.forget_old_keys(at);
         self.list_new_runs()?;
         self.raise_running_floor()?;
@@ -138,6 +141,7 @@ impl Transaction<'_, '_> {
                 "update tenants set log_floor = ?2, log_floor_hash = ?3 where no = ?1",
                 params![tenant, seq, hash],
             )?;
+            self.cut_channel_events(tenant, seq)?;
         }
         Ok(())
     }

@@ -4,15 +4,16 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
 use attache_store::{
-    Context, Durability, Listener, Result, Store,
+    Asks, Channels, Context, Durability, Error, Listener, Result, Store,
     conformance::{Engine, run_sequences},
     memory::Memory,
-    record::*,
+    record::{ask::*, channel::*, *},
 };
 
 use crate::conformance::STEPS;
@@ -41,9 +42,21 @@ enum Fault {
     SkipsBetweenPages,
     /// Does not say what retention removed of a run's stream.
     ForgetsTheFloor,
+    /// Says that a second decision counts.
+    DecidesTwice,
+    /// Leaves out the newest frame that waits for a peer.
+    ForgetsAFrame,
+    /// Takes a report that it has heard for a new one.
+    HearsReportsTwice,
+    /// Lets a resume token be used again.
+    KeepsResumeTokens,
+    /// Lets a run's approvals wait a millisecond longer than they may.
+    ExpiresLate,
+    /// Lets anybody answer for the engine that was asked.
+    LetsAnybodyAnswer,
 }
 
-const FAULTS: [Fault; 11] = [
+const FAULTS: [Fault; 17] = [
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -55,6 +68,12 @@ const FAULTS: [Fault; 11] = [
     Fault::IgnoresTenants,
     Fault::SkipsBetweenPages,
     Fault::ForgetsTheFloor,
+    Fault::DecidesTwice,
+    Fault::ForgetsAFrame,
+    Fault::HearsReportsTwice,
+    Fault::KeepsResumeTokens,
+    Fault::ExpiresLate,
+    Fault::LetsAnybodyAnswer,
 ];
 
 /// The model with a mistake.
@@ -106,18 +125,16 @@ impl Engine for Faulty {
     }
 }
 
-/// Implements [`Store`] with the methods given in full and everything else as the model does it.
+/// Implements a trait with the methods given in full and everything else as the model does it.
 macro_rules! as_the_model {
     (
+        $trait:ident
         $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*
         ---
         $($own:tt)*
     ) => {
-        impl attache_store::Channels for Faulty {}
-        impl attache_store::Asks for Faulty {}
-
         #[async_trait]
-        impl Store for Faulty {
+        impl $trait for Faulty {
             $(async fn $name(&self, $($argument: $type),*) -> $answer {
                 self.inner.$name($($argument),*).await
             })*
@@ -127,6 +144,7 @@ macro_rules! as_the_model {
 }
 
 as_the_model! {
+    Store
     fn ping() -> Result<()>;
     fn close() -> ();
     fn create_account(context: Context, account: NewAccount) -> Result<Account>;
@@ -201,7 +219,8 @@ as_the_model! {
         lease: Duration,
         at: Timestamp,
     ) -> Result<Status> {
-        let progress = NewProgress { usage: self.usage(progress.usage), ..progress };
+        let report = progress.report.filter(|_| !self.has(Fault::HearsReportsTwice));
+        let progress = NewProgress { usage: self.usage(progress.usage), report, ..progress };
         self.inner.progress(self.by(by), run, progress, lease, at).await
     }
 
@@ -253,6 +272,85 @@ as_the_model! {
             row.at = row.at.plus(Duration::from_millis(1));
         }
         Ok(page)
+    }
+}
+
+as_the_model! {
+    Channels
+    fn open_channel(context: Context, channel: NewChannel) -> Result<Channel>;
+    fn close_channel(context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
+    fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
+    fn seen_channels(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn channel_message(context: Context, channel: ChannelId, message: Json) -> Result<()>;
+    fn channel(tenant: TenantId, channel: ChannelId) -> Result<Channel>;
+    fn channels(tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
+    fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
+    fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
+    fn follows(channel: ChannelId) -> Result<Vec<Follow>>;
+    fn follower(run: RunId) -> Result<Option<Follow>>;
+    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
+    ---
+    async fn resume_channel(&self, context: Context, resume: Resume) -> Result<Resumed> {
+        let current = self.inner.channel(context.tenant, resume.channel).await.ok().and_then(|channel| channel.resume);
+        let token = current.filter(|_| self.has(Fault::KeepsResumeTokens)).unwrap_or(resume.token);
+        self.inner.resume_channel(context, Resume { token, ..resume }).await
+    }
+
+    async fn frames(&self, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+        let mut frames = self.inner.frames(channel, after, limit).await?;
+        if self.has(Fault::ForgetsAFrame) {
+            frames.frames.pop();
+        }
+        Ok(frames)
+    }
+}
+
+as_the_model! {
+    Asks
+    fn permission(tenant: TenantId, permission: PermissionId) -> Result<Permission>;
+    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>>;
+    fn pending_permissions(tenant: TenantId) -> Result<u64>;
+    fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
+    fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
+    fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
+    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
+    fn add_input(context: Context, input: NewInput) -> Result<Input>;
+    fn input(run: RunId, input: InputId) -> Result<Input>;
+    ---
+    async fn request_permission(
+        &self,
+        by: Worker,
+        permission: NewPermission,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Permission> {
+        let late = Duration::from_millis(if self.has(Fault::ExpiresLate) { 1 } else { 0 });
+        let expires_at = permission.expires_at.map(|expires_at| expires_at.plus(late));
+        self.inner.request_permission(by, NewPermission { expires_at, ..permission }, lease, at).await
+    }
+
+    async fn decide_permission(
+        &self,
+        context: Context,
+        permission: PermissionId,
+        decision: NewDecision,
+    ) -> Result<Permission> {
+        match self.inner.decide_permission(context, permission, decision).await {
+            Err(Error::AlreadyDecided(decided)) if self.has(Fault::DecidesTwice) => Ok(*decided),
+            answer => answer,
+        }
+    }
+
+    async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
+        let mut context = context;
+        if self.has(Fault::LetsAnybodyAnswer)
+            && let Ok(asked) = self.inner.asked(context.tenant, ask).await
+            && let Ok(Some(follow)) = self.inner.follower(asked.run).await
+            && let Ok(channel) = self.inner.channel(context.tenant, follow.channel).await
+        {
+            context.actor = channel.principal;
+        }
+        self.inner.answer_tool(context, ask, reply).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     memory::Memory,
     record::{
         AccountPatch, AgentRef, KeyKind, NewAccount, NewKey, NewPairingCode, NewPairingRequest, NewRuntime,
-        PairingDecision, Proof,
+        PairingDecision, Proof, RuntimeKind,
     },
 };
 
@@ -32,7 +32,7 @@ impl Generator {
 
     pub(super) fn create_account(&self) -> Step {
         let new = NewAccount {
-            approvals: None,
+            approvals: self.draw.maybe_json(),
             id: self.draw.env.agent_id(),
             name: self.name(),
             description: self.draw.maybe_text(),
@@ -45,7 +45,7 @@ impl Generator {
 
     pub(super) fn update_account(&self) -> Step {
         let patch = AccountPatch {
-            approvals: None,
+            approvals: self.draw.maybe_json(),
             name: self.draw.percent(50).then(|| self.name()),
             description: self.draw.maybe_text(),
             instructions: self.draw.maybe_text(),
@@ -98,11 +98,13 @@ impl Generator {
             75..92 => Proof::Poll(self.draw.recent(&self.known.requests).map_or(unknown, |(_, poll)| poll)),
             // The code that a device shows is no proof, and neither is a poll token used as a code.
             92..95 => Proof::Code(self.draw.recent(&self.known.requests).map_or(unknown, |(code, _)| code)),
-            95..98 => Proof::Poll(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
-            _ => Proof::Code(unknown),
+            95..97 => Proof::Poll(self.draw.recent(&self.known.codes).unwrap_or(unknown)),
+            97..98 => Proof::Code(unknown),
+            _ => Proof::Owner { tenant: self.tenant(), agent: self.agent() },
         };
+        let kind = if self.draw.percent(80) { RuntimeKind::Device } else { RuntimeKind::AgentKey };
         let new = NewRuntime {
-            kind: crate::record::RuntimeKind::Device,
+            kind,
             id: self.draw.env.runtime_id(),
             token: self.draw.secret(),
             proof,

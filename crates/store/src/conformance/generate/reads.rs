@@ -47,12 +47,12 @@ impl Generator {
         self.draw.recent(&self.known.secrets).unwrap_or_else(|| self.draw.secret())
     }
 
-    fn after(&self) -> i64 {
+    pub(super) fn after(&self) -> i64 {
         let after = if self.draw.percent(40) { 0 } else { self.draw.below(30) };
         i64::try_from(after).unwrap_or(0)
     }
 
-    fn limit(&self) -> usize {
+    pub(super) fn limit(&self) -> usize {
         self.draw.one_of(&[1, 2, 3, 5, 500]).unwrap_or(1)
     }
 }

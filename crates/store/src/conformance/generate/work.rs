@@ -58,8 +58,8 @@ impl Generator {
             queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
         };
         let new = NewRun {
-            ttl: 8,
-            follow: None,
+            ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
+            follow: self.follow(),
             id: self.draw.env.run_id(),
             agent,
             conversation: self
@@ -92,13 +92,15 @@ impl Generator {
             Some(runtime) => runtime,
             None => self.some_runtime(model).await,
         };
-        Step::Claim { runtime, lease: LEASE, at: self.at() }
+        let via = self.way_to(model, runtime).await;
+        Step::Claim { runtime, via, lease: LEASE, at: self.at() }
     }
 
     pub(super) async fn progress(&self, model: &Memory) -> Step {
         let (by, run) = self.worker(model).await;
         let events = (0..self.draw.below(4)).map(|_| self.event()).collect();
-        Step::Progress { by, run, events, usage: self.draw.maybe_json(), lease: LEASE, at: self.at() }
+        let report = self.report(model, run).await;
+        Step::Progress { by, run, events, usage: self.draw.maybe_json(), report, lease: LEASE, at: self.at() }
     }
 
     pub(super) async fn finish(&self, model: &Memory) -> Step {
@@ -186,7 +188,7 @@ impl Generator {
     }
 
     /// Who works on which run: the one who holds it mostly, somebody with a wrong epoch or identity sometimes.
-    async fn worker(&self, model: &Memory) -> (Worker, RunId) {
+    pub(super) async fn worker(&self, model: &Memory) -> (Worker, RunId) {
         let Some(RunRecord { id, runtime, state, .. }) = self.some_run(model).await else {
             return (Worker { runtime: self.runtime(), epoch: Some(1) }, self.run());
         };
@@ -224,7 +226,7 @@ impl Generator {
         if self.draw.percent(10) { unknown } else { self.draw.recent(&self.known.artifacts).unwrap_or(unknown) }
     }
 
-    async fn held_by(&self, model: &Memory, runtime: RuntimeId) -> Vec<RunId> {
+    pub(super) async fn held_by(&self, model: &Memory, runtime: RuntimeId) -> Vec<RunId> {
         let page = Page { limit: 20, cursor: None };
         let runs = model.runs(self.tenant, RunFilter::default(), page).await.map(|listed| listed.items);
         let holds = |run: &RunRecord| run.state.claim().is_some_and(|claim| claim.runtime == runtime);
@@ -246,12 +248,15 @@ impl Generator {
         NewEvent { kind: self.draw.one_of(&KINDS).unwrap_or(kind::LOG), data: self.draw.json() }
     }
 
-    fn millis(&self, of: &[u64]) -> Duration {
+    pub(super) fn millis(&self, of: &[u64]) -> Duration {
         Duration::from_millis(self.draw.one_of(of).unwrap_or(0))
     }
 
     pub(super) fn any_list(&self) -> List {
-        match self.draw.below(7) {
+        match self.draw.below(10) {
+            7 => List::Channels(self.channel_filter()),
+            8 => List::Permissions(self.permission_filter()),
+            9 => List::Grants,
             0 => List::Accounts,
             1 => List::Runtimes(self.draw.percent(50).then(|| self.agent())),
             2 => List::Keys,

@@ -42,6 +42,7 @@ create table agent_accounts (
     instructions text,
     skills text not null,
     a2a text,
+    approvals text,
     created integer not null,
     archived integer
 ) without rowid;
@@ -52,6 +53,8 @@ create table agent_runtimes (
     id blob not null unique,
     tenant blob not null,
     agent blob not null,
+    -- 0: a paired device. 1: an agent with a key of its own.
+    kind integer not null,
     token blob not null unique,
     state integer not null,
     online integer not null,
@@ -107,8 +110,8 @@ create table task_runs (
     parent blob,
     -- The caller's key and request, hashed to 16 bytes each; the writer keeps the map of the last day in memory.
     idempotency blob,
-    -- Epoch, attempts, limits, newest seq, claim, waits, digest of the outcome, and where the run's life-cycle events stand
-    -- in the log.
+    -- Epoch, attempts, limits, newest seq, claim, waits, digest of the outcome, where the run's life-cycle events stand in
+    -- the log, its channel, the newest report, and how many tool calls it waits for.
     state blob not null,
     -- What was asked, as JSON.
     request text not null,
@@ -181,3 +184,156 @@ create table artifact_edges (
     run blob not null
 );
 create index artifact_edges_artifact on artifact_edges (artifact, kind, no);
+
+-- A peer's lasting connection. Its newest frame and its newest event are those of the two tables below: a frame costs one
+-- row, and this one stays as it is.
+create table channels (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    runtime blob,
+    agent blob,
+    connected integer not null,
+    -- Frames up to this seq are acknowledged or were given up.
+    floor integer not null default 0,
+    -- Events up to this seq were removed with the front of the log.
+    event_floor integer not null default 0,
+    -- Null: superseded.
+    resume blob,
+    last_seen integer not null,
+    connected_at integer not null,
+    disconnected integer,
+    created integer not null,
+    reason text,
+    address text,
+    principal text not null,
+    account_ref text not null,
+    transport text not null,
+    peer_role text not null,
+    native_protocol text,
+    capabilities text not null,
+    device_info text,
+    tools text not null
+);
+create index channels_runtime on channels (runtime, no) where runtime is not null and resume is not null;
+create index channels_connected on channels (no) where connected = 1;
+
+-- Frames that wait for a peer, as references. The key is the channel's number in the upper 27 bits and the seq in the
+-- lower 36.
+create table channel_frames (
+    key integer primary key,
+    kind integer not null,
+    -- The run, the permission request or the ask.
+    subject blob not null,
+    -- The epoch of the claim, or the seq of the event.
+    number integer,
+    input blob
+);
+
+-- Where a channel's events stand in the log.
+create table channel_events (
+    channel integer not null,
+    seq integer not null,
+    log integer not null,
+    primary key (channel, seq)
+) without rowid;
+
+-- Runs whose events become frames of a channel. Done: the last one is a frame.
+create table follows (
+    run integer primary key,
+    channel integer not null,
+    done integer not null default 0,
+    pushed integer not null default 0,
+    message text not null
+);
+create index follows_channel on follows (channel, done, run);
+
+create table permission_requests (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    agent blob not null,
+    run blob not null,
+    epoch integer not null,
+    state text not null,
+    expires integer,
+    on_timeout text not null,
+    subject blob not null,
+    -- The asker's own name for the question.
+    request text,
+    conversation blob not null,
+    runtime blob not null,
+    channel blob,
+    requested integer not null,
+    tool text not null,
+    input text not null,
+    cwd text,
+    paths text not null,
+    reason text,
+    risk text,
+    decided integer,
+    decided_by text,
+    source text,
+    decided_via text,
+    decided_from text,
+    permission_grant blob,
+    -- A person's decision, as JSON.
+    decision text
+);
+create index permission_requests_run on permission_requests (run, no);
+create index permission_requests_agent on permission_requests (agent, no);
+create index permission_requests_pending on permission_requests (tenant, no) where state = 'pending';
+create index permission_requests_expiring on permission_requests (expires)
+    where state = 'pending' and expires is not null;
+
+-- Standing answers: for a run, for an agent in a conversation, or for an agent; by a pattern or by a subject.
+create table permission_grants (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    agent blob not null,
+    approved integer not null,
+    scope text not null,
+    run blob,
+    conversation blob,
+    tool_pattern text,
+    subject blob,
+    channel blob,
+    until integer,
+    permission blob not null,
+    created_by text not null,
+    created integer not null,
+    revoked integer
+);
+create index permission_grants_agent on permission_grants (agent, no) where revoked is null;
+
+-- Questions to the caller (kind 0: `text` is the prompt, `content` its parts) and to the engine that follows the run
+-- (kind 1: the tool and its arguments).
+create table asks (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    run blob not null,
+    epoch integer not null,
+    kind integer not null,
+    state text not null,
+    expires integer,
+    asked integer not null,
+    request text,
+    text text not null,
+    content text,
+    answer text
+);
+create index asks_run on asks (run, no);
+create index asks_expiring on asks (expires) where state = 'pending' and expires is not null;
+
+create table inputs (
+    no integer primary key,
+    id blob not null unique,
+    run blob not null,
+    ask blob,
+    -- The caller's key, hashed.
+    key blob,
+    parts text not null
+);
+create unique index inputs_key on inputs (run, key) where key is not null;

@@ -1,0 +1,282 @@
+//! Proves that sequences reach everything: every answer, every row, every frame, often enough.
+
+use std::collections::BTreeMap;
+
+use super::Generator;
+use crate::{
+    Asks as _, Channels as _, Store as _,
+    conformance::{
+        answer::{Answer, Value},
+        perform,
+        step::Step,
+    },
+    memory::Memory,
+    record::Created,
+};
+
+/// How often each kind of step had each kind of answer, each type of row was logged, and whatever else matters happened.
+async fn reached(sequences: u64) -> BTreeMap<String, u64> {
+    let mut reached = BTreeMap::new();
+    let mut count = |what: String| *reached.entry(what).or_insert(0) += 1;
+    for seed in 0..sequences {
+        let (mut generator, model) = (Generator::new(seed), Memory::new());
+        for _ in 0..60 {
+            let step = generator.next(&model).await;
+            let before = reported(&model, &generator, &step).await;
+            let answer = perform(&model, step.clone()).await;
+            if before.is_some() && answer.is_ok() && before == reported(&model, &generator, &step).await {
+                count("a report was heard before".to_owned());
+            }
+            meaning(&generator, &step, &answer).into_iter().map(str::to_owned).for_each(&mut count);
+            generator.learn(&step, &answer);
+            let answer_kind = match &answer {
+                Ok(_) => "Ok".to_owned(),
+                Err(crate::Error::Refused { refusal, .. }) => format!("{refusal:?}"),
+                Err(error) => first_word(&format!("{error:?}")),
+            };
+            count(format!("{} {answer_kind}", first_word(&format!("{step:?}"))));
+        }
+        let log = model.log(generator.tenant, 0, 1_000).await.unwrap();
+        log.rows.into_iter().for_each(|row| count(row.kind));
+        for (channel, _) in &generator.known.channels {
+            let waiting = model.frames(*channel, 0, 1_000).await.unwrap();
+            for (_, frame) in waiting.frames {
+                count(format!("a frame {}", first_word(&format!("{frame:?}"))));
+            }
+        }
+        for permission in &generator.known.permissions {
+            let Ok(permission) = model.permission(generator.tenant, *permission).await else { continue };
+            let source = permission.settled.and_then(|settled| settled.source);
+            count(format!("a permission {:?} {source:?}", permission.state));
+        }
+        for ask in &generator.known.asks {
+            let Ok(ask) = model.asked(generator.tenant, *ask).await else { continue };
+            count(format!("{} {:?}", first_word(&format!("{:?}", ask.what)), ask.state));
+        }
+    }
+    reached
+}
+
+fn first_word(debug: &str) -> String {
+    debug.split([' ', '(', '{', ',']).next().unwrap_or_default().to_owned()
+}
+
+/// The newest seq of the run that a step reports events of, if they can be told from others.
+async fn reported(model: &Memory, generator: &Generator, step: &Step) -> Option<i64> {
+    match step {
+        Step::Progress { run, events, report: Some(_), .. } if !events.is_empty() => {
+            model.run(generator.tenant, *run).await.ok().map(|run| run.last_seq)
+        }
+        _ => None,
+    }
+}
+
+/// What an answer shows beyond success.
+fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static str> {
+    let Ok(value) = answer else { return Vec::new() };
+    let mut shown = Vec::new();
+    let mut note = |what: &'static str, is_so: bool| shown.extend(is_so.then_some(what));
+    match (step, value) {
+        (Step::Claim { via, .. }, Value::Claimed(Some(_))) => note("a claim over a channel", via.is_some()),
+        (Step::RequestPermission { permission, .. }, Value::Permission(answered)) => {
+            note("a permission was asked for before", answered.id != permission.id);
+        }
+        (Step::DecidePermission(_, id, _), Value::Permission(_)) => {
+            note("a decision repeated", generator.known.decisions.iter().any(|(_, decided, _)| decided == id));
+        }
+        (Step::Ask { ask, .. }, Value::Ask(answered)) => note("something was asked before", answered.id != ask.id),
+        (Step::AddInput(_, new), Value::Input(input)) => {
+            note("an input was given before", input.id != new.id);
+            note("an input answered", input.ask.is_some());
+            note("an input answered nothing", input.ask.is_none());
+        }
+        (Step::ResumeChannel(..), Value::Resumed(resumed)) => {
+            note("frames were missing", resumed.missing.is_some());
+        }
+        (Step::OpenChannel(_, _), Value::Channel(channel)) => note("frames were handed on", channel.head > 0),
+        (Step::CreateRun(_, new), Value::Created(created)) => {
+            let existing = matches!(**created, Created::Existing(_));
+            note("a run was followed again", existing && new.follow.is_some());
+        }
+        _ => {}
+    }
+    shown
+}
+
+/// Answers that sequences must meet, besides success of every step.
+const ANSWERS: [&str; 77] = [
+    "Acknowledge NotFound",
+    "AddArtifact NotFound",
+    "AddInput Ended",
+    "AddInput NotFound",
+    "AddInput NotRunning",
+    "AddMessage NotFound",
+    "AnswerTool NotFound",
+    "ArchiveAccount NotFound",
+    "Artifact NotFound",
+    "Ask Ended",
+    "Ask NoEngine",
+    "Ask NotFound",
+    "Ask NotRunning",
+    "Ask StaleEpoch",
+    "Asked NotFound",
+    "AttachRuntime AgentArchived",
+    "AttachRuntime NotFound",
+    "AttachRuntime PairingInvalid",
+    "AttachRuntime PairingPending",
+    "AttachRuntime PairingRejected",
+    "CancelRun Ended",
+    "CancelRun NotFound",
+    "Channel NotFound",
+    "ChannelEvents NotFound",
+    "ChannelMessage NotFound",
+    "Claim NotFound",
+    "Claim RuntimeEnded",
+    "CloseChannel NotFound",
+    "Conversation NotFound",
+    "CreateAccount NameTaken",
+    "CreateAccount NotFound",
+    "CreateConversation NotFound",
+    "CreateKey NotFound",
+    "CreatePairingCode AgentArchived",
+    "CreatePairingCode NotFound",
+    "CreateRun AgentArchived",
+    "CreateRun KeyReused",
+    "CreateRun NotFound",
+    "DecidePairing AgentArchived",
+    "DecidePairing NotFound",
+    "DecidePairing PairingInvalid",
+    "DecidePermission AlreadyDecided",
+    "DecidePermission NotFound",
+    "Finish Ended",
+    "Finish ForeignArtifact",
+    "Finish NotFound",
+    "Finish NotRunning",
+    "Finish StaleEpoch",
+    "Follows NotFound",
+    "Frames NotFound",
+    "Heartbeat NotFound",
+    "Heartbeat RuntimeEnded",
+    "Input NotFound",
+    "List NotFound",
+    "OpenChannel NotFound",
+    "OpenChannel RuntimeEnded",
+    "PairingRequest PairingInvalid",
+    "Permission NotFound",
+    "Progress Ended",
+    "Progress NotRunning",
+    "Progress StaleEpoch",
+    "PushEvents NotFound",
+    "Release Ended",
+    "Release NotRunning",
+    "Release StaleEpoch",
+    "RequestPermission Ended",
+    "RequestPermission NotFound",
+    "RequestPermission NotRunning",
+    "RequestPermission StaleEpoch",
+    "ResumeChannel ResumeRefused",
+    "ResumeChannel RuntimeEnded",
+    "RevokeGrant NotFound",
+    "RevokeKey NotFound",
+    "RevokeRuntime NotFound",
+    "RunEvents NotFound",
+    "UpdateAccount AgentArchived",
+    "UpdateAccount NameTaken",
+];
+
+/// Every type of row in the tables of [`crate::Store`], [`crate::Channels`] and [`crate::Asks`].
+const ROWS: [&str; 37] = [
+    "action.required",
+    "agent.archived",
+    "agent.created",
+    "agent.updated",
+    "artifact.changed",
+    "channel.connected",
+    "channel.disconnected",
+    "channel.message",
+    "channel.permission_forwarded",
+    "channel.permission_returned",
+    "channel.resumed",
+    "conversation.created",
+    "key.created",
+    "key.revoked",
+    "message.added",
+    "pairing.code_created",
+    "pairing.confirmed",
+    "pairing.rejected",
+    "permission.decided",
+    "permission.grant_revoked",
+    "permission.late",
+    "permission.requested",
+    "runtime.attached",
+    "runtime.offline",
+    "runtime.online",
+    "runtime.revoked",
+    "runtime.superseded",
+    "task.cancelled",
+    "task.claimed",
+    "task.completed",
+    "task.created",
+    "task.failed",
+    "task.input_received",
+    "task.input_required",
+    "task.refused",
+    "task.requeued",
+    "task.waiting",
+];
+
+/// What must happen often, in so many sequences.
+const OFTEN: [(&str, u64); 39] = [
+    ("Claim Ok", 400),
+    ("Progress Ok", 300),
+    ("Finish Ok", 250),
+    ("Release Ok", 50),
+    ("a claim over a channel", 200),
+    ("OpenChannel Ok", 300),
+    ("ResumeChannel Ok", 100),
+    ("CloseChannel Ok", 60),
+    ("SeenChannels Ok", 100),
+    ("Acknowledge Ok", 150),
+    ("PushEvents Ok", 80),
+    ("RequestPermission Ok", 400),
+    ("DecidePermission Ok", 150),
+    ("DecidePermission AlreadyDecided", 150),
+    ("RevokeGrant Ok", 10),
+    ("Ask Ok", 250),
+    ("AnswerTool Ok", 15),
+    ("AddInput Ok", 100),
+    ("a decision repeated", 15),
+    ("a frame Answer", 15),
+    ("a frame Cancel", 60),
+    ("a frame Event", 60),
+    ("a frame Execute", 60),
+    ("a frame Input", 20),
+    ("a frame Permission", 30),
+    ("a frame ToolCall", 30),
+    ("a permission Approved Some(Policy)", 10),
+    ("a permission Denied Some(Policy)", 5),
+    ("a permission Expired Some(Timeout)", 8),
+    ("a permission Cancelled None", 100),
+    ("a permission was asked for before", 20),
+    ("a report was heard before", 6),
+    ("a run was followed again", 15),
+    ("an input answered", 25),
+    ("an input was given before", 4),
+    ("frames were handed on", 40),
+    ("something was asked before", 3),
+    ("Input Expired", 8),
+    ("Tool Expired", 1),
+];
+
+#[tokio::test]
+async fn sequences_reach_every_answer_and_every_row() {
+    let reached = reached(400).await;
+    let wanted = ANSWERS.iter().chain(&ROWS);
+    let missed: Vec<_> = wanted.filter(|wanted| !reached.contains_key(**wanted)).collect();
+    assert!(missed.is_empty(), "never reached: {missed:?} of {reached:#?}");
+    // Work is done, and not only refused.
+    for (step, share) in OFTEN {
+        let times = reached.get(step).copied().unwrap_or(0);
+        assert!(times >= share, "{step} only {times} times in {reached:#?}");
+    }
+}

@@ -1,0 +1,383 @@
+//! Channels: opened, superseded, resumed, closed, heard of and listed.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
+    rules::run::Command,
+    secret::SecretHash,
+    wire::{
+        channel::{PeerRole, Transport},
+        event::Event,
+    },
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+
+use super::{
+    directory::Line,
+    frames::{self, HEAD, LAST_EVENT},
+    journal::{Stamp, Written},
+    lists,
+    log_keys::LogKeys,
+    rows::{self, Hot, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, Woken,
+    entry::{self, Entry, channel::reason},
+    record::{
+        Listed, Page,
+        channel::{Channel, ChannelEvents, ChannelFilter, Frame, NewChannel, Resume, Resumed},
+    },
+};
+
+/// The columns that [`channel`] reads, without the newest frame, which comes last.
+const CHANNEL: &str = "c.id, c.tenant, c.transport, c.peer_role, c.account_ref, c.principal, c.agent, c.runtime, \
+     c.capabilities, c.native_protocol, c.tools, c.device_info, c.address, c.resume, c.connected, c.created, \
+     c.connected_at, c.last_seen, c.disconnected, c.reason, c.floor";
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    pub(super) fn open_channel(&mut self, context: &Context, new: &NewChannel) -> Result<Channel> {
+        let stamp = context.stamp();
+        self.cache.head(context.tenant).ok_or(Error::NotFound)?;
+        let mut agent = None;
+        let mut former = Vec::new();
+        if let Some(runtime) = new.runtime {
+            agent = Some(super::runtimes::read_runtime(self.connection, context.tenant, runtime)?.agent);
+            self.working(runtime)?;
+            former = self.channels_of(runtime)?;
+        }
+        let (known, unknown) = self.claims_over(new.runtime, &former, new.running.as_deref())?;
+        let mut handed_on = Vec::new();
+        for channel in &former {
+            self.disconnect(*channel, reason::SUPERSEDED, stamp)?;
+            handed_on.extend(self.supersede(*channel)?);
+        }
+        if let Some(runtime) = new.runtime {
+            self.heard(runtime, stamp)?;
+        }
+        self.insert_channel(context, new, agent.map(|agent| Key16(agent.uuid())))?;
+        self.log_channel(new.id, stamp, &entry::channel::connected(new))?;
+        for frame in handed_on {
+            if !matches!(frame, Frame::Execute { .. }) {
+                self.tell(new.id, frame)?;
+            }
+        }
+        let line = self.line(new.id)?;
+        for channel in &former {
+            let old = self.line(*channel)?;
+            self.connection
+                .prepare_cached("update follows set channel = ?2 where channel = ?1")?
+                .execute([old.no, line.no])?;
+        }
+        for hot in known {
+            self.put(&hot, &Hot { channel: Some(new.id), ..hot.clone() }, None)?;
+        }
+        for hot in unknown {
+            let moved = Hot { channel: Some(new.id), ..hot.clone() };
+            self.put(&hot, &moved, None)?;
+            self.step(&moved, &Command::Undelivered, stamp, Written::default())?;
+        }
+        read_channel(self.connection, context.tenant, new.id)
+    }
+
+    fn insert_channel(&self, context: &Context, new: &NewChannel, agent: Option<Key16>) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "insert into channels (id, tenant, transport, peer_role, account_ref, principal, agent, runtime,
+                    capabilities, native_protocol, tools, device_info, address, resume, connected, created,
+                    connected_at, last_seen)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 1, ?15, ?15, ?15)",
+            )?
+            .execute(params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                new.transport.as_str(),
+                new.peer_role.as_str(),
+                new.account_ref,
+                context.actor,
+                agent,
+                new.runtime.map(|runtime| Key16(runtime.uuid())),
+                new.capabilities.get(),
+                new.native_protocol,
+                new.tools.get(),
+                new.device_info.as_ref().map(Json::get),
+                new.address,
+                new.resume.0,
+                context.at.millis(),
+            ])?;
+        Ok(())
+    }
+
+    /// The channels of a runtime that were not superseded, in order of creation.
+    fn channels_of(&self, runtime: RuntimeId) -> Result<Vec<ChannelId>> {
+        Ok(self
+            .connection
+            .prepare_cached(
+                "select id from channels indexed by channels_runtime where runtime = ?1 and resume is not null
+                 order by no",
+            )?
+            .query_map([Key16(runtime.uuid())], |row| row.get(0).map(rows::channel_id))?
+            .collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The claims that were made over these channels: those that their worker knows of, and the others.
+    fn claims_over(
+        &mut self,
+        runtime: Option<RuntimeId>,
+        channels: &[ChannelId],
+        running: Option<&[RunId]>,
+    ) -> Result<(Vec<Hot>, Vec<Hot>)> {
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for row in runtime.map(|runtime| self.cache.claims(runtime)).unwrap_or_default() {
+            let hot = self.hot_at(row)?;
+            let Some(channel) = hot.channel.filter(|channel| channels.contains(channel)) else { continue };
+            let knows = match running {
+                Some(running) => running.contains(&hot.id),
+                None => hot.last_seq > hot.claimed_seq || !self.waits_to_execute(channel, &hot)?,
+            };
+            if knows { known.push(hot) } else { unknown.push(hot) }
+        }
+        Ok((known, unknown))
+    }
+
+    /// Whether the `Execute` of a run's claim was not acknowledged.
+    fn waits_to_execute(&mut self, channel: ChannelId, hot: &Hot) -> Result<bool> {
+        let line = self.line(channel)?;
+        let execute = Frame::Execute { run: hot.id, epoch: hot.state.epoch };
+        Ok(frames::all_frames(self.connection, &line)?.iter().any(|(_, frame)| *frame == execute))
+    }
+
+    /// Voids the resume token and gives up the frames, which are returned in order.
+    fn supersede(&mut self, channel: ChannelId) -> Result<Vec<Frame>> {
+        let line = self.line(channel)?;
+        let frames = frames::all_frames(self.connection, &line)?;
+        let line = self.raise_floor(line, line.head)?;
+        self.connection.prepare_cached("update channels set resume = null where no = ?1")?.execute([line.no])?;
+        self.directory.set_line(channel, Line { superseded: true, ..line });
+        Ok(frames.into_iter().map(|(_, frame)| frame).collect())
+    }
+
+    /// With its row, if it was connected.
+    fn disconnect(&mut self, channel: ChannelId, reason: &str, stamp: Stamp<'_>) -> Result<()> {
+        let line = self.line(channel)?;
+        if !line.connected {
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached("update channels set connected = 0, disconnected = ?2, reason = ?3 where no = ?1")?
+            .execute(params![line.no, stamp.at.millis(), reason])?;
+        self.directory.set_line(channel, Line { connected: false, ..line });
+        self.log_channel(channel, stamp, &entry::channel::disconnected(channel, reason))
+    }
+
+    /// Appends a row of a channel, which is also the next event of the channel's stream.
+    pub(super) fn log_channel(&mut self, channel: ChannelId, stamp: Stamp<'_>, entry: &Entry) -> Result<()> {
+        let line = self.line(channel)?;
+        let seq = self.log(line.tenant, stamp, entry, None)?;
+        let last_seq = line.last_seq + 1;
+        self.connection
+            .prepare_cached("insert into channel_events (channel, seq, log) values (?1, ?2, ?3)")?
+            .execute([line.no, last_seq, seq])?;
+        self.directory.set_line(channel, Line { last_seq, ..line });
+        self.woken.push(Woken::Channel(channel));
+        Ok(())
+    }
+
+    pub(super) fn resume_channel(&mut self, context: &Context, resume: &Resume) -> Result<Resumed> {
+        let stamp = context.stamp();
+        let known = read_channel(self.connection, context.tenant, resume.channel).map_err(|error| match error {
+            Error::NotFound => Error::ResumeRefused,
+            error => error,
+        })?;
+        if known.principal != context.actor || known.resume != Some(resume.token) {
+            return Err(Error::ResumeRefused);
+        }
+        if let Some(runtime) = known.runtime {
+            self.working(runtime)?;
+        }
+        self.disconnect(known.id, reason::REPLACED, stamp)?;
+        if let Some(runtime) = known.runtime {
+            self.heard(runtime, stamp)?;
+        }
+        let last_seq = resume.last_seq.clamp(0, known.head);
+        self.log_channel(known.id, stamp, &entry::channel::resumed(known.id, last_seq))?;
+        self.acknowledge(known.id, last_seq)?;
+        self.connection
+            .prepare_cached(
+                "update channels set resume = ?2, connected = 1, connected_at = ?3, last_seen = ?3,
+                    disconnected = null, reason = null, address = ?4
+                 where id = ?1",
+            )?
+            .execute(params![Key16(known.id.uuid()), resume.fresh.0, stamp.at.millis(), resume.address])?;
+        self.directory.forget_line(known.id);
+        let missing = (last_seq < known.floor).then_some((last_seq + 1, known.floor));
+        Ok(Resumed { channel: read_channel(self.connection, context.tenant, known.id)?, missing })
+    }
+
+    pub(super) fn close_channel(&mut self, context: &Context, channel: ChannelId, reason: &str) -> Result<Channel> {
+        self.own_channel(context.tenant, channel)?;
+        self.disconnect(channel, reason, context.stamp())?;
+        read_channel(self.connection, context.tenant, channel)
+    }
+
+    pub(super) fn close_channels(&mut self, reason: &str, at: Timestamp) -> Result<()> {
+        let connected = self
+            .connection
+            .prepare_cached("select id from channels indexed by channels_connected where connected = 1 order by no")?
+            .query_map([], |row| row.get(0).map(rows::channel_id))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for channel in connected {
+            self.disconnect(channel, reason, Stamp { actor: Context::SYSTEM, at })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seen_channels(&mut self, channels: &[ChannelId], lease: Duration, at: Timestamp) -> Result<()> {
+        for channel in channels {
+            let line = match self.line(*channel) {
+                Ok(line) if line.connected => line,
+                Ok(_) | Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            };
+            self.connection
+                .prepare_cached("update channels set last_seen = ?2 where no = ?1")?
+                .execute([line.no, at.millis()])?;
+            let Some(runtime) = line.runtime else { continue };
+            let actor = entry::runtime_actor(runtime);
+            let stamp = Stamp { actor: &actor, at };
+            match self.heard(runtime, stamp) {
+                Ok(()) | Err(Error::RuntimeEnded(_)) => {}
+                Err(error) => return Err(error),
+            }
+            for row in self.cache.claims(runtime) {
+                let hot = self.hot_at(row)?;
+                if hot.channel == Some(*channel) {
+                    self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn channel_message(&mut self, context: &Context, channel: ChannelId, message: &Json) -> Result<()> {
+        self.own_channel(context.tenant, channel)?;
+        self.log_channel(channel, context.stamp(), &entry::channel::message(channel, message))
+    }
+
+    fn own_channel(&mut self, tenant: TenantId, channel: ChannelId) -> Result<Line> {
+        let line = self.line(channel)?;
+        if line.tenant == tenant { Ok(line) } else { Err(Error::NotFound) }
+    }
+
+    /// Forgets where the events stood that were removed with the front of a tenant's log.
+    pub(super) fn cut_channel_events(&self, tenant: i64, log_floor: i64) -> Result<()> {
+        self.connection.execute(
+            "update channels set event_floor = (select max(e.seq) from channel_events e
+                where e.channel = channels.no and e.log <= ?2)
+             where tenant = (select id from tenants where no = ?1)
+                and exists (select 1 from channel_events e where e.channel = channels.no and e.log <= ?2)",
+            [tenant, log_floor],
+        )?;
+        self.connection.execute(
+            "delete from channel_events where log <= ?2
+                and channel in (select no from channels where tenant = (select id from tenants where no = ?1))",
+            [tenant, log_floor],
+        )?;
+        Ok(())
+    }
+}
+
+pub(super) fn read_channel(connection: &Connection, tenant: TenantId, channel: ChannelId) -> Result<Channel> {
+    connection
+        .prepare_cached(&format!("select {CHANNEL}, {HEAD} from channels c where c.id = ?1 and c.tenant = ?2"))?
+        .query_row([Key16(channel.uuid()), Key16(tenant.uuid())], self::channel)
+        .optional()?
+        .ok_or(Error::NotFound)
+}
+
+pub(super) fn channels(
+    connection: &Connection,
+    tenant: TenantId,
+    filter: &ChannelFilter,
+    page: &Page,
+) -> Result<Listed<Channel>> {
+    let (tenant, agent) = (Key16(tenant.uuid()), filter.agent.map(|agent| Key16(agent.uuid())));
+    let (before, limit) = (lists::before(page)?, lists::one_more(page));
+    let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
+    // A literal: a partial index is only used when its condition is plain to see.
+    let mut conditions = match filter.connected {
+        Some(true) => " and c.connected = 1",
+        Some(false) => " and c.connected = 0",
+        None => "",
+    }
+    .to_owned();
+    if let Some(agent) = &agent {
+        values.push(agent);
+        conditions += " and c.agent = ?4";
+    }
+    let selection = format!("{CHANNEL}, {HEAD} from channels c where c.tenant = ?1 and c.no < ?2{conditions}");
+    lists::newest(connection, "c.no", &selection, &values, page, channel)
+}
+
+pub(super) fn channel_events(
+    connection: &Connection,
+    tenant: TenantId,
+    channel: ChannelId,
+    after: i64,
+    limit: usize,
+) -> Result<ChannelEvents> {
+    let (no, floor, last_seq, tenant): (i64, i64, i64, i64) = connection
+        .prepare_cached(&format!(
+            "select c.no, c.event_floor, {LAST_EVENT}, t.no from channels c cross join tenants t on t.id = c.tenant
+             where c.id = ?1 and c.tenant = ?2"
+        ))?
+        .query_row([Key16(channel.uuid()), Key16(tenant.uuid())], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()?
+        .ok_or(Error::NotFound)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let events = connection
+        .prepare_cached(
+            "select e.seq, l.type, l.at, l.data from channel_events e cross join log l on l.key = ?3 + e.log
+             where e.channel = ?1 and e.seq > ?2 order by e.seq limit ?4",
+        )?
+        .query_map([no, after.max(floor), LogKeys::of(tenant).at(0), limit], |row| {
+            Ok(Event { seq: row.get(0)?, kind: row.get(1)?, at: rows::time(row, 2)?, data: rows::json(row, 3)? })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(ChannelEvents { events, floor, last_seq })
+}
+
+/// Reads [`CHANNEL`] and [`HEAD`].
+fn channel(row: &Row<'_>) -> rusqlite::Result<Channel> {
+    let transport = Transport::from_text(&row.get::<_, String>(2)?);
+    let peer_role = PeerRole::from_text(&row.get::<_, String>(3)?);
+    Ok(Channel {
+        id: rows::channel_id(row.get(0)?),
+        tenant: rows::tenant_id(row.get(1)?),
+        transport: transport.ok_or_else(|| rows::corrupt(2, "an unknown transport"))?,
+        peer_role: peer_role.ok_or_else(|| rows::corrupt(3, "an unknown role of a peer"))?,
+        account_ref: row.get(4)?,
+        principal: row.get(5)?,
+        agent: row.get::<_, Option<_>>(6)?.map(rows::agent_id),
+        runtime: row.get::<_, Option<_>>(7)?.map(rows::runtime_id),
+        capabilities: rows::json(row, 8)?,
+        native_protocol: row.get(9)?,
+        tools: rows::json(row, 10)?,
+        device_info: rows::maybe_json(row, 11)?,
+        address: row.get(12)?,
+        resume: row.get::<_, Option<_>>(13)?.map(SecretHash),
+        connected: row.get(14)?,
+        created_at: rows::time(row, 15)?,
+        connected_at: rows::time(row, 16)?,
+        last_seen_at: rows::time(row, 17)?,
+        disconnected_at: rows::maybe_time(row, 18)?,
+        reason: row.get(19)?,
+        floor: row.get(20)?,
+        head: row.get(21)?,
+    })
+}

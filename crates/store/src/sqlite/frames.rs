@@ -1,0 +1,246 @@
+//! Frames that wait for a channel's peer, and the runs whose events become frames.
+
+use attache_protocol::{ChannelId, RunId, TenantId};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{
+    directory::Line,
+    packed::Packed,
+    rows::{self, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Error, MAX_FRAMES, Result, Woken,
+    record::channel::{Follow, Frame, Frames, NewFollow},
+};
+
+/// Room for a seq in the key of a frame.
+const SEQ_BITS: u32 = 36;
+const LAST_SEQ: i64 = (1 << SEQ_BITS) - 1;
+
+/// The seq of the newest frame of `channels c`: frames are removed from the front only.
+pub(super) const HEAD: &str = "coalesce((select f.key & 0xfffffffff from channel_frames f \
+     where f.key between c.no << 36 and c.no << 36 | 0xfffffffff order by f.key desc limit 1), c.floor)";
+
+/// The seq of the newest event of `channels c`, likewise.
+pub(super) const LAST_EVENT: &str = "coalesce((select max(e.seq) from channel_events e where e.channel = c.no), \
+     c.event_floor)";
+
+const FOLLOW: &str = "select c.id, r.uid, f.message, f.pushed from follows f \
+     cross join channels c on c.no = f.channel cross join task_runs r on r.id = f.run";
+
+/// A frame as its row has it.
+struct Stored {
+    kind: i64,
+    subject: uuid::Uuid,
+    number: Option<i64>,
+    input: Option<uuid::Uuid>,
+}
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    pub(super) fn line(&mut self, channel: ChannelId) -> Result<Line> {
+        self.directory.line(self.connection, channel)
+    }
+
+    /// Leaves a frame for a channel's peer.
+    pub(super) fn tell(&mut self, channel: ChannelId, frame: Frame) -> Result<()> {
+        let mut line = self.line(channel)?;
+        line.head += 1;
+        let Stored { kind, subject, number, input } = Stored::of(frame);
+        self.connection
+            .prepare_cached(
+                "insert into channel_frames (key, kind, subject, number, input) values (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![key(line.no, line.head), kind, Key16(subject), number, input.map(Key16)])?;
+        if line.head - line.floor > MAX_FRAMES {
+            line = self.raise_floor(line, line.head - MAX_FRAMES)?;
+        }
+        self.directory.set_line(channel, line);
+        self.woken.push(Woken::Channel(channel));
+        Ok(())
+    }
+
+    pub(super) fn acknowledge(&mut self, channel: ChannelId, seq: i64) -> Result<()> {
+        let line = self.line(channel)?;
+        let seq = seq.min(line.head);
+        if seq > line.floor {
+            let line = self.raise_floor(line, seq)?;
+            self.directory.set_line(channel, line);
+        }
+        Ok(())
+    }
+
+    /// Frames up to this seq need not be sent any more.
+    pub(super) fn raise_floor(&self, line: Line, seq: i64) -> Result<Line> {
+        self.connection
+            .prepare_cached("delete from channel_frames where key between ?1 and ?2")?
+            .execute([key(line.no, 0), key(line.no, seq)])?;
+        self.connection.prepare_cached("update channels set floor = ?2 where no = ?1")?.execute([line.no, seq])?;
+        Ok(Line { floor: seq, ..line })
+    }
+
+    /// Whether a channel can follow a new run: one of the tenant that was not superseded.
+    pub(super) fn able_to_follow(&mut self, tenant: TenantId, channel: ChannelId) -> Result<Line> {
+        let line = self.line(channel)?;
+        if line.tenant == tenant && !line.superseded { Ok(line) } else { Err(Error::NotFound) }
+    }
+
+    pub(super) fn follow(&mut self, run: i64, new: &NewFollow) -> Result<()> {
+        let line = self.line(new.channel)?;
+        self.connection
+            .prepare_cached("insert or replace into follows (run, channel, message) values (?1, ?2, ?3)")?
+            .execute(params![run, line.no, new.message])?;
+        self.woken.push(Woken::Channel(new.channel));
+        Ok(())
+    }
+
+    /// The request that made a run comes again over another channel of the same principal: that one follows it now.
+    pub(super) fn follow_again(&mut self, tenant: TenantId, run: RunId, new: &NewFollow) -> Result<()> {
+        self.able_to_follow(tenant, new.channel)?;
+        let moves = self
+            .connection
+            .prepare_cached(
+                "select r.id from task_runs r cross join follows f on f.run = r.id
+                    cross join channels c on c.no = f.channel cross join channels n on n.id = ?2
+                 where r.uid = ?1 and c.no <> n.no and c.principal = n.principal",
+            )?
+            .query_row([Key16(run.uuid()), Key16(new.channel.uuid())], |row| row.get(0))
+            .optional()?;
+        match moves {
+            Some(row) => self.follow(row, new),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn push_events(&mut self, channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow> {
+        let follow = follower(self.connection, run)?.filter(|follow| follow.channel == channel);
+        let follow = follow.ok_or(Error::NotFound)?;
+        let hot = self.hot(run)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let to = upto.min(hot.last_seq).min(follow.pushed.saturating_add(limit));
+        if to <= follow.pushed {
+            return Ok(follow);
+        }
+        for seq in follow.pushed + 1..=to {
+            self.tell(channel, Frame::Event { run, seq })?;
+        }
+        let done = hot.state.status().is_terminal() && to == hot.last_seq;
+        self.connection
+            .prepare_cached("update follows set pushed = ?2, done = ?3 where run = ?1")?
+            .execute(params![hot.row, to, done])?;
+        Ok(Follow { pushed: to, ..follow })
+    }
+}
+
+pub(super) fn frames(connection: &Connection, channel: ChannelId, after: i64, limit: usize) -> Result<Frames> {
+    let (no, floor, head): (i64, i64, i64) = connection
+        .prepare_cached(&format!("select c.no, c.floor, {HEAD} from channels c where c.id = ?1"))?
+        .query_row([Key16(channel.uuid())], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?
+        .ok_or(Error::NotFound)?;
+    let from = after.max(floor).min(LAST_SEQ);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let frames = connection
+        .prepare_cached(
+            "select key & 0xfffffffff, kind, subject, number, input from channel_frames
+             where key > ?1 and key <= ?2 order by key limit ?3",
+        )?
+        .query_map([key(no, from), key(no, LAST_SEQ), limit], frame)?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Frames { frames, floor, head })
+}
+
+/// In order, from above the floor.
+pub(super) fn all_frames(connection: &Connection, line: &Line) -> Result<Vec<(i64, Frame)>> {
+    Ok(connection
+        .prepare_cached(
+            "select key & 0xfffffffff, kind, subject, number, input from channel_frames
+             where key between ?1 and ?2 order by key",
+        )?
+        .query_map([key(line.no, 0), key(line.no, LAST_SEQ)], frame)?
+        .collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn follows(connection: &Connection, channel: ChannelId) -> Result<Vec<Follow>> {
+    let no: i64 = connection
+        .prepare_cached("select no from channels where id = ?1")?
+        .query_row([Key16(channel.uuid())], |row| row.get(0))
+        .optional()?
+        .ok_or(Error::NotFound)?;
+    let open = connection
+        .prepare_cached(
+            "select r.uid, f.message, f.pushed, r.status, r.state from follows f indexed by follows_channel
+                cross join task_runs r on r.id = f.run
+             where f.channel = ?1 and f.done = 0 order by f.run",
+        )?
+        .query_map([no], |row| {
+            let follow = Follow { channel, run: rows::run_id(row.get(0)?), message: row.get(1)?, pushed: row.get(2)? };
+            let (status, packed): (i64, Packed) = (row.get(3)?, row.get(4)?);
+            // A run may end without a new event since the last push.
+            Ok((status < 2 || follow.pushed < packed.last_seq).then_some(follow))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(open.into_iter().flatten().collect())
+}
+
+pub(super) fn follower(connection: &Connection, run: RunId) -> Result<Option<Follow>> {
+    Ok(connection
+        .prepare_cached(&format!("{FOLLOW} where r.uid = ?1"))?
+        .query_row([Key16(run.uuid())], |row| {
+            Ok(Follow {
+                channel: rows::channel_id(row.get(0)?),
+                run: rows::run_id(row.get(1)?),
+                message: row.get(2)?,
+                pushed: row.get(3)?,
+            })
+        })
+        .optional()?)
+}
+
+/// The key of a channel's frame with this seq.
+pub(super) const fn key(channel: i64, seq: i64) -> i64 {
+    channel << SEQ_BITS | seq
+}
+
+fn frame(row: &Row<'_>) -> rusqlite::Result<(i64, Frame)> {
+    let stored = Stored {
+        kind: row.get(1)?,
+        subject: uuid::Uuid::from_bytes(row.get(2)?),
+        number: row.get(3)?,
+        input: row.get::<_, Option<_>>(4)?.map(uuid::Uuid::from_bytes),
+    };
+    Ok((row.get(0)?, stored.frame().ok_or_else(|| rows::corrupt(1, "an unknown frame"))?))
+}
+
+// === impl Stored ===
+
+impl Stored {
+    fn of(frame: Frame) -> Self {
+        let (kind, subject, number, input) = match frame {
+            Frame::Execute { run, epoch } => (0, run.uuid(), Some(epoch), None),
+            Frame::Cancel { run } => (1, run.uuid(), None, None),
+            Frame::Input { run, input } => (2, run.uuid(), None, Some(input.uuid())),
+            Frame::Permission { permission } => (3, permission.uuid(), None, None),
+            Frame::Answer { ask } => (4, ask.uuid(), None, None),
+            Frame::ToolCall { ask } => (5, ask.uuid(), None, None),
+            Frame::Event { run, seq } => (6, run.uuid(), Some(seq), None),
+        };
+        Self { kind, subject, number, input }
+    }
+
+    fn frame(self) -> Option<Frame> {
+        let subject = *self.subject.as_bytes();
+        Some(match self.kind {
+            0 => Frame::Execute { run: rows::run_id(subject), epoch: self.number? },
+            1 => Frame::Cancel { run: rows::run_id(subject) },
+            2 => Frame::Input { run: rows::run_id(subject), input: rows::input_id(*self.input?.as_bytes()) },
+            3 => Frame::Permission { permission: rows::permission_id(subject) },
+            4 => Frame::Answer { ask: rows::ask_id(subject) },
+            5 => Frame::ToolCall { ask: rows::ask_id(subject) },
+            6 => Frame::Event { run: rows::run_id(subject), seq: self.number? },
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,424 @@
+//! Permission requests: asked for, decided once, expired and listed.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json, PermissionId, RunId, TenantId, Timestamp,
+    rules::{
+        permission::{self, Decision, Grant, OnTimeout, Scope, Source, Subject, Verdict, decide},
+        run::{Command, FailureCode, Waiting, Worker},
+    },
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    journal::{Stamp, Written},
+    lists,
+    rows::{self, Hot, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, Woken,
+    entry::{self, call},
+    record::{
+        Listed, Page,
+        ask::{NewDecision, NewPermission, Permission, PermissionFilter, Settled},
+        channel::Frame,
+    },
+};
+
+/// The columns that [`permission`] reads, with their tables.
+const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtime, p.epoch, p.channel, p.tool, p.input, \
+     p.cwd, p.paths, p.reason, p.risk, p.subject, p.request, p.requested, p.expires, p.on_timeout, p.state, p.decided, \
+     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision \
+     from permission_requests p cross join agent_accounts a on a.id = p.agent";
+
+/// What a settled permission means for its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// It waits for one answer less.
+    GoesOn,
+    /// It never waited, or does not wait any more.
+    None,
+}
+
+/// A person's decision as its column has it.
+#[derive(Serialize, Deserialize)]
+struct StoredDecision {
+    approved: bool,
+    scope: Scope,
+    tool_pattern: Option<String>,
+    until: Option<Timestamp>,
+    this_channel_only: bool,
+    comment: Option<String>,
+}
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    pub(super) fn request_permission(
+        &mut self,
+        by: Worker,
+        new: &NewPermission,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Result<Permission>> {
+        let hot = self.workers_run(by, new.run)?;
+        let actor = entry::runtime_actor(by.runtime);
+        let stamp = Stamp { actor: &actor, at };
+        let asked = match self.judge(&hot, &Command::Ask { by, what: Waiting::Approval, lease }, at) {
+            Ok(asked) => asked,
+            Err(error) => return self.refuse(&hot, call::PERMISSION, by, stamp, error),
+        };
+        let renewed = self.judge(&hot, &Command::Progress { by, lease }, at)?;
+        if let Some(known) = self.asked_before(&hot, new)? {
+            self.renew(&hot, renewed.state)?;
+            return Ok(Ok(known));
+        }
+        let mut after = self.append_for(hot.clone(), stamp, &entry::ask::permission_requested(new))?;
+        if let Some(channel) = hot.channel {
+            let forwarded = entry::channel::permission_forwarded(channel, new.id, hot.id);
+            self.log_channel(channel, stamp, &forwarded)?;
+        }
+        self.insert_permission(&hot, by, new, at)?;
+        let permission = read_permission(self.connection, hot.tenant, new.id)?;
+        let grants = self.grants_of(hot.agent)?;
+        match permission::judge(&grants, permission.as_asked(), at) {
+            Some(grant) => {
+                after.state = renewed.state;
+                let settled = Settled {
+                    at,
+                    by: format!("grant:{}", grant.id),
+                    source: Some(Source::Policy),
+                    decision: None,
+                    via: None,
+                    from: None,
+                    grant: Some(grant.id),
+                };
+                let state = permission::State::decided(grant.approved);
+                let permission = Permission { state, settled: Some(settled), ..permission };
+                let stamp = Stamp { actor: Context::SYSTEM, at };
+                after = self.settle_permission(after, &permission, stamp, Effect::None)?;
+            }
+            None => {
+                after = self.append_for(after, stamp, &entry::ask::approval_required(new.id))?;
+                after = self.wait(after, asked, stamp)?;
+            }
+        }
+        self.put(&hot, &after, None)?;
+        read_permission(self.connection, hot.tenant, new.id).map(Ok)
+    }
+
+    fn insert_permission(&self, hot: &Hot, by: Worker, new: &NewPermission, at: Timestamp) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "insert into permission_requests (id, tenant, agent, run, epoch, state, expires, on_timeout, subject,
+                    request, conversation, runtime, channel, requested, tool, input, cwd, paths, reason, risk)
+                 select ?1, r.tenant, r.agent, r.uid, ?2, ?3, ?4, ?5, ?6, ?7, coalesce(r.conversation, r.uid), ?8, ?9,
+                    ?10, ?11, ?12, ?13, ?14, ?15, ?16
+                 from task_runs r where r.id = ?17",
+            )?
+            .execute(params![
+                Key16(new.id.uuid()),
+                hot.state.epoch,
+                permission::State::Pending.as_str(),
+                new.expires_at.map(Timestamp::millis),
+                new.on_timeout.as_str(),
+                new.subject.0,
+                new.request,
+                Key16(by.runtime.uuid()),
+                new.channel.map(|channel| Key16(channel.uuid())),
+                at.millis(),
+                new.tool,
+                new.input.get(),
+                new.cwd,
+                Json::of(&new.paths).get(),
+                new.reason,
+                new.risk,
+                hot.row,
+            ])?;
+        Ok(())
+    }
+
+    /// The request of the same claim that is the same question.
+    fn asked_before(&self, hot: &Hot, new: &NewPermission) -> Result<Option<Permission>> {
+        let same = match new.request {
+            Some(_) => "p.request = ?3 and ?4 is not null",
+            None => "p.state = 'pending' and p.subject = ?4 and ?3 is null",
+        };
+        let sql = format!("select {PERMISSION} where p.run = ?1 and p.epoch = ?2 and {same} order by p.no limit 1");
+        Ok(self
+            .connection
+            .prepare_cached(&sql)?
+            .query_row(params![Key16(hot.id.uuid()), hot.state.epoch, new.request, new.subject.0], permission)
+            .optional()?)
+    }
+
+    pub(super) fn decide_permission(
+        &mut self,
+        context: &Context,
+        id: PermissionId,
+        new: NewDecision,
+    ) -> Result<Result<Permission>> {
+        let permission = read_permission(self.connection, context.tenant, id)?;
+        let before = permission.settled.as_ref().map(|settled| permission::Settled {
+            state: permission.state,
+            by: &settled.by,
+            decision: settled.decision.as_ref(),
+        });
+        let NewDecision { decision, grant, via, from } = new;
+        match decide(before, &context.actor, &decision) {
+            Verdict::Settles => {}
+            Verdict::Repeats => return Ok(Ok(permission)),
+            Verdict::TooLate => {
+                let late = entry::ask::permission_late(&permission, &decision);
+                self.log(context.tenant, context.stamp(), &late, None)?;
+                return Ok(Err(Error::AlreadyDecided(Box::new(permission))));
+            }
+        }
+        let grant = Grant::of(grant, &decision, permission.as_asked());
+        if let Some(grant) = &grant {
+            self.insert_grant(context, &permission, grant)?;
+        }
+        let settled = Settled {
+            at: context.at,
+            by: context.actor.clone(),
+            source: Some(Source::User),
+            via: Some(via),
+            from,
+            grant: grant.map(|grant| grant.id),
+            decision: Some(decision),
+        };
+        let approved = settled.decision.as_ref().is_some_and(|decision| decision.approved);
+        let state = permission::State::decided(approved);
+        let permission = Permission { state, settled: Some(settled), ..permission };
+        let hot = self.hot(permission.run)?;
+        let after = self.settle_permission(hot.clone(), &permission, context.stamp(), Effect::GoesOn)?;
+        self.put(&hot, &after, None)?;
+        Ok(Ok(permission))
+    }
+
+    /// Writes down how a pending permission was settled, with its rows and its frame. The run is not stored yet.
+    fn settle_permission(
+        &mut self,
+        hot: Hot,
+        permission: &Permission,
+        stamp: Stamp<'_>,
+        effect: Effect,
+    ) -> Result<Hot> {
+        let (id, run) = (permission.id, permission.run);
+        self.update_permission(permission)?;
+        let hot = self.append_for(hot, stamp, &entry::ask::permission_decided(permission))?;
+        self.woken.push(Woken::Asked(run));
+        let answer = permission.state.approved().filter(|_| permission.state != permission::State::Cancelled);
+        let Some(approved) = answer else { return Ok(hot) };
+        if let Some(channel) = hot.channel {
+            self.log_channel(channel, stamp, &entry::channel::permission_returned(channel, id, run, approved))?;
+            self.tell(channel, Frame::Permission { permission: id })?;
+        }
+        if effect == Effect::None {
+            return Ok(hot);
+        }
+        let answered = self.judge(&hot, &Command::Answer { what: Waiting::Approval }, stamp.at)?;
+        self.wait(hot, answered, stamp)
+    }
+
+    fn update_permission(&self, permission: &Permission) -> Result<()> {
+        let settled = permission.settled.as_ref();
+        let decision = settled.and_then(|settled| settled.decision.as_ref()).map(StoredDecision::of);
+        self.connection
+            .prepare_cached(
+                "update permission_requests set state = ?2, decided = ?3, decided_by = ?4, source = ?5,
+                    decided_via = ?6, decided_from = ?7, permission_grant = ?8, decision = ?9
+                 where id = ?1",
+            )?
+            .execute(params![
+                Key16(permission.id.uuid()),
+                permission.state.as_str(),
+                settled.map(|settled| settled.at.millis()),
+                settled.map(|settled| settled.by.as_str()),
+                settled.and_then(|settled| settled.source).map(Source::as_str),
+                settled.and_then(|settled| settled.via.as_deref()),
+                settled.and_then(|settled| settled.from.as_deref()),
+                settled.and_then(|settled| settled.grant).map(|grant| Key16(grant.uuid())),
+                decision.map(|decision| Json::of(&decision).get().to_owned()),
+            ])?;
+        Ok(())
+    }
+
+    /// Nobody needs the answers any more: the run is about to leave `running`. The run is not stored yet.
+    pub(super) fn cancel_questions(&mut self, hot: &Hot, at: Timestamp) -> Result<Hot> {
+        let mut after = hot.clone();
+        let waits = hot.state.claim().map(|claim| claim.waits).unwrap_or_default();
+        if waits.approvals > 0 {
+            let sql = format!("select {PERMISSION} where p.run = ?1 and p.state = 'pending' order by p.no");
+            let pending = self
+                .connection
+                .prepare_cached(&sql)?
+                .query_map([Key16(hot.id.uuid())], permission)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            for permission in pending {
+                let state = permission::State::Cancelled;
+                let permission = Permission { state, settled: Some(by_itself(at, None)), ..permission };
+                let stamp = Stamp { actor: Context::SYSTEM, at };
+                after = self.settle_permission(after, &permission, stamp, Effect::None)?;
+            }
+        }
+        if waits.inputs > 0 || hot.calls > 0 {
+            self.cancel_asks(hot.id)?;
+            after.calls = 0;
+        }
+        Ok(after)
+    }
+
+    pub(super) fn expire_permissions(&mut self, at: Timestamp, runs: &mut Vec<RunId>) -> Result<()> {
+        let stamp = Stamp { actor: Context::SYSTEM, at };
+        let sql = format!(
+            "select {} where p.state = 'pending' and p.expires is not null and p.expires <= ?1
+                and p.on_timeout <> 'keep_waiting' order by p.no",
+            PERMISSION
+                .replace("permission_requests p", "permission_requests p indexed by permission_requests_expiring")
+        );
+        let due = self
+            .connection
+            .prepare_cached(&sql)?
+            .query_map([at.millis()], permission)?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for permission in due {
+            let hot = self.hot(permission.run)?;
+            // An earlier one may have ended the run, and cancelled this one.
+            if hot.state.epoch != permission.epoch || hot.state.claim().is_none() {
+                continue;
+            }
+            let halts = permission.on_timeout == OnTimeout::DenyAndHalt;
+            let settled = Some(by_itself(at, Some(Source::Timeout)));
+            let permission = Permission { state: permission::State::Expired, settled, ..permission };
+            let effect = if halts { Effect::None } else { Effect::GoesOn };
+            let after = self.settle_permission(hot.clone(), &permission, stamp, effect)?;
+            self.put(&hot, &after, None)?;
+            if halts {
+                let halt = Command::Halt { code: FailureCode::PermissionDenied };
+                self.step(&after, &halt, stamp, Written::default())?;
+                runs.push(after.id);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn read_permission(connection: &Connection, tenant: TenantId, id: PermissionId) -> Result<Permission> {
+    connection
+        .prepare_cached(&format!("select {PERMISSION} where p.id = ?1 and p.tenant = ?2"))?
+        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], permission)
+        .optional()?
+        .ok_or(Error::NotFound)
+}
+
+pub(super) fn permissions(
+    connection: &Connection,
+    tenant: TenantId,
+    filter: &PermissionFilter,
+    page: &Page,
+) -> Result<Listed<Permission>> {
+    let run = filter.run.map(|run| Key16(run.uuid()));
+    let agent = filter.agent.map(|agent| Key16(agent.uuid()));
+    let tenant = Key16(tenant.uuid());
+    let (before, limit) = (lists::before(page)?, lists::one_more(page));
+    let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
+    let mut conditions = String::new();
+    // A literal: a partial index is only used when its condition is plain to see.
+    if let Some(state) = filter.state {
+        conditions += &format!(" and p.state = '{}'", state.as_str());
+    }
+    if let Some(run) = &run {
+        values.push(run);
+        conditions += &format!(" and p.run = ?{}", values.len());
+    }
+    if let Some(agent) = &agent {
+        values.push(agent);
+        conditions += &format!(" and p.agent = ?{}", values.len());
+    }
+    let selection = format!("{PERMISSION} where p.tenant = ?1 and p.no < ?2{conditions}");
+    lists::newest(connection, "p.no", &selection, &values, page, permission)
+}
+
+pub(super) fn pending_permissions(connection: &Connection, tenant: TenantId) -> Result<u64> {
+    let count: i64 = connection
+        .prepare_cached("select count(*) from permission_requests where tenant = ?1 and state = 'pending'")?
+        .query_row([Key16(tenant.uuid())], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// How a permission is settled without anybody's decision.
+fn by_itself(at: Timestamp, source: Option<Source>) -> Settled {
+    let by = Context::SYSTEM.to_owned();
+    Settled { at, by, source, decision: None, via: None, from: None, grant: None }
+}
+
+/// Reads [`PERMISSION`].
+fn permission(row: &Row<'_>) -> rusqlite::Result<Permission> {
+    let state = permission::State::from_text(&row.get::<_, String>(19)?);
+    let on_timeout = OnTimeout::from_text(&row.get::<_, String>(18)?);
+    let paths = rows::json(row, 11)?.parse().map_err(|_| rows::corrupt(11, "paths are not texts"))?;
+    Ok(Permission {
+        id: rows::permission_id(row.get(0)?),
+        run: rows::run_id(row.get(1)?),
+        agent: rows::agent_id(row.get(2)?),
+        agent_name: row.get(3)?,
+        conversation: rows::conversation_id(row.get(4)?),
+        runtime: rows::runtime_id(row.get(5)?),
+        epoch: row.get(6)?,
+        channel: row.get::<_, Option<_>>(7)?.map(rows::channel_id),
+        tool: row.get(8)?,
+        input: rows::json(row, 9)?,
+        cwd: row.get(10)?,
+        paths,
+        reason: row.get(12)?,
+        risk: row.get(13)?,
+        subject: Subject(row.get(14)?),
+        request: row.get(15)?,
+        requested_at: rows::time(row, 16)?,
+        expires_at: rows::maybe_time(row, 17)?,
+        on_timeout: on_timeout.ok_or_else(|| rows::corrupt(18, "an unknown rule for time-outs"))?,
+        state: state.ok_or_else(|| rows::corrupt(19, "an unknown state of a permission"))?,
+        settled: settled(row)?,
+    })
+}
+
+fn settled(row: &Row<'_>) -> rusqlite::Result<Option<Settled>> {
+    let Some(at) = rows::maybe_time(row, 20)? else { return Ok(None) };
+    let source = match row.get::<_, Option<String>>(22)? {
+        Some(text) => Some(Source::from_text(&text).ok_or_else(|| rows::corrupt(22, "an unknown source"))?),
+        None => None,
+    };
+    let decision = match rows::maybe_json(row, 26)? {
+        Some(json) => Some(json.parse::<StoredDecision>().map_err(|_| rows::corrupt(26, "not a decision"))?.into()),
+        None => None,
+    };
+    Ok(Some(Settled {
+        at,
+        by: row.get(21)?,
+        source,
+        decision,
+        via: row.get(23)?,
+        from: row.get(24)?,
+        grant: row.get::<_, Option<_>>(25)?.map(rows::grant_id),
+    }))
+}
+
+// === impl StoredDecision ===
+
+impl StoredDecision {
+    fn of(decision: &Decision) -> Self {
+        let Decision { approved, scope, tool_pattern, until, this_channel_only, comment } = decision.clone();
+        Self { approved, scope, tool_pattern, until, this_channel_only, comment }
+    }
+}
+
+impl From<StoredDecision> for Decision {
+    fn from(stored: StoredDecision) -> Self {
+        let StoredDecision { approved, scope, tool_pattern, until, this_channel_only, comment } = stored;
+        Self { approved, scope, tool_pattern, until, this_channel_only, comment }
+    }
+}
