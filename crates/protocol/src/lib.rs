@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, reads a clock or spawns a task.
 
+pub mod access_file;
 pub mod env;
 pub mod error;
 pub mod id;

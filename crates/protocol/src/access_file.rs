@@ -1,0 +1,352 @@
+//! `permissions.yaml`: reads the rules of [`crate::rules::access`] and says where a mistake is, and writes them.
+//!
+//! ```yaml
+//! default: own            # own (an agent reaches its own user's things), deny or allow; may be left out
+//! agents:
+//!   user123-laptop:       # a name, an id, or a pattern in quotes: "*"
+//!     can_access:
+//!       - conversations/user123/*
+//!       - resources/public/*
+//!     cannot_access:
+//!       - conversations/other_users/*
+//!       - agents/*/memory/*
+//! ```
+//!
+//! The file is refused as a whole when anything in it is not understood: a typing error in a denial must not open a door.
+
+use std::fmt;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
+
+use crate::rules::access::{self, Entry, Fallback, Glob, Pattern, Rules};
+
+/// Everything that is wrong with a file, in the order of its lines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Report {
+    pub mistakes: Vec<Mistake>,
+}
+
+/// One thing that is wrong, where it is, and what to do. Lines and columns count from 1, as editors do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    pub line: usize,
+    pub column: usize,
+    pub what: String,
+    pub hint: String,
+}
+
+/// A piece of YAML with its place.
+struct Node<'a> {
+    at: Marker,
+    value: Value<'a>,
+}
+
+enum Value<'a> {
+    Text(std::borrow::Cow<'a, str>),
+    /// Nothing was written.
+    Empty,
+    List(Vec<Node<'a>>),
+    Map(Vec<(Node<'a>, Node<'a>)>),
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    text: &'a str,
+}
+
+/// Rules are short. What is larger or deeper is another file.
+const LARGEST: usize = 1 << 20;
+const DEEPEST: usize = 8;
+
+pub fn parse(text: &str) -> Result<Rules, Report> {
+    if text.len() > LARGEST {
+        let mistake = Mistake::new(
+            Marker::new(0, 1, 0),
+            format!("the file has {} bytes, and {LARGEST} are the most", text.len()),
+            "Check that it is the permissions file; use patterns with * instead of long lists.",
+        );
+        return Err(Report { mistakes: vec![mistake] });
+    }
+    let document = Reader { parser: Parser::new_from_str(text), text }.document();
+    let document = document.map_err(|mistake| Report { mistakes: vec![*mistake] })?;
+    let mut mistakes = Vec::new();
+    let rules = document.map_or_else(Rules::default, |document| rules(document, &mut mistakes));
+    mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+    if mistakes.is_empty() { Ok(rules) } else { Err(Report { mistakes }) }
+}
+
+/// Writes the rules so that [`parse`] reads the same ones back.
+pub fn render(rules: &Rules) -> String {
+    use fmt::Write as _;
+    let mut text = format!("default: {}\n", rules.fallback.as_str());
+    text.push_str(if rules.entries.is_empty() { "agents: {}\n" } else { "agents:\n" });
+    for entry in &rules.entries {
+        let _ = writeln!(text, "  {}:", quoted(entry.agents.as_str()));
+        for (name, patterns) in [("can_access", &entry.can_access), ("cannot_access", &entry.cannot_access)] {
+            let _ = writeln!(text, "    {name}:{}", if patterns.is_empty() { " []" } else { "" });
+            for pattern in patterns {
+                let _ = writeln!(text, "      - {}", quoted(pattern.as_str()));
+            }
+        }
+    }
+    text
+}
+
+/// Quotes what YAML would read as something else; plain names and paths stay as people write them.
+fn quoted(text: &str) -> String {
+    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || "-_./*".contains(character))
+        && !["null", "true", "false", "yes", "no", "on", "off"].contains(&&*text.to_ascii_lowercase());
+    // A JSON string is a YAML string.
+    if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+fn rules(document: Node<'_>, mistakes: &mut Vec<Mistake>) -> Rules {
+    let mut rules = Rules::default();
+    for (key, value) in members(document, "the file", &["default", "agents"], mistakes) {
+        match &*key {
+            "default" => match fallback(&value) {
+                Ok(fallback) => rules.fallback = fallback,
+                Err(mistake) => mistakes.push(mistake),
+            },
+            _ => rules.entries = entries(value, mistakes),
+        }
+    }
+    rules
+}
+
+fn fallback(node: &Node<'_>) -> Result<Fallback, Mistake> {
+    let hint = "Write `default: own`, `default: deny` or `default: allow`.";
+    let Value::Text(text) = &node.value else {
+        return Err(Mistake::new(node.at, "the default is not a word".to_owned(), hint));
+    };
+    Fallback::from_text(text)
+        .ok_or_else(|| Mistake::new(node.at, format!("`{}` is no default", text.escape_debug()), hint))
+}
+
+fn entries(node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let at = node.at;
+    let agents = match node.value {
+        Value::Map(agents) => agents,
+        Value::Empty => Vec::new(),
+        Value::Text(_) | Value::List(_) => {
+            let hint = "Write each agent's name and a colon on a line of its own, two spaces further in.";
+            mistakes.push(Mistake::new(at, "`agents` does not list agents".to_owned(), hint));
+            Vec::new()
+        }
+    };
+    for (key, value) in agents {
+        let name = match name(&key) {
+            Ok(name) if entries.iter().any(|entry| entry.agents == name) => {
+                let what = format!("`{name}` is written twice");
+                mistakes.push(Mistake::new(key.at, what, "Put all of its rules below one of them."));
+                continue;
+            }
+            Ok(name) => name,
+            Err(mistake) => {
+                mistakes.push(mistake);
+                continue;
+            }
+        };
+        let what = format!("`{name}`");
+        let mut entry = Entry { agents: name, can_access: Vec::new(), cannot_access: Vec::new() };
+        for (key, value) in members(value, &what, &["can_access", "cannot_access"], mistakes) {
+            let list = if key == "can_access" { &mut entry.can_access } else { &mut entry.cannot_access };
+            *list = patterns(&key, value, mistakes);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+fn name(node: &Node<'_>) -> Result<Glob, Mistake> {
+    let hint = "Write an agent's name, its id, or a pattern in quotes.";
+    let Value::Text(text) = &node.value else {
+        return Err(Mistake::new(node.at, "this is not the name of an agent".to_owned(), hint));
+    };
+    if text.contains('/') {
+        return Err(Mistake::new(node.at, format!("`{}` is not the name of an agent", text.escape_debug()), hint));
+    }
+    text.parse().map_err(|mistake| Mistake::of(node.at, mistake))
+}
+
+fn patterns(key: &str, node: Node<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Pattern> {
+    let hint = "Write each pattern on a line of its own, as in `- resources/public/*`.";
+    let items = match node.value {
+        Value::List(items) => items,
+        Value::Empty => return Vec::new(),
+        Value::Text(_) | Value::Map(_) => {
+            mistakes.push(Mistake::new(node.at, format!("`{key}` is not a list"), hint));
+            return Vec::new();
+        }
+    };
+    let mut patterns = Vec::new();
+    for item in items {
+        match &item.value {
+            Value::Text(text) => match text.parse() {
+                Ok(pattern) => patterns.push(pattern),
+                Err(mistake) => mistakes.push(Mistake::of(item.at, mistake)),
+            },
+            Value::Empty | Value::List(_) | Value::Map(_) => {
+                mistakes.push(Mistake::new(item.at, format!("`{key}` has something that is no pattern"), hint));
+            }
+        }
+    }
+    patterns
+}
+
+/// The members of a map whose names are known; each may be there once.
+fn members<'a>(node: Node<'a>, what: &str, known: &[&str], mistakes: &mut Vec<Mistake>) -> Vec<(String, Node<'a>)> {
+    let names: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+    let hint = format!("There may be {}, each once.", names.join(" and "));
+    let pairs = match node.value {
+        Value::Map(pairs) => pairs,
+        Value::Empty => Vec::new(),
+        Value::Text(_) | Value::List(_) => {
+            mistakes.push(Mistake::new(node.at, format!("{what} has no members with names"), &hint));
+            Vec::new()
+        }
+    };
+    let mut members: Vec<(String, Node<'a>)> = Vec::new();
+    for (key, value) in pairs {
+        let name = match &key.value {
+            Value::Text(name) => name.to_string(),
+            Value::Empty | Value::List(_) | Value::Map(_) => String::new(),
+        };
+        if !known.contains(&name.as_str()) {
+            mistakes.push(Mistake::new(key.at, format!("{what} cannot have `{}`", name.escape_debug()), &hint));
+        } else if members.iter().any(|(before, _)| *before == name) {
+            mistakes.push(Mistake::new(key.at, format!("{what} has `{name}` twice"), &hint));
+        } else {
+            members.push((name, value));
+        }
+    }
+    members
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    /// The one document of the file; `None` when there is nothing but comments.
+    fn document(mut self) -> Result<Option<Node<'a>>, Box<Mistake>> {
+        let mut document = None;
+        loop {
+            let (event, span) = self.event()?;
+            match event {
+                Event::StreamEnd => return Ok(document),
+                Event::DocumentStart(_) if document.is_some() => {
+                    let what = "a second document begins here".to_owned();
+                    return Err(Box::new(Mistake::new(span.start, what, "Remove the line `---` and merge the two.")));
+                }
+                Event::DocumentStart(_) => {
+                    let first = self.event()?;
+                    document = Some(self.node(first, 0)?);
+                }
+                Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
+                Event::Alias(_)
+                | Event::Scalar(..)
+                | Event::SequenceStart(..)
+                | Event::SequenceEnd
+                | Event::MappingStart(..)
+                | Event::MappingEnd => return Err(Box::new(Mistake::clever(span.start))),
+            }
+        }
+    }
+
+    fn node(&mut self, (event, span): (Event<'a>, Span), depth: usize) -> Result<Node<'a>, Box<Mistake>> {
+        let at = span.start;
+        if depth > DEEPEST {
+            let hint = "The deepest thing is a pattern in a list of an agent.";
+            return Err(Box::new(Mistake::new(at, "this is nested too deep".to_owned(), hint)));
+        }
+        let value = match event {
+            Event::Scalar(text, ScalarStyle::Plain, 0, None) if matches!(&*text, "" | "~" | "null") => Value::Empty,
+            Event::Scalar(text, _, 0, None) => Value::Text(text),
+            Event::SequenceStart(0, None) => {
+                let mut items = Vec::new();
+                loop {
+                    match self.event()? {
+                        (Event::SequenceEnd, _) => break Value::List(items),
+                        item => items.push(self.node(item, depth + 1)?),
+                    }
+                }
+            }
+            Event::MappingStart(0, None) => {
+                let mut pairs = Vec::new();
+                loop {
+                    match self.event()? {
+                        (Event::MappingEnd, _) => break Value::Map(pairs),
+                        key => {
+                            let key = self.node(key, depth + 1)?;
+                            let value = self.event()?;
+                            pairs.push((key, self.node(value, depth + 1)?));
+                        }
+                    }
+                }
+            }
+            // Anchors, aliases and tags could make a short file mean a long one; rules need none of them.
+            _ => return Err(Box::new(Mistake::clever(at))),
+        };
+        Ok(Node { at, value })
+    }
+
+    fn event(&mut self) -> Result<(Event<'a>, Span), Box<Mistake>> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(Box::new(self.not_yaml(&error))),
+            None => Ok((Event::StreamEnd, Span::empty(Marker::new(0, 1, 0)))),
+        }
+    }
+
+    fn not_yaml(&self, error: &ScanError) -> Mistake {
+        let at = *error.marker();
+        let line = self.text.lines().nth(at.line().saturating_sub(1)).unwrap_or_default().trim_start();
+        let begins_with_a_star = line.trim_start_matches("- ").starts_with('*');
+        let hint = if begins_with_a_star {
+            "Put quotes around what begins with a star: \"*\"."
+        } else {
+            "Indent with spaces, two more for each level, and write `name:` and `- pattern` as in the example."
+        };
+        Mistake::new(at, format!("this is not YAML ({})", error.info()), hint)
+    }
+}
+
+// === impl Mistake ===
+
+impl Mistake {
+    fn new(at: Marker, what: String, hint: &str) -> Self {
+        Self { line: at.line(), column: at.col() + 1, what, hint: hint.to_owned() }
+    }
+
+    fn of(at: Marker, access::Mistake { what, hint }: access::Mistake) -> Self {
+        Self { line: at.line(), column: at.col() + 1, what, hint }
+    }
+
+    fn clever(at: Marker) -> Self {
+        let hint = "Write it out; put quotes around what begins with a star or an ampersand.";
+        Self::new(at, "anchors, aliases and tags are not used here".to_owned(), hint)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, column, what, hint } = self;
+        write!(f, "line {line}, column {column}: {what}. {hint}")
+    }
+}
+
+// === impl Report ===
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! The seed's file, every kind of mistake with its place, and that what is written is read back.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SEED: &str = "\
+# config/a2a_permissions.yaml
+agents:
+  user123-laptop:
+    can_access:
+      - conversations/user123/*
+      - resources/public/*
+    cannot_access:
+      - conversations/other_users/*
+      - agents/*/memory/*
+";
+
+fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> Entry {
+    let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    Entry { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
+}
+
+fn mistake(line: usize, column: usize, what: &str, hint: &str) -> Mistake {
+    Mistake { line, column, what: what.to_owned(), hint: hint.to_owned() }
+}
+
+#[test]
+fn the_file_of_the_seed_is_read_as_it_is() {
+    let entries = vec![entry(
+        "user123-laptop",
+        &["conversations/user123/*", "resources/public/*"],
+        &["conversations/other_users/*", "agents/*/memory/*"],
+    )];
+    assert_eq!(parse(SEED), Ok(Rules { fallback: Fallback::Own, entries }));
+}
+
+#[test]
+fn little_or_nothing_is_a_file_too() {
+    for text in ["", "# nothing yet\n", "---\n", "agents:\n", "agents: {}\n", "default: own\nagents:\n"] {
+        assert_eq!(parse(text), Ok(Rules::default()), "{text:?}");
+    }
+    let text = "default: deny\r\nagents:\r\n  \"*\":\r\n  ann:\r\n    can_access:\r\n    cannot_access: [\"*\"]\r\n";
+    let entries = vec![entry("*", &[], &[]), entry("ann", &[], &["*"])];
+    assert_eq!(parse(text), Ok(Rules { fallback: Fallback::Deny, entries }));
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    let text = "\
+default: maybe
+agent: {}
+agents:
+  ann:
+    can_acess:
+      - agents/*
+    can_access:
+      - conversations/ann
+      - [agents/*]
+    cannot_access: agents/*
+  ann:
+    can_access: []
+  a/b:
+";
+    let each_once = "There may be `can_access` and `cannot_access`, each once.";
+    let lines = "Write each pattern on a line of its own, as in `- resources/public/*`.";
+    let report = parse(text).unwrap_err();
+    assert_eq!(
+        report.mistakes,
+        [
+            mistake(1, 10, "`maybe` is no default", "Write `default: own`, `default: deny` or `default: allow`."),
+            mistake(2, 1, "the file cannot have `agent`", "There may be `default` and `agents`, each once."),
+            mistake(5, 5, "`ann` cannot have `can_acess`", each_once),
+            mistake(8, 9, "`conversations/ann` names only half of a thing", "Write conversations/ann/* for all of it."),
+            mistake(9, 9, "`can_access` has something that is no pattern", lines),
+            mistake(10, 20, "`cannot_access` is not a list", lines),
+            mistake(11, 3, "`ann` is written twice", "Put all of its rules below one of them."),
+            mistake(
+                13,
+                3,
+                "`a/b` is not the name of an agent",
+                "Write an agent's name, its id, or a pattern in quotes."
+            ),
+        ]
+    );
+    assert_eq!(
+        report.to_string().lines().next(),
+        Some("line 1, column 10: `maybe` is no default. Write `default: own`, `default: deny` or `default: allow`.")
+    );
+}
+
+#[test]
+fn what_is_not_yaml_or_too_clever_is_refused_where_it_is() {
+    let place = |text: &str| {
+        let report = parse(text).unwrap_err();
+        let [first] = report.mistakes.as_slice() else { panic!("{report}") };
+        (first.line, first.what.starts_with("this is not YAML"), first.hint.contains("quotes around"))
+    };
+    assert!(place("agents:\n  ann:\n\tcan_access: []\n").1);
+    assert_eq!(place("agents:\n  ann:\n    can_access:\n      - *\n"), (4, true, true));
+    assert_eq!(place("agents:\n  ann:\n    can_access:\n      - *everything\n"), (4, true, true));
+    assert_eq!(place("agents: &a\n  ann: *a\n"), (1, false, true));
+    assert_eq!(place("agents:\n  ann: !!str\n"), (2, false, true));
+    assert_eq!(place("agents: {}\n---\nagents: {}\n"), (2, false, false));
+    assert_eq!(place(&format!("agents: {}{}", "[".repeat(100), "]".repeat(100))), (1, false, false));
+    assert_eq!(place("just words\n"), (1, false, false));
+    assert_eq!(place(&" ".repeat(LARGEST + 1)), (1, false, false));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(
+        fallback in 0..3_usize,
+        entries in proptest::collection::vec(
+            ("[a-z0-9:#é'\"&*-]{1,8}", "[a-z0-9:#é'\"&,~-]{1,8}", "[a-z0-9%@ü|>-]{1,6}/\\*"),
+            0..5,
+        ),
+    ) {
+        let mut rules = Rules { fallback: Fallback::ALL[fallback], entries: Vec::new() };
+        for (agents, agent, artifact) in entries {
+            let Ok(agents) = agents.parse::<Glob>() else { continue };
+            if rules.entries.iter().any(|entry| entry.agents == agents) {
+                continue;
+            }
+            let can_access = vec![format!("agents/{agent}").parse().unwrap(), "*".parse().unwrap()];
+            let cannot_access = vec![format!("resources/a/{artifact}").parse().unwrap()];
+            rules.entries.push(Entry { agents, can_access, cannot_access });
+        }
+        let text = render(&rules);
+        prop_assert_eq!(parse(&text), Ok(rules), "{}", text);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_fall_over(text in "[ \\-*&!:{}\\[\\]a-c\"'\n\t#|>?,%@`]{0,80}") {
+        let _ = parse(&text);
+    }
+}

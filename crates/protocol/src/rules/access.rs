@@ -1,0 +1,403 @@
+//! Which agent may reach what: `can_access` and `cannot_access` as data and as a decision. A denial always wins.
+//!
+//! What can be reached is named like a path:
+//!
+//! | pattern | covers |
+//! |---|---|
+//! | `agents/<name>` | seeing and calling an agent, but not its memory; denied, it covers the memory too |
+//! | `agents/<name>/memory/<path>` | what that agent remembers |
+//! | `conversations/<user>/<id>` | a user's conversation, with its runs |
+//! | `resources/<space>/<artifact>` | an artifact |
+//! | `*` | all of these |
+//!
+//! A `*` inside a part stands for any characters of that part, and at the end for everything below. An agent may be
+//! written as its id. `other_users` in the place of a user means everyone but the agent's own.
+//!
+//! Some things cannot be said on purpose: a pattern that names only half of a thing (`conversations/ann`) is refused,
+//! because a denial that covers nothing is worse than a mistake that somebody sees.
+
+use std::{fmt, str::FromStr};
+
+use super::permission::matches;
+
+/// All rules of a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub fallback: Fallback,
+    pub entries: Vec<Entry>,
+}
+
+/// What holds where no pattern speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// An agent reaches what belongs to its own user, and nothing else.
+    #[default]
+    Own,
+    Deny,
+    Allow,
+}
+
+/// What one agent, or every agent whose name fits, may and may not reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub agents: Glob,
+    pub can_access: Vec<Pattern>,
+    pub cannot_access: Vec<Pattern>,
+}
+
+/// A name in which `*` stands for any characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob(String);
+
+/// Things that can be reached, as a person writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Everything,
+    Agents(Glob),
+    Memory { agents: Glob, path: Glob },
+    Conversations { users: Users, ids: Glob },
+    Resources { spaces: Glob, artifacts: Glob },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Users {
+    /// Everyone but the user of the agent that asks.
+    Others,
+    Named(Glob),
+}
+
+/// A pattern or name that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}. {hint}")]
+pub struct Mistake {
+    pub what: String,
+    pub hint: String,
+}
+
+/// An agent, as the one that asks or as the one that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agent<'a> {
+    pub name: &'a str,
+    pub id: &'a str,
+    /// The user it belongs to; `None` for an agent of the organisation.
+    pub owner: Option<&'a str>,
+}
+
+/// One thing that somebody wants to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Object<'a> {
+    Agent(Agent<'a>),
+    Memory { agent: Agent<'a>, path: &'a str },
+    Conversation { user: &'a str, id: &'a str },
+    Artifact { space: &'a str, name: &'a str, owner: Option<&'a str> },
+}
+
+/// What one agent may reach, picked out of all rules.
+#[derive(Debug, Clone)]
+pub struct Rights<'r> {
+    user: Option<&'r str>,
+    fallback: Fallback,
+    can: Vec<&'r Pattern>,
+    cannot: Vec<&'r Pattern>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision<'r> {
+    Allowed(Because<'r>),
+    Denied(Because<'r>),
+}
+
+/// What a decision rests on, so that a person can find and change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Because<'r> {
+    Rule(&'r Pattern),
+    /// It belongs to the agent's own user.
+    Own,
+    /// No pattern speaks about it.
+    Fallback,
+    /// The name has empty, `.` or `..` parts, or is missing: nothing has such a name.
+    NoSuchName,
+}
+
+/// A chain of delegation that ends here, and at which of its links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken<'r> {
+    /// Counted from the first caller, who is 0.
+    pub link: usize,
+    pub because: Because<'r>,
+}
+
+/// What the seed writes for the users that an agent does not belong to.
+const OTHERS: &str = "other_users";
+
+/// Whether everyone in a chain of delegation may reach the object: the rights of a delegated call are those that all of
+/// its callers and the callee have in common. A chain of nobody may reach nothing.
+pub fn delegated<'r>(chain: &[Rights<'r>], object: Object<'_>) -> Result<(), Broken<'r>> {
+    if chain.is_empty() {
+        return Err(Broken { link: 0, because: Because::Fallback });
+    }
+    for (link, rights) in chain.iter().enumerate() {
+        if let Decision::Denied(because) = rights.decide(object) {
+            return Err(Broken { link, because });
+        }
+    }
+    Ok(())
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// What this agent may reach.
+    pub fn rights<'r>(&'r self, agent: Agent<'r>) -> Rights<'r> {
+        let mut rights = Rights { user: agent.owner, fallback: self.fallback, can: Vec::new(), cannot: Vec::new() };
+        for entry in self.entries.iter().filter(|entry| entry.agents.names(agent)) {
+            rights.can.extend(&entry.can_access);
+            rights.cannot.extend(&entry.cannot_access);
+        }
+        rights
+    }
+}
+
+// === impl Rights ===
+
+impl<'r> Rights<'r> {
+    pub fn decide(&self, object: Object<'_>) -> Decision<'r> {
+        if !object.is_named() {
+            return Decision::Denied(Because::NoSuchName);
+        }
+        if let Some(pattern) = self.cannot.iter().find(|pattern| pattern.forbids(object, self.user)) {
+            return Decision::Denied(Because::Rule(pattern));
+        }
+        if let Some(pattern) = self.can.iter().find(|pattern| pattern.covers(object, self.user)) {
+            return Decision::Allowed(Because::Rule(pattern));
+        }
+        match self.fallback {
+            Fallback::Allow => Decision::Allowed(Because::Fallback),
+            Fallback::Own if self.user.is_some() && self.user == object.owner() => Decision::Allowed(Because::Own),
+            Fallback::Own | Fallback::Deny => Decision::Denied(Because::Fallback),
+        }
+    }
+}
+
+// === impl Decision ===
+
+impl Decision<'_> {
+    pub const fn is_allowed(self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+}
+
+// === impl Object ===
+
+impl<'a> Object<'a> {
+    fn owner(self) -> Option<&'a str> {
+        match self {
+            Self::Agent(agent) | Self::Memory { agent, .. } => agent.owner,
+            Self::Conversation { user, .. } => Some(user),
+            Self::Artifact { owner, .. } => owner,
+        }
+    }
+
+    /// A path with `..` in it could fit one pattern and mean another.
+    fn is_named(self) -> bool {
+        let is_part = |part: &str| !matches!(part, "" | "." | "..");
+        let is_path = |path: &str| path.split('/').all(is_part);
+        let is_word = |word: &str| is_part(word) && !word.contains('/');
+        match self {
+            Self::Agent(agent) => is_word(agent.name),
+            Self::Memory { agent, path } => is_word(agent.name) && is_path(path),
+            Self::Conversation { user, id } => is_word(user) && is_word(id),
+            Self::Artifact { space, name, .. } => is_word(space) && is_path(name),
+        }
+    }
+}
+
+impl fmt::Display for Object<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(agent) => write!(f, "agents/{}", agent.name),
+            Self::Memory { agent, path } => write!(f, "agents/{}/memory/{path}", agent.name),
+            Self::Conversation { user, id } => write!(f, "conversations/{user}/{id}"),
+            Self::Artifact { space, name, .. } => write!(f, "resources/{space}/{name}"),
+        }
+    }
+}
+
+// === impl Glob ===
+
+impl Glob {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn covers(&self, text: &str) -> bool {
+        matches(&self.0, text)
+    }
+
+    /// An id counts only as a whole: all of them begin alike, and `a*` must not mean every agent.
+    fn names(&self, agent: Agent<'_>) -> bool {
+        self.covers(agent.name) || self.0 == agent.id
+    }
+}
+
+impl FromStr for Glob {
+    type Err = Mistake;
+
+    fn from_str(text: &str) -> Result<Self, Mistake> {
+        let mistake = |what: String, hint: &str| Err(Mistake { what, hint: hint.to_owned() });
+        if text.is_empty() || matches!(text, "." | "..") {
+            return mistake(format!("`{text}` is not a name"), "Write a name, or * for every name.");
+        }
+        if text.contains("**") {
+            return mistake(format!("`{text}` has two stars"), "Write one *: at the end it covers everything below.");
+        }
+        if let Some(odd) = text.chars().find(|odd| "?[]{}\\!".contains(*odd) || odd.is_control() || odd.is_whitespace())
+        {
+            let what = format!("`{}` has a {odd:?} in it", text.escape_debug());
+            return mistake(what, "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !.");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl Pattern ===
+
+impl Pattern {
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the pattern, allowing, covers the object. `user` is the one the asking agent belongs to.
+    fn covers(&self, object: Object<'_>, user: Option<&str>) -> bool {
+        match (&self.what, object) {
+            (What::Everything, _) => true,
+            (What::Agents(agents), Object::Agent(agent)) => agents.names(agent),
+            (What::Memory { agents, path: covered }, Object::Memory { agent, path }) => {
+                agents.names(agent) && covered.covers(path)
+            }
+            (What::Conversations { users, ids }, Object::Conversation { user: owner, id }) => {
+                users.cover(owner, user) && ids.covers(id)
+            }
+            (What::Resources { spaces, artifacts }, Object::Artifact { space, name, .. }) => {
+                spaces.covers(space) && artifacts.covers(name)
+            }
+            (
+                What::Agents(_) | What::Memory { .. } | What::Conversations { .. } | What::Resources { .. },
+                Object::Agent(_) | Object::Memory { .. } | Object::Conversation { .. } | Object::Artifact { .. },
+            ) => false,
+        }
+    }
+
+    /// Whether the pattern, denying, covers the object: an agent that cannot be reached has no memory to be read.
+    fn forbids(&self, object: Object<'_>, user: Option<&str>) -> bool {
+        let is_above = match (&self.what, object) {
+            (What::Agents(agents), Object::Memory { agent, .. }) => agents.names(agent),
+            _ => false,
+        };
+        is_above || self.covers(object, user)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = Mistake;
+
+    fn from_str(text: &str) -> Result<Self, Mistake> {
+        let mistake =
+            |what: &str, hint: String| Err(Mistake { what: format!("`{}` {what}", text.escape_debug()), hint });
+        let (kind, rest) = text.split_once('/').unwrap_or((text, ""));
+        let what = match (kind, rest.split_once('/')) {
+            ("*", None) if rest.is_empty() => What::Everything,
+            ("agents", None) if !rest.is_empty() => What::Agents(rest.parse()?),
+            ("agents", Some((agents, below))) => {
+                let Some(path) = below.strip_prefix("memory/") else {
+                    return mistake("names nothing below an agent", format!("Write agents/{agents}/memory/*."));
+                };
+                What::Memory { agents: agents.parse()?, path: path_glob(path)? }
+            }
+            ("conversations", Some((users, ids))) => What::Conversations {
+                users: if users == OTHERS { Users::Others } else { Users::Named(users.parse()?) },
+                ids: word_glob(ids)?,
+            },
+            ("resources", Some((spaces, artifacts))) => {
+                What::Resources { spaces: spaces.parse()?, artifacts: path_glob(artifacts)? }
+            }
+            ("agents" | "conversations" | "resources", None) => {
+                let rest = if rest.is_empty() { "*" } else { rest };
+                let whole = if kind == "agents" { format!("agents/{rest}") } else { format!("{kind}/{rest}/*") };
+                return mistake("names only half of a thing", format!("Write {whole} for all of it."));
+            }
+            _ => {
+                let forms =
+                    "agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID, resources/SPACE/ARTIFACT or *";
+                return mistake("is nothing that can be reached", format!("Write {forms}."));
+            }
+        };
+        Ok(Self { text: text.to_owned(), what })
+    }
+}
+
+fn word_glob(text: &str) -> Result<Glob, Mistake> {
+    if text.contains('/') {
+        let what = format!("`{}` goes deeper than there is anything", text.escape_debug());
+        return Err(Mistake { what, hint: "A conversation is conversations/USER/ID.".to_owned() });
+    }
+    text.parse()
+}
+
+fn path_glob(text: &str) -> Result<Glob, Mistake> {
+    if let Some(part) = text.split('/').find(|part| matches!(*part, "" | "." | "..")) {
+        let what = format!("`{}` has the part `{part}`", text.escape_debug());
+        return Err(Mistake { what, hint: "Write the path plainly, with one / between its parts.".to_owned() });
+    }
+    text.parse()
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+// === impl Users ===
+
+impl Users {
+    fn cover(&self, owner: &str, own: Option<&str>) -> bool {
+        match self {
+            Self::Others => own != Some(owner),
+            Self::Named(names) => names.covers(owner),
+        }
+    }
+}
+
+// === impl Fallback ===
+
+impl Fallback {
+    pub const ALL: [Self; 3] = [Self::Own, Self::Deny, Self::Allow];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fallback| fallback.as_str() == text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The seed's example, the edges of patterns, and what holds for every set of rules.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn patterns(texts: &[&str]) -> Vec<Pattern> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn entry(agents: &str, can: &[&str], cannot: &[&str]) -> Entry {
+    Entry { agents: agents.parse().unwrap(), can_access: patterns(can), cannot_access: patterns(cannot) }
+}
+
+fn rules(entries: Vec<Entry>) -> Rules {
+    Rules { fallback: Fallback::Own, entries }
+}
+
+const LAPTOP: Agent<'static> = Agent { name: "user123-laptop", id: "agt_1", owner: Some("user123") };
+const SHARED: Agent<'static> = Agent { name: "knowledge", id: "agt_2", owner: None };
+
+fn chat<'a>(user: &'a str, id: &'a str) -> Object<'a> {
+    Object::Conversation { user, id }
+}
+
+fn file<'a>(space: &'a str, name: &'a str) -> Object<'a> {
+    Object::Artifact { space, name, owner: None }
+}
+
+fn memory(path: &str) -> Object<'_> {
+    Object::Memory { agent: SHARED, path }
+}
+
+fn allowed(rules: &Rules, agent: Agent<'_>, object: Object<'_>) -> bool {
+    rules.rights(agent).decide(object).is_allowed()
+}
+
+#[test]
+fn the_example_of_the_seed_says_what_it_seems_to_say() {
+    let rules = rules(vec![entry(
+        "user123-laptop",
+        &["conversations/user123/*", "resources/public/*"],
+        &["conversations/other_users/*", "agents/*/memory/*"],
+    )]);
+    let decide = |object| allowed(&rules, LAPTOP, object);
+    assert!(decide(chat("user123", "cnv_1")));
+    assert!(decide(file("public", "handbook/crawlers.md")));
+    assert!(!decide(chat("ann", "cnv_1")));
+    assert!(!decide(file("finance", "q3.pdf")));
+    assert!(!decide(Object::Agent(SHARED)));
+    let own = Agent { owner: LAPTOP.owner, ..SHARED };
+    assert!(decide(Object::Agent(own)));
+    assert!(!decide(Object::Memory { agent: own, path: "notes" }));
+    let rights = rules.rights(LAPTOP);
+    assert_eq!(rights.decide(chat("ann", "1")), Decision::Denied(Because::Rule(&rules.entries[0].cannot_access[0])));
+    assert_eq!(rights.decide(Object::Agent(SHARED)), Decision::Denied(Because::Fallback));
+    assert_eq!(rights.decide(Object::Agent(own)), Decision::Allowed(Because::Own));
+}
+
+#[test]
+fn other_users_are_all_but_the_agents_own() {
+    let rules = rules(vec![entry("*", &["conversations/*/*"], &["conversations/other_users/*"])]);
+    assert!(allowed(&rules, LAPTOP, chat("user123", "1")));
+    assert!(!allowed(&rules, LAPTOP, chat("ann", "1")));
+    assert!(!allowed(&rules, SHARED, chat("ann", "1")), "an agent of nobody has only other users");
+}
+
+#[test]
+fn calling_an_agent_is_not_reading_its_memory_but_not_reaching_it_is_both() {
+    let open = rules(vec![entry("*", &["agents/*"], &[])]);
+    assert!(allowed(&open, LAPTOP, Object::Agent(SHARED)));
+    assert!(!allowed(&open, LAPTOP, memory("a")));
+    let remembering = rules(vec![entry("*", &["agents/knowledge/memory/notes/*"], &[])]);
+    assert!(allowed(&remembering, LAPTOP, memory("notes/2026/a")));
+    assert!(!allowed(&remembering, LAPTOP, memory("keys")));
+    assert!(!allowed(&remembering, LAPTOP, Object::Agent(SHARED)));
+    let closed = rules(vec![entry("*", &["*"], &["agents/agt_2"])]);
+    assert!(!allowed(&closed, LAPTOP, Object::Agent(SHARED)), "an agent may be written as its id");
+    assert!(!allowed(&closed, LAPTOP, memory("a")));
+    assert!(allowed(&closed, LAPTOP, chat("ann", "1")));
+    let a_names = rules(vec![entry("*", &["agents/a*"], &[])]);
+    assert!(!allowed(&a_names, LAPTOP, Object::Agent(SHARED)), "ids all begin with an a");
+}
+
+#[test]
+fn every_entry_that_fits_counts() {
+    let rules = rules(vec![
+        entry("user123-*", &["resources/a/*"], &[]),
+        entry("agt_1", &["resources/b/*"], &[]),
+        entry("*", &[], &["resources/*/secret*"]),
+        entry("knowledge", &["resources/c/*"], &[]),
+    ]);
+    let reach = |object| allowed(&rules, LAPTOP, object);
+    assert_eq!([reach(file("a", "x")), reach(file("b", "x")), reach(file("c", "x"))], [true, true, false]);
+    assert!(!reach(file("a", "secret.txt")));
+}
+
+#[test]
+fn a_name_that_nothing_can_have_is_never_reached() {
+    let rules = Rules { fallback: Fallback::Allow, entries: vec![entry("*", &["*"], &[])] };
+    for object in [
+        file("public", "../finance/q3.pdf"),
+        file("public", "a//b"),
+        file("", "a"),
+        file("a/b", "c"),
+        chat("user123", ".."),
+        chat("user123", "a/b"),
+        memory("./a"),
+        Object::Agent(Agent { name: "", ..SHARED }),
+    ] {
+        assert_eq!(rules.rights(LAPTOP).decide(object), Decision::Denied(Because::NoSuchName), "{object}");
+    }
+}
+
+#[test]
+fn a_pattern_that_covers_nothing_is_a_mistake() {
+    let forms = "Write agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID, resources/SPACE/ARTIFACT or *.";
+    for (text, hint) in [
+        ("", forms),
+        ("files/a", forms),
+        ("*/a", forms),
+        ("Agents/a", forms),
+        ("agents", "Write agents/* for all of it."),
+        ("agents/", "Write agents/* for all of it."),
+        ("conversations/ann", "Write conversations/ann/* for all of it."),
+        ("resources/*", "Write resources/*/* for all of it."),
+        ("agents/a/*", "Write agents/a/memory/*."),
+        ("agents/a/memory", "Write agents/a/memory/*."),
+        ("agents/a/memory/", "Write the path plainly, with one / between its parts."),
+        ("resources/a/../b", "Write the path plainly, with one / between its parts."),
+        ("resources/a/**", "Write one *: at the end it covers everything below."),
+        ("conversations/ann/a/b", "A conversation is conversations/USER/ID."),
+        ("conversations/an?/*", "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !."),
+        ("conversations/a b/*", "Only * is a wildcard; names have no spaces and none of ? [ ] { } \\ !."),
+        ("conversations//*", "Write a name, or * for every name."),
+    ] {
+        assert_eq!(text.parse::<Pattern>().unwrap_err().hint, hint, "{text}");
+    }
+}
+
+#[test]
+fn a_chain_says_which_link_broke_it() {
+    let rules = rules(vec![entry("user123-laptop", &["agents/knowledge", "resources/docs/*"], &[])]);
+    let chain = [rules.rights(LAPTOP), rules.rights(SHARED)];
+    assert_eq!(delegated(&chain[..1], file("docs", "a")), Ok(()));
+    assert_eq!(delegated(&chain, file("docs", "a")), Err(Broken { link: 1, because: Because::Fallback }));
+    assert_eq!(delegated(&[], file("docs", "a")), Err(Broken { link: 0, because: Because::Fallback }));
+}
+
+fn word() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("a"), Just("b"), Just("ab"), Just("ann")]
+}
+
+fn star_word() -> impl Strategy<Value = &'static str> {
+    prop_oneof![word(), Just("*"), Just("a*"), Just("*b")]
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    let user = prop_oneof![4 => star_word(), 1 => Just(OTHERS)];
+    prop_oneof![
+        1 => Just("*".to_owned()),
+        3 => star_word().prop_map(|name| format!("agents/{name}")),
+        3 => (star_word(), star_word()).prop_map(|(name, path)| format!("agents/{name}/memory/{path}")),
+        3 => (user, star_word()).prop_map(|(user, id)| format!("conversations/{user}/{id}")),
+        3 => (star_word(), star_word()).prop_map(|(space, name)| format!("resources/{space}/x/{name}")),
+    ]
+    .prop_map(|text| text.parse().unwrap())
+}
+
+fn some_entry() -> impl Strategy<Value = Entry> {
+    let list = || proptest::collection::vec(pattern(), 0..4);
+    (star_word(), list(), list()).prop_map(|(agents, can_access, cannot_access)| Entry {
+        agents: agents.parse().unwrap(),
+        can_access,
+        cannot_access,
+    })
+}
+
+fn some_rules() -> impl Strategy<Value = Rules> {
+    let fallback = prop_oneof![Just(Fallback::Own), Just(Fallback::Deny), Just(Fallback::Allow)];
+    (fallback, proptest::collection::vec(some_entry(), 0..5))
+        .prop_map(|(fallback, entries)| Rules { fallback, entries })
+}
+
+fn agent() -> impl Strategy<Value = Agent<'static>> {
+    (word(), proptest::option::of(word())).prop_map(|(name, owner)| Agent { name, id: "agt_0", owner })
+}
+
+fn object() -> impl Strategy<Value = Object<'static>> {
+    let path = || prop_oneof![word(), Just("x/a"), Just("x/ab"), Just("a/../b"), Just("")];
+    prop_oneof![
+        agent().prop_map(Object::Agent),
+        (agent(), path()).prop_map(|(agent, path)| Object::Memory { agent, path }),
+        (word(), word()).prop_map(|(user, id)| Object::Conversation { user, id }),
+        (word(), path(), proptest::option::of(word())).prop_map(|(space, name, owner)| Object::Artifact {
+            space,
+            name,
+            owner
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_denial_beats_everything(rules in some_rules(), agent in agent(), object in object()) {
+        let denies = rules.entries.iter().filter(|entry| entry.agents.names(agent)).any(|entry| {
+            entry.cannot_access.iter().any(|pattern| pattern.covers(object, agent.owner))
+        });
+        if denies {
+            prop_assert!(!allowed(&rules, agent, object));
+        }
+    }
+
+    #[test]
+    fn one_more_denial_never_allows_more(
+        rules in some_rules(), denial in pattern(), who in star_word(), agent in agent(), object in object(),
+    ) {
+        let mut stricter = rules.clone();
+        let agents: Glob = who.parse().unwrap();
+        stricter.entries.push(Entry { agents: agents.clone(), can_access: vec![], cannot_access: vec![denial.clone()] });
+        let (before, after) = (allowed(&rules, agent, object), allowed(&stricter, agent, object));
+        prop_assert!(before || !after);
+        if agents.names(agent) && denial.covers(object, agent.owner) {
+            prop_assert!(!after);
+        }
+    }
+
+    #[test]
+    fn one_more_grant_never_denies_more(
+        rules in some_rules(), grant in pattern(), who in star_word(), agent in agent(), object in object(),
+    ) {
+        let mut wider = rules.clone();
+        wider.entries.push(Entry { agents: who.parse().unwrap(), can_access: vec![grant], cannot_access: vec![] });
+        prop_assert!(!allowed(&rules, agent, object) || allowed(&wider, agent, object));
+    }
+
+    #[test]
+    fn the_order_of_entries_does_not_matter(rules in some_rules(), agent in agent(), object in object()) {
+        let mut reversed = rules.clone();
+        reversed.entries.reverse();
+        prop_assert_eq!(allowed(&rules, agent, object), allowed(&reversed, agent, object));
+    }
+
+    #[test]
+    fn a_chain_may_reach_exactly_what_all_of_it_may(
+        rules in some_rules(), agents in proptest::collection::vec(agent(), 1..4), object in object(),
+    ) {
+        let chain: Vec<_> = agents.iter().map(|agent| rules.rights(*agent)).collect();
+        let each = agents.iter().all(|agent| allowed(&rules, *agent, object));
+        prop_assert_eq!(delegated(&chain, object).is_ok(), each);
+        for shorter in 1..chain.len() {
+            prop_assert!(delegated(&chain, object).is_err() || delegated(&chain[..shorter], object).is_ok());
+        }
+    }
+
+    #[test]
+    fn without_rules_an_agent_reaches_its_own_users_things_alone(agent in agent(), object in object()) {
+        let reached = allowed(&Rules::default(), agent, object);
+        let own = agent.owner.is_some() && object.owner() == agent.owner && object.is_named();
+        prop_assert_eq!(reached, own);
+    }
+}
