@@ -117,7 +117,7 @@ impl Device {
             if let Some(endpoint) = &endpoint {
                 pair.extend(["--local-agent-endpoint", endpoint]);
             }
-            if home.attache(&pair).status.success() {
+            if home.attache(&pair).status == Some(0) {
                 break;
             }
         }
