@@ -1,7 +1,7 @@
 //! What a runtime tells, in words for people: one line each, on standard error.
 
 use attache_protocol::rules::run::Status;
-use attache_runtime::Notice;
+use attache_runtime::{Answer, Notice, Question};
 
 use crate::output::{Output, Style, clean};
 
@@ -17,6 +17,22 @@ fn words(notice: &Notice) -> (Style, String) {
         Notice::Online => (Style::Good, "online: waiting for work".to_owned()),
         Notice::HubAway { reason } => (Style::Bad, format!("the hub is away ({reason}); trying again")),
         Notice::HubBack => (Style::Good, "the hub is back".to_owned()),
+        Notice::ChannelOpen { .. } => (Style::Dim, "work comes over a channel".to_owned()),
+        Notice::ChannelBroken { reason } => (Style::Dim, format!("no channel ({reason}); work is pulled meanwhile")),
+        Notice::Asked { run, question: Question::Permission { tool } } => {
+            (Style::Busy, format!("{run} waits for permission to use {tool}; see: attache approvals"))
+        }
+        Notice::Asked { run, question: Question::Input { prompt } } => {
+            (Style::Busy, format!("{run} waits for input: {prompt}"))
+        }
+        Notice::Answered { run, answer } => {
+            let answer = match answer {
+                Answer::Approved => "was allowed to go on",
+                Answer::Denied => "was told no",
+                Answer::Input => "got its input",
+            };
+            (Style::Busy, format!("{run} {answer}"))
+        }
         Notice::AdapterAway { reason } => (Style::Bad, format!("the adapter is away: {reason}")),
         Notice::AdapterReady { endpoint } => (Style::Dim, format!("adapter at {endpoint}")),
         Notice::Pulled { run, task_type } => (Style::Busy, format!("{run} started ({task_type})")),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_client::sse::Parser;
 use attache_protocol::{
     Json, RunId, Secret,
-    wire::adapter::{Health, RunTask, TaskReply, event},
+    wire::adapter::{Health, InputAsked, InputGiven, PermissionAsked, PermissionGiven, RunTask, TaskReply, event},
 };
 use reqwest::{
     Client, RequestBuilder, Response,
@@ -69,7 +69,15 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) enum Happening {
     Piece { seq: u64, piece: Piece },
+    Asked { seq: u64, asked: Asked },
     Result(TaskReply),
+}
+
+/// What the adapter wants to know before it goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Permission(PermissionAsked),
+    Input(InputAsked),
 }
 
 /// Error answers come in the hub's form, or as the failed reply of a task.
@@ -154,6 +162,34 @@ impl Adapter {
         Ok(if status == 200 { serde_json::from_slice(&body).ok() } else { None })
     }
 
+    /// Brings the answer to a permission.
+    pub(crate) async fn decide(&self, run: RunId, id: &str, given: &PermissionGiven) -> Result<(), Trouble> {
+        self.answer(&["run-task", &run.to_string(), "permission", id], &Json::of(given)).await
+    }
+
+    /// Brings what the caller said.
+    pub(crate) async fn give(&self, run: RunId, given: &InputGiven) -> Result<(), Trouble> {
+        self.answer(&["run-task", &run.to_string(), "input"], &Json::of(given)).await
+    }
+
+    async fn answer(&self, path: &[&str], body: &Json) -> Result<(), Trouble> {
+        let request = self.request(|client, url| {
+            // The id is the adapter's own and may hold anything.
+            let url = reqwest::Url::parse(url).ok().and_then(|mut url| {
+                url.path_segments_mut().ok()?.pop_if_empty().extend(path);
+                Some(url)
+            });
+            client.post(url.map_or_else(String::new, String::from))
+        })?;
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.get().to_owned());
+        let response = send(request.timeout(CALL_TIME)).await?;
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(());
+        }
+        Err(refused(status, &read(response).await?))
+    }
+
     fn request(&self, build: impl FnOnce(&Client, &str) -> RequestBuilder) -> Result<RequestBuilder, Trouble> {
         let endpoint = self.endpoint.borrow().clone();
         let Some(Endpoint { url, secret }) = endpoint else {
@@ -219,6 +255,12 @@ impl Session {
                     return parse(message.data.as_bytes()).map(Happening::Result);
                 }
                 let seq = message.id.parse().unwrap_or(*count);
+                if let Some(asked) = Asked::read(&message.event, &message.data) {
+                    let asked = asked.map_err(|error| {
+                        Trouble::Invalid(format!("a question of the adapter cannot be understood ({error})"))
+                    })?;
+                    return Ok(Happening::Asked { seq, asked });
+                }
                 match Piece::read(&message.event, &message.data) {
                     Some(piece) => return Ok(Happening::Piece { seq, piece }),
                     None => tracing::debug!(event = %message.event, "an event of the adapter is not understood"),
@@ -241,6 +283,19 @@ impl Session {
             body.extend_from_slice(&part);
         }
         parse(&body)
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// None for an event that is no question.
+    fn read(name: &str, data: &str) -> Option<serde_json::Result<Self>> {
+        match name {
+            event::PERMISSION => Some(serde_json::from_str(data).map(Self::Permission)),
+            event::INPUT_REQUIRED => Some(serde_json::from_str(data).map(Self::Input)),
+            _ => None,
+        }
     }
 }
 

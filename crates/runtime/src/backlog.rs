@@ -28,8 +28,10 @@ pub(crate) struct Backlog {
 struct State {
     /// Made and not yet taken by the hub; it is repeated as it is.
     call: Option<ProgressRequest>,
+    /// The number of the newest report, which tells a repeated one from a new one.
+    report: i64,
     /// The call after it, in the making.
-    batch: Batch,
+    batch: Option<Batch>,
     pieces: VecDeque<Piece>,
     bytes: usize,
     /// How many pieces found no room and are not confessed yet.
@@ -37,16 +39,12 @@ struct State {
     closed: bool,
 }
 
-/// A call in the making. The hub makes events of its members in a fixed order, so a piece only fits behind those.
-#[derive(Debug, Default)]
+/// A call in the making: one piece, or several texts of a kind joined. One report is one event at the hub and one frame
+/// of a channel, whichever way it takes.
+#[derive(Debug)]
 struct Batch {
-    last: Option<u8>,
+    piece: Piece,
     encoded: usize,
-    progress: (Option<String>, Option<f64>),
-    chunk: String,
-    thought: String,
-    log: Option<Json>,
-    tool_call: Option<Json>,
 }
 
 /// How long the first piece of a call waits for others.
@@ -60,6 +58,11 @@ const LIMIT: usize = 4 << 20;
 // === impl Backlog ===
 
 impl Backlog {
+    /// Reports are counted from here on.
+    pub(crate) fn after(report: i64) -> Self {
+        Self { state: Mutex::new(State { report, ..State::default() }), moved: Notify::default() }
+    }
+
     /// Takes the piece if there is room. It never waits: progress must not delay the result.
     pub(crate) fn push(&self, piece: Piece) {
         {
@@ -89,7 +92,7 @@ impl Backlog {
     /// Gives up what still waits; only the news of that remains.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
-        let batch = usize::from(!std::mem::take(&mut state.batch).is_empty());
+        let batch = usize::from(state.batch.take().is_some());
         let call = usize::from(state.call.take().is_some());
         state.dropped += state.pieces.len() + batch + call;
         state.pieces.clear();
@@ -107,16 +110,19 @@ impl Backlog {
                     return Some(call.clone());
                 }
                 let complete = state.gather();
-                if state.batch.is_empty() {
-                    if state.closed {
-                        return None;
+                match state.batch.take() {
+                    None if state.closed => return None,
+                    None => {}
+                    Some(batch) if complete || until.is_some_and(|until| Instant::now() >= until) => {
+                        state.report += 1;
+                        let call = batch.request(epoch, state.report);
+                        state.call = Some(call.clone());
+                        return Some(call);
                     }
-                } else if complete || until.is_some_and(|until| Instant::now() >= until) {
-                    let call = std::mem::take(&mut state.batch).request(epoch);
-                    state.call = Some(call.clone());
-                    return Some(call);
-                } else {
-                    until.get_or_insert_with(|| Instant::now() + GATHER);
+                    Some(batch) => {
+                        state.batch = Some(batch);
+                        until.get_or_insert_with(|| Instant::now() + GATHER);
+                    }
                 }
             }
             match until {
@@ -157,66 +163,65 @@ impl State {
 
     /// Moves what fits into the batch; true when the batch need not wait for more.
     fn gather(&mut self) -> bool {
-        while !self.batch.is_full() {
+        loop {
+            if self.batch.as_ref().is_some_and(Batch::is_complete) {
+                return true;
+            }
             let Some(piece) = self.pieces.pop_front() else { return self.closed };
             let cost = piece.cost();
-            if let Err(piece) = self.batch.add(piece) {
-                self.pieces.push_front(piece);
-                return true;
+            if let Some(batch) = &mut self.batch {
+                if let Err(piece) = batch.join(piece) {
+                    self.pieces.push_front(piece);
+                    return true;
+                }
+            } else {
+                self.batch = Some(Batch::new(piece));
             }
             self.bytes -= cost;
         }
-        true
     }
 }
 
 // === impl Batch ===
 
 impl Batch {
-    /// Takes the piece, or gives it back when it belongs behind something that is here already.
-    fn add(&mut self, piece: Piece) -> Result<(), Piece> {
-        let rank = piece.rank();
-        let joins = matches!(piece, Piece::Chunk(_) | Piece::Thought(_)) && self.last == Some(rank);
-        if !joins && self.last.is_some_and(|last| last >= rank) {
-            return Err(piece);
-        }
-        self.last = Some(rank);
-        match piece {
-            Piece::Progress { message, percent } => self.progress = (message, percent),
-            Piece::Chunk(text) => {
-                self.encoded += Json::of(&text).get().len();
-                self.chunk.push_str(&text);
+    fn new(piece: Piece) -> Self {
+        let encoded = match &piece {
+            Piece::Chunk(text) | Piece::Thought(text) => Json::of(text).get().len(),
+            Piece::Progress { .. } | Piece::Log(_) | Piece::ToolCall(_) => 0,
+        };
+        Self { piece, encoded }
+    }
+
+    /// Takes more text of the same kind, or gives the piece back.
+    fn join(&mut self, piece: Piece) -> Result<(), Piece> {
+        match (&mut self.piece, piece) {
+            (Piece::Chunk(text), Piece::Chunk(more)) | (Piece::Thought(text), Piece::Thought(more)) => {
+                self.encoded += Json::of(&more).get().len();
+                text.push_str(&more);
+                Ok(())
             }
-            Piece::Thought(text) => {
-                self.encoded += Json::of(&text).get().len();
-                self.thought.push_str(&text);
-            }
-            Piece::Log(line) => self.log = Some(line),
-            Piece::ToolCall(call) => self.tool_call = Some(call),
+            (_, piece) => Err(piece),
         }
-        Ok(())
     }
 
-    const fn is_empty(&self) -> bool {
-        self.last.is_none()
+    /// Nothing can join it any more.
+    const fn is_complete(&self) -> bool {
+        match self.piece {
+            Piece::Chunk(_) | Piece::Thought(_) => self.encoded >= FULL,
+            Piece::Progress { .. } | Piece::Log(_) | Piece::ToolCall(_) => true,
+        }
     }
 
-    const fn is_full(&self) -> bool {
-        self.encoded >= FULL
-    }
-
-    fn request(self, epoch: i64) -> ProgressRequest {
-        let said = |text: String| (!text.is_empty()).then(|| Json::of(&adapter::Text { text }));
-        ProgressRequest {
-            report: None,
-            epoch: Some(epoch),
-            message: self.progress.0,
-            percent: self.progress.1,
-            chunk: said(self.chunk),
-            thought: said(self.thought),
-            log: self.log,
-            tool_call: self.tool_call,
-            usage: None,
+    fn request(self, epoch: i64, report: i64) -> ProgressRequest {
+        let request = ProgressRequest { epoch: Some(epoch), report: Some(report), ..ProgressRequest::default() };
+        let said = |text: String| Some(Json::of(&adapter::Text { text }));
+        match self.piece {
+            Piece::Progress { message, percent } => ProgressRequest { message, percent, ..request },
+            Piece::Chunk(text) => ProgressRequest { chunk: said(text), ..request },
+            Piece::Thought(text) => ProgressRequest { thought: said(text), ..request },
+            Piece::Log(line) => ProgressRequest { log: Some(line), ..request },
+            Piece::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..request },
         }
     }
 }
@@ -236,8 +241,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_share_a_call_as_long_as_their_order_holds() {
-        let backlog = Backlog::default();
+    async fn texts_of_a_kind_share_a_report_and_reports_are_counted() {
+        let backlog = Backlog::after(10);
         for (name, data) in [
             ("progress", r#"{"message":"m","percent":5}"#),
             ("chunk", r#"{"text":"a"}"#),
@@ -254,10 +259,13 @@ mod tests {
         assert_eq!(
             calls(&backlog).await,
             [
-                r#"{"epoch":3,"message":"m","percent":5.0,"chunk":{"text":"ab"},"log":{"level":"info","message":"l"}}"#,
-                r#"{"epoch":3,"log":"second","tool_call":{"n":1.0}}"#,
-                r#"{"epoch":3,"thought":{"text":"hm"}}"#,
-                r#"{"epoch":3,"chunk":{"text":"c"}}"#,
+                r#"{"epoch":3,"report":11,"message":"m","percent":5.0}"#,
+                r#"{"epoch":3,"report":12,"chunk":{"text":"ab"}}"#,
+                r#"{"epoch":3,"report":13,"log":{"level":"info","message":"l"}}"#,
+                r#"{"epoch":3,"report":14,"log":"second"}"#,
+                r#"{"epoch":3,"report":15,"tool_call":{"n":1.0}}"#,
+                r#"{"epoch":3,"report":16,"thought":{"text":"hm"}}"#,
+                r#"{"epoch":3,"report":17,"chunk":{"text":"c"}}"#,
             ]
         );
     }
@@ -271,7 +279,7 @@ mod tests {
         backlog.close();
         assert_eq!(backlog.next(1).await.map(|call| serde_json::to_string(&call).unwrap()), first);
         backlog.told();
-        assert_eq!(calls(&backlog).await, [r#"{"epoch":3,"chunk":{"text":"b"}}"#]);
+        assert_eq!(calls(&backlog).await, [r#"{"epoch":3,"report":2,"chunk":{"text":"b"}}"#]);
     }
 
     #[tokio::test]

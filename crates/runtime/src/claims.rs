@@ -1,40 +1,140 @@
-//! The runs that this device answers for: the one that executes, and those whose outcome the hub has not heard yet.
+//! The claims that this device answers for: the one that executes, those that wait for it, and those whose outcome the hub
+//! has not heard yet.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_protocol::RunId;
 
 use crate::stop::Stop;
 
+/// Clones hold the same claims.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims(Arc<Mutex<State>>);
+
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<BTreeMap<RunId, Stop>>);
+struct State {
+    held: BTreeMap<(RunId, i64), Held>,
+    /// Handed back lately: a claim that is still on its way to us must not be started.
+    given_back: VecDeque<(RunId, i64)>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    stop: Stop,
+    /// It ended here, and the hub may not know it.
+    ended: bool,
+}
+
+/// How many of those are remembered. There are at most a few on their way.
+const REMEMBERED: usize = 256;
 
 // === impl Claims ===
 
 impl Claims {
-    /// From now on every heartbeat names the run.
-    pub(crate) fn take(&self, run: RunId) -> Stop {
-        self.held().entry(run).or_default().clone()
+    /// From now on every heartbeat names the run. None when the claim was handed back before it arrived.
+    pub(crate) fn take(&self, run: RunId, epoch: i64) -> Option<Stop> {
+        let mut state = self.state();
+        if state.given_back.contains(&(run, epoch)) {
+            return None;
+        }
+        Some(state.held.entry((run, epoch)).or_default().stop.clone())
     }
 
-    pub(crate) fn give_up(&self, run: RunId) {
-        self.held().remove(&run);
+    /// The same for a claim that arrives; none also when it has arrived before.
+    pub(crate) fn take_new(&self, run: RunId, epoch: i64) -> Option<Stop> {
+        let is_held = self.state().held.contains_key(&(run, epoch));
+        if is_held { None } else { self.take(run, epoch) }
+    }
+
+    /// Whether the claim may be handed back: nothing here has it, and nothing will from now on.
+    pub(crate) fn hand_back(&self, run: RunId, epoch: i64) -> bool {
+        let mut state = self.state();
+        if state.held.contains_key(&(run, epoch)) {
+            return false;
+        }
+        state.remember((run, epoch));
+        true
+    }
+
+    pub(crate) fn give_up(&self, run: RunId, epoch: i64) {
+        let mut state = self.state();
+        if state.held.remove(&(run, epoch)).is_some() {
+            // A frame that comes again over another channel must not start it again.
+            state.remember((run, epoch));
+        }
+    }
+
+    /// The outcome is in the ledger.
+    pub(crate) fn ended(&self, run: RunId, epoch: i64) {
+        self.state().held.entry((run, epoch)).or_default().ended = true;
     }
 
     pub(crate) fn stop(&self, run: RunId, reason: &str) {
-        if let Some(stop) = self.held().get(&run) {
-            stop.set(reason);
+        for ((held, _), Held { stop, ended }) in &self.state().held {
+            if *held == run && !ended {
+                stop.set(reason);
+            }
         }
     }
 
     pub(crate) fn named(&self) -> Vec<RunId> {
-        self.held().keys().copied().collect()
+        self.runs(|_| true)
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunId, Stop>> {
+    /// Those whose outcome waits for the hub.
+    pub(crate) fn unreported(&self) -> Vec<RunId> {
+        self.runs(|held| held.ended)
+    }
+
+    fn runs(&self, wanted: impl Fn(&Held) -> bool) -> Vec<RunId> {
+        let state = self.state();
+        let mut runs: Vec<RunId> =
+            state.held.iter().filter(|(_, held)| wanted(held)).map(|((run, _), _)| *run).collect();
+        runs.dedup();
+        runs
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn remember(&mut self, claim: (RunId, i64)) {
+        if !self.given_back.contains(&claim) {
+            self.given_back.push_back(claim);
+        }
+        if self.given_back.len() > REMEMBERED {
+            self.given_back.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::env::Env;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_is_either_held_or_handed_back() {
+        let (claims, run) = (Claims::default(), Env::seeded(1).run_id());
+        assert!(claims.take_new(run, 1).is_some());
+        assert!(claims.take_new(run, 1).is_none(), "it has arrived before");
+        assert!(claims.take(run, 1).is_some());
+        assert!(!claims.hand_back(run, 1), "it is held");
+        assert!(claims.hand_back(run, 2));
+        assert!(claims.take(run, 2).is_none(), "it was handed back before it arrived");
+        assert!(claims.take(run, 3).is_some());
+        assert_eq!(claims.named(), [run], "one run, two claims");
+        claims.give_up(run, 1);
+        assert!(claims.take_new(run, 1).is_none(), "it is over");
+        claims.ended(run, 3);
+        assert_eq!((claims.named(), claims.unreported()), (vec![run], vec![run]));
     }
 }

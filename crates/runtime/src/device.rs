@@ -1,22 +1,26 @@
 //! What every part of a running runtime shares.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use attache_client::Hub;
+use attache_client::{Hub, channel::Channel};
 use attache_protocol::{RunId, env::Env};
 
 use crate::{
     adapter::Adapter,
     claims::Claims,
+    inbox::Inbox,
     ledger::{Ledger, Line, Step},
     link::Link,
     profile::Profile,
     report::Reports,
+    speak::Ways,
 };
 
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) hub: Hub,
+    pub(crate) ways: Ways,
+    /// What came over the channel.
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) adapter: Adapter,
     pub(crate) ledger: Ledger,
     pub(crate) profile: Profile,
@@ -33,9 +37,21 @@ pub(crate) struct Device {
 // === impl Device ===
 
 impl Device {
+    pub(crate) const fn hub(&self) -> &Hub {
+        &self.ways.hub
+    }
+
+    pub(crate) const fn channel(&self) -> Option<&Channel> {
+        self.ways.channel.as_ref()
+    }
+
     /// Writes a line. A full disk must not stop the work: the hub has the truth, the ledger only helps.
     pub(crate) async fn note(&self, line: Line) {
-        if let Err(error) = self.ledger.append(&line).await {
+        self.note_all(&[line]).await;
+    }
+
+    pub(crate) async fn note_all(&self, lines: &[Line]) {
+        if let Err(error) = self.ledger.append_all(lines).await {
             tracing::error!(%error, "the ledger cannot be written; free some space");
         }
     }

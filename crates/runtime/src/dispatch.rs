@@ -1,13 +1,13 @@
 //! Handing one run to the adapter and bringing its outcome back, whatever happens to the connection in between.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use attache_client::Backoff;
 use attache_protocol::{
     RunId,
     wire::adapter::{RunTask, TaskReply},
 };
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
@@ -16,9 +16,10 @@ use crate::{
     artifacts::Shelf,
     device::Device,
     ledger::{Outcome, Step},
-    progress::{Claimant, Known, Piece, Progress, Untold},
+    progress::{Claimant, Known, Piece, Progress, Teller, Untold},
+    question,
     report::{self, Report},
-    watch,
+    watch::{self, Source},
 };
 
 /// A run that is ready for the adapter.
@@ -27,6 +28,9 @@ pub(crate) struct Job {
     pub(crate) task: RunTask,
     pub(crate) epoch: i64,
     pub(crate) way: Way,
+    pub(crate) source: Source,
+    /// Reports of this claim are counted after this.
+    pub(crate) reports: i64,
 }
 
 #[derive(Debug)]
@@ -50,6 +54,18 @@ enum After {
     Gone,
 }
 
+/// Hears what the adapter says of one run.
+struct Listener {
+    device: Arc<Device>,
+    claimant: Claimant,
+    known: Known,
+    /// The newest event that was heard.
+    seen: u64,
+    progress: Teller,
+    /// The questions that wait for their answers. They end with the listener.
+    questions: JoinSet<()>,
+}
+
 const UNREACHABLE: &str = "adapter_unreachable";
 const INVALID: &str = "adapter_invalid_reply";
 
@@ -62,18 +78,21 @@ const LARGEST_USAGE: usize = 16 << 10;
 const CANCEL_TIME: Duration = Duration::from_secs(15);
 
 /// Executes a run to its end on this device, and reports it.
-pub(crate) async fn execute(device: &Device, job: Job, abort: &CancellationToken) {
+pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &CancellationToken) {
     let (run, epoch) = (job.task.task_run_id, job.epoch);
     let claimant = Claimant {
-        hub: device.hub.clone(),
+        ways: device.ways.clone(),
         run,
         epoch,
-        stop: device.claims.take(run),
+        stop: device.claims.take(run, epoch).unwrap_or_default(),
         link: device.link.clone(),
         env: device.env.clone(),
     };
     let stop = claimant.stop.clone();
-    let watcher = AbortOnDropHandle::new(tokio::spawn(watch::watch(claimant.clone())));
+    let watcher = watch::watch(claimant.clone(), job.source, device.inbox.clone());
+    let watcher = AbortOnDropHandle::new(tokio::spawn(watcher));
+    let inputs = question::pass_on_input(device.clone(), claimant.clone());
+    let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
     let ended = tokio::select! {
         outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
         reason = stop.asked() => Err(reason),
@@ -84,13 +103,13 @@ pub(crate) async fn execute(device: &Device, job: Job, abort: &CancellationToken
             Ok((Outcome::failed("runtime_stopped", message, None), None))
         }
     };
-    drop(watcher);
+    drop((watcher, inputs));
     match ended {
         Ok((outcome, untold)) => report::finish(device, Report { run, epoch, outcome, untold }).await,
         Err(reason) => {
             cancel(device, run).await;
             device.note(device.run_line(Step::TaskStopped, run, epoch).because(&reason)).await;
-            device.claims.give_up(run);
+            device.claims.give_up(run, epoch);
             device.link.notify(&Notice::TaskStopped { run, reason });
         }
     }
@@ -104,28 +123,38 @@ async fn cancel(device: &Device, run: RunId) {
     }
 }
 
-async fn work(device: &Device, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
-    let Job { mut task, epoch: _, way } = job;
+async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
+    let Job { mut task, way, reports, .. } = job;
     let shelf = Shelf {
-        hub: device.hub.clone(),
+        hub: device.hub().clone(),
         workspace: task.workspace_id,
         cwd: device.cwd.clone(),
         env: device.env.clone(),
         link: device.link.clone(),
     };
-    let mut known = match way {
+    let known = match way {
         Way::Start => Known::default(),
         Way::Join => known(device, task.task_run_id).await,
     };
     let sent = matches!(way, Way::Join);
-    let progress = Progress::start(claimant);
+    let progress = Progress::start(claimant.clone(), reports);
     if !sent {
         if let Err(Failure { code, message }) = instruct(device, &mut task).await {
             return (Outcome::failed(code, &message, None), None);
         }
         progress.push(Piece::begun(device.profile.device_name.as_deref()));
     }
-    let reply = drive(device, &task, sent, &mut known, &progress).await;
+    let mut listener = Listener {
+        device: device.clone(),
+        claimant,
+        known,
+        seen: 0,
+        progress: progress.teller(),
+        questions: JoinSet::new(),
+    };
+    let reply = drive(device, &task, sent, &mut listener).await;
+    // Whatever is still open needs no answer any more.
+    drop(listener);
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
         Err(Failure { code, message }) => Outcome::failed(code, &message, None),
@@ -138,7 +167,7 @@ async fn work(device: &Device, job: Job, claimant: Claimant) -> (Outcome, Option
 async fn known(device: &Device, run: RunId) -> Known {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
     loop {
-        match Known::read(&device.hub, run).await {
+        match Known::read(device.hub(), run).await {
             Ok(known) => return known,
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(error) => {
@@ -165,22 +194,15 @@ async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
 
 /// Talks to the adapter until there is a reply. A task is never sent a second time unless the adapter says that it
 /// executes it, for agents are not idempotent.
-async fn drive(
-    device: &Device,
-    task: &RunTask,
-    mut sent: bool,
-    known: &mut Known,
-    progress: &Progress,
-) -> Result<TaskReply, Failure> {
+async fn drive(device: &Device, task: &RunTask, mut sent: bool, listener: &mut Listener) -> Result<TaskReply, Failure> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let mut busy = 0;
-    let mut seen = 0;
     loop {
-        let trouble = match device.adapter.run_task(task, seen).await {
+        let trouble = match device.adapter.run_task(task, listener.seen).await {
             Ok(mut session) => {
                 sent = true;
                 backoff.reset();
-                match listen(&mut session, &mut seen, known, progress).await {
+                match listener.listen(&mut session).await {
                     Ok(reply) => return Ok(reply),
                     Err(trouble) => trouble,
                 }
@@ -229,6 +251,8 @@ async fn drive(
                 return Err(Failure { code: INVALID, message });
             }
             Trouble::Invalid(reason) => {
+                // It may still be at work, and nobody listens any more.
+                cancel(device, task.task_run_id).await;
                 return Err(Failure {
                     code: INVALID,
                     message: format!("The adapter's reply cannot be used: {reason}."),
@@ -238,21 +262,29 @@ async fn drive(
     }
 }
 
-async fn listen(
-    session: &mut Session,
-    seen: &mut u64,
-    known: &mut Known,
-    progress: &Progress,
-) -> Result<TaskReply, Trouble> {
-    loop {
-        match session.next().await? {
-            Happening::Result(reply) => return Ok(reply),
-            // An adapter that cannot go on from the last event tells everything again.
-            Happening::Piece { seq, .. } if seq <= *seen => {}
-            Happening::Piece { seq, piece } => {
-                *seen = seq;
-                if let Some(piece) = known.without(piece) {
-                    progress.push(piece);
+// === impl Listener ===
+
+impl Listener {
+    async fn listen(&mut self, session: &mut Session) -> Result<TaskReply, Trouble> {
+        loop {
+            // Those that are answered need not be kept.
+            while self.questions.try_join_next().is_some() {}
+            let happening = session.next().await?;
+            match happening {
+                Happening::Result(reply) => return Ok(reply),
+                // An adapter that cannot go on from the last event tells everything again.
+                Happening::Piece { seq, .. } | Happening::Asked { seq, .. } if seq <= self.seen => {}
+                Happening::Piece { seq, piece } => {
+                    self.seen = seq;
+                    if let Some(piece) = self.known.without(piece) {
+                        self.progress.push(piece);
+                    }
+                }
+                Happening::Asked { seq, asked } => {
+                    self.seen = seq;
+                    let (device, claimant, progress) =
+                        (self.device.clone(), self.claimant.clone(), self.progress.clone());
+                    self.questions.spawn(question::bridge(device, claimant, progress, seq, asked));
                 }
             }
         }
@@ -299,7 +331,7 @@ async fn after_break(device: &Device, run: RunId) -> After {
 pub(crate) async fn outcome_after_restart(device: &Device, task: &RunTask) -> Option<Outcome> {
     let reply = device.adapter.cancel(task.task_run_id).await.ok().flatten()?;
     let shelf = Shelf {
-        hub: device.hub.clone(),
+        hub: device.hub().clone(),
         workspace: task.workspace_id,
         cwd: device.cwd.clone(),
         env: device.env.clone(),

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use attache_client::Backoff;
-use attache_protocol::{Timestamp, wire::runtime::HeartbeatRequest};
-use tokio::time::Instant;
+use attache_protocol::{RunId, Timestamp, wire::runtime::HeartbeatRequest};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Notice, Pace, device::Device, profile::Profiles};
+use crate::{Notice, Pace, device::Device, inbox::Expects, profile::Profiles, recover};
 
 /// The profile's `last_heartbeat_at` is for people; writing it more often would only wear the disk.
 const NOTED: Duration = Duration::from_secs(60);
+
+/// How long a line may take to prove that everything has arrived.
+const CONFIRM: Duration = Duration::from_secs(2);
 
 /// How long to wait between beats.
 #[derive(Debug, Clone, Copy)]
@@ -69,14 +72,30 @@ impl Rhythm {
     }
 }
 
+/// What this device executes, if it can know: the hub gives up every other claim. A claim that may be on its way over
+/// the channel must have arrived before the list is made.
+async fn running(device: &Device) -> Option<Vec<RunId>> {
+    match (device.inbox.expects(), device.channel()) {
+        (Expects::Nothing, _) | (Expects::Perhaps, None) => {}
+        (Expects::Perhaps, Some(channel)) => timeout(CONFIRM, channel.confirm()).await.ok()?.ok()?,
+        (Expects::Unsure, _) => return None,
+        (Expects::Overdue, _) => {
+            let history = device.ledger.history().await;
+            timeout(CONFIRM, recover::hand_back(device, &history)).await.ok()?;
+            device.inbox.settle();
+        }
+    }
+    Some(device.claims.named())
+}
+
 async fn beat_once(device: &Device) -> bool {
     let request = HeartbeatRequest {
-        unreported: Vec::new(),
         agent_id: Some(device.profile.agent_id),
-        running: Some(device.claims.named()),
+        running: running(device).await,
+        unreported: device.claims.unreported(),
         extensions: None,
     };
-    match device.hub.heartbeat(&request).await {
+    match device.hub().heartbeat(&request).await {
         Ok(answer) => {
             device.link.heard();
             for run in answer.cancelled {

@@ -1,4 +1,5 @@
-//! The bridge on a person's device: pairs it, beats, pulls one run at a time, hands it to the adapter and reports it.
+//! The bridge on a person's device: pairs it, beats, takes one run at a time over a channel or by pulling, hands it to the
+//! adapter, brings its questions to people and their answers back, and reports it.
 //!
 //! `Options -> Runtime::new -> Runtime::run`. It has no brain and no store: the hub's runs are the truth, the
 //! [`ledger`] is what this device remembers. It reads no environment and prints nothing; [`Notice`]s tell what happens.
@@ -12,21 +13,27 @@ mod dispatch;
 mod error;
 mod files;
 mod heartbeat;
+mod inbox;
 pub mod ledger;
 mod link;
 mod notice;
 pub mod pair;
+mod presence;
 pub mod profile;
 mod progress;
+mod question;
 mod recover;
 mod report;
 mod runtime;
+mod speak;
 mod stop;
 mod supervise;
 mod watch;
+mod work;
 
 pub use error::Error;
-pub use notice::{Notice, Observer};
+pub use notice::{Answer, Notice, Observer, Question};
+pub use presence::Connection;
 pub use runtime::{AdapterSource, Options, Pace, Runtime, Stopped};
 pub use stop::Shutdown;
 pub use supervise::{AdapterCommand, read_secret};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_protocol::{AgentId, RunId, RuntimeId, rules::run::Status};
+use attache_protocol::{AgentId, ChannelId, RunId, RuntimeId, rules::run::Status};
 
 /// Called for everything worth telling. It must return quickly.
 pub type Observer = Arc<dyn Fn(&Notice) + Send + Sync>;
@@ -21,6 +21,14 @@ pub enum Notice {
         reason: String,
     },
     HubBack,
+    /// Work comes over a channel from now on.
+    ChannelOpen {
+        channel: ChannelId,
+    },
+    /// Work is pulled over HTTP from now on, until the channel is back.
+    ChannelBroken {
+        reason: String,
+    },
     AdapterAway {
         reason: String,
     },
@@ -37,6 +45,16 @@ pub enum Notice {
     },
     Released {
         run: RunId,
+    },
+    /// The run waits for a person. The text is the agent's own.
+    Asked {
+        run: RunId,
+        question: Question,
+    },
+    /// The agent has the answer, and goes on.
+    Answered {
+        run: RunId,
+        answer: Answer,
     },
     /// The run ended on this device.
     Ended {
@@ -65,4 +83,17 @@ pub enum Notice {
     Stopping {
         running: Option<RunId>,
     },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    Permission { tool: String },
+    Input { prompt: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Approved,
+    Denied,
+    Input,
 }

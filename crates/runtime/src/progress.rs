@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{backlog::Backlog, link::Link, stop::Stop};
+use crate::{backlog::Backlog, link::Link, speak::Ways, stop::Stop};
 
 /// One thing that the adapter said while it worked.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,10 @@ pub(crate) struct Progress {
     untold: Untold,
     task: AbortOnDropHandle<()>,
 }
+
+/// Adds to the progress of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller(Arc<Backlog>);
 
 /// What the hub has not heard yet, and how to tell it.
 #[derive(Debug, Clone)]
@@ -54,7 +58,7 @@ enum Told {
 /// Who reports, and to whom.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimant {
-    pub(crate) hub: Hub,
+    pub(crate) ways: Ways,
     pub(crate) run: RunId,
     pub(crate) epoch: i64,
     pub(crate) stop: Stop,
@@ -86,7 +90,7 @@ const LARGEST: usize = 4 << 10;
 const LARGEST_JSON: usize = 60 << 10;
 /// What a piece costs beside its text.
 const OVERHEAD: usize = 64;
-const CALL_TIME: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIME: Duration = Duration::from_secs(10);
 /// How long progress may hold up the result.
 const DRAIN_TIME: Duration = Duration::from_millis(1800);
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -117,17 +121,6 @@ impl Piece {
     pub(crate) fn begun(device_name: Option<&str>) -> Self {
         let message = device_name.map_or_else(|| "Started.".to_owned(), |name| format!("Started on {name}."));
         Self::Progress { message: Some(message), percent: None }
-    }
-
-    /// The place of its member in the hub's order.
-    pub(crate) const fn rank(&self) -> u8 {
-        match self {
-            Self::Progress { .. } => 0,
-            Self::Chunk(_) => 1,
-            Self::Thought(_) => 2,
-            Self::Log(_) => 3,
-            Self::ToolCall(_) => 4,
-        }
     }
 
     /// What it takes of the room for what waits.
@@ -175,18 +168,20 @@ fn cut(mut text: String) -> Vec<String> {
 // === impl Progress ===
 
 impl Progress {
-    pub(crate) fn start(claimant: Claimant) -> Self {
-        let untold = Untold { claimant, backlog: Arc::default() };
+    /// Counts the reports of the claim after `report`.
+    pub(crate) fn start(claimant: Claimant, report: i64) -> Self {
+        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)) };
         let teller = untold.clone();
         Self { untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.tell_all().await })) }
     }
 
     pub(crate) fn push(&self, piece: Piece) {
-        for piece in piece.split() {
-            if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
-                self.untold.backlog.push(piece);
-            }
-        }
+        self.teller().push(piece);
+    }
+
+    /// A way to add to it.
+    pub(crate) fn teller(&self) -> Teller {
+        Teller(self.untold.backlog.clone())
     }
 
     /// Waits a little until everything is told. What a hub that is away has not heard comes back, to be told before the
@@ -205,6 +200,18 @@ impl Progress {
         }
         self.untold.give_up().await;
         None
+    }
+}
+
+// === impl Teller ===
+
+impl Teller {
+    pub(crate) fn push(&self, piece: Piece) {
+        for piece in piece.split() {
+            if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {
+                self.0.push(piece);
+            }
+        }
     }
 }
 
@@ -262,10 +269,10 @@ impl Untold {
 impl Claimant {
     /// What the hub refuses is lost, and only the news that the claim is gone matters.
     async fn tell(&self, request: &ProgressRequest) -> Told {
-        match timeout(CALL_TIME, self.hub.progress(self.run, request)).await {
+        match timeout(CALL_TIME, self.ways.progress(self.run, request)).await {
             Ok(Ok(answer)) => {
                 self.link.heard();
-                if answer.status.is_terminal() {
+                if answer.is_some_and(|answer| answer.status.is_terminal()) {
                     self.stop.set("the run has ended at the hub");
                 }
                 Told::Settled

@@ -15,9 +15,12 @@ use crate::{
     dispatch::{self, Job, Way},
     ledger::{History, Line, Open, Outcome, Step},
     report::Report,
+    watch::Source,
 };
 
 const HEALTH_TRIES: u32 = 5;
+/// More than one process ever makes on one claim, so that the next one counts on from above all of them.
+const REPORTS: i64 = 1 << 32;
 
 /// Queues the outcomes that the hub has not heard, and finds the run that the adapter still executes.
 pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job> {
@@ -25,7 +28,7 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
     for open in history.open() {
         match open {
             Open::Unreported { run, epoch, outcome } => {
-                device.claims.take(run);
+                device.claims.ended(run, epoch);
                 device.reports.keep(Report { run, epoch, outcome, untold: None });
             }
             Open::Unfinished(line) => unfinished.push(line),
@@ -42,9 +45,11 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
         let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
         let Some(task) = task(device, run, &line) else { continue };
         if running == Some(run) {
-            device.claims.take(run);
+            device.claims.take(run, epoch);
+            device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
             device.link.notify(&Notice::Rejoined { run });
-            job = Some(Job { task, epoch, way: Way::Join });
+            let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
+            job = Some(Job { task, epoch, way: Way::Join, source: Source::Unknown, reports });
         } else if let Some(outcome) = dispatch::outcome_after_restart(device, &task).await {
             keep(device, run, epoch, outcome).await;
         } else {
@@ -70,7 +75,7 @@ async fn executing(device: &Device) -> Option<RunId> {
 
 /// The adapter finished the run while nobody listened.
 async fn keep(device: &Device, run: RunId, epoch: i64, outcome: Outcome) {
-    device.claims.take(run);
+    device.claims.ended(run, epoch);
     device.note(Line::outcome(device.env.now(), run, epoch, &outcome)).await;
     device.link.notify(&Notice::Ended { run, status: outcome.status(), error: None });
     device.reports.keep(Report { run, epoch, outcome, untold: None });
@@ -125,21 +130,20 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
         conversation: None,
         page: Page { limit: Some(50), cursor: None },
     };
-    let mut runs = device.hub.runs(&filter).await?.task_runs;
+    let mut runs = device.hub().runs(&filter).await?.task_runs;
     runs.retain(|run| run.runtime_id == Some(device.profile.runtime_id));
     Ok(runs)
 }
 
 async fn release_unstarted(device: &Device, history: &History, run: &Run) {
     let (id, epoch) = (run.task_run_id, run.epoch);
-    if history.started(id, epoch) || device.claims.named().contains(&id) {
-        return;
+    if !history.started(id, epoch) && device.claims.hand_back(id, epoch) {
+        release(device, id, epoch).await;
     }
-    release(device, id, epoch).await;
 }
 
 pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
-    match device.hub.release(run, epoch).await {
+    match device.ways.release(run, epoch).await {
         Ok(()) => {
             device.note(device.run_line(Step::TaskReleased, run, epoch)).await;
             device.link.notify(&Notice::Released { run });
@@ -148,5 +152,5 @@ pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
             tracing::warn!(run.id = %run, %error, "a claim could not be handed back; its lease ends by itself");
         }
     }
-    device.claims.give_up(run);
+    device.claims.give_up(run, epoch);
 }

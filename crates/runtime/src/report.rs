@@ -7,10 +7,7 @@ use std::{
 };
 
 use attache_client::Backoff;
-use attache_protocol::{
-    Code, RunId,
-    wire::run::{CompleteRequest, FailRequest},
-};
+use attache_protocol::{Code, RunId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +55,7 @@ pub(crate) fn is_final(error: &attache_client::Error) -> bool {
 /// Writes the outcome down, tells the hub, and keeps it for later if the hub cannot be told.
 pub(crate) async fn finish(device: &Device, report: Report) {
     let Report { run, epoch, outcome, .. } = &report;
+    device.claims.ended(*run, *epoch);
     device.note(Line::outcome(device.env.now(), *run, *epoch, outcome)).await;
     let error = match outcome {
         Outcome::Completed { .. } => None,
@@ -103,13 +101,13 @@ async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
     match verdict(device, &report).await {
         Verdict::Told => {
             device.note(device.run_line(Step::TaskReported, run, epoch)).await;
-            device.claims.give_up(run);
+            device.claims.give_up(run, epoch);
             device.link.notify(&Notice::Reported { run });
             Ok(())
         }
         Verdict::Never(reason) => {
             device.note(device.run_line(Step::TaskReportRefused, run, epoch).because(&reason)).await;
-            device.claims.give_up(run);
+            device.claims.give_up(run, epoch);
             device.link.notify(&Notice::ReportRefused { run, reason });
             Ok(())
         }
@@ -123,12 +121,7 @@ async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
 
 async fn verdict(device: &Device, report: &Report) -> Verdict {
     let Report { run, epoch, outcome, .. } = report;
-    let (epoch, hub) = (Some(*epoch), &device.hub);
-    let answer = match outcome.clone() {
-        Outcome::Completed { output, usage } => hub.complete(*run, &CompleteRequest { epoch, output, usage }).await,
-        Outcome::Failed { output, usage } => hub.fail(*run, &FailRequest { epoch, output, usage }).await,
-    };
-    let Err(error) = answer else {
+    let Err(error) = device.ways.finish(*run, *epoch, outcome).await else {
         device.link.heard();
         return Verdict::Told;
     };

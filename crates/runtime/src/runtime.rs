@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use attache_client::{Address, Backoff, Credential, Hub, HubOptions};
-use attache_protocol::{
-    env::Env,
-    wire::{adapter::RunTask, run::ClaimedRun},
+use attache_client::{
+    Address, Credential, Hub, HubOptions,
+    channel::{self, Channel},
 };
+use attache_protocol::{Json, env::Env};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -15,16 +16,19 @@ use crate::{
     adapter::{Adapter, Endpoint},
     claims::Claims,
     device::Device,
-    dispatch::{self, Job, Way},
-    files, heartbeat,
+    dispatch, files, heartbeat,
+    inbox::Inbox,
     ledger::{self, History, Ledger, Line, Step},
     link::Link,
     notice::Observer,
+    presence::Presence,
     profile::{Profile, Profiles},
     recover,
     report::{self, Reports},
+    speak::Ways,
     stop::Shutdown,
     supervise::{AdapterCommand, Supervisor},
+    work,
 };
 
 #[derive(Clone)]
@@ -65,6 +69,7 @@ pub struct Pace {
     pub early_heartbeat: Duration,
     /// How long that is.
     pub early: Duration,
+    pub channel: channel::Pace,
 }
 
 pub struct Runtime {
@@ -72,6 +77,8 @@ pub struct Runtime {
     profiles: Profiles,
     profile: Profile,
     hub: Hub,
+    /// What the channel is made of.
+    channel: channel::Options,
 }
 
 /// How a runtime ended that was asked to.
@@ -81,9 +88,18 @@ pub enum Stopped {
     Aborted,
 }
 
+/// What people see of the device in the list of channels.
+#[derive(Serialize)]
+struct DeviceInfo<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_type: Option<&'a str>,
+    version: &'static str,
+}
+
 /// How long the runtime that was replaced on this device may take to notice.
 const LOCK_TIME: Duration = Duration::from_secs(5);
-const LAST_WORDS: Duration = Duration::from_secs(5);
 
 // === impl Runtime ===
 
@@ -101,7 +117,12 @@ impl Runtime {
         let mut hub = HubOptions::new(profile.api_base.as_str(), credential);
         hub.trusted_certificate.clone_from(&options.trusted_certificate);
         hub.env = options.env.clone();
-        Ok(Self { profiles, profile, hub: Hub::new(hub)?, options })
+        let channel = channel::Options {
+            device_info: Some(Json::of(&DeviceInfo::of(&profile))),
+            pace: options.pace.channel,
+            ..channel::Options::worker(hub.clone())
+        };
+        Ok(Self { profiles, profile, hub: Hub::new(hub)?, channel, options })
     }
 
     pub fn profile(&self) -> &Profile {
@@ -110,7 +131,7 @@ impl Runtime {
 
     /// Works until it is told to stop, or until the hub refuses this device.
     pub async fn run(self, shutdown: Shutdown) -> Result<Stopped, Error> {
-        let Self { options, profiles, profile, hub } = self;
+        let Self { options, profiles, profile, hub, channel } = self;
         // Two runtimes with one token would declare each other's runs lost.
         let lock_path = ledger::make_folder(&options.home, profile.agent_id)?.join("runtime.lock");
         let lock = files::try_lock(&lock_path, LOCK_TIME).await?;
@@ -131,19 +152,30 @@ impl Runtime {
             // The caller gave it to the child.
             AdapterSource::Child(_) => None,
         };
-        let device = Arc::new(Device {
+        let claims = Claims::default();
+        let presence = Presence::new(&options.home, profile.agent_id, options.env.clone());
+        let inbox = Inbox::new(claims.clone(), link.clone(), presence);
+        let mut device = Device {
             adapter: Adapter::new(endpoint)?,
-            hub,
+            ways: Ways { hub, channel: None },
+            inbox: inbox.clone(),
             ledger,
             cwd,
             instruction_file,
             env: options.env,
             link,
-            claims: Claims::default(),
+            claims,
             reports: Reports::default(),
             profile,
-        });
-        let stopped = live(&device, &history, &profiles, options.pace, &shutdown).await;
+        };
+        let rejoined = begin(&device, &history, &shutdown).await?;
+        // Only now: a channel that registers gives back every claim that is not held here.
+        device.ways.channel = Some(Channel::connect(channel, inbox)?);
+        let device = Arc::new(device);
+        let stopped = live(&device, rejoined, &profiles, options.pace, &shutdown).await;
+        if let Some(channel) = device.channel() {
+            channel.close().await;
+        }
         if let Some(supervisor) = supervisor {
             supervisor.end().await;
         }
@@ -158,19 +190,24 @@ impl std::fmt::Debug for Runtime {
     }
 }
 
+impl<'a> DeviceInfo<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        Self {
+            device_name: profile.device_name.as_deref(),
+            host_type: profile.local_executor.kind.as_deref(),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
 fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
     let endpoint =
         profile.local_agent_endpoint.clone().map(|url| Endpoint { url, secret: profile.adapter_secret.clone() });
     watch::channel(endpoint).1
 }
 
-async fn live(
-    device: &Arc<Device>,
-    history: &History,
-    profiles: &Profiles,
-    pace: Pace,
-    shutdown: &Shutdown,
-) -> Result<Stopped, Error> {
+/// Says hello, and picks up what an earlier process left.
+async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Result<Option<dispatch::Job>, Error> {
     let runtime = device.profile.runtime_id;
     let started = Line { runtime_id: Some(runtime), ..device.line(Step::RuntimeStarted) };
     device.ledger.append(&started).await?;
@@ -180,18 +217,28 @@ async fn live(
         api_base: device.profile.api_base.clone(),
     });
     let rejoined = recover::look_back(device, history).await;
-
-    let quit = CancellationToken::new();
-    let reports = AbortOnDropHandle::new(tokio::spawn({
-        let (device, quit) = (device.clone(), quit.clone());
-        async move { report::repeat(&device, quit).await }
-    }));
-    // Before the first heartbeat: it would declare lost what can still be handed back.
+    // Before the first heartbeat and before the channel: they would give up what can still be handed back.
     tokio::select! {
         () = recover::hand_back(device, history) => {}
         () = shutdown.finish.cancelled() => {}
         () = device.link.denied() => {}
     }
+    Ok(rejoined)
+}
+
+async fn live(
+    device: &Arc<Device>,
+    rejoined: Option<dispatch::Job>,
+    profiles: &Profiles,
+    pace: Pace,
+    shutdown: &Shutdown,
+) -> Result<Stopped, Error> {
+    let runtime = device.profile.runtime_id;
+    let quit = CancellationToken::new();
+    let reports = AbortOnDropHandle::new(tokio::spawn({
+        let (device, quit) = (device.clone(), quit.clone());
+        async move { report::repeat(&device, quit).await }
+    }));
     let beats = AbortOnDropHandle::new(tokio::spawn({
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
         async move { heartbeat::beat(&device, &profiles, pace, quit).await }
@@ -199,7 +246,7 @@ async fn live(
     if let Some(job) = rejoined {
         Box::pin(dispatch::execute(device, job, &shutdown.abort)).await;
     }
-    Box::pin(pull(device, pace.pull_wait, shutdown)).await;
+    Box::pin(work::work(device, pace.pull_wait, shutdown)).await;
 
     quit.cancel();
     for task in [beats, reports] {
@@ -218,93 +265,6 @@ async fn live(
         Some(error) => Err(error),
         None if shutdown.abort.is_cancelled() => Ok(Stopped::Aborted),
         None => Ok(Stopped::Finished),
-    }
-}
-
-/// Pulls and executes one run after the other until there is a reason to stop.
-async fn pull(device: &Device, wait: Duration, shutdown: &Shutdown) {
-    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
-    while !shutdown.finish.is_cancelled() && !device.link.is_denied() {
-        let asked = device.env.now();
-        let answer = tokio::select! {
-            answer = device.hub.pull(device.profile.agent_id, wait) => answer,
-            () = shutdown.finish.cancelled() => break,
-            () = device.link.denied() => break,
-        };
-        let pause = match answer {
-            Ok(Some(claimed)) => {
-                device.link.heard();
-                backoff.reset();
-                Box::pin(take(device, claimed, shutdown)).await;
-                continue;
-            }
-            Ok(None) => {
-                device.link.heard();
-                backoff.reset();
-                // A hub that answers at once although it was asked to wait must not be asked in a tight loop.
-                if device.env.now().since(asked) * 2 < wait { Duration::from_millis(500).min(wait) } else { continue }
-            }
-            Err(error) => {
-                device.link.failed(&error);
-                backoff.next(&device.env)
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = shutdown.finish.cancelled() => {}
-            () = device.link.denied() => {}
-        }
-    }
-    if !device.link.is_denied() {
-        device.link.notify(&Notice::Stopping { running: None });
-        // The answer to the pull that was dropped may have been a claim.
-        let history = device.ledger.history().await;
-        let _ = tokio::time::timeout(LAST_WORDS, recover::hand_back(device, &history)).await;
-    }
-}
-
-/// Has a claim executed, or hands it back when the runtime is stopping.
-async fn take(device: &Device, claimed: ClaimedRun, shutdown: &Shutdown) {
-    let (run, epoch) = (claimed.task_run_id, claimed.epoch);
-    device.claims.take(run);
-    let pulled = Line {
-        conversation_id: Some(claimed.conversation_id),
-        workspace_id: Some(claimed.workspace_id),
-        task_type: Some(claimed.task_type.clone()),
-        deadline: Some(claimed.deadline),
-        ..device.run_line(Step::TaskPulled, run, epoch)
-    };
-    device.note(pulled).await;
-    device.link.notify(&Notice::Pulled { run, task_type: claimed.task_type.clone() });
-    if shutdown.finish.is_cancelled() {
-        return recover::release(device, run, epoch).await;
-    }
-    device.note(device.run_line(Step::TaskStarted, run, epoch)).await;
-    let job = Job { task: task(device, claimed), epoch, way: Way::Start };
-    let execution = dispatch::execute(device, job, &shutdown.abort);
-    tokio::pin!(execution);
-    tokio::select! {
-        () = &mut execution => return,
-        () = shutdown.finish.cancelled() => device.link.notify(&Notice::Stopping { running: Some(run) }),
-    }
-    execution.await;
-}
-
-fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
-    RunTask {
-        task_run_id: claimed.task_run_id,
-        conversation_id: claimed.conversation_id,
-        workspace_id: claimed.workspace_id,
-        task_type: claimed.task_type,
-        input: claimed.input,
-        instructions: claimed.instructions,
-        context_fragments: claimed.context_fragments,
-        allowed_tools: claimed.allowed_tools,
-        workspace_root: claimed.workspace_root,
-        budget: None,
-        cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
-        sandbox: None,
-        deadline: Some(claimed.deadline),
     }
 }
 
@@ -342,6 +302,7 @@ impl Default for Pace {
             heartbeat: Duration::from_secs(30),
             early_heartbeat: Duration::from_secs(5),
             early: Duration::from_secs(60),
+            channel: channel::Pace::default(),
         }
     }
 }

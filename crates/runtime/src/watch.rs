@@ -1,11 +1,15 @@
 //! Following the run that executes: when the hub cancels it or gives it to another claim, the work here stops.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use attache_protocol::wire::event::{Event, SNAPSHOT_REPAIRED};
+use attache_client::channel::State;
+use attache_protocol::{
+    AskId, Json,
+    wire::event::{Event, SNAPSHOT_REPAIRED},
+};
 use serde::Deserialize;
 
-use crate::progress::Claimant;
+use crate::{inbox::Inbox, progress::Claimant};
 
 /// The member of `task.claimed` that tells whose claim it is.
 #[derive(Deserialize)]
@@ -13,16 +17,64 @@ struct Claimed {
     epoch: i64,
 }
 
+/// By which way a claim came, and so by which way its end and its input come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Frames tell of everything, however often the line breaks in between.
+    Channel,
+    Pull,
+    /// Of an earlier process: what it has told the adapter is not known either.
+    Unknown,
+}
+
+/// The hub's word for input that answers no question.
+#[derive(Deserialize)]
+struct Received {
+    input_request_id: Option<AskId>,
+    parts: Json,
+}
+
+/// How long the channel of a run may be broken before its stream is followed instead.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Listens until there is a reason to stop.
+pub(crate) async fn watch(claimant: Claimant, source: Source, inbox: Arc<Inbox>) {
+    let Some(channel) = claimant.ways.channel.clone().filter(|_| source == Source::Channel) else {
+        return follow(&claimant, source, &inbox).await;
+    };
+    let mut state = channel.watch();
+    loop {
+        let is_broken = |state: &State| !matches!(state, State::Connected(_));
+        if state.wait_for(is_broken).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = channel.connected() => continue,
+            () = tokio::time::sleep(PATIENCE) => {}
+        }
+        tokio::select! {
+            () = channel.connected() => {}
+            () = follow(&claimant, source, &inbox) => return,
+        }
+    }
+}
+
 /// Reads the run's own stream until there is a reason to stop.
-pub(crate) async fn watch(claimant: Claimant) {
-    let Claimant { hub, run, epoch, stop, link, .. } = claimant;
-    let mut events = hub.follow(run, 0).patience(Duration::MAX);
+async fn follow(claimant: &Claimant, source: Source, inbox: &Inbox) {
+    let Claimant { ways, run, epoch, stop, link, .. } = claimant;
+    let (run, epoch) = (*run, *epoch);
+    let mut events = ways.hub.follow(run, 0).patience(Duration::MAX);
     let mut ours = false;
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
                 if let Some(reason) = reason(&event, epoch, &mut ours) {
                     return stop.set(reason);
+                }
+                if ours && source == Source::Pull && event.kind == "task.input_received" {
+                    if let Ok(Received { input_request_id: None, parts }) = event.data.parse() {
+                        inbox.give_input(run, parts);
+                    }
                 }
             }
             Err(error) if error.is_denied() => return link.failed(&error),
@@ -53,7 +105,7 @@ fn reason(event: &Event, epoch: i64, ours: &mut bool) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Json, Timestamp};
+    use attache_protocol::Timestamp;
 
     use super::*;
 

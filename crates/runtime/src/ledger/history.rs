@@ -19,6 +19,7 @@ pub struct History {
 struct Claim {
     pulled: Option<Line>,
     started: Option<Line>,
+    rejoined: Vec<Line>,
     outcome: Option<Line>,
     settled: bool,
 }
@@ -45,6 +46,7 @@ impl History {
             match line.event {
                 Step::TaskPulled => claim.pulled = Some(line),
                 Step::TaskStarted => claim.started = Some(line),
+                Step::TaskRejoined => claim.rejoined.push(line),
                 Step::TaskCompleted | Step::TaskFailed => claim.outcome = Some(line),
                 Step::TaskReported | Step::TaskReportRefused | Step::TaskStopped | Step::TaskReleased => {
                     claim.settled = true;
@@ -58,6 +60,11 @@ impl History {
     /// Whether this device ever handed the claim to its adapter.
     pub fn started(&self, run: RunId, epoch: i64) -> bool {
         self.claims.get(&(run, epoch)).is_some_and(|claim| claim.started.is_some())
+    }
+
+    /// How many processes before this one have followed the claim again after a restart.
+    pub fn rejoins(&self, run: RunId, epoch: i64) -> usize {
+        self.claims.get(&(run, epoch)).map_or(0, |claim| claim.rejoined.len())
     }
 
     /// What is left to do, in the order of the claims.
@@ -95,6 +102,7 @@ impl Claim {
     }
 
     fn lines(&self) -> impl Iterator<Item = &Line> {
-        [&self.pulled, &self.started, &self.outcome].into_iter().flatten()
+        let begun = [&self.pulled, &self.started].into_iter().flatten();
+        begun.chain(&self.rejoined).chain(&self.outcome)
     }
 }

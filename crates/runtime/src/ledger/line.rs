@@ -39,6 +39,9 @@ pub enum Step {
     TaskPulled,
     /// Written before the adapter hears of the task.
     TaskStarted,
+    /// The runtime was restarted and follows the task again. Written before the hub hears more of it: the reports of each
+    /// process are counted apart.
+    TaskRejoined,
     /// Written before the hub hears of the outcome, as is `task_failed`.
     TaskCompleted,
     TaskFailed,

@@ -89,7 +89,12 @@ impl Ledger {
 
     /// Appends a line; when this returns, the line survives a power loss.
     pub async fn append(&self, line: &Line) -> Result<(), Error> {
-        let text = line.text();
+        self.append_all(std::slice::from_ref(line)).await
+    }
+
+    /// Appends several lines at the cost of one.
+    pub async fn append_all(&self, lines: &[Line]) -> Result<(), Error> {
+        let text: String = lines.iter().map(Line::text).collect();
         let inner = self.0.clone();
         let written = tokio::task::spawn_blocking(move || {
             inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes())

@@ -48,7 +48,9 @@ async fn a_run_is_pulled_executed_told_and_reported() {
     assert_eq!(
         told,
         [
-            json!({"epoch": 1, "message": "Started on laptop.", "chunk": {"text": "one two"}, "log": {"level": "info", "message": "l"}})
+            json!({"epoch": 1, "report": 1, "message": "Started on laptop."}),
+            json!({"epoch": 1, "report": 2, "chunk": {"text": "one two"}}),
+            json!({"epoch": 1, "report": 3, "log": {"level": "info", "message": "l"}})
         ]
     );
     assert!(world.hub.calls("heartbeat").iter().any(|beat| beat.body["running"] == json!([])));
@@ -218,10 +220,10 @@ async fn files_of_a_result_are_uploaded_and_replaced_by_their_ids() {
     let output = json!({"text": "t", "artifact_refs": [art, {"path": "report.txt", "name": "final.txt", "media_type": "text/plain"}]});
     world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
     world.hub.offer(claim(7, "x"));
-    for path in ["../secret.txt", "innocent.txt"] {
+    for (number, path) in [(8, "../secret.txt"), (9, "innocent.txt")] {
         let output = json!({"text": "t", "artifact_refs": [{"path": path}]});
         world.adapter.play(Scene::Json(json!({"success": true, "output": output})));
-        world.hub.offer(claim(8, "x"));
+        world.hub.offer(claim(number, "x"));
     }
     let running = world.start();
     let complete = world.hub.heard("complete", 1).await;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use attache_client::channel;
 use attache_protocol::{AgentId, RunId, RuntimeId, Secret, env::Env};
 use attache_runtime::{
     Error, Notice, Options, Pace, Runtime, Shutdown, Stopped,
@@ -89,6 +90,11 @@ impl World {
             heartbeat: Duration::from_millis(200),
             early_heartbeat: Duration::from_millis(200),
             early: Duration::ZERO,
+            channel: channel::Pace {
+                ping: Duration::from_millis(500),
+                retry: (Duration::from_millis(10), Duration::from_millis(100)),
+                unwanted: (Duration::from_millis(50), Duration::from_millis(200)),
+            },
         };
         options.observer = Some(Arc::new(move |notice| notices.lock().unwrap().push(notice.clone())));
         options

@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use attache_client::{Credential, Hub, HubOptions};
 use attache_protocol::{AgentId, RuntimeId, Timestamp};
 use attache_runtime::{
+    Connection,
     ledger::Ledger,
     profile::{LocalExecutor, Profile, Profiles},
 };
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     Context, Failure,
-    output::{Cell, Style, Table, time},
+    output::{Cell, Style, Table, clean, time},
 };
 
 /// Show this device's pairing and whether its hub answers
@@ -58,6 +59,8 @@ struct Status {
     /// The last heartbeat is younger than the time-out.
     online: bool,
     hub_reachable: bool,
+    /// How a running runtime gets its work; null while none runs.
+    connection: Option<Connection>,
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -65,8 +68,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let set = Profiles::at(home.path(), context.env.clone()).load()?;
     let profile = set.select(args.profile.as_deref())?;
     let active = Active::of(set.active_profile.as_deref(), profile);
+    let running = is_running(home.path(), profile.agent_id);
     let status = Status {
-        running: is_running(home.path(), profile.agent_id),
+        running,
+        connection: Connection::read(home.path(), profile.agent_id).filter(|_| running),
         online: is_online(profile, context.now()),
         hub_reachable: reachable(profile).await,
         view: View::of(profile, active),
@@ -85,12 +90,23 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         "runtime",
         if status.running { good("running") } else { Cell::plain("not running; start it: attache runtime start") },
     );
+    if let Some(connection) = &status.connection {
+        row("work", Cell::plain(way(connection)));
+    }
     row("hub", Cell::plain(&view.api_base));
     row("hub answers", if status.hub_reachable { good("yes") } else { Cell::styled("no", Style::Bad) });
     row("last heartbeat", Cell::plain(time::relative_or(view.last_heartbeat_at, context.now(), "never")));
     row("executor", Cell::plain(executor(&view.local_executor)));
     row("adapter", Cell::plain(view.local_agent_endpoint.as_deref().unwrap_or("supervised by the runtime")));
     output.table(&table)
+}
+
+fn way(connection: &Connection) -> String {
+    match (&connection.channel_id, &connection.reason) {
+        (Some(channel), _) => format!("comes over {channel}"),
+        (None, Some(reason)) => format!("is pulled over HTTP, because there is no channel: {}", clean::line(reason)),
+        (None, None) => "is pulled over HTTP".to_owned(),
+    }
 }
 
 fn good(text: &str) -> Cell {

@@ -1,0 +1,224 @@
+//! What the hub says over the channel: claims that wait for their turn, runs to stop, input for the run that executes.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_client::channel::{Channel, Event, Peer};
+use attache_protocol::{
+    Json, RunId,
+    wire::{envelope::Ready, run::ClaimedRun},
+};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    Notice,
+    claims::Claims,
+    link::Link,
+    presence::{Presence, Way},
+};
+
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// Moves when anything in here does.
+    moved: watch::Sender<u64>,
+    claims: Claims,
+    link: Link,
+    presence: Presence,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    claimed: VecDeque<ClaimedRun>,
+    inputs: VecDeque<(RunId, Json)>,
+    /// The names of inputs that were heard lately.
+    heard: VecDeque<String>,
+    /// Counts the lines, so that a credit is known to belong to the one that is open.
+    line: u64,
+    is_open: bool,
+    /// The line over which a credit was granted that has not been used.
+    credit: Option<u64>,
+    /// Since when a claim may be on its way over a line that is broken.
+    unsure: Option<Instant>,
+}
+
+/// What may wait for the run to take it, and how many names are remembered.
+const INPUTS: usize = 64;
+/// By then the hub has given up a line that is broken, and no claim is made over it any more.
+const UNSURE: Duration = Duration::from_secs(150);
+
+// === impl Inbox ===
+
+impl Inbox {
+    pub(crate) fn new(claims: Claims, link: Link, presence: Presence) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), moved: watch::Sender::new(0), claims, link, presence })
+    }
+
+    /// The next claim that came over the channel.
+    pub(crate) fn pop(&self) -> Option<ClaimedRun> {
+        self.state().claimed.pop_front()
+    }
+
+    /// Moves from now on whenever something came or the line changed.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.moved.subscribe()
+    }
+
+    /// What the caller of the run said without being asked.
+    pub(crate) async fn input(&self, run: RunId) -> Json {
+        let mut moved = self.watch();
+        loop {
+            {
+                let mut state = self.state();
+                let place = state.inputs.iter().position(|(of, _)| *of == run);
+                if let Some((_, parts)) = place.and_then(|place| state.inputs.remove(place)) {
+                    return parts;
+                }
+            }
+            // The sender lives in `self`, so waiting cannot fail.
+            let _ = moved.changed().await;
+        }
+    }
+
+    /// Input that came by another way than the channel.
+    pub(crate) fn give_input(&self, run: RunId, parts: Json) {
+        {
+            let mut state = self.state();
+            if state.inputs.len() >= INPUTS {
+                tracing::warn!(run.id = %run, "the adapter takes no input; some of it is dropped");
+                state.inputs.pop_front();
+            }
+            state.inputs.push_back((run, parts));
+        }
+        self.stir();
+    }
+
+    /// Grants the hub one run, unless it was granted one over the same line.
+    pub(crate) async fn grant(&self, channel: &Channel) {
+        {
+            let mut state = self.state();
+            if !state.is_open || state.credit == Some(state.line) {
+                return;
+            }
+            // Before it is sent: the run may come at once.
+            state.credit = Some(state.line);
+        }
+        if let Err(error) = channel.notify(Ready { credits: 1 }.payload()).await {
+            tracing::debug!(%error, "no credit could be granted");
+        }
+    }
+
+    /// Takes back what was granted.
+    pub(crate) async fn revoke(&self, channel: &Channel) {
+        self.state().credit = None;
+        if let Err(error) = channel.notify(Ready { credits: 0 }.payload()).await {
+            tracing::debug!(%error, "the credit could not be taken back");
+        }
+    }
+
+    /// Whether a claim may be on its way that this device cannot know of.
+    pub(crate) fn expects(&self) -> Expects {
+        let state = self.state();
+        match (state.unsure, state.credit) {
+            (Some(since), _) if since.elapsed() < UNSURE => Expects::Unsure,
+            (Some(_), _) => Expects::Overdue,
+            (None, Some(_)) if state.is_open => Expects::Perhaps,
+            (None, _) => Expects::Nothing,
+        }
+    }
+
+    /// The hub was asked, and nothing is on its way.
+    pub(crate) fn settle(&self) {
+        self.state().unsure = None;
+    }
+
+    fn stir(&self) {
+        self.moved.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expects {
+    Nothing,
+    /// Over the line that is open.
+    Perhaps,
+    /// Over a line that broke.
+    Unsure,
+    /// The same, but for so long that the hub itself must be asked.
+    Overdue,
+}
+
+impl Peer for Inbox {
+    fn running(&self) -> Option<Vec<RunId>> {
+        Some(self.claims.named())
+    }
+
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Connected { channel, .. } => {
+                {
+                    let mut state = self.state();
+                    state.line += 1;
+                    state.is_open = true;
+                    state.credit = None;
+                    // What was on its way comes again over this line, or went back to the queue.
+                    state.unsure = None;
+                }
+                self.link.heard();
+                if self.presence.set(Way::Channel(channel)) {
+                    self.link.notify(&Notice::ChannelOpen { channel });
+                }
+            }
+            Event::Broken(error) => {
+                {
+                    let mut state = self.state();
+                    if state.is_open && state.credit.take().is_some() {
+                        state.unsure.get_or_insert_with(Instant::now);
+                    }
+                    state.is_open = false;
+                }
+                if error.is_denied() {
+                    self.link.failed(&error);
+                }
+                if self.presence.set(Way::Pull(error.to_string())) {
+                    self.link.notify(&Notice::ChannelBroken { reason: error.to_string() });
+                }
+            }
+            Event::Execute(claimed) => {
+                let (run, epoch) = (claimed.task_run_id, claimed.epoch);
+                let mut state = self.state();
+                state.credit = None;
+                // Held before it is acknowledged, so that a new channel names it.
+                if self.claims.take_new(run, epoch).is_some() {
+                    state.claimed.push_back(*claimed);
+                } else {
+                    tracing::debug!(run.id = %run, epoch, "a claim came that was handed back or is here already");
+                }
+            }
+            Event::Cancel(run) => self.claims.stop(run, "the run was cancelled, or the hub took it back"),
+            Event::Input { run, parts, msg_id } => {
+                {
+                    let mut state = self.state();
+                    if state.heard.contains(&msg_id) {
+                        return;
+                    }
+                    state.heard.push_back(msg_id);
+                    if state.heard.len() > INPUTS {
+                        state.heard.pop_front();
+                    }
+                }
+                self.give_input(run, parts);
+            }
+            Event::Drain => tracing::debug!("the hub is about to leave"),
+            Event::Other(frame) => tracing::debug!(action = frame.action(), "a frame is not understood"),
+        }
+        self.stir();
+    }
+}

@@ -1,0 +1,247 @@
+//! The permission bridge: a question of the adapter goes to the hub, its answer back to the process that waits for it.
+//!
+//! The question has one name everywhere, made of the claim and the adapter's own name for it. So it may be asked again
+//! over another way, by another process, after any restart: it is one question at the hub, with one answer.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_client::{Backoff, Error};
+use attache_protocol::{
+    Json,
+    rules::permission::State,
+    wire::{
+        adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven},
+        ask::{AskInput, AskState, InputAnswer},
+        envelope::{Approved, RequireApproval, RequireInput},
+        permission::{AskPermission, PermissionAnswer},
+    },
+};
+use serde::Deserialize;
+
+use crate::{
+    Notice,
+    adapter::{Asked, Trouble},
+    device::Device,
+    notice::{Answer, Question},
+    progress::{Claimant, Piece, Teller},
+    speak::is_broken,
+};
+
+/// What came back.
+enum Given {
+    Permission(PermissionGiven),
+    Input(Json),
+    /// Nobody needs the answer any more: the run ended or lost its claim.
+    Nothing,
+}
+
+#[derive(Deserialize)]
+struct Parts {
+    parts: Json,
+}
+
+/// How long one call waits for the answer over HTTP.
+const WAIT: Duration = Duration::from_secs(20);
+/// How long an adapter's own name for a question may be; the rest of a longer one does not count.
+const LONGEST_ID: usize = 128;
+
+/// Asks until there is an answer, and brings it to the adapter. Dropping it leaves the question open.
+pub(crate) async fn bridge(device: Arc<Device>, claimant: Claimant, progress: Teller, seq: u64, asked: Asked) {
+    let run = claimant.run;
+    let question = match &asked {
+        Asked::Permission(asked) => Question::Permission { tool: asked.tool.clone() },
+        Asked::Input(asked) => Question::Input { prompt: asked.prompt.clone() },
+    };
+    device.link.notify(&Notice::Asked { run, question });
+    let given = match &asked {
+        Asked::Permission(asked) => permission(&claimant, asked).await,
+        Asked::Input(asked) => input(&claimant, seq, asked).await,
+    };
+    let given = match (given, &asked) {
+        (Ok(given), _) => given,
+        (Err(error), _) if crate::report::is_final(&error) => {
+            return claimant.stop.set(error.to_string());
+        }
+        // The hub will never take this question. No answer means no, and the agent should know why.
+        (Err(error), Asked::Permission(_)) => {
+            progress.push(warning(format!("the hub did not take a question: {error}")));
+            let comment = Some(format!("nobody could be asked: {error}"));
+            Given::Permission(PermissionGiven { approved: false, scope: None, comment })
+        }
+        (Err(error), Asked::Input(_)) => {
+            return progress.push(warning(format!("the hub did not take a question: {error}")));
+        }
+    };
+    let answer = match (&given, &asked) {
+        (Given::Permission(given), _) if given.approved => Answer::Approved,
+        (Given::Permission(_), _) => Answer::Denied,
+        (Given::Input(_), _) => Answer::Input,
+        (Given::Nothing, _) => return,
+    };
+    deliver(&device, &claimant, &asked, given).await;
+    device.link.notify(&Notice::Answered { run, answer });
+}
+
+async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Given, Error> {
+    let name = name(claimant, "permission", &asked.id);
+    let PermissionAsked { tool, input, cwd, paths, reason, risk, .. } = asked.clone();
+    let (run, epoch) = (claimant.run, claimant.epoch);
+    let frame = RequireApproval {
+        task_run_id: run,
+        epoch,
+        tool: tool.clone(),
+        input: input.clone(),
+        cwd: cwd.clone(),
+        paths: Some(paths.clone()),
+        reason: reason.clone(),
+        risk: risk.clone(),
+    };
+    let call =
+        AskPermission { epoch: Some(epoch), tool, input, cwd, paths, reason, risk, request_id: Some(name.clone()) };
+    let hub = &claimant.ways.hub;
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+    loop {
+        if let Some(channel) = claimant.ways.open() {
+            match channel.request(Some(name.clone()), frame.payload()).await {
+                Ok(payload) => {
+                    let Approved { approved, scope, comment, .. } = payload.parse().map_err(strange)?;
+                    return Ok(Given::Permission(PermissionGiven { approved, scope, comment }));
+                }
+                Err(error) if is_broken(&error) || error.is_passing() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let by_http = async {
+            let mut answer = hub.ask_permission(run, &call).await?;
+            while answer.state == State::Pending {
+                answer = hub.permission_answer(run, answer.permission_request_id, WAIT).await?;
+            }
+            Ok::<_, Error>(answer)
+        };
+        match sooner(claimant, by_http).await {
+            None => continue,
+            Some(Ok(PermissionAnswer { state: State::Cancelled, .. })) => return Ok(Given::Nothing),
+            Some(Ok(PermissionAnswer { approved, scope, comment, .. })) => {
+                let approved = approved == Some(true);
+                return Ok(Given::Permission(PermissionGiven { approved, scope, comment }));
+            }
+            Some(Err(error)) => pause(claimant, &mut backoff, error).await?,
+        }
+    }
+}
+
+async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Given, Error> {
+    let id = asked.id.clone().unwrap_or_else(|| seq.to_string());
+    let name = name(claimant, "input", &id);
+    let InputAsked { prompt, parts, .. } = asked.clone();
+    let (run, epoch) = (claimant.run, claimant.epoch);
+    let frame = RequireInput { task_run_id: run, epoch, prompt: prompt.clone(), parts: parts.clone() };
+    let call = AskInput { epoch: Some(epoch), prompt, parts, request_id: Some(name.clone()) };
+    let hub = &claimant.ways.hub;
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+    loop {
+        if let Some(channel) = claimant.ways.open() {
+            match channel.request(Some(name.clone()), frame.payload()).await {
+                Ok(payload) => {
+                    let Parts { parts } = payload.parse().map_err(strange)?;
+                    return Ok(Given::Input(parts));
+                }
+                Err(error) if is_broken(&error) || error.is_passing() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let by_http = async {
+            let mut answer = hub.ask_input(run, &call).await?;
+            while answer.state == AskState::Pending {
+                answer = hub.input_answer(run, answer.input_request_id, WAIT).await?;
+            }
+            Ok::<_, Error>(answer)
+        };
+        match sooner(claimant, by_http).await {
+            None => continue,
+            Some(Ok(InputAnswer { parts: Some(parts), .. })) => return Ok(Given::Input(parts)),
+            Some(Ok(_)) => return Ok(Given::Nothing),
+            Some(Err(error)) => pause(claimant, &mut backoff, error).await?,
+        }
+    }
+}
+
+/// Waits for a call, or for the channel, which brings the answer sooner; none when it is the channel.
+async fn sooner<T>(claimant: &Claimant, call: impl Future<Output = T>) -> Option<T> {
+    let Some(channel) = &claimant.ways.channel else { return Some(call.await) };
+    tokio::select! {
+        done = call => Some(done),
+        () = channel.connected() => None,
+    }
+}
+
+/// The hub is away: the question waits. Anything else that it says is for whoever asked.
+async fn pause(claimant: &Claimant, backoff: &mut Backoff, error: Error) -> Result<(), Error> {
+    if !error.is_passing() {
+        return Err(error);
+    }
+    claimant.link.failed(&error);
+    sooner(claimant, tokio::time::sleep(backoff.next(&claimant.env))).await;
+    Ok(())
+}
+
+/// Tells the adapter, as often as it takes. One that does not want the answer any more has its reasons.
+async fn deliver(device: &Device, claimant: &Claimant, asked: &Asked, given: Given) {
+    let run = claimant.run;
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+    loop {
+        let told = match (&given, asked) {
+            (Given::Permission(given), Asked::Permission(asked)) => device.adapter.decide(run, &asked.id, given).await,
+            (Given::Input(parts), Asked::Input(asked)) => {
+                device.adapter.give(run, &InputGiven { id: asked.id.clone(), parts: parts.clone() }).await
+            }
+            _ => return,
+        };
+        match told {
+            Ok(()) => return,
+            Err(Trouble::NotSent(reason) | Trouble::Broken(reason)) => {
+                tracing::debug!(run.id = %run, reason, "the adapter did not hear an answer and is told again");
+                tokio::time::sleep(backoff.next(&claimant.env)).await;
+            }
+            Err(trouble) => return tracing::warn!(run.id = %run, ?trouble, "the adapter did not take an answer"),
+        }
+    }
+}
+
+/// Passes on what the caller says without being asked, until it is dropped.
+pub(crate) async fn pass_on_input(device: Arc<Device>, claimant: Claimant) {
+    loop {
+        let parts = device.inbox.input(claimant.run).await;
+        // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
+        if let Err(trouble) = device.adapter.give(claimant.run, &InputGiven { id: None, parts }).await {
+            tracing::warn!(run.id = %claimant.run, ?trouble, "the adapter did not take input");
+        }
+    }
+}
+
+/// The same for the same question of the same claim, whichever process asks it.
+fn name(claimant: &Claimant, kind: &str, id: &str) -> String {
+    format!("{kind}.{}.{}.{}", claimant.run, claimant.epoch, plain(id))
+}
+
+/// The adapter's own name in letters that every way takes.
+fn plain(id: &str) -> String {
+    let mut plain = String::new();
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => plain.push(char::from(byte)),
+            other => plain.push_str(&format!("%{other:02x}")),
+        }
+    }
+    plain.truncate(LONGEST_ID);
+    plain
+}
+
+fn warning(message: String) -> Piece {
+    let level = "warning".to_owned();
+    Piece::Log(Json::of(&attache_protocol::wire::adapter::LogLine { level, message }))
+}
+
+fn strange(error: serde_json::Error) -> Error {
+    Error::BadReply { address: "the channel".to_owned(), reason: error.to_string() }
+}

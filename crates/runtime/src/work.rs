@@ -1,0 +1,182 @@
+//! Getting work and having it done, one run after the other: over the channel while there is one, else by pulling.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_client::{Backoff, channel::State};
+use attache_protocol::wire::{adapter::RunTask, run::ClaimedRun};
+
+use crate::{
+    Notice,
+    device::Device,
+    dispatch::{self, Job, Way},
+    ledger::{Line, Step},
+    recover,
+    stop::Shutdown,
+    watch::Source,
+};
+
+/// A claim, and the way it came.
+struct Claimed {
+    run: ClaimedRun,
+    source: Source,
+}
+
+/// How long a channel that is about to open may keep work waiting before it is pulled.
+const PATIENCE: Duration = Duration::from_millis(300);
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Works until there is a reason to stop.
+pub(crate) async fn work(device: &Arc<Device>, wait: Duration, shutdown: &Shutdown) {
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+    while let Some(claimed) = next(device, wait, &mut backoff, shutdown).await {
+        Box::pin(take(device, claimed, shutdown)).await;
+    }
+    if let Some(channel) = device.channel() {
+        device.inbox.revoke(channel).await;
+        // Whatever was claimed before the hub heard that has arrived after this.
+        let _ = tokio::time::timeout(LAST_WORDS, channel.confirm()).await;
+    }
+    if device.link.is_denied() {
+        return;
+    }
+    device.link.notify(&Notice::Stopping { running: None });
+    let hand_back = async {
+        while let Some(claimed) = device.inbox.pop() {
+            recover::release(device, claimed.task_run_id, claimed.epoch).await;
+        }
+        // The answer to the pull that was dropped may have been a claim.
+        let history = device.ledger.history().await;
+        recover::hand_back(device, &history).await;
+    };
+    let _ = tokio::time::timeout(LAST_WORDS, hand_back).await;
+}
+
+/// The next claim, by whichever way it comes; none when there is a reason to stop.
+async fn next(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: &Shutdown) -> Option<Claimed> {
+    loop {
+        let mut moved = device.inbox.watch();
+        if shutdown.finish.is_cancelled() || device.link.is_denied() {
+            return None;
+        }
+        if let Some(run) = device.inbox.pop() {
+            return Some(Claimed { run, source: Source::Channel });
+        }
+        // A channel that cannot be had is not waited for.
+        let patience = match device.channel().map(|channel| (channel, channel.state())) {
+            Some((channel, State::Connected(_))) => {
+                device.inbox.grant(channel).await;
+                None
+            }
+            Some((_, State::Broken(attache_client::Error::BadReply { .. } | attache_client::Error::Refused(_))))
+            | None => Some(Duration::ZERO),
+            Some((_, State::Connecting | State::Broken(_))) => Some(PATIENCE),
+        };
+        let stop = async {
+            tokio::select! {
+                () = shutdown.finish.cancelled() => {}
+                () = device.link.denied() => {}
+            }
+        };
+        let waited = async {
+            match patience {
+                None => std::future::pending().await,
+                Some(patience) => tokio::time::sleep(patience).await,
+            }
+        };
+        tokio::select! {
+            _ = moved.changed() => continue,
+            () = stop => continue,
+            () = waited => {}
+        }
+        if let Some(run) = pull(device, wait, backoff, shutdown).await {
+            return Some(Claimed { run, source: Source::Pull });
+        }
+    }
+}
+
+/// One pull. Its answer is waited for even when the channel opens meanwhile, for it may be a claim.
+async fn pull(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: &Shutdown) -> Option<ClaimedRun> {
+    let mut moved = device.inbox.watch();
+    let asked = device.env.now();
+    let answer = tokio::select! {
+        answer = device.hub().pull(device.profile.agent_id, wait) => answer,
+        () = shutdown.finish.cancelled() => return None,
+        () = device.link.denied() => return None,
+    };
+    let pause = match answer {
+        Ok(Some(claimed)) => {
+            device.link.heard();
+            backoff.reset();
+            return Some(claimed);
+        }
+        Ok(None) => {
+            device.link.heard();
+            backoff.reset();
+            // A hub that answers at once although it was asked to wait must not be asked in a tight loop.
+            if device.env.now().since(asked) * 2 < wait {
+                Duration::from_millis(500).min(wait)
+            } else {
+                return None;
+            }
+        }
+        Err(error) => {
+            device.link.failed(&error);
+            backoff.next(&device.env)
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        _ = moved.changed() => {}
+        () = shutdown.finish.cancelled() => {}
+        () = device.link.denied() => {}
+    }
+    None
+}
+
+/// Has a claim executed, or hands it back when the runtime is stopping.
+async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
+    let Claimed { run: claimed, source } = claimed;
+    let (run, epoch) = (claimed.task_run_id, claimed.epoch);
+    if device.claims.take(run, epoch).is_none() {
+        return tracing::debug!(run.id = %run, epoch, "a claim came that was handed back before");
+    }
+    let pulled = Line {
+        conversation_id: Some(claimed.conversation_id),
+        workspace_id: Some(claimed.workspace_id),
+        task_type: Some(claimed.task_type.clone()),
+        deadline: Some(claimed.deadline),
+        ..device.run_line(Step::TaskPulled, run, epoch)
+    };
+    device.link.notify(&Notice::Pulled { run, task_type: claimed.task_type.clone() });
+    if shutdown.finish.is_cancelled() {
+        device.note(pulled).await;
+        return recover::release(device, run, epoch).await;
+    }
+    device.note_all(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await;
+    let job = Job { task: task(device, claimed), epoch, way: Way::Start, source, reports: 0 };
+    let execution = dispatch::execute(device, job, &shutdown.abort);
+    tokio::pin!(execution);
+    tokio::select! {
+        () = &mut execution => return,
+        () = shutdown.finish.cancelled() => device.link.notify(&Notice::Stopping { running: Some(run) }),
+    }
+    execution.await;
+}
+
+fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
+    RunTask {
+        task_run_id: claimed.task_run_id,
+        conversation_id: claimed.conversation_id,
+        workspace_id: claimed.workspace_id,
+        task_type: claimed.task_type,
+        input: claimed.input,
+        instructions: claimed.instructions,
+        context_fragments: claimed.context_fragments,
+        allowed_tools: claimed.allowed_tools,
+        workspace_root: claimed.workspace_root,
+        budget: None,
+        cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+        sandbox: None,
+        deadline: Some(claimed.deadline),
+    }
+}
