@@ -126,8 +126,14 @@ impl Handle {
         known: &mut Known,
     ) -> Result<bool> {
         let runtime = self.known_runtime(run.tenant, claim.runtime, known).await?;
-        // A device that sends no heartbeats at all is judged by its lease, which its reports renew.
-        let speaks = runtime.online || runtime.last_heartbeat_at.is_none() && self.now() < claim.lease_until;
+        let timeout = self.options().heartbeat_timeout;
+        // A device that says what it runs does so several times before it counts as silent.
+        let patience = if said.is_some_and(|said| said.running.is_some()) { timeout / 2 } else { timeout };
+        let speaks = match runtime.last_heartbeat_at {
+            Some(at) => runtime.online && self.now() < at.plus(patience),
+            // One that sends no heartbeats at all is judged by its lease, which its reports renew.
+            None => self.now() < claim.lease_until,
+        };
         let Some(channel) = run.channel else { return Ok(speaks) };
         let Some(channel) = self.known_channel(run.tenant, channel, known).await? else { return Ok(speaks) };
         // A device may go on over HTTP when its channel is cut.
