@@ -163,7 +163,8 @@ pub fn judge<'a>(
 // === impl Grant ===
 
 impl Grant {
-    /// What a decision leaves behind for the requests to come; nothing if it was for once.
+    /// What a decision leaves behind for the requests to come; nothing if it was for once, or only for the channel of a
+    /// request that has none.
     pub fn of(id: GrantId, decision: &Decision, request: Request<'_>) -> Option<Self> {
         let reach = match decision.scope {
             Scope::Once => return None,
@@ -175,7 +176,11 @@ impl Grant {
             Some(pattern) => What::Tools(pattern.clone()),
             None => What::Subject(request.subject),
         };
-        let channel = if decision.this_channel_only { request.channel } else { None };
+        let channel = match (decision.this_channel_only, request.channel) {
+            (true, None) => return None,
+            (true, Some(channel)) => Some(channel),
+            (false, _) => None,
+        };
         Some(Self { id, approved: decision.approved, reach, what, channel, until: decision.until, revoked: false })
     }
 

@@ -199,7 +199,10 @@ fn broken_stream(page: &RunEvents) -> Option<String> {
 }
 
 fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
-    let (deadline, swept) = (next_deadline(&run.state)?, swept?);
+    // A question that expires in a sweep may leave a run whose time-out has passed; the next sweep sees to it.
+    let waited = run.state.claim().filter(|claim| !claim.waits.waited.is_zero());
+    let deadline = waited.map_or_else(|| next_deadline(&run.state), |claim| Some(claim.lease_until));
+    let (deadline, swept) = (deadline?, swept?);
     let late = run.state.status() == Status::Running && deadline <= swept;
     late.then(|| format!("{} still runs after a sweep at {swept}; its deadline was {deadline}", run.id))
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use attache_protocol::{
     RuntimeId, Timestamp,
     rules::run::{
-        Command, Digest, FailureCode, Limits, Phase, Refusal, State, Status, Transition, Worker, apply, next_deadline,
+        Command, Digest, Event, FailureCode, Limits, Phase, Refusal, State, Status, Transition, Waiting, Waits, Worker,
+        apply, next_deadline,
     },
 };
 use proptest::prelude::*;
@@ -29,6 +30,10 @@ fn digest() -> impl Strategy<Value = Digest> {
     (0..3_u8).prop_map(|byte| Digest([byte; 16]))
 }
 
+fn waiting() -> impl Strategy<Value = Waiting> {
+    prop_oneof![Just(Waiting::Approval), Just(Waiting::Input)]
+}
+
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         3 => (runtime(), lease()).prop_map(|(runtime, lease)| Command::Claim { runtime, lease }),
@@ -38,6 +43,10 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (worker(), digest()).prop_map(|(by, outcome)| Command::Fail { by, code: FailureCode::TaskFailed, outcome }),
         1 => worker().prop_map(|by| Command::Release { by }),
         1 => digest().prop_map(|outcome| Command::Cancel { outcome }),
+        3 => (worker(), waiting(), lease()).prop_map(|(by, what, lease)| Command::Ask { by, what, lease }),
+        3 => waiting().prop_map(|what| Command::Answer { what }),
+        1 => Just(Command::Halt { code: FailureCode::PermissionDenied }),
+        1 => Just(Command::Undelivered),
         1 => Just(Command::Lose),
         2 => Just(Command::Tick),
     ]
@@ -74,7 +83,7 @@ fn walk(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
     fn nothing_runs_for_ever(limits in limits(), steps in steps()) {
@@ -128,7 +137,9 @@ proptest! {
             if let (Command::Tick, Ok(after)) = (command, result)
                 && let Phase::Running(claim) = &after.state.phase
             {
-                assert!(claim.lease_until > now && claim.claimed_at.plus(limits.timeout) > now);
+                let Waits { since, waited, .. } = claim.waits;
+                let works_in_time = since.is_some() || claim.claimed_at.plus(limits.timeout).plus(waited) > now;
+                assert!(claim.lease_until > now && works_in_time);
             }
         });
     }
@@ -136,12 +147,82 @@ proptest! {
     #[test]
     fn only_the_holder_reports(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
-            if let (Command::Complete { by, .. } | Command::Fail { by, .. } | Command::Progress { by, .. }, Ok(after))
-                = (command, result)
+            if let (
+                Command::Complete { by, .. } | Command::Fail { by, .. } | Command::Progress { by, .. }
+                | Command::Ask { by, .. } | Command::Release { by },
+                Ok(after),
+            ) = (command, result)
                 && after.state != *before
             {
                 assert_eq!(before.claim().map(|claim| claim.runtime), Some(by.runtime));
                 assert_eq!(before.status(), Status::Running);
+            }
+        });
+    }
+
+    /// The time that a claim has worked is counted here by hand, step by step.
+    #[test]
+    fn waiting_never_counts_toward_the_time_out(limits in limits(), steps in steps()) {
+        let (mut worked, mut last) = (Duration::ZERO, START);
+        walk(limits, &steps, |before, command, result, now| {
+            if before.claim().is_some() && before.waiting().is_none() {
+                worked += now.since(last);
+            }
+            last = now;
+            let Ok(after) = result else { return };
+            match (command, after.event) {
+                (Command::Claim { .. }, Some(Event::Claimed)) => worked = Duration::ZERO,
+                (Command::Tick, Some(Event::Failed { code: FailureCode::TimedOut })) => {
+                    assert!(before.waiting().is_none() && worked >= limits.timeout, "{before:?} worked {worked:?}");
+                }
+                (Command::Tick, None) if after.state.claim().is_some() => {
+                    assert!(before.waiting().is_some() || worked < limits.timeout, "{before:?} worked {worked:?}");
+                }
+                _ => {}
+            }
+        });
+    }
+
+    /// Open questions are counted here by hand.
+    #[test]
+    fn questions_and_answers_balance(limits in limits(), steps in steps()) {
+        let mut open = [0_u32; 2];
+        walk(limits, &steps, |before, command, result, now| {
+            let Ok(after) = result else { return };
+            let place = |what: &Waiting| usize::from(*what == Waiting::Input);
+            match command {
+                Command::Ask { what, .. } => open[place(what)] += 1,
+                Command::Answer { what } => open[place(what)] = open[place(what)].saturating_sub(1),
+                _ => {}
+            }
+            let Some(claim) = after.state.claim() else {
+                open = [0; 2];
+                return;
+            };
+            let Waits { approvals, inputs, since, .. } = claim.waits;
+            assert_eq!([approvals, inputs], open);
+            assert_eq!(since.is_some(), open != [0; 2]);
+            assert!(since.is_none_or(|since| since <= now));
+            let waits_for = match open {
+                [0, 0] => None,
+                [0, _] => Some(Waiting::Input),
+                _ => Some(Waiting::Approval),
+            };
+            assert_eq!(after.state.waiting(), waits_for);
+            // The world hears of it exactly when it changes.
+            if let Command::Ask { .. } | Command::Answer { .. } = command {
+                let told = (before.waiting() != waits_for).then_some(Event::Waiting { waiting: waits_for });
+                assert_eq!(after.event, told);
+            }
+        });
+    }
+
+    #[test]
+    fn an_undelivered_claim_spends_no_attempt(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, _| {
+            if let (Command::Undelivered, Ok(after)) = (command, result) {
+                assert_eq!((after.state.attempt, after.state.epoch), (before.attempt - 1, before.epoch));
+                assert_eq!(after.state.status(), Status::Pending);
             }
         });
     }

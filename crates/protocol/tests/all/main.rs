@@ -1,0 +1,6 @@
+//! Every test of the protocol that uses it from outside.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it fails")]
+
+mod permission_rules;
+mod run_rules;

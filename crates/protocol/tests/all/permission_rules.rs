@@ -1,0 +1,221 @@
+//! Properties of permissions that hold for every request, every grant and every order of decisions.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
+    rules::permission::{
+        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, judge, matches,
+    },
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+/// A request that owns its tool's name.
+#[derive(Debug, Clone)]
+struct Asked {
+    run: RunId,
+    conversation: ConversationId,
+    agent: AgentId,
+    channel: Option<ChannelId>,
+    tool: String,
+    subject: Subject,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn request(&self) -> Request<'_> {
+        let Self { run, conversation, agent, channel, tool, subject } = self;
+        Request { run: *run, conversation: *conversation, agent: *agent, channel: *channel, tool, subject: *subject }
+    }
+}
+
+fn uuid() -> impl Strategy<Value = Uuid> {
+    (0..2_u128).prop_map(Uuid::from_u128)
+}
+
+fn subject() -> impl Strategy<Value = Subject> {
+    (0..2_u8).prop_map(|byte| Subject([byte; 32]))
+}
+
+fn channel() -> impl Strategy<Value = Option<ChannelId>> {
+    proptest::option::of(uuid().prop_map(ChannelId::from_uuid))
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject()).prop_map(
+        |(run, conversation, agent, channel, tool, subject)| Asked {
+            run: RunId::from_uuid(run),
+            conversation: ConversationId::from_uuid(conversation),
+            agent: AgentId::from_uuid(agent),
+            channel,
+            tool,
+            subject,
+        },
+    )
+}
+
+/// Around now, so that some have ended.
+fn until() -> impl Strategy<Value = Option<Timestamp>> {
+    proptest::option::of((-1..2_i64).prop_map(|millis| Timestamp::from_millis(NOW.millis() + millis)))
+}
+
+fn grant() -> impl Strategy<Value = Grant> {
+    let reach = prop_oneof![
+        uuid().prop_map(|run| Reach::Run(RunId::from_uuid(run))),
+        (uuid(), uuid()).prop_map(|(conversation, agent)| Reach::Conversation {
+            conversation: ConversationId::from_uuid(conversation),
+            agent: AgentId::from_uuid(agent),
+        }),
+        uuid().prop_map(|agent| Reach::Agent(AgentId::from_uuid(agent))),
+    ];
+    let what = prop_oneof![subject().prop_map(What::Subject), "[ab*]{0,3}".prop_map(What::Tools)];
+    (any::<u128>(), any::<bool>(), reach, what, channel(), until(), proptest::bool::weighted(0.2)).prop_map(
+        |(id, approved, reach, what, channel, until, revoked)| Grant {
+            id: GrantId::from_uuid(Uuid::from_u128(id)),
+            approved,
+            reach,
+            what,
+            channel,
+            until,
+            revoked,
+        },
+    )
+}
+
+fn decision() -> impl Strategy<Value = Decision> {
+    (
+        any::<bool>(),
+        proptest::sample::select(Scope::ALL.to_vec()),
+        proptest::option::of("[ab*]{0,3}"),
+        until(),
+        any::<bool>(),
+        proptest::option::of("[xy]"),
+    )
+        .prop_map(|(approved, scope, tool_pattern, until, this_channel_only, comment)| Decision {
+            approved,
+            scope,
+            tool_pattern,
+            until,
+            this_channel_only,
+            comment,
+        })
+}
+
+/// What a pattern means, spelled out.
+fn means(pattern: &[u8], tool: &[u8]) -> bool {
+    match (pattern.split_first(), tool.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), None) => means(rest, tool),
+        (Some((b'*', rest)), Some((_, later))) => means(rest, tool) || means(pattern, later),
+        (Some((letter, rest)), Some((first, later))) => letter == first && means(rest, later),
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_denial_beats_every_grant(grants in proptest::collection::vec(grant(), 0..8), asked in asked()) {
+        let covering: Vec<&Grant> = grants.iter().filter(|grant| grant.covers(asked.request(), NOW)).collect();
+        let wanted = match covering.iter().find(|grant| !grant.approved) {
+            Some(denial) => Some(denial.id),
+            None => covering.first().map(|grant| grant.id),
+        };
+        prop_assert_eq!(judge(&grants, asked.request(), NOW).map(|grant| grant.id), wanted);
+        // Nobody gets another answer because grants come in another order.
+        let forwards = judge(&grants, asked.request(), NOW).map(|grant| grant.approved);
+        prop_assert_eq!(judge(grants.iter().rev(), asked.request(), NOW).map(|grant| grant.approved), forwards);
+    }
+
+    #[test]
+    fn a_request_is_decided_once(said in proptest::collection::vec((0..3_u8, decision()), 1..12)) {
+        let mut settled: Option<(String, Decision)> = None;
+        for (person, decision) in said {
+            let by = format!("key:{person}");
+            let before = settled.as_ref().map(|(by, decision)| Settled {
+                state: State::decided(decision.approved),
+                by,
+                decision: Some(decision),
+            });
+            let verdict = decide(before, &by, &decision);
+            match &settled {
+                None => {
+                    prop_assert_eq!(verdict, Verdict::Settles);
+                    settled = Some((by, decision));
+                }
+                Some(first) if *first == (by, decision) => prop_assert_eq!(verdict, Verdict::Repeats),
+                Some(_) => prop_assert_eq!(verdict, Verdict::TooLate),
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_comes_after_the_end_is_too_late(decision in decision(), expired in any::<bool>()) {
+        let state = if expired { State::Expired } else { State::Cancelled };
+        let settled = Settled { state, by: "system", decision: None };
+        for by in ["system", "key:owner"] {
+            prop_assert_eq!(decide(Some(settled), by, &decision), Verdict::TooLate);
+        }
+        prop_assert_eq!(state.approved(), Some(false));
+    }
+
+    #[test]
+    fn a_grant_covers_what_it_was_made_for_until_it_ends(decision in decision(), asked in asked()) {
+        let id = GrantId::from_uuid(Uuid::from_u128(1));
+        let Some(grant) = Grant::of(id, &decision, asked.request()) else {
+            let is_homeless = decision.this_channel_only && asked.channel.is_none();
+            prop_assert!(decision.scope == Scope::Once || is_homeless, "{decision:?}");
+            return Ok(());
+        };
+        let is_meant = decision.tool_pattern.as_ref().is_none_or(|pattern| matches(pattern, &asked.tool));
+        let is_alive = decision.until.is_none_or(|until| NOW < until);
+        prop_assert_eq!(grant.covers(asked.request(), NOW), is_meant && is_alive);
+        let revoked = Grant { revoked: true, ..grant.clone() };
+        prop_assert!(!revoked.covers(asked.request(), NOW));
+        let much_later = NOW.plus(Duration::from_secs(1_000_000));
+        prop_assert!(decision.until.is_none() || !grant.covers(asked.request(), much_later));
+        let elsewhere = Asked { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked.clone() };
+        prop_assert!(!decision.this_channel_only || !grant.covers(elsewhere.request(), NOW));
+    }
+
+    #[test]
+    fn without_a_pattern_only_the_same_subject_is_covered(decision in decision(), asked in asked(), other in asked()) {
+        let decision = Decision { tool_pattern: None, ..decision };
+        if let Some(grant) = Grant::of(GrantId::from_uuid(Uuid::nil()), &decision, asked.request())
+            && grant.covers(other.request(), NOW)
+        {
+            prop_assert_eq!((other.subject, other.agent == asked.agent || other.run == asked.run), (asked.subject, true));
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters(pattern in "[ab*]{0,6}", tool in "[ab]{0,6}") {
+        prop_assert_eq!(matches(&pattern, &tool), means(pattern.as_bytes(), tool.as_bytes()));
+    }
+}
+
+#[test]
+fn a_subject_tells_every_field_from_every_other() {
+    let json = |text: &str| Json::from_text(text).unwrap();
+    let paths = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+    let subjects = [
+        Subject::of("ab", &json("1"), None, &[]),
+        Subject::of("a", &json("1"), None, &[]),
+        Subject::of("ab", &json("1.0"), None, &[]),
+        Subject::of("ab", &json("1"), Some(""), &[]),
+        Subject::of("ab", &json("1"), Some("x"), &[]),
+        Subject::of("ab", &json("1"), None, &paths(&[""])),
+        Subject::of("ab", &json("1"), None, &paths(&["x"])),
+        Subject::of("ab", &json("1"), None, &paths(&["x", "y"])),
+        Subject::of("ab", &json("1"), None, &paths(&["xy"])),
+        Subject::of("ab", &json("1"), None, &paths(&["y", "x"])),
+    ];
+    for (index, subject) in subjects.iter().enumerate() {
+        assert!(!subjects[..index].contains(subject), "number {index} is like one before it");
+    }
+}
