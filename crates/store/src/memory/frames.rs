@@ -28,9 +28,11 @@ impl State {
     pub(super) fn tell(&mut self, to: ChannelId, frame: Frame) {
         let Peer { channel, outbox, .. } = self.channels.get_mut(&to).expect("only known channels are told");
         channel.head += 1;
-        channel.floor = channel.floor.max(channel.head - MAX_FRAMES);
         outbox.push((channel.head, frame));
-        outbox.retain(|(seq, _)| *seq > channel.floor);
+        if channel.head - channel.floor > MAX_FRAMES {
+            channel.floor += 1;
+            outbox.remove(0);
+        }
         self.woken.push(Woken::Channel(to));
     }
 

@@ -5,7 +5,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     directory::Line,
-    packed::Packed,
     rows::{self, Key16},
     writer::Transaction,
 };
@@ -169,34 +168,27 @@ pub(super) fn follows(connection: &Connection, channel: ChannelId) -> Result<Vec
         .query_row([Key16(channel.uuid())], |row| row.get(0))
         .optional()?
         .ok_or(Error::NotFound)?;
-    let open = connection
-        .prepare_cached(
-            "select r.uid, f.message, f.pushed, r.status, r.state from follows f indexed by follows_channel
-                cross join task_runs r on r.id = f.run
-             where f.channel = ?1 and f.done = 0 order by f.run",
-        )?
-        .query_map([no], |row| {
-            let follow = Follow { channel, run: rows::run_id(row.get(0)?), message: row.get(1)?, pushed: row.get(2)? };
-            let (status, packed): (i64, Packed) = (row.get(3)?, row.get(4)?);
-            // A run may end without a new event since the last push.
-            Ok((status < 2 || follow.pushed < packed.last_seq).then_some(follow))
-        })?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(open.into_iter().flatten().collect())
+    Ok(connection
+        .prepare_cached(&format!("{FOLLOW} where f.channel = ?1 and f.done = 0 order by f.run"))?
+        .query_map([no], follow)?
+        .collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn follower(connection: &Connection, run: RunId) -> Result<Option<Follow>> {
     Ok(connection
-        .prepare_cached(&format!("{FOLLOW} where r.uid = ?1"))?
-        .query_row([Key16(run.uuid())], |row| {
-            Ok(Follow {
-                channel: rows::channel_id(row.get(0)?),
-                run: rows::run_id(row.get(1)?),
-                message: row.get(2)?,
-                pushed: row.get(3)?,
-            })
-        })
+        .prepare_cached(&format!("{FOLLOW} where f.run = (select id from task_runs where uid = ?1)"))?
+        .query_row([Key16(run.uuid())], follow)
         .optional()?)
+}
+
+/// Reads [`FOLLOW`].
+fn follow(row: &Row<'_>) -> rusqlite::Result<Follow> {
+    Ok(Follow {
+        channel: rows::channel_id(row.get(0)?),
+        run: rows::run_id(row.get(1)?),
+        message: row.get(2)?,
+        pushed: row.get(3)?,
+    })
 }
 
 /// The key of a channel's frame with this seq.

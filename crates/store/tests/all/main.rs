@@ -5,4 +5,5 @@
 mod conformance;
 mod faulty;
 mod model;
+mod peers;
 mod sqlite;

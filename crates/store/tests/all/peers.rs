@@ -1,0 +1,446 @@
+//! Channels and questions by example, on both engines: what their rows, frames and hints say, spelled out.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use attache_protocol::{
+    AgentId, ChannelId, Json, RunId, RuntimeId, TenantId,
+    env::Env,
+    rules::{
+        permission::{Decision, OnTimeout, Scope, State, Subject},
+        run::{Limits, Status, Waiting, Worker},
+    },
+    secret::SecretHash,
+    wire::{
+        channel::{PeerRole, Transport},
+        event::kind,
+    },
+};
+use attache_store::{
+    Context, Error, MAX_FRAMES, Store, Woken,
+    memory::Memory,
+    record::{
+        AgentRef, NewAccount, NewEvent, NewProgress, NewRun, NewRuntime, Outcome, Proof, RuntimeKind,
+        ask::{AskWhat, NewAsk, NewDecision, NewInput, NewPermission},
+        channel::{Frame, NewChannel, NewFollow, Report, Resume},
+    },
+    sqlite::Sqlite,
+};
+use tempfile::TempDir;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A tenant with an agent, its runtime, the channel of its worker, and the channel of an engine that calls it.
+struct World {
+    store: Box<dyn Store>,
+    env: Env,
+    tenant: TenantId,
+    agent: AgentId,
+    runtime: RuntimeId,
+    worker: ChannelId,
+    engine: ChannelId,
+    _folder: TempDir,
+}
+
+// === impl World ===
+
+impl World {
+    /// The same world on every engine.
+    async fn all() -> Vec<Self> {
+        let folder = || TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+        let database = folder();
+        let sqlite = Sqlite::open(&database.path().join("hub.db")).unwrap();
+        vec![Self::on(Box::new(Memory::new()), folder()).await, Self::on(Box::new(sqlite), database).await]
+    }
+
+    async fn on(store: Box<dyn Store>, folder: TempDir) -> Self {
+        let env = Env::seeded(1);
+        let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
+        let account = NewAccount {
+            approvals: None,
+            id: env.agent_id(),
+            name: "builder".to_owned(),
+            description: None,
+            instructions: None,
+            skills: json("[]"),
+            a2a: None,
+        };
+        let context = Context::new(tenant, "key:owner", env.now());
+        let agent = store.create_account(context, account).await.unwrap().id;
+        let new = NewRuntime {
+            kind: RuntimeKind::AgentKey,
+            id: env.runtime_id(),
+            token: SecretHash([2; 32]),
+            proof: Proof::Owner { tenant, agent },
+            device_name: None,
+            labels: json("{}"),
+        };
+        let runtime = store.attach_runtime(new, env.now()).await.unwrap().id;
+        let (worker, engine) = (env.channel_id(), env.channel_id());
+        let world = Self { store, env, tenant, agent, runtime, worker, engine, _folder: folder };
+        world.open(worker, Some(runtime), SecretHash([3; 32])).await;
+        world.open(engine, None, SecretHash([4; 32])).await;
+        world
+    }
+
+    fn context(&self, actor: &str) -> Context {
+        Context::new(self.tenant, actor, self.env.now())
+    }
+
+    fn by(&self) -> Worker {
+        Worker { runtime: self.runtime, epoch: Some(1) }
+    }
+
+    async fn open(&self, id: ChannelId, runtime: Option<RuntimeId>, resume: SecretHash) {
+        let new = NewChannel {
+            id,
+            transport: Transport::Websocket,
+            peer_role: if runtime.is_some() { PeerRole::Worker } else { PeerRole::Client },
+            account_ref: format!("agent:{}", self.agent),
+            runtime,
+            capabilities: json("[]"),
+            native_protocol: None,
+            tools: json("[]"),
+            device_info: None,
+            address: None,
+            resume,
+            running: None,
+        };
+        let actor = if runtime.is_some() { "runtime:me" } else { "key:engine" };
+        self.store.open_channel(self.context(actor), new).await.unwrap();
+    }
+
+    /// A run that the engine follows, claimed over the worker's channel.
+    async fn claimed(&self) -> RunId {
+        let new = NewRun {
+            ttl: 8,
+            follow: Some(NewFollow { channel: self.engine, message: "msg".to_owned() }),
+            id: self.env.run_id(),
+            agent: AgentRef::Id(self.agent),
+            conversation: None,
+            parent: None,
+            task_type: "prompt".to_owned(),
+            input: json("{}"),
+            context_fragments: None,
+            allowed_tools: None,
+            workspace_root: None,
+            priority: 0,
+            limits: Limits { max_attempts: 1, timeout: Duration::from_secs(60), queue_ttl: Duration::from_secs(600) },
+            trace_id: None,
+            idempotency_key: None,
+            request_digest: [0; 16],
+        };
+        let run = new.id;
+        self.store.create_run(self.context("key:engine"), new).await.unwrap();
+        let claimed = self.store.claim(self.runtime, Some(self.worker), LEASE, self.env.now()).await.unwrap().unwrap();
+        assert_eq!((claimed.run.id, claimed.run.channel), (run, Some(self.worker)));
+        run
+    }
+
+    fn permission(&self, run: RunId, tool: &str) -> NewPermission {
+        let input = json(r#"{"command":"rm -rf build"}"#);
+        NewPermission {
+            id: self.env.permission_id(),
+            run,
+            tool: tool.to_owned(),
+            subject: Subject::of(tool, &input, None, &[]),
+            input,
+            cwd: None,
+            paths: Vec::new(),
+            reason: None,
+            risk: None,
+            request: None,
+            channel: Some(self.worker),
+            expires_at: Some(self.env.now().plus(Duration::from_secs(20))),
+            on_timeout: OnTimeout::DenyAndHalt,
+        }
+    }
+
+    fn decision(&self, approved: bool, scope: Scope) -> NewDecision {
+        let decision =
+            Decision { approved, scope, tool_pattern: None, until: None, this_channel_only: false, comment: None };
+        NewDecision { decision, grant: self.env.grant_id(), via: "rest".to_owned(), from: None }
+    }
+
+    async fn frames(&self, channel: ChannelId) -> Vec<Frame> {
+        let frames = self.store.frames(channel, 0, usize::MAX).await.unwrap().frames;
+        frames.into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// Rows of the log after a seq, without actors that every test knows.
+    async fn log(&self, after: i64) -> Vec<String> {
+        let page = self.store.log(self.tenant, after, 100).await.unwrap();
+        page.rows.iter().map(|row| format!("{} {} {}", row.actor, row.kind, row.data.get())).collect()
+    }
+
+    async fn head(&self) -> i64 {
+        self.store.log(self.tenant, 0, 1).await.unwrap().head
+    }
+}
+
+fn json(text: &str) -> Json {
+    Json::from_text(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
+    for world in World::all().await {
+        let (run, worker, runtime) = (world.claimed().await, world.worker, world.runtime);
+        let head = world.head().await;
+        let new = world.permission(run, "bash");
+        let prm = new.id;
+        let asked = world.store.request_permission(world.by(), new.clone(), LEASE, world.env.now()).await.unwrap();
+        assert_eq!((asked.id, asked.state, asked.epoch), (prm, State::Pending, 1));
+        // Asked again without a name: the same question.
+        let again = NewPermission { id: world.env.permission_id(), ..new.clone() };
+        assert_eq!(world.store.request_permission(world.by(), again, LEASE, world.env.now()).await.unwrap(), asked);
+        let waiting = world.store.run(world.tenant, run).await.unwrap();
+        assert_eq!(waiting.state.waiting(), Some(Waiting::Approval));
+        assert_eq!(world.store.pending_permissions(world.tenant).await, Ok(1));
+
+        world.env.advance(Duration::from_secs(10));
+        let decision = world.decision(true, Scope::Run);
+        let context = world.context("key:owner");
+        let decided = world.store.decide_permission(context.clone(), prm, decision.clone()).await.unwrap();
+        assert_eq!(world.store.decide_permission(context, prm, decision.clone()).await.unwrap(), decided);
+        let late = world.store.decide_permission(world.context("key:other"), prm, decision.clone()).await;
+        assert_eq!(late, Err(Error::AlreadyDecided(Box::new(decided))));
+        assert_eq!(
+            world.log(head).await,
+            [
+                format!(
+                    r#"runtime:{runtime} permission.requested {{"permission_request_id":"{prm}","tool":"bash","input":{{"command":"rm -rf build"}},"cwd":null,"paths":[],"reason":null,"risk":null}}"#
+                ),
+                format!(
+                    r#"runtime:{runtime} channel.permission_forwarded {{"channel_id":"{worker}","permission_request_id":"{prm}","task_run_id":"{run}"}}"#
+                ),
+                format!(r#"runtime:{runtime} action.required {{"kind":"approval","permission_request_id":"{prm}"}}"#),
+                format!(r#"runtime:{runtime} task.waiting {{"waiting":"approval"}}"#),
+                format!(
+                    r#"key:owner permission.decided {{"permission_request_id":"{prm}","state":"approved","approved":true,"source":"user","by":"key:owner","via":"rest","from":null,"scope":"run","tool_pattern":null,"until":null,"this_channel_only":false,"comment":null,"grant_id":"{}"}}"#,
+                    decision.grant
+                ),
+                format!(
+                    r#"key:owner channel.permission_returned {{"channel_id":"{worker}","permission_request_id":"{prm}","task_run_id":"{run}","approved":true}}"#
+                ),
+                r#"key:owner task.waiting {"waiting":null}"#.to_owned(),
+                format!(
+                    r#"key:other permission.late {{"permission_request_id":"{prm}","approved":true,"state":"approved"}}"#
+                ),
+            ]
+        );
+        let covered = NewPermission { id: world.env.permission_id(), ..new };
+        let covered = world.store.request_permission(world.by(), covered, LEASE, world.env.now()).await.unwrap();
+        let by = covered.settled.map(|settled| settled.by);
+        assert_eq!((covered.state, by), (State::Approved, Some(format!("grant:{}", decision.grant))));
+        assert_eq!(
+            world.frames(worker).await,
+            [
+                Frame::Execute { run, epoch: 1 },
+                Frame::Permission { permission: prm },
+                Frame::Permission { permission: covered.id },
+            ]
+        );
+        // Ten seconds of waiting do not count.
+        let claim = world.store.run(world.tenant, run).await.unwrap().state.claim().cloned().unwrap();
+        assert_eq!((claim.waits.waited, claim.waits.since), (Duration::from_secs(10), None));
+    }
+}
+
+#[tokio::test]
+async fn nobody_answers_in_time_and_the_run_ends() {
+    for world in World::all().await {
+        let run = world.claimed().await;
+        let (first, second) = (world.permission(run, "bash"), world.permission(run, "fs.write"));
+        let second = NewPermission { expires_at: None, on_timeout: OnTimeout::KeepWaiting, ..second };
+        let (first_id, second_id) = (first.id, second.id);
+        for new in [first, second] {
+            world.store.request_permission(world.by(), new, LEASE, world.env.now()).await.unwrap();
+        }
+        let head = world.head().await;
+        world.env.advance(Duration::from_secs(20));
+        let swept = world.store.sweep(Duration::from_secs(120), world.env.now()).await.unwrap();
+        assert_eq!(swept.runs, [run]);
+        let kinds: Vec<String> =
+            world.log(head).await.iter().map(|row| row.split(' ').nth(1).unwrap().to_owned()).collect();
+        assert_eq!(kinds, ["permission.decided", "channel.permission_returned", "permission.decided", "task.failed"]);
+        assert_eq!(
+            world.frames(world.worker).await,
+            [Frame::Execute { run, epoch: 1 }, Frame::Permission { permission: first_id }, Frame::Cancel { run },]
+        );
+        let cancelled = world.store.permission(world.tenant, second_id).await.unwrap();
+        assert_eq!(cancelled.state, State::Cancelled);
+        let failed = world.store.run(world.tenant, run).await.unwrap();
+        assert_eq!(failed.result.unwrap().get(), r#"{"error":"The run failed.","code":"permission_denied"}"#);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_asks_its_engine_and_its_caller() {
+    for world in World::all().await {
+        let run = world.claimed().await;
+        let what = AskWhat::Tool { tool: "search".to_owned(), arguments: json(r#"{"q":"x"}"#) };
+        let new = NewAsk { id: world.env.ask_id(), run, what, request: None, expires_at: None };
+        let call = world.store.ask(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
+        let what = AskWhat::Input { prompt: "Which one?".to_owned(), parts: None };
+        let new = NewAsk { id: world.env.ask_id(), run, what, request: Some("q".to_owned()), expires_at: None };
+        let question = world.store.ask(world.by(), new, LEASE, world.env.now()).await.unwrap().id;
+
+        let stranger = world.store.answer_tool(world.context("key:other"), call, json("1")).await;
+        assert_eq!(stranger, Err(Error::NotFound));
+        let answered =
+            world.store.answer_tool(world.context("key:engine"), call, json(r#"{"ok":true}"#)).await.unwrap();
+        assert_eq!(answered.answer, Some(json(r#"{"ok":true}"#)));
+        let parts = json(r#"[{"text":"the first"}]"#);
+        let input = |key| NewInput { id: world.env.input_id(), run, parts: parts.clone(), key };
+        let given = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
+        assert_eq!((given.ask, given.status), (Some(question), Status::Running));
+        let again = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
+        assert_eq!(again, given);
+        let more = world.store.add_input(world.context("key:engine"), input(None)).await.unwrap();
+        assert_eq!(
+            world.frames(world.worker).await,
+            [
+                Frame::Execute { run, epoch: 1 },
+                Frame::Answer { ask: call },
+                Frame::Answer { ask: question },
+                Frame::Input { run, input: more.id },
+            ]
+        );
+        assert_eq!(world.frames(world.engine).await, [Frame::ToolCall { ask: call }]);
+        let stream = world.store.run_events(world.tenant, run, 2, 100).await.unwrap();
+        let kinds: Vec<&str> = stream.events.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(
+            kinds,
+            [
+                "task.tool_call",
+                "task.input_required",
+                "action.required",
+                "task.waiting",
+                "task.tool_call",
+                "task.input_received",
+                "task.waiting",
+                "task.input_received",
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_comes_twice_is_heard_once() {
+    for world in World::all().await {
+        let run = world.claimed().await;
+        let progress = |source, seq| NewProgress {
+            events: vec![NewEvent { kind: kind::CHUNK, data: json(r#""x""#) }],
+            usage: None,
+            report: Some(Report { source, seq }),
+        };
+        let over = Some(world.worker);
+        for (source, seq, last_seq) in
+            [(over, 1, 3), (over, 1, 3), (over, 3, 4), (over, 2, 4), (None, 1, 5), (None, 1, 5), (over, 3, 6)]
+        {
+            world.store.progress(world.by(), run, progress(source, seq), LEASE, world.env.now()).await.unwrap();
+            assert_eq!(world.store.run(world.tenant, run).await.unwrap().last_seq, last_seq, "{source:?} {seq}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_channel_takes_over_what_its_worker_knows_of() {
+    for world in World::all().await {
+        let (known, unknown) = (world.claimed().await, world.claimed().await);
+        let progress =
+            NewProgress { events: vec![NewEvent { kind: kind::CHUNK, data: json("1") }], ..NewProgress::default() };
+        world.store.progress(world.by(), known, progress, LEASE, world.env.now()).await.unwrap();
+        world.store.cancel_run(world.context("key:owner"), known, None).await.unwrap();
+        let next = world.env.channel_id();
+        world.open(next, Some(world.runtime), SecretHash([5; 32])).await;
+        // The cancellation is told on the new channel; nobody knows of the other run, so it waits again.
+        assert_eq!(world.frames(next).await, [Frame::Cancel { run: known }, Frame::Cancel { run: unknown }]);
+        let back = world.store.run(world.tenant, unknown).await.unwrap();
+        assert_eq!((back.state.status(), back.state.attempt, back.channel), (Status::Pending, 0, Some(next)));
+        let old = Resume {
+            channel: world.worker,
+            token: SecretHash([3; 32]),
+            fresh: SecretHash([6; 32]),
+            last_seq: 0,
+            address: None,
+        };
+        let refused = world.store.resume_channel(world.context("runtime:me"), old).await;
+        assert_eq!(refused, Err(Error::ResumeRefused));
+        let claimed = world.store.claim(world.runtime, Some(world.worker), LEASE, world.env.now()).await;
+        assert_eq!(claimed, Err(Error::NotFound));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_away_too_long_is_told_what_it_missed() {
+    const MORE: usize = 5;
+    let events = usize::try_from(MAX_FRAMES).unwrap() + MORE;
+    for world in World::all().await {
+        let run = world.claimed().await;
+        let chunk = NewEvent { kind: kind::CHUNK, data: json("1") };
+        // The run has two events already.
+        let progress = NewProgress { events: vec![chunk; events - 2], ..NewProgress::default() };
+        world.store.progress(world.by(), run, progress, LEASE, world.env.now()).await.unwrap();
+        let pushed = world.store.push_events(world.engine, run, i64::MAX, usize::MAX).await.unwrap();
+        assert_eq!(pushed.pushed, MAX_FRAMES + 5);
+        let frames = world.store.frames(world.engine, 0, usize::MAX).await.unwrap();
+        assert_eq!((frames.floor, frames.head), (5, MAX_FRAMES + 5));
+        assert_eq!(frames.frames.first(), Some(&(6, Frame::Event { run, seq: 6 })));
+        assert_eq!(i64::try_from(frames.frames.len()), Ok(MAX_FRAMES));
+
+        let resume = Resume {
+            channel: world.engine,
+            token: SecretHash([4; 32]),
+            fresh: SecretHash([7; 32]),
+            last_seq: 2,
+            address: None,
+        };
+        let resumed = world.store.resume_channel(world.context("key:engine"), resume.clone()).await.unwrap();
+        assert_eq!(resumed.missing, Some((3, 5)));
+        let twice = world.store.resume_channel(world.context("key:engine"), resume).await;
+        assert_eq!(twice, Err(Error::ResumeRefused));
+        world.store.acknowledge(world.engine, i64::MAX).await.unwrap();
+        let channel = world.store.channel(world.tenant, world.engine).await.unwrap();
+        assert_eq!((channel.floor, channel.head), (MAX_FRAMES + 5, MAX_FRAMES + 5));
+
+        let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+        world.store.finish(world.by(), run, outcome, None, world.env.now()).await.unwrap();
+        assert_eq!(world.store.follows(world.engine).await.unwrap().len(), 1);
+        world.store.push_events(world.engine, run, i64::MAX, 10).await.unwrap();
+        assert_eq!(world.store.follows(world.engine).await, Ok(Vec::new()));
+        let last = world.store.run(world.tenant, run).await.unwrap().last_seq;
+        assert_eq!(world.frames(world.engine).await, [Frame::Event { run, seq: last }]);
+    }
+}
+
+#[tokio::test]
+async fn hints_name_channels_and_runs_whose_questions_were_settled() {
+    for world in World::all().await {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&heard);
+        world.store.on_wake(Box::new(move |woken| listener.lock().unwrap().extend_from_slice(woken)));
+        // Hints follow the answer, and everything of one write comes before the next one.
+        let take = async || {
+            world.store.ping().await.unwrap();
+            std::mem::take(&mut *heard.lock().unwrap())
+        };
+
+        let run = world.claimed().await;
+        assert!(take().await.contains(&Woken::Channel(world.worker)));
+        let new = world.permission(run, "bash");
+        let prm = new.id;
+        world.store.request_permission(world.by(), new, LEASE, world.env.now()).await.unwrap();
+        let tenant = Woken::Tenant(world.tenant);
+        assert_eq!(take().await, [Woken::Run(run), tenant, Woken::Channel(world.worker)]);
+        let decision = world.decision(false, Scope::Once);
+        world.store.decide_permission(world.context("key:owner"), prm, decision).await.unwrap();
+        assert_eq!(take().await, [Woken::Run(run), tenant, Woken::Channel(world.worker), Woken::Asked(run)]);
+        let close = world.store.close_channel(world.context("key:engine"), world.engine, "gone");
+        assert_eq!(close.await.unwrap().reason.as_deref(), Some("gone"));
+        assert_eq!(take().await, [tenant, Woken::Channel(world.engine)]);
+    }
+}
