@@ -101,6 +101,21 @@ impl Context {
     }
 }
 
+// === impl HubArgs ===
+
+impl HubArgs {
+    /// What to add to a command that we suggest, so that it means the same hub.
+    pub(crate) fn again(&self) -> String {
+        let quote = |text: &str| {
+            let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:[]@%+=".contains(character);
+            if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+        };
+        let hub = self.hub.as_ref().map(|hub| format!(" --hub {}", quote(hub)));
+        let key = self.key_file.as_ref().map(|file| format!(" --key-file {}", quote(&file.to_string_lossy())));
+        format!("{}{}", hub.unwrap_or_default(), key.unwrap_or_default())
+    }
+}
+
 fn no_hub() -> Failure {
     Failure::new(Code::Unreachable.as_str(), exit::UNREACHABLE, "no hub is running on this machine")
         .hint("Start one with `attache up`, or name one with --hub URL or ATTACHE_URL.")

@@ -1,7 +1,7 @@
 //! Following a run to its end on a terminal or in a script: the answer on standard output, everything else beside it.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use attache_protocol::{
     error::exit,
     rules::run::Status,
     wire::{
+        ask::InputRequest,
         event::{Event, kind},
         run::Run,
     },
@@ -20,9 +21,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     Context, Failure,
+    context::HubArgs,
     gathered::Gathered,
     output::{Style, clean, time},
     process::Signals,
+    waits::{Said, Waits},
 };
 
 /// What is shown of a run's events.
@@ -56,6 +59,7 @@ pub(crate) struct Follower<'a> {
     from_middle: bool,
     /// Standard output stands at the beginning of a line.
     fresh_line: bool,
+    waits: Waits,
 }
 
 /// A line that is rewritten while nothing else happens, on terminals only.
@@ -88,7 +92,23 @@ impl<'a> Follower<'a> {
             since: Instant::now(),
             what: "waiting".to_owned(),
         };
-        Self { context, show, waiting, gathered: Gathered::default(), from_middle: false, fresh_line: true }
+        let (gathered, waits) = (Gathered::default(), Waits::new());
+        Self { context, show, waiting, gathered, from_middle: false, fresh_line: true, waits }
+    }
+
+    /// The commands that are suggested mean this hub.
+    #[must_use]
+    pub(crate) fn with_hub(mut self, args: &HubArgs) -> Self {
+        self.waits.suffix = args.again();
+        self
+    }
+
+    /// A person at the terminal may type what the agent asks for.
+    #[must_use]
+    pub(crate) fn typing(mut self) -> Self {
+        let output = &self.context.output;
+        self.waits.may_type = self.show == Show::Answer && output.talk_terminal && io::stdin().is_terminal();
+        self
     }
 
     /// Shows events after `after` until the run has ended, the time is up, or a person interrupts.
@@ -115,7 +135,7 @@ impl<'a> Follower<'a> {
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => self.take(&event?)?,
+                    Some(event) => self.take(run, &event?)?,
                     None => break,
                 },
                 () = &mut timed_out => {
@@ -128,6 +148,11 @@ impl<'a> Follower<'a> {
                     self.so_far()?;
                     return Ok(Ended::Interrupted);
                 }
+                line = self.waits.typed() => match line {
+                    Some(text) => self.give(hub, run, text).await?,
+                    // Nobody types any more; the question can still be answered elsewhere.
+                    None => self.waits.may_type = false,
+                },
                 _ = ticks.tick() => self.waiting.draw(),
             }
         }
@@ -137,7 +162,7 @@ impl<'a> Follower<'a> {
         Ok(Ended::Run(Box::new(run)))
     }
 
-    fn take(&mut self, event: &Event) -> Result<(), Failure> {
+    fn take(&mut self, run: RunId, event: &Event) -> Result<(), Failure> {
         let output = &self.context.output;
         match self.show {
             Show::Answer => {}
@@ -175,9 +200,27 @@ impl<'a> Follower<'a> {
                 // The next device begins anew.
                 self.gathered.clear();
             }
-            _ => {}
+            _ => {
+                if let Some(Said { style, text, line }) = self.waits.take(run, event) {
+                    self.talk(style, &text)?;
+                    if let Some(line) = line {
+                        self.waiting.change(line);
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Gives what was typed to the run.
+    async fn give(&mut self, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {
+        let key = format!("input-{}", self.context.env.uuid());
+        let request = InputRequest { text: Some(text), parts: None, idempotency_key: Some(key) };
+        match hub.give_input(run, &request).await {
+            Ok(_) => Ok(()),
+            // The run may have ended, or somebody else may have answered, in the same moment.
+            Err(error) => self.talk(Style::Bad, &format!("that was not taken: {error}")),
+        }
     }
 
     fn talk(&mut self, style: Style, text: &str) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
+mod asked;
 mod bench;
 mod commands;
 mod config;
@@ -19,6 +20,7 @@ mod probe;
 mod process;
 mod site;
 mod supervised;
+mod waits;
 
 use std::{ffi::OsString, process::ExitCode};
 

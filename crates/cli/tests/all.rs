@@ -8,9 +8,11 @@
 mod harness;
 
 mod adapter;
+mod approvals;
 mod ask;
 mod basics;
 mod cable;
+mod channels;
 mod checklist;
 mod leak;
 mod lists;

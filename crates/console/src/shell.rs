@@ -85,7 +85,8 @@ impl Shell {
         // Read before anything else of the page, so that the feed misses nothing that the page does not show.
         let after =
             if may.audit { hub.audit(by, Some(i64::MAX), Some(1)).await?.head.to_string() } else { String::new() };
-        let asked = if by.verdict(Action::SeePermissions) == Verdict::Yes { hub.pending_permissions(by).await? } else { 0 };
+        let asked =
+            if by.verdict(Action::SeePermissions) == Verdict::Yes { hub.pending_permissions(by).await? } else { 0 };
         let live = hub.live(by).await?;
         let count = live.pending + live.running;
         let origin = hub.origin();
@@ -152,8 +153,7 @@ impl Door {
 // === impl Place ===
 
 impl Place {
-    const ALL: [Self; 6] =
-        [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Audit, Self::Settings];
+    const ALL: [Self; 6] = [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Audit, Self::Settings];
 
     pub(crate) fn from_text(text: &str) -> Self {
         Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)

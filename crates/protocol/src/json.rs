@@ -31,6 +31,58 @@ pub fn depth(text: &[u8]) -> usize {
     deepest
 }
 
+/// The same tokens on lines of their own. Numbers, escapes and names that come twice stay as they came.
+pub fn pretty(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() * 2);
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut characters = json.chars().peekable();
+    let line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(character) = characters.next() {
+        if in_string {
+            text.push(character);
+            match character {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match character {
+            '"' => {
+                in_string = true;
+                text.push('"');
+            }
+            '{' | '[' => {
+                text.push(character);
+                while characters.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                if characters.peek().is_some_and(|next| matches!(next, '}' | ']')) {
+                    text.extend(characters.next());
+                } else {
+                    depth += 1;
+                    line(&mut text, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut text, depth);
+                text.push(character);
+            }
+            ',' => {
+                text.push(',');
+                line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            other if other.is_ascii_whitespace() => {}
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 // === impl Json ===
 
 impl Json {
@@ -125,5 +177,13 @@ mod tests {
         let text = r#"{"data":{"z":9007199254740993,"b":42.0,"d":1e400,"f":-0,"g":0.10,"z2":{"a":1,"a":2}}}"#;
         let holder: Holder = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&holder).unwrap(), text);
+    }
+
+    #[test]
+    fn pretty_json_keeps_its_tokens() {
+        assert_eq!(
+            pretty(r#"{"a":[1e400, {"b":"x,{\"y"}],"c":{ },"d":[]}"#),
+            "{\n  \"a\": [\n    1e400,\n    {\n      \"b\": \"x,{\\\"y\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}"
+        );
     }
 }

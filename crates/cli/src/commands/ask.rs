@@ -32,7 +32,8 @@ use crate::{
   attache ask builder \"…\" --json             the run as JSON when it has ended
 
 The answer goes to standard output, everything else to standard error. A terminal shows it as it comes; a pipe or a file
-gets it once, at the end. Exits with 0 when the run completed, 1 when it failed or was cancelled, 124 when --timeout
+gets it once, at the end. When the run waits for an approval or for input, standard error says with which command it goes
+on; on a terminal, input can be typed. Exits with 0 when the run completed, 1 when it failed or was cancelled, 124 when --timeout
 passed. Ctrl-C cancels the run unless --no-cancel is given.")]
 pub(crate) struct Args {
     /// The agent's name or id
@@ -67,7 +68,7 @@ struct Input<'a> {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let text = if args.task == "-" { read_task()? } else { args.task.clone() };
+    let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
     if text.trim().is_empty() {
         return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
@@ -96,7 +97,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);
-    let mut follower = Follower::new(&context, show);
+    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing();
     let ended = follower.follow(&hub, run, 0, limit).await;
     drop(follower);
     match ended? {
@@ -133,10 +134,11 @@ fn explain(error: attache_client::Error, args: &Args) -> Failure {
     }
 }
 
-fn read_task() -> Result<String, Failure> {
+/// Everything that standard input has to say.
+pub(super) fn read_all(what: &str) -> Result<String, Failure> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        Failure::usage(format!("cannot read the task from standard input: {error}")).hint("It must be text in UTF-8.")
+        Failure::usage(format!("cannot read {what} from standard input: {error}")).hint("It must be text in UTF-8.")
     })?;
     Ok(text)
 }

@@ -2,10 +2,12 @@
 
 mod adapter;
 mod agents;
+mod approvals;
 mod artifacts;
 mod ask;
 mod audit;
 mod bench;
+mod channels;
 mod completions;
 mod conversations;
 mod doctor;
@@ -20,6 +22,8 @@ mod up;
 mod watch;
 
 use clap::{Parser, Subcommand};
+
+pub(crate) use approvals::state_cell as permission_state;
 
 use crate::{Context, Failure};
 
@@ -58,6 +62,8 @@ pub(crate) enum Command {
     Agents(agents::Args),
     Runtimes(runtimes::Args),
     Runs(runs::Args),
+    Approvals(approvals::Args),
+    Channels(channels::Args),
     Conversations(conversations::Args),
     Artifacts(artifacts::Args),
     Keys(keys::Args),
@@ -95,6 +101,8 @@ impl Command {
             | Self::Agents(_)
             | Self::Runtimes(_)
             | Self::Runs(_)
+            | Self::Approvals(_)
+            | Self::Channels(_)
             | Self::Conversations(_)
             | Self::Artifacts(_)
             | Self::Keys(_)
@@ -116,6 +124,8 @@ impl Command {
             Self::Agents(args) => Box::pin(agents::run(context, args)).await,
             Self::Runtimes(args) => Box::pin(runtimes::run(context, args)).await,
             Self::Runs(args) => Box::pin(runs::run(context, args)).await,
+            Self::Approvals(args) => Box::pin(approvals::run(context, args)).await,
+            Self::Channels(args) => Box::pin(channels::run(context, args)).await,
             Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,

@@ -1,28 +1,36 @@
 //! `attache runs`: the task runs of a hub.
 
-use attache_client::{Hub, RunFilter};
+use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
     ConversationId, RunId,
-    rules::run::Status,
-    wire::run::{Run, Waiting},
+    rules::{permission::State, recovery::Recovery, run::Status},
+    wire::{
+        ask::InputRequest,
+        run::{Run, Waiting},
+    },
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::{
+    ask,
+    page::{self, PageArgs},
+};
 use crate::{
     Context, Failure,
+    asked::Asked,
     context::HubArgs,
     output::{self, Cell, Style, Table, clean, time},
 };
 
-/// List, show and cancel runs
+/// List, show, answer and cancel runs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
   attache runs                               the newest runs
   attache runs list --agent builder --status failed
   attache runs show run_…                    one run with its result
-  attache runs cancel run_… --reason \"no longer needed\"",
+  attache runs cancel run_… --reason \"no longer needed\"
+  attache runs input run_… \"use the other branch\"   answer what the agent asks",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -44,6 +52,12 @@ enum Runs {
         /// Why, for the log
         #[arg(long)]
         reason: Option<String>,
+    },
+    /// Give a run input: it answers the oldest open question of the agent
+    Input {
+        run: RunId,
+        /// What to say; `-` reads it from standard input
+        text: String,
     },
 }
 
@@ -70,7 +84,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Runs::List(Filter::default())) {
         Runs::List(filter) => list(&context, &hub, filter).await,
-        Runs::Show { run } => show(&context, &hub.run(run).await?),
+        Runs::Show { run } => show(&context, &hub, &hub.run(run).await?).await,
         Runs::Cancel { run, reason } => {
             let run = hub.cancel_run(run, reason.as_deref()).await?;
             if context.output.is_json() {
@@ -79,7 +93,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
             Ok(())
         }
+        Runs::Input { run, text } => input(&context, &hub, run, text).await,
     }
+}
+
+async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {
+    let text = if text == "-" { ask::read_all("the input")? } else { text };
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the input is empty").hint("Say it: attache runs input RUN \"…\""));
+    }
+    // A request whose answer got lost is sent again and is one input.
+    let key = format!("input-{}", context.env.uuid());
+    let request = InputRequest { text: Some(text), parts: None, idempotency_key: Some(key) };
+    let given = hub.give_input(run, &request).await?;
+    if context.output.is_json() {
+        return context.output.json(&given);
+    }
+    context.output.say(format_args!("Given to {run}. Follow it: attache watch {run}"));
+    Ok(())
 }
 
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
@@ -93,11 +124,12 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
         output.say("There are no such runs. Start one: attache ask AGENT \"…\"");
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATUS", "AGENT", "CREATED", "TOOK", "TASK"]);
+    let mut table = Table::new(&["ID", "STATUS", "DEVICE", "AGENT", "CREATED", "TOOK", "TASK"]);
     for run in &list.task_runs {
         table.row([
             Cell::plain(run.task_run_id.to_string()),
             state(run),
+            Cell::plain(run.recovery.map_or("–", |recovery| remote(recovery).0)),
             Cell::plain(&run.agent_name),
             Cell::plain(time::relative(run.created_at, context.now())),
             Cell::plain(took(run).unwrap_or_else(|| "–".to_owned())),
@@ -106,7 +138,22 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
     }
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
+    if list.task_runs.iter().any(|run| run.waiting == Some(Waiting::Approval)) {
+        output.say("Some wait for approval: attache approvals");
+    }
     Ok(())
+}
+
+/// What is known of a run on its device: a word and a sentence.
+const fn remote(recovery: Recovery) -> (&'static str, &'static str) {
+    match recovery {
+        Recovery::RemoteRunning => ("executes", "the device executes it"),
+        Recovery::RemoteIdle => ("silent", "connected but silent: the device has said nothing of it for a while"),
+        Recovery::RemoteWaiting => ("waits", "the device waits for a person's answer"),
+        Recovery::DoneUnreconciled => ("ended there", "ended on the device, not yet accepted"),
+        Recovery::RemoteMissing => ("unknown there", "the device does not know it any more"),
+        Recovery::Unreachable => ("not connected", "device not connected; the run may still go on there"),
+    }
 }
 
 fn state(run: &Run) -> Cell {
@@ -122,7 +169,7 @@ fn took(run: &Run) -> Option<String> {
     Some(time::duration(run.ended_at?.since(run.claimed_at?)))
 }
 
-fn show(context: &Context, run: &Run) -> Result<(), Failure> {
+async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
     let (output, now) = (&context.output, context.now());
     if output.is_json() {
         return output.json(run);
@@ -131,6 +178,9 @@ fn show(context: &Context, run: &Run) -> Result<(), Failure> {
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     row("run", Cell::strong(run.task_run_id.to_string()));
     row("status", state(run));
+    if let Some(recovery) = run.recovery {
+        row("device", Cell::plain(remote(recovery).1));
+    }
     row("agent", Cell::plain(&run.agent_name));
     row("created", Cell::plain(format!("{} by {}", time::relative(run.created_at, now), run.caller)));
     if let Some(took) = took(run) {
@@ -147,7 +197,34 @@ fn show(context: &Context, run: &Run) -> Result<(), Failure> {
         let text = result.text_member("text").or_else(|| result.text_member("error"));
         section(context, "result", text.as_deref().unwrap_or(result.get()))?;
     } else {
+        waits(context, hub, run).await?;
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
+    }
+    Ok(())
+}
+
+/// What the run waits for, and the command that lets it go on.
+async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
+    let output = &context.output;
+    match run.waiting {
+        Some(Waiting::Approval) => {
+            let query = PermissionFilter {
+                state: Some(State::Pending),
+                run: Some(run.task_run_id),
+                ..PermissionFilter::default()
+            };
+            for request in hub.permissions(&query).await?.permission_requests {
+                let (tool, brief) = (clean::exact_line(&request.tool), Asked::new(&request.input).brief());
+                section(context, "waits for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
+                let id = request.permission_request_id;
+                output.say(format_args!("Look closer: attache approvals show {id}"));
+                output.say(format_args!("Allow it:    attache approvals approve {id}"));
+            }
+        }
+        Some(Waiting::Input) => {
+            output.say(format_args!("\nIt waits for input: attache runs input {} \"…\"", run.task_run_id));
+        }
+        None => {}
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     let show = if context.output.is_json() { Show::Events } else { Show::Answer };
-    let mut follower = Follower::new(&context, show);
+    let mut follower = Follower::new(&context, show).with_hub(&args.hub);
     match follower.follow(&hub, args.run, args.after, None).await? {
         Ended::Run(run) => follow::verdict(&run),
         Ended::TimedOut | Ended::Interrupted => {

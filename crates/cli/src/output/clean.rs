@@ -12,6 +12,32 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     replace(text, |_| false)
 }
 
+/// What a person decides on: also characters without a shape of their own are shown, by their number.
+pub(crate) fn exact(text: &str) -> Cow<'_, str> {
+    numbered(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// The same for a cell or a name.
+pub(crate) fn exact_line(text: &str) -> Cow<'_, str> {
+    numbered(text, |_| false)
+}
+
+fn numbered(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let bad = |character: char| !keep(character) && (is_unsafe(character) || is_shapeless(character));
+    if !text.chars().any(bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match character {
+            _ if !bad(character) => clean.push(character),
+            '\0'..='\x1f' => clean.extend(char::from_u32(0x2400 + u32::from(character))),
+            other => clean.push_str(&format!("⟨U+{:04X}⟩", u32::from(other))),
+        }
+    }
+    Cow::Owned(clean)
+}
+
 fn replace(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     let bad = |character: char| is_unsafe(character) && !keep(character);
     if !text.chars().any(bad) {
@@ -38,6 +64,17 @@ fn is_unsafe(character: char) -> bool {
         || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Whether a person would take it for nothing, or for another blank.
+fn is_shapeless(character: char) -> bool {
+    matches!(
+        character,
+        '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{202f}'
+        | '\u{205f}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +84,12 @@ mod tests {
         assert_eq!(lines("a\tb\nc é 漢"), "a\tb\nc é 漢");
         assert_eq!(lines("\x1b]0;owned\x07\r\nnext\rover"), "␛]0;owned␇\nnext␍over");
         assert_eq!(line("two\nlines\u{202e}gnp.exe\u{7f}"), "two⏎lines\u{fffd}gnp.exe\u{fffd}");
+    }
+
+    #[test]
+    fn what_has_no_shape_gets_a_number() {
+        assert_eq!(exact("ls\n\t漢 é"), "ls\n\t漢 é");
+        assert_eq!(exact("rm\u{a0}-rf\u{200b}\u{202e}\x1b[8m\r\n"), "rm⟨U+00A0⟩-rf⟨U+200B⟩⟨U+202E⟩␛[8m␍\n");
+        assert_eq!(exact_line("a\nb\u{7f}"), "a␊b⟨U+007F⟩");
     }
 }

@@ -25,8 +25,7 @@ use crate::{
     text::{Text, fill},
     view::{
         agent::{Card, Device},
-        channel,
-        host,
+        channel, host,
         html::{Blank, Markup},
         run::{Row, device_name},
         time::When,

@@ -82,13 +82,7 @@ pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Pa
     Ok(go("/approvals?said=revoked"))
 }
 
-pub(crate) async fn page(
-    console: &Console,
-    session: &Session,
-    uri: &Uri,
-    asked: Asked,
-    outcome: Outcome,
-) -> Result {
+pub(crate) async fn page(console: &Console, session: &Session, uri: &Uri, asked: Asked, outcome: Outcome) -> Result {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
     let mut shell = Shell::new(console, session, Place::Approvals, uri).await?;
     if outcome.late.is_some() || outcome.problem.is_some() {
@@ -116,11 +110,7 @@ pub(crate) async fn page(
         decided: all.permission_requests.iter().filter_map(|one| Decided::new(one, viewer.scene())).collect(),
         newest_decided: !asked.decided.is_empty(),
         older_decided: all.next_cursor.map(|cursor| address("/approvals", &[("decided", &cursor)])),
-        grants: grants
-            .permission_grants
-            .iter()
-            .map(|grant| grant::Line::new(grant, &names, viewer.scene()))
-            .collect(),
+        grants: grants.permission_grants.iter().map(|grant| grant::Line::new(grant, &names, viewer.scene())).collect(),
         more_grants: grants.next_cursor.map(|cursor| address("/approvals", &[("grants", &cursor)])),
         late: outcome.late,
         problem: outcome.problem,
@@ -131,11 +121,7 @@ pub(crate) async fn page(
 }
 
 /// Requests with their runs and devices looked up.
-pub(crate) async fn cards(
-    console: &Console,
-    session: &Session,
-    requests: &[PermissionRequest],
-) -> Result<Vec<Card>> {
+pub(crate) async fn cards(console: &Console, session: &Session, requests: &[PermissionRequest]) -> Result<Vec<Card>> {
     let (hub, by) = (&console.hub, &session.principal);
     let viewer = Viewer::new(console, session);
     let mut cards = Vec::with_capacity(requests.len());

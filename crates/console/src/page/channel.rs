@@ -1,7 +1,7 @@
 //! One channel: its identity, its state, its tools, and its own stream of events.
 
 use askama::Template;
-use attache_protocol::{ChannelId, wire::event::Event};
+use attache_protocol::{ChannelId, json::pretty, wire::event::Event};
 use axum::{
     extract::{Path, Query, State},
     http::Uri,
@@ -16,7 +16,7 @@ use crate::{
     shell::{Place, Shell},
     text::Text,
     view::{
-        asked::{Folded, pretty},
+        asked::Folded,
         channel::{Moment, Row, Tool, facts},
         exact::exact_line,
         fact::Fact,

@@ -94,12 +94,7 @@ pub(crate) async fn list(
     })
 }
 
-async fn find(
-    console: &Console,
-    session: &Session,
-    asked: &Asked,
-    status: Option<Connection>,
-) -> Result<ChannelList> {
+async fn find(console: &Console, session: &Session, asked: &Asked, status: Option<Connection>) -> Result<ChannelList> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let query = ChannelQuery {
         connected: status.map(|status| status == Connection::Connected),

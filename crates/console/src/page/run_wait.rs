@@ -3,6 +3,7 @@
 use attache_hub::control::{PageRequest, PermissionQuery};
 use attache_protocol::{
     Code, Json, RunId, Timestamp,
+    json::pretty,
     rules::{
         permission::State as Asked,
         run::{Status, Waiting},
@@ -18,10 +19,7 @@ use crate::{
     page::{approvals, go},
     problem::{Fault, Result},
     session::Session,
-    view::{
-        asked::{Folded, pretty},
-        permission::Card,
-    },
+    view::{asked::Folded, permission::Card},
 };
 
 /// How far back a question is looked for.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use attache_protocol::Json;
+use attache_protocol::{Json, json::pretty};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -145,11 +145,7 @@ fn diffs(members: &[(String, Json)], path: Option<&str>, t: &Text) -> Diffs {
     found
 }
 
-fn pair(
-    members: &[(String, Json)],
-    path: Option<&str>,
-    t: &Text,
-) -> Option<((&'static str, &'static str), Diff)> {
+fn pair(members: &[(String, Json)], path: Option<&str>, t: &Text) -> Option<((&'static str, &'static str), Diff)> {
     PAIRS.iter().find_map(|(old, new)| {
         let before = members.iter().find(|(name, _)| name == old)?;
         // A file that is not there yet has no old text.
@@ -197,58 +193,6 @@ fn pretty_members(members: &[(&str, &Json)]) -> String {
         .map(|(name, value)| format!("  {}: {}", Json::of(name).get(), pretty(value.get()).replace('\n', "\n  ")))
         .collect();
     if lines.is_empty() { "{}".to_owned() } else { format!("{{\n{}\n}}", lines.join(",\n")) }
-}
-
-/// The same tokens on lines of their own. Numbers, escapes and names that come twice stay as they came.
-pub(crate) fn pretty(json: &str) -> String {
-    let mut text = String::with_capacity(json.len() * 2);
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    let mut characters = json.chars().peekable();
-    let line = |text: &mut String, depth: usize| {
-        text.push('\n');
-        text.extend(std::iter::repeat_n("  ", depth));
-    };
-    while let Some(character) = characters.next() {
-        if in_string {
-            text.push(character);
-            match character {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '"' => in_string = false,
-                _ => {}
-            }
-            continue;
-        }
-        match character {
-            '"' => {
-                in_string = true;
-                text.push('"');
-            }
-            '{' | '[' => {
-                text.push(character);
-                while characters.next_if(|next| next.is_ascii_whitespace()).is_some() {}
-                if characters.peek().is_some_and(|next| matches!(next, '}' | ']')) {
-                    text.extend(characters.next());
-                } else {
-                    depth += 1;
-                    line(&mut text, depth);
-                }
-            }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                line(&mut text, depth);
-                text.push(character);
-            }
-            ',' => {
-                text.push(',');
-                line(&mut text, depth);
-            }
-            ':' => text.push_str(": "),
-            other if other.is_ascii_whitespace() => {}
-            other => text.push(other),
-        }
-    }
-    text
 }
 
 // === impl Folded ===
@@ -344,10 +288,7 @@ mod tests {
             blocks(r#"{"file_path":"a.rs","old_string":"x","new_string":"y\nz"}"#),
             [r#"diff Some(Markup("a.rs")) +2 -1"#]
         );
-        assert_eq!(
-            blocks(r#"{"path":"n","oldText":null,"newText":"y"}"#),
-            [r#"diff Some(Markup("n")) +1 -0"#]
-        );
+        assert_eq!(blocks(r#"{"path":"n","oldText":null,"newText":"y"}"#), [r#"diff Some(Markup("n")) +1 -0"#]);
         assert_eq!(
             blocks(r#"{"diff":"@@ -1 +1 @@\n-a\n+b\n","dry":true}"#),
             ["diff None +1 -1", "{\n  &quot;dry&quot;: true\n}"]
@@ -367,13 +308,5 @@ mod tests {
         assert_eq!(text.rest.as_ref().unwrap().to_string().len(), 9_000 - SHOWN);
         assert_eq!(text.rest_label, "This is not all of it. Show the other 4.7 KiB");
         assert_eq!(shown.brief.to_string(), format!("{}…", "x".repeat(120)));
-    }
-
-    #[test]
-    fn json_keeps_its_tokens() {
-        assert_eq!(
-            pretty(r#"{"a":[1e400, {"b":"x,{\"y"}],"c":{ },"d":[]}"#),
-            "{\n  \"a\": [\n    1e400,\n    {\n      \"b\": \"x,{\\\"y\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}"
-        );
     }
 }

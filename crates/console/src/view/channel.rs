@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use attache_protocol::{
     AgentId, Json,
+    json::pretty,
     wire::{
         channel::{Channel, Connection, PeerRole},
         event::Event,
@@ -177,7 +178,7 @@ impl Tool {
             .map(|tool| Self {
                 name: exact_line(&tool.name),
                 description: exact_line(tool.description.as_deref().unwrap_or_default()),
-                schema: tool.input_schema.map(|schema| Folded::new(&super::asked::pretty(schema.get()), t)),
+                schema: tool.input_schema.map(|schema| Folded::new(&pretty(schema.get()), t)),
             })
             .collect()
     }
@@ -219,8 +220,7 @@ impl Moment {
                 ("off", "s-off", Markup::sentence(t.moment_gone, &[("reason", Blank::Markup(&reason))]))
             }
             "channel.permission_forwarded" | "channel.permission_returned" => {
-                let (run, request) =
-                    (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
+                let (run, request) = (link("runs", &data.task_run_id), link("approvals", &data.permission_request_id));
                 let blanks = [("request", Blank::Markup(&request)), ("run", Blank::Markup(&run))];
                 match data.approved {
                     None => ("wait", "s-wait", Markup::sentence(t.moment_asked, &blanks)),

@@ -199,8 +199,7 @@ fn marked(text: &str, other: &str, tag: &str) -> Markup {
         .map(|(character, _)| character.len_utf8())
         .sum();
     let end = text.len() - behind;
-    let (before, middle, after) =
-        (exact_line(&text[..ahead]), exact_line(&text[ahead..end]), exact_line(&text[end..]));
+    let (before, middle, after) = (exact_line(&text[..ahead]), exact_line(&text[ahead..end]), exact_line(&text[end..]));
     if middle.is_empty() || (ahead == 0 && behind == 0) {
         return exact_line(text);
     }

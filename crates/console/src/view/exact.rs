@@ -6,8 +6,8 @@ use super::html::{Markup, escape};
 
 /// The first 32 characters by their names: not every font has pictures of them.
 const NAMES: [&str; 32] = [
-    "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI", "DLE", "DC1",
-    "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
+    "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI", "DLE",
+    "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
 ];
 
 /// Line breaks and tabs stay; every character that would act, hide or reorder is shown by name.
@@ -71,7 +71,10 @@ mod tests {
             ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#39;"),
             ("\u{1b}[31mred\r\n", "<i class=\"odd\">ESC</i>[31mred<i class=\"odd\">CR</i>\n"),
             ("evil\u{202e}txt.exe", "evil<i class=\"odd\">U+202E</i>txt.exe"),
-            ("rm\u{a0}-rf\u{200b}\u{7f}", "rm<i class=\"odd\">U+00A0</i>-rf<i class=\"odd\">U+200B</i><i class=\"odd\">DEL</i>"),
+            (
+                "rm\u{a0}-rf\u{200b}\u{7f}",
+                "rm<i class=\"odd\">U+00A0</i>-rf<i class=\"odd\">U+200B</i><i class=\"odd\">DEL</i>",
+            ),
             ("\u{e0041}漢字 é 😀\u{fe0f}", "<i class=\"odd\">U+E0041</i>漢字 é 😀\u{fe0f}"),
         ] {
             assert_eq!(exact(given).to_string(), shown, "{given:?}");

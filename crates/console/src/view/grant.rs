@@ -58,9 +58,7 @@ impl Line {
         };
         let until = match (grant.revoked_at, grant.until) {
             (Some(at), _) => Markup::sentence(t.grant_revoked, &[("at", Blank::When(When::relative(at)))]),
-            (None, Some(at)) if ended => {
-                Markup::sentence(t.grant_ended, &[("at", Blank::When(When::relative(at)))])
-            }
+            (None, Some(at)) if ended => Markup::sentence(t.grant_ended, &[("at", Blank::When(When::relative(at)))]),
             (None, Some(at)) => Markup::sentence(t.grant_until, &[("at", Blank::When(When::relative(at)))]),
             (None, None) => Markup::text(t.grant_until_revoked),
         };

@@ -229,10 +229,7 @@ pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
     let t = scene.t;
     let who = caller(request.decided_by.as_deref().unwrap_or("system"), scene.me, t);
     let who = if who.id.is_empty() || who.kind == t.caller_you { who.kind } else { format!("{} {}", who.kind, who.id) };
-    let blanks = [
-        ("who", Blank::Text(&who)),
-        ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t))),
-    ];
+    let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t)))];
     match (request.state, request.source) {
         (State::Pending, _) => Markup::text(t.verdict_pending),
         (State::Approved, Some(Source::Policy)) => Markup::text(t.verdict_granted),

@@ -49,7 +49,8 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
     assert!(page.contains("2 requests wait."));
     let at = |mark: &str| page.find(mark).unwrap_or_else(|| panic!("{mark} is missing in {page}"));
     assert!(
-        at(&format!("id=\"{}\"", second.permission_request_id)) < at(&format!("id=\"{}\"", first.permission_request_id)),
+        at(&format!("id=\"{}\"", second.permission_request_id))
+            < at(&format!("id=\"{}\"", first.permission_request_id)),
         "newest first"
     );
     for shown in [
@@ -114,7 +115,9 @@ async fn the_buttons_decide_once_for_the_run_and_no() {
     }
     let page = visitor.get("/approvals?said=allowed").await.body;
     assert!(page.contains("Allowed. The agent goes on.") && page.contains("Nobody is waiting for you"));
-    for shown in ["Allowed <bdi>this once</bdi> by", "Denied <bdi>this once</bdi> by", "Allowed <bdi>for this run</bdi> by"] {
+    for shown in
+        ["Allowed <bdi>this once</bdi> by", "Denied <bdi>this once</bdi> by", "Allowed <bdi>for this run</bdi> by"]
+    {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
     assert!(page.contains("“as agreed”") && page.contains("over console"));
@@ -140,17 +143,13 @@ async fn further_choices_leave_a_grant_that_is_listed_and_revoked() {
     let asked = device.ask(run, asking("Run", r#"{"command":"one"}"#)).await;
     let path = format!("/approvals/{}", asked.permission_request_id);
     // A pattern needs a reach.
-    let refused =
-        visitor.post(&path, &[("answer", "allow_as"), ("scope", "once"), ("tool_pattern", "R*"), ("back", "run")]).await;
+    let refused = visitor
+        .post(&path, &[("answer", "allow_as"), ("scope", "once"), ("tool_pattern", "R*"), ("back", "run")])
+        .await;
     assert_eq!(refused.status, StatusCode::OK);
     assert!(refused.body.contains("class=\"note fail said\" role=\"alert\""), "{}", refused.body);
-    let fields = [
-        ("answer", "allow_as"),
-        ("scope", "agent"),
-        ("tool_pattern", "R*"),
-        ("until", "3600"),
-        ("back", "run"),
-    ];
+    let fields =
+        [("answer", "allow_as"), ("scope", "agent"), ("tool_pattern", "R*"), ("until", "3600"), ("back", "run")];
     let sent = visitor.post(&path, &fields).await;
     assert_eq!(sent.header("location"), format!("/runs/{run}"));
     // The next one is answered without a person.
@@ -209,10 +208,15 @@ async fn what_an_agent_says_is_inert_wherever_it_is_shown() {
     let asked = device.ask(run, request).await;
     device.wonder(run, HOSTILE).await;
     let visitor = world.signed_in(Role::Owner).await;
-    let pages = ["/approvals".to_owned(), format!("/approvals/{}", asked.permission_request_id), format!("/runs/{run}"),
-        format!("/runs/{run}/part")];
+    let pages = [
+        "/approvals".to_owned(),
+        format!("/approvals/{}", asked.permission_request_id),
+        format!("/runs/{run}"),
+        format!("/runs/{run}/part"),
+    ];
     let check = |body: &str, path: &str| {
-        for mark in ["<script>alert", "<img src=x", "\"'><img", "\u{1b}", "\u{202e}", "href=\"http://evil", "style=\""] {
+        for mark in ["<script>alert", "<img src=x", "\"'><img", "\u{1b}", "\u{202e}", "href=\"http://evil", "style=\""]
+        {
             assert!(!body.contains(mark), "{mark:?} is on {path}");
         }
     };

@@ -149,7 +149,9 @@ async fn hostile_input_is_inert_in_a_real_browser() {
     let forms = browser.run(one).await;
     assert_eq!(forms, 1, "the form of the card and no other");
     assert_eq!(browser.run(&format!("return document.querySelectorAll('{card} img, {card} script').length")).await, 0);
-    let links = format!("return [...document.querySelectorAll('{card} a')].every((a) => a.getAttribute('href').startsWith('/'))");
+    let links = format!(
+        "return [...document.querySelectorAll('{card} a')].every((a) => a.getAttribute('href').startsWith('/'))"
+    );
     assert_eq!(browser.run(&links).await, true);
     assert_eq!(browser.run("return window.owned ?? null").await, serde_json::Value::Null);
     let shown = browser.text(&format!("{card} .code")).await;
@@ -244,7 +246,8 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
     request.risk = Some("medium".to_owned());
     request.reason = Some("a major version of a database".to_owned());
     scribe.ask(write, request).await;
-    let mut request = asking("Run", r#"{"command":"git push --force-with-lease origin release/0.9","timeout_ms":60000}"#);
+    let mut request =
+        asking("Run", r#"{"command":"git push --force-with-lease origin release/0.9","timeout_ms":60000}"#);
     request.request_id = Some("m1".to_owned());
     request.reason = Some("leaves the sandbox, rewrites history".to_owned());
     world.hub.ask_permission(&builder.principal, first, request, Some(channel.id)).await.unwrap();

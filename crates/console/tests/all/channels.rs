@@ -70,7 +70,9 @@ async fn the_events_of_a_channel_page_backwards() {
     let mut seen = Vec::new();
     loop {
         let page = visitor.get(&path).await.body;
-        seen.extend(page.split("<li id=\"e").skip(1).map(|item| item.split('"').next().unwrap().parse::<i64>().unwrap()));
+        seen.extend(
+            page.split("<li id=\"e").skip(1).map(|item| item.split('"').next().unwrap().parse::<i64>().unwrap()),
+        );
         let Some((before, _)) = page.split_once("\" rel=\"next\"") else { break };
         path = before.rsplit('"').next().unwrap().to_owned();
     }
@@ -80,5 +82,8 @@ async fn the_events_of_a_channel_page_backwards() {
     // A request over a channel leads to it, and can be bound to it.
     let operator = world.signed_in(Role::Operator).await;
     let page = operator.get(&format!("/approvals/{}", asked.permission_request_id)).await.body;
-    assert!(page.contains(&format!("href=\"/channels/{}\"", channel.id)) && page.contains("this_channel_only"), "{page}");
+    assert!(
+        page.contains(&format!("href=\"/channels/{}\"", channel.id)) && page.contains("this_channel_only"),
+        "{page}"
+    );
 }

@@ -258,8 +258,10 @@ impl Device {
             runtime: Some(runtime),
             capabilities: Json::of(&["streaming", "resume", "permissions"]),
             native_protocol: Some("attache.envelope.v1".to_owned()),
-            tools: Json::from_text(r#"[{"name":"search","description":"Looks things up","input_schema":{"type":"object"}}]"#)
-                .unwrap(),
+            tools: Json::from_text(
+                r#"[{"name":"search","description":"Looks things up","input_schema":{"type":"object"}}]"#,
+            )
+            .unwrap(),
             device_info: Some(Json::from_text(r#"{"os":"linux"}"#).unwrap()),
             address: Some("192.0.2.7".to_owned()),
             resume: Kind::Resume.generate(self.hub.env()).hash(),

@@ -1,0 +1,348 @@
+//! `attache approvals`: what agents ask for, the decisions of people, and the grants that decisions leave behind.
+
+use std::time::Duration;
+
+use attache_client::{Hub, PermissionFilter};
+use attache_protocol::{
+    GrantId, PermissionId, RunId, Timestamp,
+    rules::permission::{Scope, State},
+    wire::permission::DecisionRequest,
+};
+use clap::Subcommand;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    asked::{self, Asked},
+    context::HubArgs,
+    output::{Cell, Style, Table, clean, time},
+};
+
+/// See what agents ask for, and allow or deny it
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache approvals                          what waits for an answer
+  attache approvals show prm_…               exactly what is asked
+  attache approvals approve prm_…            allow it, once
+  attache approvals approve prm_… --scope agent --tool-pattern \"Read*\" --until 7d
+  attache approvals deny prm_… --comment \"move it instead\"
+  attache approvals grants                   the answers that stand
+  attache approvals grants revoke gnt_…
+
+A permission is decided once: whoever is late exits with 1 and is told who decided.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Approvals>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Approvals {
+    /// List requests, newest first; without an option those that wait (what `attache approvals` does)
+    List(Filter),
+    /// Show exactly what one request asks for, and how it was decided
+    Show { request: PermissionId },
+    /// Allow what a request asks for
+    Approve(Answer),
+    /// Deny what a request asks for
+    Deny(Answer),
+    /// List the answers that stand, and revoke one
+    Grants(GrantArgs),
+}
+
+#[derive(Debug, Default, clap::Args)]
+struct Filter {
+    /// Only in this state; `all` for every one
+    #[arg(long, value_parser = parse_state, value_name = "pending|approved|denied|expired|cancelled|all")]
+    state: Option<Chosen>,
+    /// Only of this run
+    #[arg(long, value_name = "RUN")]
+    run: Option<RunId>,
+    /// Only of this agent (name or id)
+    #[arg(long)]
+    agent: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    All,
+    One(State),
+}
+
+#[derive(Debug, clap::Args)]
+struct Answer {
+    /// The request's id, as `attache approvals` shows it
+    request: PermissionId,
+    /// How far the answer reaches
+    #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
+    scope: Scope,
+    /// Beyond once: for every tool with such a name, whatever its input (`*` stands for any characters)
+    #[arg(long, value_name = "PATTERN")]
+    tool_pattern: Option<String>,
+    /// Beyond once: until then, like `30m`, `8h`, `7d` or `2027-01-31T12:00:00Z`
+    #[arg(long, value_name = "TIME", value_parser = parse_until)]
+    until: Option<Until>,
+    /// Beyond once: only for requests over the same channel
+    #[arg(long)]
+    this_channel_only: bool,
+    /// What the agent and the log are told
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    After(Duration),
+    At(Timestamp),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct GrantArgs {
+    #[command(subcommand)]
+    command: Option<Grants>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Grants {
+    /// List the answers that stand and those that did (what `attache approvals grants` does)
+    List(PageArgs),
+    /// Make such requests wait for a person again
+    Revoke { grant: GrantId },
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or_else(|| Approvals::List(Filter::default())) {
+        Approvals::List(filter) => list(&context, &hub, filter).await,
+        Approvals::Show { request } => show(&context, &hub, request).await,
+        Approvals::Approve(answer) => decide(&context, &hub, answer, Verdict::Yes).await,
+        Approvals::Deny(answer) => decide(&context, &hub, answer, Verdict::No).await,
+        Approvals::Grants(GrantArgs { command }) => {
+            match command.unwrap_or_else(|| Grants::List(PageArgs::default())) {
+                Grants::List(page) => grants(&context, &hub, &page).await,
+                Grants::Revoke { grant } => {
+                    hub.revoke_grant(grant).await?;
+                    context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Yes,
+    No,
+}
+
+async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
+    let (output, now) = (&context.output, context.now());
+    let state = match filter.state.unwrap_or(Chosen::One(State::Pending)) {
+        Chosen::All => None,
+        Chosen::One(state) => Some(state),
+    };
+    let query = PermissionFilter { state, run: filter.run, agent: filter.agent, page: filter.page.page() };
+    let list = hub.permissions(&query).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.permission_requests.is_empty() {
+        let words = match state {
+            Some(State::Pending) => "Nothing waits for an answer. What was decided: attache approvals list --state all",
+            _ => "There are no such requests.",
+        };
+        output.say(words);
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "STATE", "AGENT", "ASKED", "EXPIRES", "RISK", "TOOL", "WHAT"]);
+    for request in &list.permission_requests {
+        table.row([
+            Cell::plain(request.permission_request_id.to_string()),
+            state_cell(request.state),
+            Cell::plain(&request.agent_name),
+            Cell::plain(time::relative(request.requested_at, now)),
+            Cell::plain(match request.state {
+                State::Pending => time::relative_or(request.expires_at, now, "never"),
+                _ => "–".to_owned(),
+            }),
+            Cell::plain(clean::exact_line(request.risk.as_deref().unwrap_or("–"))),
+            Cell::plain(clean::exact_line(&request.tool)),
+            Cell::plain(clean::exact_line(&Asked::new(&request.input).brief())),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    if state == Some(State::Pending) {
+        output.say("Look closer: attache approvals show ID. Then: attache approvals approve ID, or deny ID");
+    }
+    Ok(())
+}
+
+async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(), Failure> {
+    let output = &context.output;
+    let request = hub.permission(request).await?;
+    if output.is_json() {
+        return output.json(&request);
+    }
+    output.table(&asked::facts(&request, context.now()))?;
+    for (name, text) in Asked::new(&request.input).sections() {
+        let heading = output.paint(Style::Dim, &clean::exact_line(name));
+        output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
+    }
+    if request.state == State::Pending {
+        let id = request.permission_request_id;
+        output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
+    }
+    Ok(())
+}
+
+async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) -> Result<(), Failure> {
+    let id = answer.request;
+    let request = DecisionRequest {
+        approved: verdict == Verdict::Yes,
+        scope: answer.scope,
+        tool_pattern: answer.tool_pattern,
+        until: answer.until.map(|until| match until {
+            Until::After(wait) => context.now().plus(wait),
+            Until::At(at) => at,
+        }),
+        this_channel_only: answer.this_channel_only,
+        comment: answer.comment,
+    };
+    let decided = hub.decide(id, &request).await.map_err(|error| late(context, error))?;
+    if context.output.is_json() {
+        return context.output.json(&decided);
+    }
+    let (style, word) = if request.approved { (Style::Good, "Allowed") } else { (Style::Bad, "Denied") };
+    let scope = asked::scope(answer.scope);
+    let what = clean::exact_line(&decided.tool).into_owned();
+    context.output.say_styled(
+        style,
+        format_args!(
+            "{word} {scope}: {} may {}use {what}.",
+            clean::line(&decided.agent_name),
+            if request.approved { "" } else { "not " }
+        ),
+    );
+    if let Some(grant) = decided.grant_id {
+        context.output.say(format_args!("It stands as {grant}. Take it back: attache approvals grants revoke {grant}"));
+    }
+    Ok(())
+}
+
+/// Whoever is late is told who was first.
+fn late(context: &Context, error: attache_client::Error) -> Failure {
+    let Some(decided) = error.decided() else { return error.into() };
+    let message = format!("too late: {}", asked::verdict(&decided.permission_request, context.now()));
+    let failure = Failure::from(error);
+    Failure { message, ..failure }
+}
+
+async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+    let (output, now) = (&context.output, context.now());
+    let list = hub.grants(&page.page()).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.permission_grants.is_empty() {
+        output.say(
+            "No answer stands. One that holds longer than once appears here: attache approvals approve ID --scope run",
+        );
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "STATE", "ANSWER", "REACH", "ENDS", "BY", "WHAT"]);
+    for grant in &list.permission_grants {
+        let (state, style) = match (grant.revoked_at, grant.until) {
+            (Some(_), _) => ("revoked", Style::Dim),
+            (None, Some(until)) if until <= now => ("ended", Style::Dim),
+            (None, _) => ("stands", Style::Good),
+        };
+        let reach = match (grant.task_run_id, grant.conversation_id) {
+            (Some(run), _) => run.to_string(),
+            (None, Some(conversation)) => conversation.to_string(),
+            (None, None) => grant.agent_id.to_string(),
+        };
+        let channel = grant.channel_id.map(|channel| format!(" over {channel}")).unwrap_or_default();
+        table.row([
+            Cell::plain(grant.grant_id.to_string()),
+            Cell::styled(state, style),
+            Cell::plain(if grant.approved { "allow" } else { "deny" }),
+            Cell::plain(format!("{} {reach}{channel}", grant.scope.as_str())),
+            Cell::plain(time::relative_or(grant.until, now, "never")),
+            Cell::dim(clean::line(&grant.created_by)),
+            Cell::plain(match &grant.tool_pattern {
+                Some(pattern) => clean::exact_line(pattern).into_owned(),
+                None => format!("exactly {}", grant.permission_request_id),
+            }),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+pub(crate) fn state_cell(state: State) -> Cell {
+    let style = match state {
+        State::Pending => Style::Busy,
+        State::Approved => Style::Good,
+        State::Denied => Style::Bad,
+        State::Expired | State::Cancelled => Style::Dim,
+    };
+    Cell::styled(state.as_str(), style)
+}
+
+fn parse_state(text: &str) -> Result<Chosen, String> {
+    match text {
+        "all" => Ok(Chosen::All),
+        _ => State::from_text(text)
+            .map(Chosen::One)
+            .ok_or_else(|| "one of pending, approved, denied, expired, cancelled, all".to_owned()),
+    }
+}
+
+fn parse_scope(text: &str) -> Result<Scope, String> {
+    Scope::from_text(text).ok_or_else(|| "one of once, run, conversation, agent".to_owned())
+}
+
+fn parse_until(text: &str) -> Result<Until, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(Until::At(at));
+    }
+    let seconds = |number: &str, unit: u64| number.parse::<u32>().ok().map(|number| u64::from(number) * unit);
+    let parsed = match text.char_indices().next_back() {
+        Some((at, 's')) => seconds(&text[..at], 1),
+        Some((at, 'm')) => seconds(&text[..at], 60),
+        Some((at, 'h')) => seconds(&text[..at], 60 * 60),
+        Some((at, 'd')) => seconds(&text[..at], 24 * 60 * 60),
+        _ => None,
+    };
+    parsed
+        .filter(|seconds| *seconds > 0)
+        .map(|seconds| Until::After(Duration::from_secs(seconds)))
+        .ok_or_else(|| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_distance_or_a_moment() {
+        let after = |seconds| Ok(Until::After(Duration::from_secs(seconds)));
+        assert_eq!(parse_until("30m"), after(1_800));
+        assert_eq!(parse_until("7d"), after(604_800));
+        let moment = "2027-01-31T12:00:00Z";
+        assert_eq!(parse_until(moment), Ok(Until::At(moment.parse().unwrap())));
+        for wrong in ["", "d", "-1h", "0s", "7 d", "soon", "7é", "99999999999d"] {
+            assert!(parse_until(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `attache approvals` and what a run that waits tells: requests as they are, decided once, from a terminal.
+
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, until};
+
+/// A device that the test plays, with the run that it claimed.
+struct Device<'a> {
+    hub: &'a Server,
+    token: String,
+    run: String,
+    epoch: i64,
+}
+
+impl<'a> Device<'a> {
+    /// Pairs with the agent and claims its next run.
+    #[track_caller]
+    fn claim(hub: &'a Server, agent: &str) -> Self {
+        let device = hub.attach(&hub.pairing_code(agent));
+        let token = device["runtime_token"].as_str().unwrap().to_owned();
+        let id = device["agent_id"].as_str().unwrap();
+        let beat = json!({ "agent_id": id, "running": [] });
+        hub.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
+        let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
+        let run = hub.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+        let (epoch, run) = (run["epoch"].as_i64().unwrap(), run["task_run_id"].as_str().unwrap().to_owned());
+        Self { hub, token, run, epoch }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/api/v1/task-runs/{}/{rest}", self.run)
+    }
+
+    /// Asks for permission and gives the request's id.
+    #[track_caller]
+    fn ask(&self, tool: &str, input: &Value) -> String {
+        let body = json!({
+            "epoch": self.epoch, "tool": tool, "input": input, "cwd": "/home/dev/parser",
+            "paths": ["/home/dev/parser/src"], "reason": "the tests want it", "risk": "high",
+        });
+        let reply = self.hub.worker(&self.token, "POST", &self.path("permission-requests"), &body);
+        assert!(reply.status < 300, "{}", reply.text());
+        reply.json()["permission_request_id"].as_str().unwrap().to_owned()
+    }
+
+    /// What the device hears of its request.
+    #[track_caller]
+    fn answer(&self, request: &str) -> Value {
+        let path = self.path(&format!("permission-requests/{request}"));
+        self.hub.worker(&self.token, "GET", &path, &json!({})).expect(200).json()
+    }
+
+    #[track_caller]
+    fn wonder(&self, prompt: &str) -> String {
+        let body = json!({ "epoch": self.epoch, "prompt": prompt });
+        let reply = self.hub.worker(&self.token, "POST", &self.path("input-requests"), &body);
+        assert!(reply.status < 300, "{}", reply.text());
+        reply.json()["input_request_id"].as_str().unwrap().to_owned()
+    }
+
+    /// What was said to a question.
+    #[track_caller]
+    fn heard(&self, question: &str) -> Value {
+        let path = self.path(&format!("input-requests/{question}"));
+        self.hub.worker(&self.token, "GET", &path, &json!({})).expect(200).json()
+    }
+
+    #[track_caller]
+    fn complete(&self, text: &str) {
+        let body = json!({ "epoch": self.epoch, "output": { "text": text } });
+        self.hub.worker(&self.token, "POST", &self.path("complete"), &body).expect(200);
+    }
+}
+
+#[test]
+fn a_request_is_listed_shown_and_decided_once() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let said = home.attache(&["approvals"]).succeeds();
+    assert!(said.stdout.is_empty() && said.stderr.starts_with("Nothing waits for an answer."), "{}", said.stderr);
+    hub.create_run("builder", "upgrade the parser");
+    let device = Device::claim(&hub, "builder");
+    let id = device.ask("Run", &json!({ "command": "git push --force origin main", "timeout": 60 }));
+
+    let list = home.attache(&["approvals", "--json"]).succeeds().json();
+    assert_eq!(list["permission_requests"][0]["permission_request_id"], id.as_str());
+    let table = home.attache(&["approvals"]).succeeds().stdout;
+    assert!(table.starts_with("ID ") && table.contains("git push --force origin main"), "{table}");
+    let shown = home.attache(&["approvals", "show", &id]).succeeds();
+    for part in [
+        "without an answer  denied in ",
+        "and the run fails",
+        "/home/dev/parser/src",
+        "the tests want it",
+        "\ncommand\ngit push --force origin main\n",
+        "\ninput\n{\n  \"timeout\": 60\n}\n",
+    ] {
+        assert!(shown.stdout.contains(part), "{part:?} is missing in {}", shown.stdout);
+    }
+    assert!(shown.stderr.contains(&format!("attache approvals approve {id}")), "{}", shown.stderr);
+    let run = home.attache(&["runs", "show", &device.run]).succeeds();
+    assert!(run.stdout.contains("waiting: approval") && run.stdout.contains("Run: git push"), "{}", run.stdout);
+    assert!(run.stdout.contains("the device waits for a person's answer"), "{}", run.stdout);
+    assert!(run.stderr.contains(&format!("attache approvals approve {id}")), "{}", run.stderr);
+    let runs = home.attache(&["runs"]).succeeds();
+    assert!(runs.stdout.contains("waiting: approval") && runs.stderr.contains("attache approvals"), "{runs:?}");
+
+    let decided = home.attache(&["approvals", "approve", &id, "--comment", "go on", "--json"]).succeeds().json();
+    assert_eq!((&decided["state"], &decided["decided_via"]), (&json!("approved"), &json!("rest")));
+    assert_eq!(device.answer(&id)["comment"], "go on");
+    // The same again is not late; something else is, and is told who was first.
+    home.attache(&["approvals", "approve", &id, "--comment", "go on"]).succeeds();
+    let late = home.attache(&["approvals", "deny", &id]).exits(1);
+    assert!(late.stderr.starts_with("error: too late: approved once by key:key_"), "{}", late.stderr);
+    assert!(late.stderr.contains("attache approvals grants"), "{}", late.stderr);
+    let late = home.attache(&["approvals", "deny", &id, "--json"]).exits(1);
+    let error: Value = serde_json::from_str(&late.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "already_decided");
+    let all = home.attache(&["approvals", "list", "--state", "all"]).succeeds().stdout;
+    assert!(all.contains("approved"), "{all}");
+    let shown = home.attache(&["approvals", "show", &id]).succeeds();
+    assert!(
+        shown.stdout.contains("approved once by key:key_") && shown.stdout.contains("over rest"),
+        "{}",
+        shown.stdout
+    );
+}
+
+#[test]
+fn wrong_usage_unknown_requests_and_viewers_are_refused() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "go");
+    let device = Device::claim(&hub, "builder");
+    let id = device.ask("Run", &json!({ "command": "ls" }));
+    for args in [
+        &["approvals", "approve", "run_1"][..],
+        &["approvals", "approve", &id, "--scope", "world"],
+        &["approvals", "approve", &id, "--until", "soon"],
+        &["approvals", "list", "--state", "odd"],
+        &["approvals", "approve"],
+    ] {
+        home.attache(args).exits(2);
+    }
+    home.attache(&["approvals", "show", "prm_00000000000000000000000000000000"]).exits(3);
+    home.attache(&["approvals", "grants", "revoke", "gnt_00000000000000000000000000000000"]).exits(3);
+    let file = home.path().join("viewer.key");
+    let path = file.to_str().unwrap();
+    home.attache(&["keys", "add", "look", "--role", "viewer", "--to-file", path]).succeeds();
+    home.attache(&["approvals", "--key-file", path]).succeeds();
+    home.attache(&["approvals", "approve", &id, "--key-file", path]).exits(4);
+    // A pattern without a reach is a mistake, and the hub says so.
+    let ran = home.attache(&["approvals", "approve", &id, "--tool-pattern", "R*"]);
+    assert_ne!(ran.status, Some(0), "{}", ran.stderr);
+    assert_eq!(device.answer(&id)["state"], "pending");
+}
+
+#[test]
+fn a_standing_answer_is_listed_counts_and_is_revoked() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "go");
+    let device = Device::claim(&hub, "builder");
+    let id = device.ask("Read", &json!({ "path": "a" }));
+    let args = ["approvals", "approve", &id, "--scope", "agent", "--tool-pattern", "Read*", "--until", "7d"];
+    let said = home.attache(&args).succeeds();
+    assert!(said.stderr.contains("attache approvals grants revoke gnt_"), "{}", said.stderr);
+    let next = device.ask("ReadMany", &json!({ "path": "b" }));
+    assert_eq!(device.answer(&next)["state"], "approved");
+    let grants = home.attache(&["approvals", "grants", "--json"]).succeeds().json();
+    let grant = grants["permission_grants"][0]["grant_id"].as_str().unwrap().to_owned();
+    let table = home.attache(&["approvals", "grants"]).succeeds().stdout;
+    assert!(table.contains(&grant) && table.contains("stands") && table.contains("Read*"), "{table}");
+    home.attache(&["approvals", "grants", "revoke", &grant]).succeeds();
+    assert!(home.attache(&["approvals", "grants"]).succeeds().stdout.contains("revoked"));
+    let last = device.ask("Read", &json!({ "path": "c" }));
+    assert_eq!(device.answer(&last)["state"], "pending");
+    let deny = ["approvals", "deny", &last, "--scope", "run", "--comment", "enough"];
+    home.attache(&deny).succeeds();
+    assert_eq!(device.answer(&last)["approved"], false);
+}
+
+#[test]
+fn what_an_agent_says_reaches_no_terminal_as_it_is() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "go");
+    let device = Device::claim(&hub, "builder");
+    let hostile = "ls \u{1b}]0;owned\u{7}\u{1b}[8mrm -rf ~\u{1b}[0m \u{202e}txt\u{200b}\u{a0}x\r";
+    let id = device.ask("Run\u{202e}", &json!({ "command": hostile, "note": hostile, "more": [hostile] }));
+    for args in [&["approvals"][..], &["approvals", "show", &id], &["runs", "show", &device.run]] {
+        let ran = home.attache(args).succeeds();
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!all.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}', '\r']), "{all:?}");
+        assert!(all.contains("␛]0;owned␇␛[8mrm -rf ~␛[0m ⟨U+202E⟩txt⟨U+200B⟩⟨U+00A0⟩x"), "{all}");
+    }
+    // JSON is exact: programs read it.
+    let json = home.attache(&["approvals", "show", &id, "--json"]).succeeds().json();
+    assert_eq!(json["input"]["command"], hostile);
+}
+
+#[test]
+fn ask_says_with_which_command_a_waiting_run_goes_on() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let asking = home.spawn("ask", &["ask", "builder", "publish it", "--hub", &hub.url]);
+    let device = Device::claim(&hub, "builder");
+    let id = device.ask("Run", &json!({ "command": "cargo publish" }));
+    let told = asking.tells("approvals approve");
+    assert!(told.contains("waits for approval of Run: cargo publish"), "{told}");
+    let command = format!("attache approvals approve {id} --hub {}", hub.url);
+    assert!(told.contains(&command), "{told}");
+    let args: Vec<_> = command.split(' ').skip(1).collect();
+    home.attache(&args).succeeds();
+    asking.tells("approved by key:key_");
+    let question = device.wonder("Which version?\n(0.9 or 1.0)");
+    let told = asking.tells("attache runs input");
+    assert!(told.contains("asks for input: Which version?\n(0.9 or 1.0)"), "{told}");
+    // The same is told to whoever looks later.
+    let watching = home.spawn("watch", &["watch", &device.run]);
+    watching.tells(&format!("attache runs input {} \"…\"", device.run));
+    home.attache(&["runs", "input", &device.run, " "]).exits(2);
+    home.attache(&["runs", "input", &device.run, "1.0"]).succeeds();
+    assert_eq!(device.heard(&question)["parts"], json!([{ "text": "1.0" }]));
+    device.complete("published 1.0\n");
+    assert!(asking.wait().success() && watching.wait().success());
+    assert_eq!((asking.stdout(), watching.stdout()), ("published 1.0\n".to_owned(), "published 1.0\n".to_owned()));
+    // Nobody hears what is said to a run that has ended.
+    let ran = home.attache(&["runs", "input", &device.run, "more"]).exits(1);
+    assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+}
+
+#[test]
+fn programs_read_no_talk_while_a_run_waits() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let asking = home.spawn("ask", &["ask", "builder", "publish it", "--json"]);
+    let device = Device::claim(&hub, "builder");
+    let id = device.ask("Run", &json!({ "command": "cargo publish" }));
+    home.attache(&["approvals", "approve", &id]).succeeds();
+    device.complete("done");
+    assert!(asking.wait().success());
+    assert_eq!(asking.stderr(), "");
+}
+
+#[test]
+fn a_person_at_a_terminal_types_the_input() {
+    let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
+        return;
+    }
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let log = home.path().join("screen");
+    let line = format!("{} ask builder 'which one'", env!("CARGO_BIN_EXE_attache"));
+    let mut command = home.program("script");
+    command.args(["-q", "-f", "-e", "-c", &line]).arg(&log).env("TERM", "dumb");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let device = Device::claim(&hub, "builder");
+    let question = device.wonder("main or next?");
+    let screen = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("the question to be on the screen", || screen().contains("type your answer").then_some(()));
+    child.stdin.as_mut().unwrap().write_all(b"next\n").unwrap();
+    let heard = until("the answer to arrive", || {
+        let heard = device.heard(&question);
+        (heard["state"] == "answered").then_some(heard)
+    });
+    assert_eq!(heard["parts"], json!([{ "text": "next" }]));
+    device.complete("took next\n");
+    assert!(child.wait().unwrap().success(), "{}", screen());
+    assert!(screen().contains("took next"), "{}", screen());
+}
