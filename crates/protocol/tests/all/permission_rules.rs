@@ -179,7 +179,7 @@ proptest! {
         prop_assert!(!revoked.covers(asked.request(), NOW));
         let much_later = NOW.plus(Duration::from_secs(1_000_000));
         prop_assert!(decision.until.is_none() || !grant.covers(asked.request(), much_later));
-        let elsewhere = Asked { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked.clone() };
+        let elsewhere = Asked { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked };
         prop_assert!(!decision.this_channel_only || !grant.covers(elsewhere.request(), NOW));
     }
 

@@ -146,11 +146,11 @@ impl Known {
                 self.channels.retain(|(channel, _)| *channel != resume.channel);
                 self.channels.push((resume.channel, resume.fresh));
             }
-            (Step::RequestPermission { permission, .. }, Value::Permission(answered)) => {
-                if answered.id == permission.id {
-                    self.permissions.push(answered.id);
-                    self.borders.extend(answered.expires_at.map(|at| (at, Border::Question)));
-                }
+            (Step::RequestPermission { permission, .. }, Value::Permission(answered))
+                if answered.id == permission.id =>
+            {
+                self.permissions.push(answered.id);
+                self.borders.extend(answered.expires_at.map(|at| (at, Border::Question)));
             }
             (Step::DecidePermission(context, id, new), Value::Permission(decided)) => {
                 self.decisions.push((context.clone(), *id, new.clone()));
@@ -158,11 +158,9 @@ impl Known {
                 self.grants.extend(grant.filter(|grant| *grant == new.grant));
                 self.borders.extend(new.decision.until.map(|until| (until, Border::Grant)));
             }
-            (Step::Ask { ask, .. }, Value::Ask(answered)) => {
-                if answered.id == ask.id {
-                    self.asks.push(ask.id);
-                    self.borders.extend(ask.expires_at.map(|at| (at, Border::Question)));
-                }
+            (Step::Ask { ask, .. }, Value::Ask(answered)) if answered.id == ask.id => {
+                self.asks.push(ask.id);
+                self.borders.extend(ask.expires_at.map(|at| (at, Border::Question)));
             }
             (Step::AddInput(_, new), Value::Input(input)) => {
                 self.inputs.push((input.run, input.id));

@@ -54,7 +54,7 @@ impl State {
             }
             for peer in self.channels.values_mut().filter(|peer| peer.channel.tenant == tenant.id) {
                 let gone = peer.events.partition_point(|(log_seq, _)| *log_seq <= tenant.floor);
-                peer.log_floor = peer.events.drain(..gone).last().map_or(peer.log_floor, |(_, event)| event.seq);
+                peer.log_floor = peer.events.drain(..gone).next_back().map_or(peer.log_floor, |(_, event)| event.seq);
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn run_events(
     let floor = floor(connection, &hot, ended, log.floor)?;
     let after = after.max(floor);
     let mut events = chunks(connection, hot.row, after, limit)?;
-    for (run_seq, seq) in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after) {
+    for (run_seq, seq) in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after).take(limit) {
         let (kind, at, data): (String, i64, Json) = connection
             .prepare_cached("select type, at, data from log where key = ?1")?
             .query_row([log.keys.at(*seq)], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
