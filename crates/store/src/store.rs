@@ -146,6 +146,9 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
     /// A request that waits for a decision. `PairingInvalid`, without an agent, if unknown, expired or decided.
     async fn pairing_request(&self, code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
 
+    /// The agent for which a person made this code. `PairingInvalid` as in `attach_runtime`.
+    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)>;
+
     /// Errors, in this order: `PairingInvalid` as above, then `NotFound` or `AgentArchived` for the agent.
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use attache_protocol::{
-    AgentId, Code, Json, Secret, TenantId,
+    AgentId, Code, Json, Secret,
     pairing::PairingCode,
     secret::Kind,
     wire::{account::AccountRequest, channel::RegisterAgent},
@@ -60,14 +60,16 @@ impl Handle {
             self.pairing().by_address.mark(address);
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
         };
-        let proof = Proof::Code(self.hash_code(&code));
-        let (api_key, agent) = self.bind(address, proof, labels).await?;
-        let tenant = self.authenticate_key(api_key.expose()).await?.tenant;
-        let agent_id = match name {
-            Some(name) => name.to_owned(),
-            None => self.agent_name(tenant, agent).await?,
-        };
-        Ok(Registered { api_key, agent_id, account_id: agent })
+        let code = self.hash_code(&code);
+        let found = self.store().pairing_code(code, self.now()).await;
+        let (tenant, agent) = found.map_err(|error| self.failed_redemption(address, error))?;
+        let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        // Looked at before the code is used up: a mistake costs nobody their code or their key.
+        if name.is_some_and(|name| name != account.name && name != agent.to_string()) {
+            return Err(Error::invalid("agent_id", "is not the agent that the pairing code is for"));
+        }
+        let (api_key, agent) = self.bind(address, Proof::Code(code), labels).await?;
+        Ok(Registered { api_key, agent_id: name.unwrap_or(&account.name).to_owned(), account_id: agent })
     }
 
     /// Makes a new key the agent's only one.
@@ -105,11 +107,6 @@ impl Handle {
             }
             Err(error) => Err(error),
         }
-    }
-
-    async fn agent_name(&self, tenant: TenantId, agent: AgentId) -> Result<String> {
-        let account = self.store().account(tenant, AgentRef::Id(agent)).await;
-        account.map(|account| account.name).map_err(about("agent"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a step was answered with, so that two answers can be compared.
 
-use attache_protocol::TenantId;
+use attache_protocol::{AgentId, TenantId};
 
 use crate::{
     Error,
@@ -21,6 +21,7 @@ pub enum Value {
     Tenant(TenantId),
     Account(Box<Account>),
     PairingRequest(PairingRequest),
+    PairingCode(TenantId, AgentId),
     Runtime(Box<Runtime>),
     Beat(Beat),
     Credential(Option<Credential>),

@@ -41,6 +41,7 @@ pub enum Step {
     CreatePairingCode(Context, NewPairingCode),
     RequestPairing(NewPairingRequest, Timestamp),
     PairingRequest(SecretHash, Timestamp),
+    PairingCode(SecretHash, Timestamp),
     DecidePairing(Context, SecretHash, PairingDecision),
     AttachRuntime(NewRuntime, Timestamp),
 

@@ -172,6 +172,10 @@ impl Store for Memory {
         self.read(|state| state.pairing_request(code, at))
     }
 
+    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+        self.read(|state| state.pairing_code(code, at))
+    }
+
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {
         self.write(|state| state.decide_pairing(&context, code, &decision))
     }

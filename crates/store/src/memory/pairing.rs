@@ -1,6 +1,6 @@
 //! Pairing in both directions: a code that a person made, or one that a device shows and a person confirms.
 
-use attache_protocol::{AgentId, Json, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
+use attache_protocol::{AgentId, Json, TenantId, Timestamp, secret::SecretHash, wire::runtime::RuntimeState};
 
 use super::state::{Code, Decision, Request, State};
 use crate::{
@@ -39,6 +39,16 @@ impl State {
         }
         let NewPairingRequest { device_name, labels, address, expires_at, .. } = request.asked.clone();
         Ok(PairingRequest { device_name, labels, address, expires_at })
+    }
+
+    pub(super) fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+        // The code that a device shows is for a person to confirm, and no proof.
+        let shown_for = self.requests.get(&code).and_then(|request| request.decision.agent());
+        let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: shown_for })?;
+        if code.used || code.expires_at <= at {
+            return Err(Error::PairingInvalid { agent: Some(code.agent) });
+        }
+        Ok((self.accounts[&code.agent].tenant, code.agent))
     }
 
     pub(super) fn decide_pairing(
@@ -96,14 +106,9 @@ impl State {
     fn entitled(&self, new: &NewRuntime, at: Timestamp) -> Result<Entitled> {
         match new.proof {
             Proof::Code(code) => {
-                // The code that a device shows is for a person to confirm, and no proof.
-                let shown_for = self.requests.get(&code).and_then(|request| request.decision.agent());
-                let code = self.codes.get(&code).ok_or(Error::PairingInvalid { agent: shown_for })?;
-                if code.used || code.expires_at <= at {
-                    return Err(Error::PairingInvalid { agent: Some(code.agent) });
-                }
+                let (_, agent) = self.pairing_code(code, at)?;
                 let (device_name, labels) = (new.device_name.clone(), new.labels.clone());
-                Ok(Entitled { agent: code.agent, device_name, labels })
+                Ok(Entitled { agent, device_name, labels })
             }
             Proof::Owner { tenant, agent } => {
                 self.agent(tenant, &AgentRef::Id(agent))?;

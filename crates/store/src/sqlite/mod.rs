@@ -205,6 +205,10 @@ impl Store for Sqlite {
         self.read(move |connection| runtimes::open_request(connection, code, at)).await
     }
 
+    async fn pairing_code(&self, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+        self.read(move |connection| runtimes::open_code(connection, code, at)).await
+    }
+
     async fn decide_pairing(&self, context: Context, code: SecretHash, decision: PairingDecision) -> Result<()> {
         self.write(move |transaction| transaction.decide_pairing(&context, code, &decision)).await
     }

@@ -309,6 +309,18 @@ pub(super) fn open_request(connection: &Connection, code: SecretHash, at: Timest
     })
 }
 
+/// The agent of a code that a device can still redeem.
+pub(super) fn open_code(connection: &Connection, code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)> {
+    let found = connection
+        .prepare_cached(&format!("select {PAIRING} where code = ?1"))?
+        .query_row([code.0], pairing)
+        .optional()?
+        .ok_or(Error::PairingInvalid { agent: None })?;
+    let is_open = !found.device_first && found.state == OPEN && found.expires_at > at;
+    let invalid = Error::PairingInvalid { agent: found.agent.map(|(_, agent)| agent) };
+    found.agent.filter(|_| is_open).ok_or(invalid)
+}
+
 /// Reads [`PAIRING`].
 fn pairing(row: &Row<'_>) -> rusqlite::Result<Pairing> {
     let tenant = row.get::<_, Option<_>>(2)?.map(rows::tenant_id);

@@ -78,7 +78,11 @@ impl Generator {
     }
 
     pub(super) fn read_pairing(&self) -> Step {
-        Step::PairingRequest(self.shown_code(), self.at())
+        if self.draw.below(2) == 0 {
+            return Step::PairingRequest(self.shown_code(), self.at());
+        }
+        let made = self.draw.recent(&self.known.codes);
+        Step::PairingCode(made.unwrap_or_else(|| self.shown_code()), self.at())
     }
 
     pub(super) fn decide_pairing(&self) -> Step {

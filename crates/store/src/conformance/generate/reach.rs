@@ -104,7 +104,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 77] = [
+const ANSWERS: [&str; 78] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -161,6 +161,7 @@ const ANSWERS: [&str; 77] = [
     "List NotFound",
     "OpenChannel NotFound",
     "OpenChannel RuntimeEnded",
+    "PairingCode PairingInvalid",
     "PairingRequest PairingInvalid",
     "Permission NotFound",
     "Progress Ended",
