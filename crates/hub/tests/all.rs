@@ -6,6 +6,7 @@
 
 mod artifacts;
 mod bad_input;
+mod channel;
 mod document;
 mod drain;
 mod feeds;

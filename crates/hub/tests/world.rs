@@ -70,6 +70,7 @@ pub struct Device {
     pub client: Client,
     pub agent: String,
     pub runtime: String,
+    pub token: String,
 }
 
 #[derive(Debug)]
@@ -200,6 +201,7 @@ impl World {
             client: self.anonymous().with("x-runtime-token", &text("runtime_token")),
             agent: text("agent_id"),
             runtime: text("runtime_id"),
+            token: text("runtime_token"),
         }
     }
 

@@ -1,0 +1,15 @@
+//! Channels over real sockets: whole conversations of workers and engines, and everything that can go wrong in them.
+
+mod antipatterns;
+mod duplicates;
+mod engine;
+mod fuzz;
+mod identity;
+mod malformed;
+mod peer;
+mod plain;
+mod resume;
+mod silence;
+mod sse;
+mod tools;
+mod worker;

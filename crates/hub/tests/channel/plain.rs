@@ -1,0 +1,143 @@
+//! The plain frames of 004 at `/api/a2a/connect`, and envelopes there for a client that asks for them.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Message, client::IntoClientRequest as _},
+};
+
+use super::peer::{Peer, read_run, register_agent, run, until_status};
+use crate::world::{PATIENCE, World};
+
+struct Plain(WebSocketStream<TcpStream>);
+
+impl Plain {
+    async fn connect(world: &World, key: &str) -> Self {
+        let mut request = format!("ws://{}/api/a2a/connect", world.address).into_client_request().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+        let stream = TcpStream::connect(world.address).await.unwrap();
+        Self(client_async(request, stream).await.unwrap().0)
+    }
+
+    async fn send(&mut self, frame: Value) {
+        self.0.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            let message = timeout(PATIENCE, self.0.next()).await.expect("a frame in time").unwrap().unwrap();
+            if let Message::Text(text) = message {
+                return serde_json::from_str(text.as_str()).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let body = json!({"agent_id": "laptop", "input": {"text": "analyse", "context": {"files": ["a"]}}});
+    let created = world.owner.post("/api/v1/task-runs", body).await.expect(201);
+    let id = created["task_run_id"].as_str().unwrap().to_owned();
+    let second = run(&world, "laptop").await;
+    assert_eq!(
+        client.next().await,
+        json!({"type": "task", "task_id": id, "data": {"task": "analyse", "context": {"files": ["a"]}}})
+    );
+    client.send(json!({"type": "ping"})).await;
+    assert_eq!(client.next().await, json!({"type": "pong"}), "one credit, one task");
+    client.send(json!({"type": "progress", "task_id": id, "data": {"goal": "reading", "progress": 0.3}})).await;
+    client
+        .send(json!({"type": "result", "task_id": id, "data": {"summary": "good", "details": {"n": 1}, "stats": {"tokens": 15, "cost": 0.05}}}))
+        .await;
+    // The result grants the next credit.
+    assert_eq!(
+        client.next().await,
+        json!({"type": "task", "task_id": second, "data": {"task": "hello", "context": null}})
+    );
+    let read = read_run(&world, &id).await;
+    assert_eq!(read["status"], "completed");
+    assert_eq!(read["task_result"], json!({"text": "good", "details": {"n": 1}}));
+    assert_eq!(read["usage"], json!({"tokens": 15, "cost_usd": 0.05}));
+    let events = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await.expect(200);
+    assert_eq!(events["events"][2]["data"], json!({"message": "reading", "percent": 30}));
+    let third = run(&world, "laptop").await;
+    client.send(json!({"type": "error", "task_id": second, "data": {"error": "no disk"}})).await;
+    assert_eq!(client.next().await["task_id"], json!(third), "an error grants the next one too");
+    assert_eq!(read_run(&world, &second).await["task_result"], json!({"error": "no disk", "code": "task_failed"}));
+    world.owner.post(&format!("/api/v1/task-runs/{third}/cancel"), json!({})).await.expect(200);
+    assert_eq!(client.next().await, json!({"type": "cancel", "task_id": third, "data": {}}));
+    let channels = world.owner.get("/api/v1/channels").await.expect(200);
+    assert_eq!(channels["channels"][0]["native_protocol"], "attache.plain.v1");
+}
+
+#[tokio::test]
+async fn plain_frames_that_are_wrong_are_answered_and_the_connection_stays() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let id = run(&world, "laptop").await;
+    client.next().await;
+    for (frame, code, field) in [
+        (json!(7), "invalid_frame", json!(null)),
+        (json!({}), "invalid_frame", json!("type")),
+        (json!({"type": 7}), "invalid_frame", json!("type")),
+        (json!({"type": "dance", "task_id": id}), "invalid_frame", json!("type")),
+        (json!({"type": "result"}), "invalid_frame", json!("task_id")),
+        (json!({"type": "result", "task_id": "x", "data": {}}), "invalid_frame", json!("task_id")),
+        (json!({"type": "result", "task_id": id}), "invalid_frame", json!("data")),
+        (json!({"type": "result", "task_id": id, "data": {}}), "invalid_frame", json!("data.summary")),
+        (json!({"type": "result", "task_id": id, "data": {"summary": 7}}), "invalid_frame", json!("data.summary")),
+        (json!({"type": "progress", "task_id": id, "data": {"progress": 7}}), "invalid_frame", json!("data.progress")),
+        (
+            json!({"type": "result", "task_id": "run_00000000000000000000000000000001", "data": {"summary": "x"}}),
+            "not_found",
+            json!(null),
+        ),
+    ] {
+        client.send(frame.clone()).await;
+        let answer = client.next().await;
+        assert_eq!(answer["type"], "error", "{frame}");
+        assert_eq!((&answer["data"]["code"], &answer["data"]["field"]), (&json!(code), &field), "{frame}: {answer}");
+    }
+    client.send(json!({"type": "result", "task_id": id.replace("run_", "a2a-"), "data": {"summary": "x"}})).await;
+    until_status(&world, &id, "completed").await;
+}
+
+#[tokio::test]
+async fn a_plain_client_that_reconnects_ends_what_it_began_and_nothing_is_handed_over_twice() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let id = run(&world, "laptop").await;
+    assert_eq!(client.next().await["task_id"], json!(id));
+    client.send(json!({"type": "ping"})).await;
+    client.next().await;
+    drop(client);
+    let mut client = Plain::connect(&world, &key).await;
+    client.send(json!({"type": "ping"})).await;
+    assert_eq!(client.next().await, json!({"type": "pong"}), "the task was written once and is not written again");
+    client.send(json!({"type": "result", "task_id": id, "data": {"summary": "late but good"}})).await;
+    let read = until_status(&world, &id, "completed").await;
+    assert_eq!(read["epoch"], 1);
+}
+
+#[tokio::test]
+async fn connect_speaks_envelopes_to_a_client_that_asks_for_them() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = format!("Bearer {}", register_agent(&world, "laptop").await);
+    let headers = [("authorization", key.as_str()), ("sec-websocket-protocol", "attache.envelope.v1")];
+    let mut peer = Peer::try_connect(&world, "/api/a2a/connect", &headers).await.unwrap();
+    peer.register(json!({})).await;
+    let id = run(&world, "laptop").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    assert_eq!(peer.find_action("execute").await["payload"]["task_run_id"], json!(id));
+}

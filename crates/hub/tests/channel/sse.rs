@@ -1,0 +1,229 @@
+//! `POST /api/envelope`: one request, answered by frames as server-sent events, over HTTP/1.1 and h2c.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Request, Response, body::Incoming, client::conn::http2, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::{net::TcpStream, time::timeout};
+
+use super::peer::{owner_key, read_run, worker};
+use crate::world::{PATIENCE, World};
+
+/// The frames of an answer, with the ids of their events.
+struct Frames {
+    response: Response<Incoming>,
+    text: String,
+}
+
+impl Frames {
+    async fn next(&mut self) -> Option<(Option<i64>, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.text = rest;
+                let lines = |name: &str| {
+                    event.lines().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>().join("\n")
+                };
+                let data = lines("data: ");
+                if data.is_empty() {
+                    continue;
+                }
+                return Some((lines("id: ").parse().ok(), serde_json::from_str(&data).unwrap()));
+            }
+            let frame = timeout(PATIENCE, self.response.body_mut().frame()).await.expect("a frame in time")?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                self.text.push_str(std::str::from_utf8(&data).unwrap());
+            }
+        }
+    }
+
+    async fn find(&mut self, action: &str) -> (Option<i64>, Value) {
+        loop {
+            let (id, frame) = self.next().await.expect("a frame before the end");
+            if frame["payload"]["action"] == action {
+                return (id, frame);
+            }
+        }
+    }
+
+    async fn rest(mut self) -> Vec<(Option<i64>, Value)> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.next().await {
+            frames.push(frame);
+        }
+        frames
+    }
+}
+
+fn frame(name: &str, kind: &str, payload: Value) -> Value {
+    json!({
+        "header": {"msg_id": name, "parent_id": null, "type": kind, "from": "engine", "to": "builder", "timestamp": 1},
+        "payload": payload,
+    })
+}
+
+async fn post(world: &World, frame: &Value, last: Option<i64>) -> Frames {
+    let client = world.owner.with("content-type", "application/json").with("accept", "text/event-stream");
+    let client = match last {
+        Some(last) => client.with("last-event-id", &last.to_string()),
+        None => client,
+    };
+    let response = client.send(hyper::Method::POST, "/api/envelope", Bytes::from(frame.to_string())).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+    Frames { response, text: String::new() }
+}
+
+async fn post_h2c(world: &World, frame: &Value) -> Frames {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://{}/api/envelope", world.address))
+        .header("authorization", format!("Bearer {}", owner_key(world)))
+        .header("content-type", "application/json")
+        .header("accept", "text/event-stream")
+        .body(Full::new(Bytes::from(frame.to_string())))
+        .unwrap();
+    let response = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_2));
+    Frames { response, text: String::new() }
+}
+
+#[tokio::test]
+async fn a_run_is_answered_until_its_end_over_http_1() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let request = frame("r1", "request", json!({"action": "execute", "query": "go"}));
+    let frames = post(&world, &request, None).await;
+    whole_answer(&world, frames).await;
+}
+
+#[tokio::test]
+async fn a_run_is_answered_until_its_end_over_h2c() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let request = frame("r1", "request", json!({"action": "execute", "query": "go"}));
+    let frames = post_h2c(&world, &request).await;
+    whole_answer(&world, frames).await;
+}
+
+async fn whole_answer(world: &World, mut frames: Frames) {
+    let (id, first) = frames.next().await.unwrap();
+    assert_eq!((id, &first["payload"]["action"], &first["payload"]["ok"]), (None, &json!("execute"), &json!(true)));
+    assert_eq!(first["header"]["parent_id"], "r1");
+    let run = first["payload"]["task_run_id"].clone();
+    let (mut sub, _) = worker(world, "builder").await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    sub.find_action("execute").await;
+    let chunk = sub.frame("chunk", json!({"action": "chunk", "task_run_id": run, "epoch": 1, "text": "he"}));
+    sub.send(&chunk).await;
+    let (id, told) = frames.find("chunk").await;
+    assert_eq!((&told["header"]["type"], &told["header"]["parent_id"]), (&json!("chunk"), &json!("r1")));
+    assert_eq!(id, told["header"]["seq"].as_i64());
+    sub.request(json!({"action": "done", "task_run_id": run, "epoch": 1, "result_summary": "x"})).await;
+    let rest = frames.rest().await;
+    assert_eq!(rest.last().unwrap().1["payload"]["action"], "done", "and then the answer ends");
+    let channels = world.owner.get("/api/v1/channels").await.expect(200);
+    let sse = channels["channels"].as_array().unwrap().iter().find(|c| c["transport"] == "sse").unwrap().clone();
+    assert_eq!((&sse["peer_role"], &sse["native_protocol"]), (&json!("client"), &json!("attache.envelope.v1")));
+}
+
+#[tokio::test]
+async fn the_same_request_goes_on_after_the_last_event_id() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let request = frame("again", "request", json!({"action": "execute", "query": "go"}));
+    let mut frames = post(&world, &request, None).await;
+    let run = frames.next().await.unwrap().1["payload"]["task_run_id"].clone();
+    let (mut sub, _) = worker(&world, "builder").await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    sub.find_action("execute").await;
+    for text in ["a", "b"] {
+        let chunk = sub.frame("chunk", json!({"action": "chunk", "task_run_id": run, "epoch": 1, "text": text}));
+        sub.send(&chunk).await;
+    }
+    let (id, told) = frames.find("chunk").await;
+    assert_eq!(told["payload"]["text"], "a");
+    drop(frames);
+    sub.request(json!({"action": "done", "task_run_id": run, "epoch": 1, "result_summary": "x"})).await;
+    let mut frames = post(&world, &request, id).await;
+    let first = frames.next().await.unwrap().1;
+    assert_eq!((&first["payload"]["task_run_id"], &first["payload"]["status"]), (&run, &json!("completed")));
+    let rest = frames.rest().await;
+    let seen: Vec<_> = rest.iter().map(|(id, frame)| (id.unwrap(), frame["payload"]["action"].clone())).collect();
+    let from = id.unwrap();
+    assert_eq!(seen, [(from + 1, json!("chunk")), (from + 2, json!("done"))]);
+    assert_eq!(rest[0].1["payload"]["text"], "b");
+    let runs = world.owner.get("/api/v1/task-runs").await.expect(200);
+    assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1, "the same request is the same run");
+}
+
+#[tokio::test]
+async fn tools_are_registered_called_and_answered_by_posts_alone() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let tools = json!([{"name": "lookup", "input_schema": {"type": "object"}}]);
+    let register = frame("reg", "request", json!({"action": "register", "tools": tools}));
+    let registered = post(&world, &register, None).await.rest().await;
+    assert_eq!(registered.len(), 1);
+    assert_eq!(
+        (&registered[0].1["payload"]["ok"], &registered[0].1["header"]["parent_id"]),
+        (&json!(true), &json!("reg"))
+    );
+    let request = frame(
+        "run",
+        "request",
+        json!({"action": "execute", "query": "go", "channel_id": registered[0].1["payload"]["channel_id"]}),
+    );
+    let mut frames = post(&world, &request, None).await;
+    let run = frames.next().await.unwrap().1["payload"]["task_run_id"].clone();
+    let (mut sub, _) = worker(&world, "builder").await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    sub.find_action("execute").await;
+    let call = sub.frame(
+        "request",
+        json!({"action": "call_tool", "task_run_id": run, "epoch": 1, "tool_name": "lookup", "arguments": {"q": 1}}),
+    );
+    sub.send(&call).await;
+    let asked = frames.find("call_tool").await.1;
+    let mut reply = frame("reply", "response", json!({"action": "call_tool", "ok": true, "result": 42}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    let taken = post(&world, &reply, None).await.rest().await;
+    assert_eq!(taken[0].1["payload"], json!({"action": "call_tool", "ok": true}));
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], 42);
+    let cancel = frame("stop", "request", json!({"action": "cancel", "task_run_id": run}));
+    let cancelled = post(&world, &cancel, None).await.rest().await;
+    assert_eq!(cancelled[0].1["payload"]["status"], "cancelled");
+    assert_eq!(frames.rest().await.last().unwrap().1["payload"]["code"], "cancelled");
+    assert_eq!(read_run(&world, run.as_str().unwrap()).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn every_request_is_authenticated_and_what_is_wrong_is_named() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let execute = frame("e", "request", json!({"action": "execute", "query": "go"}));
+    let anonymous = world.anonymous().post("/api/envelope", execute.clone()).await;
+    assert_eq!((anonymous.status, &anonymous.json()["payload"]["error"]["code"]), (401, &json!("unauthenticated")));
+    let mut with_token =
+        frame("t", "request", json!({"action": "cancel", "task_run_id": "run_00000000000000000000000000000001"}));
+    with_token["metadata"] = json!({"auth_token": format!("bearer {}", owner_key(&world))});
+    assert_eq!(world.anonymous().post("/api/envelope", with_token).await.refusal(), (404, "not_found".to_owned()));
+    let wrong = world.owner.post("/api/envelope", json!({"header": {"msg_id": "w"}})).await;
+    assert_eq!(wrong.status, 400);
+    let body = wrong.json();
+    assert_eq!(
+        (&body["payload"]["error"]["field"], &body["header"]["parent_id"], &body["error"]["code"]),
+        (&json!("header.type"), &json!("w"), &json!("invalid_frame"))
+    );
+    let looped = {
+        let mut looped = execute.clone();
+        looped["metadata"] = json!({"ttl": 0});
+        looped
+    };
+    assert_eq!(world.owner.post("/api/envelope", looped).await.refusal(), (409, "loop_refused".to_owned()));
+    let evil = world.owner.with("origin", "http://evil.example").post("/api/envelope", execute).await;
+    assert_eq!(evil.refusal(), (403, "foreign_origin".to_owned()));
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
+}

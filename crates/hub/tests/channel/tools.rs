@@ -1,0 +1,155 @@
+//! Tools: schemas at registration and at every call, `allowed_tools`, and paths that stay inside `workspace_root`.
+
+use serde_json::{Value, json};
+
+use super::{
+    engine::execute,
+    peer::{Peer, engine, worker},
+};
+use crate::world::World;
+
+fn tools() -> Value {
+    let path = json!({"type": "string", "format": "path"});
+    json!([
+        {"name": "read", "description": "reads", "input_schema": {
+            "type": "object", "required": ["path"], "additionalProperties": false,
+            "properties": {"path": path, "more": {"type": "array", "items": path}, "deep": {"type": "object", "properties": {"p": path}}, "limit": {"type": "integer", "maximum": 10}},
+        }, "output_schema": {"type": "object", "required": ["text"]}},
+        {"name": "shell", "description": "runs", "input_schema": {"type": "object"}},
+    ])
+}
+
+/// A worker with a run of an engine that has the tools.
+async fn at_work(world: &World) -> (Peer, Peer, Value) {
+    world.agent("builder").await;
+    let (mut sub, _) = worker(world, "builder").await;
+    let (mut host, _) = engine(world, tools()).await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    let frame = execute(
+        &mut host,
+        "builder",
+        json!({"query": "go", "allowed_tools": ["read"], "workspace_root": "/srv/project"}),
+    );
+    let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
+    sub.find_action("execute").await;
+    (sub, host, id)
+}
+
+fn call(id: &Value, tool: &str, arguments: Value) -> Value {
+    json!({"action": "call_tool", "task_run_id": id, "epoch": 1, "tool_name": tool, "arguments": arguments})
+}
+
+#[tokio::test]
+async fn a_call_that_must_not_be_is_refused_before_the_engine_sees_it() {
+    let world = World::start().await;
+    let (mut sub, mut host, id) = at_work(&world).await;
+    for (tool, arguments, field) in [
+        ("shell", json!({}), "payload.tool_name"),
+        ("unknown", json!({}), "payload.tool_name"),
+        ("read", json!({}), "payload.arguments"),
+        ("read", json!({"path": 7}), "payload.arguments.path"),
+        ("read", json!({"path": "a", "limit": 11}), "payload.arguments.limit"),
+        ("read", json!({"path": "a", "extra": 1}), "payload.arguments"),
+        ("read", json!({"path": "../secret"}), "payload.arguments.path"),
+        ("read", json!({"path": "a/../../secret"}), "payload.arguments.path"),
+        ("read", json!({"path": "/etc/passwd"}), "payload.arguments.path"),
+        ("read", json!({"path": "/srv/projectile/x"}), "payload.arguments.path"),
+        ("read", json!({"path": "/srv/project/../x"}), "payload.arguments.path"),
+        ("read", json!({"path": "a\u{0}b"}), "payload.arguments.path"),
+        ("read", json!({"path": "~/.ssh/id"}), "payload.arguments.path"),
+        ("read", json!({"path": "a", "more": ["ok", "../x"]}), "payload.arguments.more.1"),
+        ("read", json!({"path": "a", "deep": {"p": "/"}}), "payload.arguments.deep.p"),
+    ] {
+        let reply = sub.request(call(&id, tool, arguments.clone())).await;
+        assert_eq!(
+            (&reply["ok"], &reply["error"]["code"], &reply["error"]["field"]),
+            (&json!(false), &json!("tool_refused"), &json!(field)),
+            "{tool} {arguments}: {reply}"
+        );
+    }
+    // Two readers of the same text must not see different paths.
+    let id_text = id.as_str().unwrap();
+    sub.send_text(format!(
+        r#"{{"header":{{"msg_id":"twice","type":"request","timestamp":1}},"payload":{{"action":"call_tool","task_run_id":"{id_text}","epoch":1,"tool_name":"read","arguments":{{"path":"../x","path":"a"}}}}}}"#
+    ))
+    .await;
+    assert_eq!(
+        sub.find(|frame| frame["header"]["parent_id"] == "twice").await["payload"]["error"]["code"],
+        "tool_refused"
+    );
+    let seen: Vec<_> =
+        host.settle().await.into_iter().filter(|frame| frame["payload"]["action"] == "call_tool").collect();
+    assert_eq!(seen, Vec::<Value>::new(), "the engine saw none of it");
+
+    let frame = sub.frame(
+        "request",
+        call(&id, "read", json!({"path": "src/../main.rs", "more": ["/srv/project/a"], "deep": {"p": "."}})),
+    );
+    sub.send(&frame).await;
+    let asked = host.find_action("call_tool").await;
+    // What the engine answers is held against its own promise.
+    let mut reply = host.frame("response", json!({"action": "call_tool", "ok": true, "result": {"wrong": 1}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    let refused = host.ask(&reply).await["payload"].clone();
+    assert_eq!(
+        (&refused["error"]["code"], &refused["error"]["field"]),
+        (&json!("tool_refused"), &json!("payload.result"))
+    );
+    let mut reply = host.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "main"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    host.send(&reply).await;
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "main"}));
+}
+
+#[tokio::test]
+async fn tools_are_checked_when_they_are_registered() {
+    let world = World::start().await;
+    let mut peer = Peer::connect(&world, super::peer::WS, Some(&super::peer::owner_key(&world))).await;
+    let schema = |schema: Value| json!([{"name": "t", "input_schema": schema}]);
+    for (tools, field) in [
+        (json!({}), "payload.tools"),
+        (json!([{"description": "x"}]), "payload.tools[0].name"),
+        (json!([{"name": "a"}, {"name": "a"}]), "payload.tools[1].name"),
+        (schema(json!({"type": "nonsense"})), "payload.tools[0].input_schema"),
+        (schema(json!({"$ref": "https://example.com/schema"})), "payload.tools[0].input_schema"),
+    ] {
+        let reply = peer.request(json!({"action": "register", "tools": tools})).await;
+        assert_eq!((&reply["ok"], &reply["error"]["field"]), (&json!(false), &json!(field)), "{reply}");
+    }
+    let many: Vec<_> = (0..300).map(|number| json!({"name": format!("t{number}")})).collect();
+    assert_eq!(peer.request(json!({"action": "register", "tools": many})).await["ok"], false);
+    let channels = world.owner.get("/api/v1/channels").await.expect(200);
+    assert_eq!(channels["channels"], json!([]), "what is refused leaves no channel behind");
+    peer.register(json!({"tools": tools()})).await;
+}
+
+#[tokio::test]
+async fn without_an_engine_on_a_channel_there_are_no_tools() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (mut sub, _) = worker(&world, "builder").await;
+    let id = super::peer::run(&world, "builder").await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    sub.find_action("execute").await;
+    let reply = sub.request(call(&json!(id), "read", json!({}))).await;
+    assert_eq!((&reply["ok"], &reply["error"]["code"]), (&json!(false), &json!("tool_refused")));
+}
+
+#[tokio::test]
+async fn nobody_but_the_engine_answers_a_tool_call() {
+    let world = World::start().await;
+    let (mut sub, mut host, id) = at_work(&world).await;
+    let frame = sub.frame("request", call(&id, "read", json!({"path": "a"})));
+    sub.send(&frame).await;
+    let asked = host.find_action("call_tool").await;
+    let other = super::peer::register_agent(&world, "other").await;
+    let mut other = Peer::connect(&world, super::peer::WS, Some(&other)).await;
+    other.register(json!({"peer_role": "host"})).await;
+    let mut reply = other.frame("response", json!({"action": "call_tool", "ok": true, "result": {"text": "lie"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    assert_eq!(other.ask(&reply).await["payload"]["error"]["code"], "not_found");
+    let mut reply = host.frame("response", json!({"ok": true, "result": {"text": "truth"}}));
+    reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+    host.send(&reply).await;
+    assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
+}
