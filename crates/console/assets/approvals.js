@@ -13,8 +13,8 @@ function settle() {
   settled = setTimeout(() => list.classList.remove("settling"), SETTLE);
 }
 
-// Somebody else decided while a person was at it: the card stays, and says so.
-function gone(slip) {
+// Somebody else decided while a person was at it: the card stays, and says who it was.
+async function gone(slip) {
   if (slip.classList.contains("gone")) return;
   slip.classList.add("gone");
   for (const control of slip.querySelectorAll("button, input, select")) control.disabled = true;
@@ -22,6 +22,9 @@ function gone(slip) {
   note.setAttribute("role", "alert");
   note.textContent = list.dataset.gone;
   slip.querySelector(".stub")?.append(note);
+  const page = await fetchPage(`/approvals/${slip.id}`).catch(() => undefined);
+  const settled = page?.getElementById(slip.id)?.querySelector(".stub > .st");
+  if (settled) note.before(document.importNode(settled, true));
 }
 
 function merge(page) {

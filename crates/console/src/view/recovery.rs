@@ -87,3 +87,70 @@ pub(crate) fn sentence(run: &Run, device: &str, moments: Moments, t: &'static Te
         None => state,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::Json;
+
+    use super::*;
+    use crate::text::ALL;
+
+    fn run(recovery: Recovery, waiting: Option<Waiting>) -> Run {
+        let run = Json::from_text(
+            r#"{"task_run_id":"run_019a854700007000800000000000aaaa","agent_id":"agt_019a854700007000800000000000aaaa",
+            "agent_name":"builder","conversation_id":"cnv_019a854700007000800000000000aaaa",
+            "workspace_id":"wsp_019a854700007000800000000000aaaa","parent_task_run_id":null,"status":"running",
+            "waiting":null,"recovery":null,"task_type":"prompt","attempt":1,"max_attempts":1,"epoch":1,"priority":0,
+            "timeout_ms":1000,"input":{},"task_result":null,"usage":null,"caller":"key:x","trace_id":null,
+            "runtime_id":null,"created_at":"2026-01-01T00:00:00Z","claimed_at":null,"lease_expires_at":null,
+            "expires_at":null,"ended_at":null,"last_seq":1}"#,
+        );
+        Run { recovery: Some(recovery), waiting, ..run.unwrap().parse().unwrap() }
+    }
+
+    fn words(recovery: Recovery, waiting: Option<Waiting>) -> (&'static str, String) {
+        let at = Timestamp::from_millis(0);
+        let now = Timestamp::from_millis(125_000);
+        let moments = Moments { now, claimed: at, moved: Some(Timestamp::from_millis(5_000)), heard: None };
+        let run = run(recovery, waiting);
+        (sign(&run, ALL[0]).unwrap().word, sentence(&run, "laptop", moments, ALL[0]).to_string())
+    }
+
+    #[test]
+    fn the_six_states_have_words_of_their_own() {
+        let approval = Some(Waiting::Approval);
+        let all = [
+            words(Recovery::RemoteRunning, None),
+            words(Recovery::RemoteIdle, None),
+            words(Recovery::RemoteWaiting, approval),
+            words(Recovery::RemoteWaiting, Some(Waiting::Input)),
+            words(Recovery::DoneUnreconciled, None),
+            words(Recovery::RemoteMissing, None),
+            words(Recovery::Unreachable, None),
+        ];
+        let signs = all.clone().map(|(sign, _)| sign);
+        assert_eq!(
+            signs,
+            [
+                "The device executes it",
+                "Connected but silent",
+                "Waiting for approval",
+                "Waiting for input",
+                "Ended on the device, not yet accepted",
+                "The device does not know it any more",
+                "Device not connected",
+            ]
+        );
+        assert!(all[1].1.contains("connected but silent") && all[1].1.contains("2 m 00 s"), "{}", all[1].1);
+        for (index, (_, one)) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|(_, other)| other != one), "{one} is said twice");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_away_does_not_hide_a_question() {
+        let (sign, sentence) = words(Recovery::Unreachable, Some(Waiting::Approval));
+        assert_eq!(sign, "Device not connected");
+        assert!(sentence.starts_with("Waiting for approval") && sentence.contains("is not connected"), "{sentence}");
+    }
+}

@@ -282,3 +282,21 @@ async fn the_run_page_decides_and_answers_in_place() {
     let viewer = world.signed_in(Role::Viewer).await;
     assert_eq!(viewer.post(&path, &[("text", "x")]).await.status, StatusCode::FORBIDDEN);
 }
+
+#[tokio::test]
+async fn what_is_known_of_a_run_on_its_device_is_told_in_words() {
+    let listen = "127.0.0.1:7800".parse().unwrap();
+    let world = World::with(listen, |options| options.idle_after = std::time::Duration::ZERO).await;
+    let (device, run) = working(&world, "builder").await;
+    let visitor = world.signed_in(Role::Viewer).await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("<bdi>workstation-2</bdi> is connected but silent: nothing of this run for <time"), "{page}");
+    assert!(page.contains("<span>Connected but silent</span>"), "the facts say it too: {page}");
+    let list = visitor.get("/runs").await.body;
+    let sign = "<span class=\"why queued\"><svg class=\"m s queued\" aria-hidden=\"true\"><use href=\"#s-queued\"/></svg>Connected but silent</span>";
+    assert!(list.contains(sign), "{list}");
+    device.beat(vec![run], vec![run]).await;
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("Ended on <bdi>workstation-2</bdi>, not yet accepted"), "{page}");
+    assert!(visitor.get("/runs").await.body.contains("Ended on the device, not yet accepted</span>"));
+}

@@ -64,11 +64,31 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
         comment: Some("not on main".to_owned()),
     };
     let place = Place { via: "rest", from: None };
-    world.hub.decide(&world.owner, two, no, place).await.unwrap();
+    world.hub.decide(&world.owner, two, no.clone(), place).await.unwrap();
     browser.wait(&format!("document.getElementById('{two}') === null")).await;
     browser.wait("document.getElementById('history').textContent.includes('not on main')").await;
     browser.wait("!document.getElementById('slips-empty').hidden && document.getElementById('asked') === null").await;
     assert_eq!(browser.run("return window.mark").await, "the same page");
+
+    // A card that a person is at stays, says who was first, and takes no click any more.
+    let taken = device.ask(run, asking("Run", r#"{"command":"cargo bench"}"#)).await;
+    let id = taken.permission_request_id;
+    browser.wait(&format!("document.getElementById('{id}') !== null")).await;
+    browser.wait("!document.getElementById('slips').classList.contains('settling')").await;
+    browser.click(&format!("#{id}-more > summary")).await;
+    browser.write(&format!("#{id}-more input[name=comment]"), "hm").await;
+    let yes = DecisionRequest { approved: true, comment: None, ..no };
+    let place = Place { via: "rest", from: None };
+    world.hub.decide(&world.owner, id, yes, place).await.unwrap();
+    browser
+        .wait(&format!(
+            "document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by API key')"
+        ))
+        .await;
+    let dead = format!("return document.querySelector('#{id} button[value=deny]').disabled");
+    assert_eq!(browser.run(&dead).await, true);
+    browser.go(&site.at("/approvals")).await;
+    browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
 
     // The keyboard answers for the card that was chosen, and for no other.
     let third = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;

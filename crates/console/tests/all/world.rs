@@ -81,9 +81,15 @@ impl World {
     }
 
     pub(crate) async fn at(listen: SocketAddr) -> Self {
+        Self::with(listen, |_| {}).await
+    }
+
+    /// A hub with other options.
+    pub(crate) async fn with(listen: SocketAddr, change: impl FnOnce(&mut attache_hub::Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(Memory::new());
-        let options = attache_hub::Options::new(folder.path(), listen);
+        let mut options = attache_hub::Options::new(folder.path(), listen);
+        change(&mut options);
         let hub = Hub::start(options, store.clone(), Env::system()).await.unwrap();
         let key = std::fs::read_to_string(folder.path().join("admin.key")).unwrap();
         let owner = hub.authenticate_key(key.trim()).await.unwrap();
@@ -213,6 +219,12 @@ impl Answer {
 // === impl Device ===
 
 impl Device {
+    /// Names what it executes, and what has ended without being accepted.
+    pub(crate) async fn beat(&self, running: Vec<RunId>, unreported: Vec<RunId>) {
+        let request = HeartbeatRequest { running: Some(running), unreported, ..HeartbeatRequest::default() };
+        self.hub.heartbeat(&self.principal, request).await.unwrap();
+    }
+
     /// Claims the next run of the agent.
     pub(crate) async fn claim(&self) -> RunId {
         let pulled = self.hub.pull(&self.principal, &self.agent, Duration::ZERO).await.unwrap();
