@@ -154,8 +154,9 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
 
     /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
     /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
-    /// `PairingPending`, `AgentArchived`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The code stays usable after an error. `agent` of `PairingInvalid` is the code's
-    /// agent, or the one that the request was confirmed for. The runtime is offline until its first heartbeat.
+    /// `PairingPending`, `AgentArchived`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The
+    /// code stays usable after an error. `agent` of `PairingInvalid` is the code's agent, or the one that the request was
+    /// confirmed for. The runtime is offline until its first heartbeat.
     async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
 
     // --- runtimes
@@ -213,9 +214,9 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
     ) -> Result<Option<Claimed>>;
 
     /// Appends to the run's stream and renews the claim. `usage` replaces the run's total. A report with the same source
-    /// as the claim's newest and no higher seq was heard before: it renews the claim and changes nothing else. Here, in `finish` and in
-    /// `release` a run that is not of the worker's own agent is `NotFound`, and so is every run to an unknown runtime;
-    /// beyond that the rules judge the worker, also when its runtime has ended.
+    /// as the claim's newest and no higher seq was heard before: it renews the claim and changes nothing else. Here, in
+    /// `finish` and in `release` a run that is not of the worker's own agent is `NotFound`, and so is every run to an
+    /// unknown runtime; beyond that the rules judge the worker, also when its runtime has ended.
     async fn progress(
         &self,
         by: Worker,
@@ -252,7 +253,7 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
     async fn live(&self, tenant: TenantId) -> Result<Live>;
 
     /// Marks active runtimes without a heartbeat for `silence` offline, then applies every deadline that has passed, once
-    /// per run.
+    /// per run, then lets questions expire (see [`Asks`]). If that ends a wait, the next sweep looks at the time-out.
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept>;
 
     /// Not logged. A run's floor is the highest of: its newest seq less one once its chunks were due, whether or not there
