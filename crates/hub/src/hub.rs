@@ -94,9 +94,7 @@ impl Hub {
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
-        if let Err(error) = store.close_channels("hub_restarted", env.now()).await {
-            tracing::warn!(%error, "channels of the last start could not be closed");
-        }
+        store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
 
         let limit = options.pairing_failures_per_minute;
         let pairing = Pairing {

@@ -7,6 +7,7 @@
 mod artifacts;
 mod bad_input;
 mod channel;
+mod counting;
 mod document;
 mod drain;
 mod feeds;

@@ -109,6 +109,14 @@ async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engi
         "conversation_id": created["conversation_id"]});
     agent.post("/api/v1/task-runs", child).await.expect(201);
 
+    // Its idempotency keys are its own, too.
+    let keyed = json!({"agent_id": "builder", "idempotency_key": "k"});
+    let of_a_person = world.owner.post("/api/v1/task-runs", keyed.clone()).await.expect(201);
+    let of_the_agent = agent.post("/api/v1/task-runs", keyed.clone()).await.expect(201);
+    assert_ne!(of_the_agent["task_run_id"], of_a_person["task_run_id"]);
+    let again = agent.post("/api/v1/task-runs", keyed).await.expect(200);
+    assert_eq!(again["task_run_id"], of_the_agent["task_run_id"]);
+
     // It is the same agent after it was registered again.
     let agent = key(world, &world.owner.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200));
     let cancelled = agent.post(&format!("{own}/cancel"), json!({})).await.expect(200);

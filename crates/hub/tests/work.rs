@@ -27,7 +27,10 @@ impl Work {
     }
 
     pub async fn tuned(engine: Engine, tune: impl FnOnce(&mut Options)) -> Self {
-        let world = World::timed(engine, tune).await;
+        Self::within(World::timed(engine, tune).await).await
+    }
+
+    pub async fn within(world: World) -> Self {
         world.agent("builder").await;
         let device = world.device("builder").await;
         let run = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();

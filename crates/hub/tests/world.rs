@@ -18,6 +18,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::counting::Counting;
+
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the hub keeps its things in.
@@ -117,6 +119,13 @@ impl World {
             tune(options);
         };
         Self::with(data, store, Env::seeded(7), tune).await
+    }
+
+    /// On a model that counts what is asked of it.
+    pub async fn counted() -> (Self, Arc<Counting>) {
+        let store = Arc::new(Counting::new(Arc::new(Memory::new())));
+        let data = tempfile::tempdir().unwrap();
+        (Self::with(data, store.clone(), Env::seeded(7), |_| {}).await, store)
     }
 
     /// Stops a hub on SQLite and starts it again on the same port, as a new process would.

@@ -89,10 +89,6 @@ impl Session {
             resume,
             running: request.running.filter(|_| worker.is_some()),
         };
-        // A connection has one channel: the one before is as good as hung up.
-        if let Some(before) = self.open.take() {
-            hang_up(&self.hub, &before, by, "replaced").await;
-        }
         let live = self.hub.live_channels();
         let gate = live.gate(id).await;
         let opened = self.hub.store().open_channel(self.context(by), new).await;
@@ -100,6 +96,7 @@ impl Session {
         let number = live.number();
         live.connect(id, number);
         drop(gate);
+        self.leave_other(by, id).await;
         self.enter(by, &channel, number, resume, 0).await;
         Ok(channel)
     }
@@ -125,9 +122,6 @@ impl Session {
     ) -> Result<Resumed, Refusal> {
         let resume =
             channel::Resume { channel: id, token, fresh: fresh.hash(), last_seq, address: self.origin.address.clone() };
-        if let Some(before) = self.open.take_if(|before| before.channel != id) {
-            hang_up(&self.hub, &before, by, "replaced").await;
-        }
         let live = self.hub.live_channels();
         let gate = live.gate(id).await;
         let resumed = self.hub.store().resume_channel(self.context(by), resume).await;
@@ -135,6 +129,7 @@ impl Session {
         let number = live.number();
         live.connect(id, number);
         drop(gate);
+        self.leave_other(by, id).await;
         let channel = resumed.channel;
         let from = resumed.missing.map_or_else(|| last_seq.min(channel.head), |(_, to)| to);
         self.enter(by, &channel, number, fresh.hash(), from).await;
@@ -149,6 +144,14 @@ impl Session {
             snapshot,
             heartbeat_ms: u64::try_from(self.heartbeat().as_millis()).unwrap_or(u64::MAX),
         })
+    }
+
+    /// A connection has one channel: the one before is as good as hung up.
+    async fn leave_other(&mut self, by: &Principal, id: ChannelId) {
+        if let Some(before) = self.open.take_if(|before| before.channel != id) {
+            self.bell.ignore(Topic::Channel(before.channel));
+            hang_up(&self.hub, &before, by, "replaced").await;
+        }
     }
 
     async fn enter(&mut self, by: &Principal, channel: &channel::Channel, number: u64, token: SecretHash, from: i64) {
@@ -202,7 +205,7 @@ impl Session {
             let run = self.hub.store().run(channel.tenant, follow.run).await;
             runs.push(run.map_err(|error| Error::from_store("run", error))?);
         }
-        let runs: Vec<_> = runs.into_iter().map(render::run).collect();
+        let runs = self.hub.show_runs(runs).await?;
         let channel = Json::of(&render::channel(channel));
         let text = format!(r#"{{"channel":{},"task_runs":{}}}"#, channel.get(), Json::of(&runs).get());
         Json::from_text(text).map_err(|error| Error::internal(&error).into())

@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Code, Json, RunId, TenantId,
+    Code, Json, RunId,
     rules::run::Limits,
     wire::run::{CreateRunRequest, Run},
 };
@@ -69,7 +69,7 @@ impl Handle {
                 self.metrics().runs_created.add(1);
                 Ok(CreatedRun::New(render::run(run)))
             }
-            Created::Existing(run) => Ok(CreatedRun::Existing(render::run(run))),
+            Created::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
         }
     }
 
@@ -137,7 +137,7 @@ impl Handle {
             priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
             limits: self.limits(request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
             trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
-            idempotency_key: key.map(|key| key_hash(by.tenant, &key)),
+            idempotency_key: key.map(|key| key_hash(by, &key)),
             request_digest,
         })
     }
@@ -176,9 +176,13 @@ fn idempotency_key(body: Option<String>, header: Option<String>) -> Result<Optio
     Ok(key)
 }
 
-fn key_hash(tenant: TenantId, key: &str) -> [u8; 16] {
+fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(tenant.uuid().as_bytes());
+    hasher.update(by.tenant.uuid().as_bytes());
+    // The keys of people are one person's; an agent must not find a run that somebody else asked for.
+    if by.column() == Column::AgentKey {
+        hasher.update(by.actor().as_bytes());
+    }
     hasher.update(key.as_bytes());
     first_half(hasher.finalize())
 }

@@ -1,0 +1,156 @@
+//! A store that counts what is asked of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use attache_protocol::{
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, WorkspaceId,
+    rules::run::{Status, Worker},
+    secret::SecretHash,
+};
+use attache_store::{
+    Asks, Channels, Context, Durability, Listener, Result, Store,
+    record::{ask::*, channel::*, *},
+};
+
+#[derive(Debug)]
+pub struct Counting {
+    inner: Arc<dyn Store>,
+    calls: Mutex<HashMap<&'static str, usize>>,
+}
+
+// === impl Counting ===
+
+impl Counting {
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, calls: Mutex::default() }
+    }
+
+    /// How often a method was called so far.
+    pub fn calls(&self, method: &str) -> usize {
+        self.calls.lock().unwrap().get(method).copied().unwrap_or(0)
+    }
+
+    fn count(&self, method: &'static str) {
+        *self.calls.lock().unwrap().entry(method).or_default() += 1;
+    }
+}
+
+/// Implements a trait by counting and asking the store behind.
+macro_rules! counted {
+    (
+        $trait:ident
+        $(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*
+        ---
+        $($own:tt)*
+    ) => {
+        #[async_trait]
+        impl $trait for Counting {
+            $(async fn $name(&self, $($argument: $type),*) -> $answer {
+                self.count(stringify!($name));
+                self.inner.$name($($argument),*).await
+            })*
+            $($own)*
+        }
+    };
+}
+
+counted! {
+    Store
+    fn ping() -> Result<()>;
+    fn close() -> ();
+    fn ensure_tenant(id: TenantId, name: &str, at: Timestamp) -> Result<TenantId>;
+    fn create_account(context: Context, account: NewAccount) -> Result<Account>;
+    fn update_account(context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
+    fn archive_account(context: Context, agent: AgentRef) -> Result<Account>;
+    fn account(tenant: TenantId, agent: AgentRef) -> Result<Account>;
+    fn accounts(tenant: TenantId, page: Page) -> Result<Listed<Account>>;
+    fn create_pairing_code(context: Context, code: NewPairingCode) -> Result<()>;
+    fn request_pairing(request: NewPairingRequest, at: Timestamp) -> Result<()>;
+    fn pairing_request(code: SecretHash, at: Timestamp) -> Result<PairingRequest>;
+    fn pairing_code(code: SecretHash, at: Timestamp) -> Result<(TenantId, AgentId)>;
+    fn decide_pairing(context: Context, code: SecretHash, decision: PairingDecision) -> Result<()>;
+    fn attach_runtime(runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;
+    fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
+    fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
+    fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
+    fn heartbeat(runtime: RuntimeId, running: Option<Vec<RunId>>, leases: Leases, at: Timestamp) -> Result<Beat>;
+    fn credential(secret: SecretHash) -> Result<Option<Credential>>;
+    fn create_key(context: Context, key: NewKey) -> Result<Key>;
+    fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
+    fn keys(tenant: TenantId, page: Page) -> Result<Listed<Key>>;
+    fn create_run(context: Context, run: NewRun) -> Result<Created>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    fn progress(by: Worker, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<Status>;
+    fn finish(by: Worker, run: RunId, outcome: Outcome, usage: Option<Json>, at: Timestamp) -> Result<Status>;
+    fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
+    fn release(by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
+    fn run(tenant: TenantId, run: RunId) -> Result<RunRecord>;
+    fn runs(tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
+    fn live(tenant: TenantId) -> Result<Live>;
+    fn sweep(silence: Duration, at: Timestamp) -> Result<Swept>;
+    fn retain(retention: Retention) -> Result<()>;
+    fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
+    fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
+    fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
+    fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
+    fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
+    fn add_message(context: Context, message: NewMessage) -> Result<Message>;
+    fn messages(tenant: TenantId, conversation: ConversationId, page: Page) -> Result<Listed<Message>>;
+    fn add_artifact(context: Context, artifact: NewArtifact) -> Result<Artifact>;
+    fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
+    fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
+    ---
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn engine(&self) -> String {
+        self.inner.engine()
+    }
+
+    fn on_wake(&self, listener: Listener) {
+        self.inner.on_wake(listener);
+    }
+}
+
+counted! {
+    Channels
+    fn open_channel(context: Context, channel: NewChannel) -> Result<Channel>;
+    fn resume_channel(context: Context, resume: Resume) -> Result<Resumed>;
+    fn close_channel(context: Context, channel: ChannelId, reason: &str) -> Result<Channel>;
+    fn close_channels(reason: &str, at: Timestamp) -> Result<()>;
+    fn seen_channels(channels: Vec<ChannelId>, lease: Duration, at: Timestamp) -> Result<()>;
+    fn channel_message(context: Context, channel: ChannelId, message: Json) -> Result<()>;
+    fn channel(tenant: TenantId, channel: ChannelId) -> Result<Channel>;
+    fn channels(tenant: TenantId, filter: ChannelFilter, page: Page) -> Result<Listed<Channel>>;
+    fn channel_events(tenant: TenantId, channel: ChannelId, after: i64, limit: usize) -> Result<ChannelEvents>;
+    fn frames(channel: ChannelId, after: i64, limit: usize) -> Result<Frames>;
+    fn acknowledge(channel: ChannelId, seq: i64) -> Result<()>;
+    fn follows(channel: ChannelId) -> Result<Vec<Follow>>;
+    fn follower(run: RunId) -> Result<Option<Follow>>;
+    fn push_events(channel: ChannelId, run: RunId, upto: i64, limit: usize) -> Result<Follow>;
+    ---
+}
+
+counted! {
+    Asks
+    fn request_permission(by: Worker, permission: NewPermission, lease: Duration, at: Timestamp) -> Result<Permission>;
+    fn decide_permission(context: Context, permission: PermissionId, decision: NewDecision) -> Result<Permission>;
+    fn permission(tenant: TenantId, permission: PermissionId) -> Result<Permission>;
+    fn permissions(tenant: TenantId, filter: PermissionFilter, page: Page) -> Result<Listed<Permission>>;
+    fn pending_permissions(tenant: TenantId) -> Result<u64>;
+    fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
+    fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
+    fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
+    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
+    fn answer_tool(context: Context, ask: AskId, reply: Json) -> Result<Ask>;
+    fn add_input(context: Context, input: NewInput) -> Result<Input>;
+    fn input(run: RunId, input: InputId) -> Result<Input>;
+    ---
+}
