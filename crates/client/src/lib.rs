@@ -22,11 +22,13 @@ mod address;
 mod api;
 mod backoff;
 pub mod channel;
+pub mod egress;
 mod error;
 mod hub;
 mod options;
 pub mod sse;
 mod stream;
+pub mod webhook;
 
 pub use address::Address;
 pub use api::{

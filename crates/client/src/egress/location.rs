@@ -1,0 +1,211 @@
+//! Reads a URL strictly: what two readers could understand differently is refused.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use reqwest::Url;
+
+use super::Refused;
+
+/// A URL whose text is sound. Where it leads is judged by the guard, each time it is called.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Checked {
+    url: Url,
+    host: Host,
+    port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// In lower case, and in ASCII.
+    Name(String),
+    Address(IpAddr),
+}
+
+pub(super) const LONGEST: usize = 2048;
+
+/// Names that only a local network gives a meaning to.
+const LOCAL: [&str; 13] = [
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+    "onion",
+    "test",
+    "invalid",
+];
+
+/// Ports above 1023 that speak protocols which a stranger's bytes could make do something.
+const ODD_PORTS: [u16; 24] = [
+    1719, 1720, 1723, 2049, 3306, 3659, 4045, 4190, 5060, 5061, 5432, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669,
+    6679, 6697, 10080, 11211, 27017,
+];
+
+// === impl Checked ===
+
+impl Checked {
+    pub(super) fn read(text: &str) -> Result<Self, Refused> {
+        if text.len() > LONGEST {
+            return Err(Refused::TooLong);
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
+            return Err(Refused::Malformed("it has spaces, backslashes or characters beyond ASCII"));
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(Refused::Scheme)?;
+        let is_plain = match scheme.to_ascii_lowercase().as_str() {
+            "http" => true,
+            "https" => false,
+            _ => return Err(Refused::Scheme),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, tail) = rest.split_at(end);
+        // The text is not repeated in an error: it may hold a password.
+        if authority.contains('@') {
+            return Err(Refused::Credentials);
+        }
+        if tail.contains('#') {
+            return Err(Refused::Fragment);
+        }
+        let (host, port) = split_port(authority)?;
+        let host = Host::read(host)?;
+        let port = match port {
+            Some(digits) => read_port(digits)?,
+            None if is_plain => 80,
+            None => 443,
+        };
+        // The library that connects reads the text again; where it disagrees, one of us is being tricked.
+        let url = Url::parse(text).map_err(|_| Refused::Malformed("it is not a URL"))?;
+        let is_same_host = match (&host, url.host_str().map(|host| host.trim_matches(['[', ']']))) {
+            (Host::Name(name), Some(other)) => name == other,
+            (Host::Address(address), Some(other)) => other.parse() == Ok(*address),
+            (_, None) => false,
+        };
+        if !is_same_host || url.port_or_known_default() != Some(port) || !url.username().is_empty() {
+            return Err(Refused::Malformed("it can be read in two ways"));
+        }
+        Ok(Self { url, host, port })
+    }
+
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The whole URL. Its path and query may hold a secret: keep it out of logs.
+    pub fn as_str(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// `https://hooks.example.org`, for logs and messages.
+    pub fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
+    pub(super) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.url.scheme() == "http"
+    }
+
+    /// Why this URL is called only if a rule of the owner covers it.
+    pub(super) fn needs_rule(&self) -> Option<Refused> {
+        let is_odd = self.port < 1024 && !matches!(self.port, 80 | 443) || ODD_PORTS.contains(&self.port);
+        if is_odd {
+            Some(Refused::Port { port: self.port })
+        } else if self.is_plain() {
+            Some(Refused::PlainHttp { origin: self.origin() })
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checked({}/…)", self.origin())
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    fn read(text: &str) -> Result<Self, Refused> {
+        if let Some(rest) = text.strip_prefix('[') {
+            let inner = rest.strip_suffix(']').ok_or(Refused::Malformed("a bracket is not closed"))?;
+            // A zone (`%eth0`) is none of a stranger's business, and no address that is parsed here has one.
+            let address: Ipv6Addr = inner.parse().map_err(|_| Refused::OddAddress)?;
+            return Ok(Self::Address(IpAddr::V6(address)));
+        }
+        let name = text.to_ascii_lowercase();
+        if looks_numeric(&name) {
+            // Decimal, octal, hexadecimal and shortened forms are read differently by different libraries.
+            let address: Ipv4Addr = name.parse().map_err(|_| Refused::OddAddress)?;
+            return Ok(Self::Address(IpAddr::V4(address)));
+        }
+        if name.is_empty() {
+            return Err(Refused::Malformed("it names no host"));
+        }
+        if name.ends_with('.') {
+            return Err(Refused::Malformed("the host ends with a dot"));
+        }
+        if !is_name(&name) {
+            return Err(Refused::Malformed("the host is not a name or an address"));
+        }
+        Ok(Self::Name(name))
+    }
+}
+
+fn split_port(authority: &str) -> Result<(&str, Option<&str>), Refused> {
+    let after_bracket = authority.find(']').map_or(0, |at| at + 1);
+    match authority[after_bracket..].split_once(':') {
+        None => Ok((authority, None)),
+        Some((before, _)) if after_bracket > 0 && !before.is_empty() => {
+            Err(Refused::Malformed("something stands between the bracket and the port"))
+        }
+        Some((before, port)) => Ok((&authority[..after_bracket + before.len()], Some(port))),
+    }
+}
+
+fn read_port(digits: &str) -> Result<u16, Refused> {
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    let port = digits.parse().ok().filter(|_| is_plain);
+    port.ok_or(Refused::Malformed("the port is not a number from 1 to 65535"))
+}
+
+/// Whether a reader might take the name for an IPv4 address: its last part, apart from a dot at the end, is a number.
+pub(super) fn looks_numeric(name: &str) -> bool {
+    let last = name.strip_suffix('.').unwrap_or(name).rsplit('.').next().unwrap_or_default();
+    let is_hexadecimal =
+        last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    is_hexadecimal || !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether this is a name as name servers know them; in lower case.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// Whether the name means something only inside of a network.
+pub(super) fn is_local(name: &str) -> bool {
+    !name.contains('.')
+        || LOCAL.iter().any(|local| name.strip_suffix(local).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}

@@ -1,0 +1,70 @@
+//! From a name to addresses: through the system, or through a script in tests; judged before anything connects.
+
+use std::{fmt, io, net::IpAddr, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::{Failure, Policy, Refused};
+
+/// Finds the addresses of a name.
+pub trait Resolver: fmt::Debug + Send + Sync + 'static {
+    fn resolve(&self, name: &str) -> Lookup;
+}
+
+pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// The machine's own way to resolve names.
+#[derive(Debug, Clone, Copy)]
+pub struct System;
+
+/// Resolves names for the HTTP client: the addresses it gets are the ones that were judged, and it gets no others.
+pub(super) struct Judging {
+    pub(super) policy: Arc<Policy>,
+    pub(super) resolver: Arc<dyn Resolver>,
+    pub(super) patience: Duration,
+    /// How an address is refused that no rule covers; `None`: public addresses need no rule.
+    pub(super) unruled: Option<Refused>,
+}
+
+/// A name with more addresses than this is not served better by all of them.
+const MOST: usize = 16;
+
+pub(super) async fn look_up(resolver: &dyn Resolver, name: &str, patience: Duration) -> Result<Vec<IpAddr>, Failure> {
+    let unresolved = |reason: String| Failure::Unresolved { host: name.to_owned(), reason };
+    let mut addresses = tokio::time::timeout(patience, resolver.resolve(name))
+        .await
+        .map_err(|_| unresolved("no name server answered in time".to_owned()))?
+        .map_err(|error| unresolved(error.to_string()))?;
+    addresses.truncate(MOST);
+    if addresses.is_empty() {
+        return Err(unresolved("no address was found".to_owned()));
+    }
+    Ok(addresses)
+}
+
+// === impl System ===
+
+impl Resolver for System {
+    fn resolve(&self, name: &str) -> Lookup {
+        let name = name.to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name, 0)).await?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+}
+
+// === impl Judging ===
+
+impl Resolve for Judging {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, resolver) = (self.policy.clone(), self.resolver.clone());
+        let (patience, unruled) = (self.patience, self.unruled.clone());
+        Box::pin(async move {
+            let found = look_up(&*resolver, name.as_str(), patience).await?;
+            let chosen = policy.select(name.as_str(), found, unruled).map_err(Failure::Refused)?;
+            let addresses: Addrs = Box::new(chosen.into_iter().map(|address| SocketAddr::new(address, 0)));
+            Ok(addresses)
+        })
+    }
+}

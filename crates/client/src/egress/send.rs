@@ -1,0 +1,135 @@
+//! Calls a checked URL: one connection to a judged address, no redirect, no proxy, bounded in size and time.
+
+use std::{error::Error as _, sync::OnceLock};
+
+use bytes::{Bytes, BytesMut};
+use reqwest::{Client, Method, header::HeaderMap};
+
+use super::{Checked, Failure, Guard, Host, Inner, Refused, resolver::Judging};
+
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// What came back, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// One client for each combination of (encrypted or not) and (only where a rule covers it or not), made when needed: a
+/// client for plain http wants no certificates, which may be missing.
+#[derive(Debug, Default)]
+pub(super) struct Clients([OnceLock<Result<Client, Failure>>; 4]);
+
+// === impl Guard ===
+
+impl Guard {
+    /// Posts a body and reads the answer.
+    pub async fn post(&self, target: &Checked, headers: HeaderMap, body: Bytes) -> Result<Reply, Failure> {
+        self.send(target, Request { method: Method::POST, headers, body }).await
+    }
+
+    /// Sends one request and reads its answer. Nothing is repeated and nothing is followed.
+    pub async fn send(&self, target: &Checked, request: Request) -> Result<Reply, Failure> {
+        self.admit(target)?;
+        let Request { method, headers, body } = request;
+        let Inner { limits, clients, .. } = &*self.0;
+        let client = clients.get(&self.0, target)?;
+        let request = client.request(method, target.url().clone()).headers(headers).body(body).timeout(limits.total);
+        let failed = |error: reqwest::Error| failure(target, error);
+        let mut response = request.send().await.map_err(failed)?;
+        let status = response.status().as_u16();
+        let headers = std::mem::take(response.headers_mut());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > limits.reply {
+                return Err(Failure::TooLarge { origin: target.origin(), status, limit: limits.reply });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Reply { status, headers, body: body.freeze() })
+    }
+}
+
+/// Finds the guard's own refusal inside of the HTTP client's error.
+fn failure(target: &Checked, error: reqwest::Error) -> Failure {
+    // The URL may hold a secret.
+    let error = error.without_url();
+    let mut reason = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        match inner.downcast_ref::<Failure>() {
+            // The resolver cannot see whether it is the port or the scheme that wants a rule.
+            Some(Failure::Refused(unruled @ Refused::PlainHttp { .. })) => {
+                return Failure::Refused(target.needs_rule().unwrap_or_else(|| unruled.clone()));
+            }
+            Some(failure) => return failure.clone(),
+            None => reason = inner.to_string(),
+        }
+        source = inner.source();
+    }
+    if error.is_timeout() {
+        Failure::TimedOut { origin: target.origin() }
+    } else {
+        Failure::Unreachable { origin: target.origin(), reason }
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    fn get(&self, guard: &Inner, target: &Checked) -> Result<&Client, Failure> {
+        let unruled = match target.host() {
+            Host::Name(_) => target.needs_rule(),
+            // An address is judged before, and never resolved.
+            Host::Address(_) => None,
+        };
+        let index = usize::from(target.is_plain()) * 2 + usize::from(unruled.is_some());
+        let make = || {
+            let unruled = unruled.map(|_| Refused::PlainHttp { origin: String::new() });
+            build(guard, target.is_plain(), unruled)
+        };
+        self.0[index].get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+}
+
+fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>) -> Result<Client, Failure> {
+    let judging = Judging {
+        policy: guard.policy.clone(),
+        resolver: guard.resolver.clone(),
+        patience: guard.limits.connect,
+        unruled,
+    };
+    let mut builder = Client::builder()
+        .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(judging)
+        // A proxy would resolve the name by itself, and a redirect would lead where nobody looked.
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        // Every call is judged anew; a connection that stays open would not be.
+        .pool_max_idle_per_host(0)
+        .connect_timeout(guard.limits.connect)
+        .tcp_nodelay(true);
+    if is_plain {
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|error| {
+        let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        Failure::NoTls { reason }
+    })
+}
+
+// === impl Reply ===
+
+impl Reply {
+    pub const fn is_success(&self) -> bool {
+        matches!(self.status, 200..=299)
+    }
+}

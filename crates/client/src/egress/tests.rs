@@ -1,0 +1,51 @@
+//! Hostile and harmless URLs, rules, and real calls on loopback.
+
+mod calls;
+mod urls;
+
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+};
+
+use super::*;
+
+/// Answers each name with the addresses of its script, one line for each time it is asked; the last line stays.
+#[derive(Debug, Default)]
+struct Script {
+    answers: Mutex<VecDeque<Vec<IpAddr>>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Script {
+    fn new(lines: &[&[&str]]) -> Arc<Self> {
+        let line = |line: &&[&str]| line.iter().map(|address| address.parse().unwrap()).collect();
+        Arc::new(Self { answers: Mutex::new(lines.iter().map(line).collect()), asked: Mutex::default() })
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Resolver for Script {
+    fn resolve(&self, name: &str) -> Lookup {
+        self.asked.lock().unwrap().push(name.to_owned());
+        let mut answers = self.answers.lock().unwrap();
+        let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+        Box::pin(std::future::ready(Ok(answer.unwrap_or_default())))
+    }
+}
+
+fn policy(rules: &[&str]) -> Policy {
+    Policy { allow: rules.iter().map(|rule| rule.parse().unwrap()).collect() }
+}
+
+fn guard(rules: &[&str]) -> Guard {
+    Guard::new(policy(rules))
+}
+
+fn scripted(rules: &[&str], script: &Arc<Script>) -> Guard {
+    Guard::with(policy(rules), Limits::default(), script.clone())
+}

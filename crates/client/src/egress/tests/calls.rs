@@ -1,0 +1,158 @@
+//! Real calls to servers on loopback, which a rule allows or a name server lies about.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
+    routing::{any, post},
+};
+use reqwest::Method;
+
+use super::*;
+
+/// A server on loopback that counts what reaches it.
+struct Server {
+    port: u16,
+    hits: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let hits = Arc::new(AtomicUsize::new(0));
+        let seen = hits.clone();
+        let count = move |request: axum::extract::Request| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            request
+        };
+        let app = Router::new()
+            .route("/echo", post(echo))
+            .route("/redirect", any(|| async { (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/echo")]) }))
+            .route("/endless", any(endless))
+            .route("/silent", any(std::future::pending::<()>))
+            .layer(axum::middleware::map_request(move |request| std::future::ready(count(request))));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { port, hits, task }
+    }
+
+    fn hits(&self) -> usize {
+        self.hits.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn echo(headers: HeaderMap, body: Bytes) -> impl IntoResponse {
+    let header = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+    format!("{} {} {}", header("host"), header("x-one"), String::from_utf8_lossy(&body))
+}
+
+async fn endless() -> impl IntoResponse {
+    Body::from_stream(futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'a'; 1024]))))
+}
+
+async fn post_to(guard: &Guard, url: &str) -> Result<Reply, Failure> {
+    let checked = guard.check(url).unwrap();
+    let headers = HeaderMap::from_iter([(header::HeaderName::from_static("x-one"), "1".parse().unwrap())]);
+    guard.post(&checked, headers, Bytes::from_static(b"{}")).await
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_judged_address_under_its_own_name() {
+    let server = Server::start().await;
+    let script = Script::new(&[&["127.0.0.1"]]);
+    let guard = scripted(&["127.0.0.0/8"], &script);
+    let port = server.port;
+    let reply = post_to(&guard, &format!("http://hooks.example.org:{port}/echo")).await.unwrap();
+    let expected = format!("hooks.example.org:{port} 1 {{}}");
+    assert_eq!((reply.status, &*reply.body, reply.is_success()), (200, expected.as_bytes(), true));
+    assert_eq!(script.asked(), ["hooks.example.org"], "resolved once");
+    let direct = post_to(&guard, &format!("http://127.0.0.1:{port}/echo")).await.unwrap();
+    assert_eq!(direct.body, format!("127.0.0.1:{port} 1 {{}}"));
+    assert_eq!((script.asked().len(), server.hits()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_name_that_moves_after_it_was_registered_is_not_called() {
+    let server = Server::start().await;
+    let public: &[&str] = &["93.184.216.34"];
+    for inside in ["127.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"] {
+        let script = Script::new(&[public, &[inside], public]);
+        let guard = scripted(&[], &script);
+        let checked = guard.check(&format!("https://hooks.example.org:{}/echo", server.port)).unwrap();
+        guard.resolve(&checked).await.unwrap();
+        let failure = guard.post(&checked, HeaderMap::new(), Bytes::new()).await.unwrap_err();
+        assert!(matches!(failure, Failure::Refused(Refused::Address { .. })), "{failure}");
+        assert_eq!(script.asked().len(), 2, "the answer that was judged is the one that would have been called");
+    }
+    assert_eq!(server.hits(), 0);
+}
+
+#[tokio::test]
+async fn a_network_rule_does_not_make_plain_calls_to_the_public() {
+    let guard = scripted(&["127.0.0.0/8"], &Script::new(&[&["93.184.216.34"]]));
+    let failure = post_to(&guard, "http://hooks.example.org/").await.unwrap_err();
+    let origin = "http://hooks.example.org".to_owned();
+    assert_eq!(failure, Failure::Refused(Refused::PlainHttp { origin }));
+    let failure = post_to(&guard, "http://hooks.example.org:22/").await.unwrap_err();
+    assert_eq!(failure, Failure::Refused(Refused::Port { port: 22 }));
+}
+
+#[tokio::test]
+async fn a_url_is_judged_by_the_guard_that_calls_it() {
+    let server = Server::start().await;
+    let url = format!("http://127.0.0.1:{}/echo", server.port);
+    let checked = guard(&["127.0.0.1"]).check(&url).unwrap();
+    let failure = guard(&[]).post(&checked, HeaderMap::new(), Bytes::new()).await.unwrap_err();
+    let host = "127.0.0.1".to_owned();
+    assert_eq!(failure, Failure::Refused(Refused::Address { host, range: Range::Loopback }));
+    assert_eq!(server.hits(), 0);
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer_and_not_followed() {
+    let server = Server::start().await;
+    let reply = post_to(&guard(&["127.0.0.1"]), &format!("http://127.0.0.1:{}/redirect", server.port)).await.unwrap();
+    assert_eq!(
+        (reply.status, reply.is_success(), &reply.headers[header::LOCATION]),
+        (307, false, &"/echo".parse().unwrap())
+    );
+    assert_eq!(server.hits(), 1);
+}
+
+#[tokio::test]
+async fn size_and_time_are_bounded() {
+    let server = Server::start().await;
+    let origin = format!("http://127.0.0.1:{}", server.port);
+    let within = |limits| Guard::with(policy(&["127.0.0.1"]), limits, Arc::new(System));
+    let short = within(Limits { reply: 10_000, ..Limits::default() });
+    let failure = post_to(&short, &format!("{origin}/endless")).await.unwrap_err();
+    assert_eq!(failure, Failure::TooLarge { origin: origin.clone(), status: 200, limit: 10_000 });
+    let quick = within(Limits { total: Duration::from_millis(300), ..Limits::default() });
+    let failure = post_to(&quick, &format!("{origin}/silent")).await.unwrap_err();
+    assert_eq!(failure, Failure::TimedOut { origin });
+    assert!(failure.is_passing());
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_without_the_secret_path() {
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let origin = format!("http://{}", socket.local_addr().unwrap());
+    let guard = guard(&["127.0.0.1"]);
+    let checked = guard.check(&format!("{origin}/hunter2")).unwrap();
+    let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+    let failure = guard.send(&checked, request).await.unwrap_err();
+    assert!(matches!(&failure, Failure::Unreachable { origin: named, .. } if *named == origin), "{failure:?}");
+    assert!(!format!("{failure} {failure:?}").contains("hunter2"));
+}
