@@ -23,13 +23,24 @@ async fn a_runtime_sees_only_the_conversations_of_its_own_claims() {
     let secret = other.client.call(Method::PUT, &put(&foreign), "secret").await.expect(201);
     let visible = mine.client.call(Method::PUT, &put(&own), "own").await.expect(201);
 
+    let asks = format!("/api/v1/task-runs/{}", text(&foreign, "task_run_id"));
+    let asked = json!({"tool": "shell", "input": {}, "prompt": "?"});
+    let permission = other.client.post(&format!("{asks}/permission-requests"), asked.clone()).await.expect(201);
+    let ask = other.client.post(&format!("{asks}/input-requests"), asked).await.expect(201);
+    let (permission, ask) = (text(&permission, "permission_request_id"), text(&ask, "input_request_id"));
+
     for (run, artifact) in [(&foreign, text(&secret, "artifact_id")), (&queued, text(&secret, "artifact_id"))] {
         let (id, conversation, workspace) =
             (text(run, "task_run_id"), text(run, "conversation_id"), text(run, "workspace_id"));
-        let work = json!({"epoch": 1, "message": "x", "output": {"text": "x", "error": "x"}});
+        let work = json!({"epoch": 1, "message": "x", "output": {"text": "x", "error": "x"},
+            "tool": "shell", "input": {}, "prompt": "?"});
         for path in [
             format!("/api/v1/task-runs/{id}"),
             format!("/api/v1/task-runs/{id}/events"),
+            format!("/api/v1/task-runs/{id}/permission-requests/{permission}"),
+            format!("/api/v1/task-runs/{}/permission-requests/{permission}", text(&own, "task_run_id")),
+            format!("/api/v1/task-runs/{id}/input-requests/{ask}"),
+            format!("/api/v1/task-runs/{}/input-requests/{ask}", text(&own, "task_run_id")),
             format!("/api/v1/conversations/{conversation}"),
             format!("/api/v1/conversations/{conversation}/messages"),
             format!("/api/v1/workspaces/{workspace}/artifacts"),
@@ -38,7 +49,7 @@ async fn a_runtime_sees_only_the_conversations_of_its_own_claims() {
         ] {
             assert_eq!(mine.client.get(&path).await.refusal(), (404, "not_found".to_owned()), "{path}");
         }
-        for call in ["progress", "complete", "fail", "release"] {
+        for call in ["progress", "complete", "fail", "release", "permission-requests", "input-requests"] {
             let reply = mine.client.post(&format!("/api/v1/task-runs/{id}/{call}"), work.clone()).await;
             assert_eq!(reply.refusal(), (404, "not_found".to_owned()), "{call}");
             assert_eq!(reply.json()["task_run"], Value::Null);

@@ -307,6 +307,42 @@ async fn a_request_ends_with_its_run(engine: Engine) {
     assert_eq!(work.events().await.last().unwrap(), "task.cancelled");
 }
 
+#[tokio::test]
+async fn a_wait_for_an_answer_ends_with_the_hub() {
+    let work = Work::begin(Engine::Model).await;
+    let prm = work.pending("shell", json!({})).await;
+    let ask = work.device.client.post(&work.path("/input-requests"), json!({"prompt": "?"})).await.expect(201);
+    let ask = ask["input_request_id"].as_str().unwrap().to_owned();
+    let wait = |path: String| {
+        let client = work.device.client.clone();
+        tokio::spawn(async move { client.get(&format!("{path}?wait_ms=60000")).await })
+    };
+    let permission = wait(work.path(&format!("/permission-requests/{prm}")));
+    let input = wait(work.path(&format!("/input-requests/{ask}")));
+    crate::life::wait_for_connections(&work.world, 2).await;
+    work.world.hub.drain();
+    assert_eq!(permission.await.unwrap().expect(200)["state"], "pending");
+    assert_eq!(input.await.unwrap().expect(200)["state"], "pending");
+}
+
+#[tokio::test]
+async fn a_device_that_was_replaced_hears_no_answer() {
+    let work = Work::begin(Engine::Model).await;
+    let prm = work.pending("shell", json!({})).await;
+    let (client, path) = (work.device.client.clone(), work.path(&format!("/permission-requests/{prm}?wait_ms=60000")));
+    let waiting = tokio::spawn(async move { client.get(&path).await });
+    crate::life::wait_for_connections(&work.world, 1).await;
+    work.world.device("builder").await;
+    let told = waiting.await.unwrap();
+    // Its claim is gone, and with it the question: it hears either of the two, and never a yes.
+    match told.status {
+        200 => assert_eq!(told.json()["state"], "cancelled"),
+        _ => assert_eq!(told.refusal(), (401, "runtime_superseded".to_owned())),
+    }
+    assert_eq!(work.permission(&prm).await["state"], "cancelled");
+    assert_eq!(work.decide(&prm, json!({"approved": true})).await.refusal().0, 409);
+}
+
 /// What an agent says is data: nobody rewrites it, and it is for those who show it to make it harmless.
 #[tokio::test]
 async fn what_an_agent_says_is_kept_byte_for_byte() {
