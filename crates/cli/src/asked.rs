@@ -62,7 +62,7 @@ impl Asked {
                         sections.push((name.as_str(), text));
                     }
                     _ => {
-                        left.push(format!("  {}: {}", Json::of(name).get(), pretty(value.get()).replace('\n', "\n  ")))
+                        left.push(format!("  {}: {}", Json::of(name).get(), pretty(value.get()).replace('\n', "\n  ")));
                     }
                 },
             }

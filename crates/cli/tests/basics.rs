@@ -16,7 +16,9 @@ Commands:
   watch          Follow a run to its end
   agents         List, add, show and remove agents, and make pairing codes for them
   runtimes       List the devices that are paired with agents, and disconnect one
-  runs           List, show and cancel runs
+  runs           List, show, answer and cancel runs
+  approvals      See what agents ask for, and allow or deny it
+  channels       List the live connections of devices, agents and engines, and what happened to them
   conversations  List conversations, begin one, and read what was said in it
   artifacts      List, download and upload the artifacts of a workspace
   keys           List, add and revoke API keys

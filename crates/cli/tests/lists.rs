@@ -29,6 +29,7 @@ fn agents_are_added_shown_and_removed() {
             "instructions",
             "skills",
             "a2a",
+            "approvals",
             "runtime",
             "created_at",
             "archived_at"

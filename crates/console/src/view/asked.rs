@@ -99,7 +99,7 @@ impl Input {
         }
         let shown_otherwise = left.len() < members.len();
         if brief.is_none() {
-            brief = path.clone();
+            brief = path;
         }
         blocks.extend(diffs.shown.into_iter().map(|diff| Block::Diff(Box::new(diff))));
         if !left.is_empty() || !shown_otherwise {
