@@ -12,6 +12,8 @@ use crate::{Error, Handle};
 
 /// The name under which the hub speaks.
 pub(super) const HUB: &str = "hub";
+/// Who has not said yet who it is.
+pub(super) const ANYBODY: &str = "peer";
 
 /// Why a frame was not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,10 +160,10 @@ pub(super) fn object(action: &str, members: &[(&str, &str)]) -> Json {
 
 /// A response with the members of an object, as text, for a caller that has no channel.
 pub(crate) fn yes_text(hub: &Handle, parent: &str, payload: Json) -> String {
-    Draft { parent: Some(parent), ..Draft::new(FrameType::Response, "", payload) }.text(hub)
+    Draft { parent: Some(parent), ..Draft::new(FrameType::Response, ANYBODY, payload) }.text(hub)
 }
 
 /// A refusal as text.
 pub(crate) fn refusal_text(hub: &Handle, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> String {
-    Draft { parent, ..Draft::new(FrameType::Response, "", no(action, refusal)) }.text(hub)
+    Draft { parent, ..Draft::new(FrameType::Response, ANYBODY, no(action, refusal)) }.text(hub)
 }
