@@ -12,6 +12,7 @@ use crate::world::{Engine, World, on_both};
 
 on_both! {
     channels_are_listed_and_read
+    an_agent_sees_its_own_channels
     a_channels_events_are_a_stream
 }
 
@@ -21,6 +22,10 @@ async fn tenant(world: &World) -> TenantId {
 }
 
 async fn open(world: &World, runtime: Option<&str>) -> ChannelId {
+    open_as(world, runtime, "key:key_00000000000000000000000000000001").await
+}
+
+async fn open_as(world: &World, runtime: Option<&str>, actor: &str) -> ChannelId {
     let runtime = runtime.map(|runtime| runtime.parse().unwrap());
     let channel = NewChannel {
         id: world.env.channel_id(),
@@ -36,7 +41,7 @@ async fn open(world: &World, runtime: Option<&str>) -> ChannelId {
         resume: SecretHash::of(&world.env.uuid().to_string()),
         running: None,
     };
-    let context = Context::new(tenant(world).await, "key:key_00000000000000000000000000000001", world.env.now());
+    let context = Context::new(tenant(world).await, actor, world.env.now());
     world.store.open_channel(context, channel).await.unwrap().id
 }
 
@@ -74,6 +79,28 @@ async fn channels_are_listed_and_read(engine: Engine) {
     }
     world.key("viewer").await.get("/api/v1/channels").await.expect(200);
     assert_eq!(device.client.get("/api/v1/channels").await.refusal().0, 403);
+}
+
+async fn an_agent_sees_its_own_channels(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
+    let agent = world.anonymous().key(registered["api_key"].as_str().unwrap());
+    let account = world.owner.get("/api/v1/agent-accounts/helper").await.expect(200);
+    let runtime = account["runtime"]["runtime_id"].as_str().unwrap();
+    let actor = format!("agent:{}", registered["account_id"].as_str().unwrap());
+    let foreign = open(&world, None).await;
+    let works = open_as(&world, Some(runtime), &actor).await;
+    let calls = open_as(&world, None, &actor).await;
+    let list = agent.get("/api/v1/channels").await.expect(200);
+    let ids: Vec<&str> =
+        list["channels"].as_array().unwrap().iter().map(|one| one["channel_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [calls.to_string(), works.to_string()]);
+    for own in [works, calls] {
+        agent.get(&format!("/api/v1/channels/{own}/events")).await.expect(200);
+    }
+    for path in [format!("/api/v1/channels/{foreign}"), format!("/api/v1/channels/{foreign}/events")] {
+        assert_eq!(agent.get(&path).await.refusal(), (404, "not_found".to_owned()));
+    }
 }
 
 async fn a_channels_events_are_a_stream(engine: Engine) {

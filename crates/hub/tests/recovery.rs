@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use attache_protocol::{
+    Json,
+    secret::SecretHash,
+    wire::channel::{PeerRole, Transport},
+};
+use attache_store::{Context, record::channel::NewChannel};
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,6 +18,7 @@ use crate::{
 on_both! {
     the_six_states_are_told_apart
     a_run_that_no_device_holds_has_none
+    over_a_channel_the_connection_tells
 }
 
 async fn recovery(work: &Work) -> Value {
@@ -74,6 +81,42 @@ async fn a_run_that_no_device_holds_has_none(engine: Engine) {
     assert_eq!(pending["recovery"], Value::Null);
     work.complete().await.expect(200);
     assert_eq!(work.read().await["recovery"], Value::Null);
+}
+
+async fn over_a_channel_the_connection_tells(engine: Engine) {
+    let mut work = Work::begin(engine).await;
+    work.complete().await.expect(200);
+    let (store, env) = (work.world.store.clone(), work.world.env.clone());
+    let runtime = work.device.runtime.parse().unwrap();
+    let tenant = work.world.hub.authenticate_runtime(&work.device.token).await.unwrap().tenant;
+    let context = |actor: &str| Context::new(tenant, actor, env.now());
+    let channel = NewChannel {
+        id: env.channel_id(),
+        transport: Transport::Websocket,
+        peer_role: PeerRole::Worker,
+        account_ref: format!("agent:{}", work.device.agent),
+        runtime: Some(runtime),
+        capabilities: Json::from_text("[]").unwrap(),
+        native_protocol: None,
+        tools: Json::from_text("[]").unwrap(),
+        device_info: None,
+        address: None,
+        resume: SecretHash::of("rs_1"),
+        running: None,
+    };
+    let channel = store.open_channel(context("runtime:x"), channel).await.unwrap().id;
+    work.run = work.world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
+    let lease = Duration::from_secs(120);
+    let claimed = store.claim(runtime, Some(channel), lease, env.now()).await.unwrap().unwrap();
+    assert_eq!(claimed.run.id.to_string(), work.run);
+    assert_eq!(recovery(&work).await, "remote_running");
+
+    store.close_channel(context(Context::SYSTEM), channel, "silent").await.unwrap();
+    assert_eq!(recovery(&work).await, "unreachable", "at once, without waiting for a heartbeat to be missed");
+    assert_eq!(work.state().await.0, "running", "a silent channel changes no run");
+    work.world.advance(Duration::from_secs(1));
+    work.beat().await;
+    assert_eq!(recovery(&work).await, "remote_running", "the device goes on over HTTP");
 }
 
 /// 002 knows neither lists nor reports of what is not accepted yet.

@@ -1,7 +1,7 @@
 //! Channels as people see them: list, look, read their events.
 
 use attache_protocol::{
-    AgentId, ChannelId, Json, TenantId,
+    ChannelId, Json, TenantId,
     wire::{
         channel::{Channel, ChannelEventPage, ChannelList},
         event::{Event, Range, Repaired, SNAPSHOT_REPAIRED},
@@ -26,19 +26,18 @@ pub struct ChannelQuery {
 }
 
 impl Handle {
-    /// Newest first. An agent sees the channels over which it works.
+    /// Newest first. An agent sees the channels over which it works or calls.
     pub async fn channels(&self, by: &Principal, query: ChannelQuery, page: PageRequest) -> Result<ChannelList> {
         by.may(Action::SeeChannels)?;
         let page = page.page()?;
-        let agent = match (own_agent(by), query.agent) {
-            (Some(own), _) => Some(own),
-            (None, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
-            (None, None) => None,
+        let agent = match query.agent {
+            Some(agent) => Some(self.resolve_agent(by, &agent).await?),
+            None => None,
         };
         let filter = ChannelFilter { connected: query.connected, agent };
         let failed = about_list("channel", &page);
         let listed = self.store().channels(by.tenant, filter, page).await.map_err(failed)?;
-        let channels = listed.items.into_iter().map(render::channel).collect();
+        let channels = listed.items.into_iter().filter(|channel| sees(by, channel)).map(render::channel).collect();
         Ok(ChannelList { channels, next_cursor: listed.next })
     }
 
@@ -63,10 +62,9 @@ impl Handle {
 
     /// The channel, if the caller may see it; unknown and not yours are the same answer.
     pub(crate) async fn visible_channel(&self, by: &Principal, channel: ChannelId) -> Result<channel::Channel> {
-        let verdict = by.may(Action::SeeChannels)?;
+        by.may(Action::SeeChannels)?;
         let found = self.store().channel(by.tenant, channel).await.map_err(about("channel"))?;
-        let own = found.principal == by.actor() || found.agent.is_some() && found.agent == own_agent(by);
-        if verdict == Verdict::Yes || own { Ok(found) } else { Err(Error::not_found("channel")) }
+        if sees(by, &found) { Ok(found) } else { Err(Error::not_found("channel")) }
     }
 
     /// Events after a seq, led by `snapshot.repaired` when some of them are gone.
@@ -95,9 +93,11 @@ impl Handle {
     }
 }
 
-fn own_agent(by: &Principal) -> Option<AgentId> {
-    match by.who {
-        Who::Runtime { agent, .. } => Some(agent),
-        Who::Key { .. } => None,
+/// Whether the channel is among those that the table gives the caller.
+fn sees(by: &Principal, channel: &channel::Channel) -> bool {
+    match (by.verdict(Action::SeeChannels), by.who) {
+        (Verdict::Yes, _) => true,
+        (Verdict::Own, Who::Runtime { agent, .. }) => channel.agent == Some(agent) || channel.principal == by.actor(),
+        (Verdict::Own | Verdict::No, _) => false,
     }
 }
