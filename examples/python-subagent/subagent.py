@@ -25,11 +25,14 @@ class Channel:
         self.url, self.key = url, key
         self.channel_id = self.resume_token = None
         self.last_seq = 0  # the newest frame of the hub that we have kept
-        self.running = {}  # run id -> the frames of it that wait for an answer
+        self.running = {}  # run id -> the task, until its end is accepted
         self.waiting = []  # frames that came while we waited for another
 
-    def open(self):
-        self.socket = connect(self.url, additional_headers={"Authorization": f"Bearer {self.key}"}, max_size=4 << 20)
+    def connect(self):
+        return connect(self.url, additional_headers={"Authorization": f"Bearer {self.key}"}, max_size=4 << 20)
+
+    def open(self, socket):
+        self.socket = socket
         if self.channel_id:
             try:
                 reply = self.request({"action": "resume", "channel_id": self.channel_id,
@@ -111,9 +114,9 @@ def execute(channel, task):
         print(f"not accepted: {refusal}", flush=True)  # cancelled meanwhile, or no longer ours
 
 
-def serve(channel):
+def serve(channel, socket):
     """Works over one connection until it breaks."""
-    channel.open()
+    channel.open(socket)
     for task in list(channel.running.values()):  # what a cut interrupted; this agent simply begins again
         execute(channel, task)
         channel.running.pop(task["task_run_id"], None)
@@ -137,7 +140,8 @@ def main():
     pause = 0.2
     while True:
         try:
-            serve(channel)
+            with channel.connect() as socket:
+                serve(channel, socket)
         except InvalidStatus as error:
             sys.exit(f"the hub refused the connection: {error}")
         except (ConnectionClosed, OSError) as error:

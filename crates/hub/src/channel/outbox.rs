@@ -77,12 +77,13 @@ impl Session {
             }
             let open = self.open.as_mut()?;
             let waits = open.head.max(open.sent) - open.sent;
-            if open.claim && open.credits > 0 && !self.hub.is_draining() {
+            // What was claimed is handed over before the next is claimed.
+            if open.look {
+                self.look().await;
+            } else if open.claim && open.credits > 0 && !self.hub.is_draining() {
                 self.claim().await;
             } else if !open.moved.is_empty() && waits < WINDOW {
                 self.push().await;
-            } else if open.look {
-                self.look().await;
             } else {
                 return None;
             }

@@ -279,7 +279,7 @@ impl Session {
     }
 
     pub(super) fn peer(&self) -> &str {
-        self.open.as_ref().map_or("", |open| open.peer.as_str())
+        self.open.as_ref().map_or(answer::ANYBODY, |open| open.peer.as_str())
     }
 
     pub(super) fn refuse(&self, action: Option<&str>, parent: Option<&str>, refusal: &Refusal) -> String {
@@ -467,7 +467,7 @@ impl Session {
     }
 
     /// The connection is gone. The channel keeps its claims, its frames and its token.
-    pub(crate) async fn close(mut self: Box<Self>, otherwise: Ending) {
+    pub(crate) async fn close(&mut self, otherwise: Ending) {
         let ending = self.ending.unwrap_or(otherwise);
         self.store_ack().await;
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };

@@ -26,13 +26,12 @@ pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, 
     // Ten thousand idle sockets must not hold ten thousand large buffers.
     let upgrade =
         upgrade.read_buffer_size(4096).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    let tracker = hub.tasks().clone();
+    let session = Box::new(session);
     let response = upgrade.on_upgrade(move |socket| {
-        let session = Box::new(session);
-        tracker.track_future(async move {
-            Conversation { hub, socket, session, leaves_at: None }.hold().await;
-            drop(seat);
-        })
+        let tracker = hub.tasks().clone();
+        // Boxed once: a future that owns it would hold several copies, for every idle socket.
+        let conversation = Box::new(Conversation { hub, socket, session, leaves_at: None, _seat: seat });
+        tracker.track_future(hold(conversation))
     });
     response.into_response()
 }
@@ -43,21 +42,22 @@ struct Conversation {
     session: Box<Session>,
     /// Once the hub stops.
     leaves_at: Option<Instant>,
+    _seat: Option<Seat>,
+}
+
+async fn hold(mut conversation: Box<Conversation>) {
+    conversation.hub.metrics().channels.add(1);
+    let ending = match Box::pin(conversation.begin()).await {
+        Some(ending) => ending,
+        None => conversation.run().await,
+    };
+    conversation.hub.metrics().channels.take(1);
+    Box::pin(conversation.leave(ending)).await;
 }
 
 // === impl Conversation ===
 
 impl Conversation {
-    async fn hold(mut self) {
-        self.hub.metrics().channels.add(1);
-        let ending = match Box::pin(self.begin()).await {
-            Some(ending) => ending,
-            None => self.run().await,
-        };
-        self.hub.metrics().channels.take(1);
-        Box::pin(self.leave(ending)).await;
-    }
-
     /// A plain client registers by connecting.
     async fn begin(&mut self) -> Option<Ending> {
         if self.session.dialect() != Dialect::Plain {
@@ -112,7 +112,7 @@ impl Conversation {
     /// This message, and those that have arrived with it.
     async fn hear(&mut self, first: Option<Result<Message, axum::Error>>) -> Option<Ending> {
         let mut next = Some(first);
-        for _ in 0..TOGETHER {
+        for left in (0..TOGETHER).rev() {
             let reply = match next? {
                 None | Some(Ok(Message::Close(_))) => return Some(Ending::Closed),
                 Some(Err(error)) => return Some(self.broken(&error).await),
@@ -133,13 +133,10 @@ impl Conversation {
             if self.session.ending().is_some() {
                 return self.session.ending();
             }
-            next = self.socket.recv().now_or_never();
+            // The last one is not looked for, so that what waits for the peer gets its turn.
+            next = if left > 0 { self.socket.recv().now_or_never() } else { None };
         }
-        // The last one that was looked at must not be lost.
-        match next {
-            None => None,
-            Some(message) => Box::pin(self.hear(message)).await,
-        }
+        None
     }
 
     async fn tick(&mut self) -> Option<Ending> {
@@ -170,7 +167,7 @@ impl Conversation {
         Ending::Lost
     }
 
-    async fn leave(mut self, ending: Ending) {
+    async fn leave(&mut self, ending: Ending) {
         if !matches!(ending, Ending::Lost | Ending::Closed) {
             let close = CloseFrame { code: ending.code(), reason: ending.reason().into() };
             let _ = timeout(GOODBYE, self.socket.send(Message::Close(Some(close)))).await;

@@ -8,6 +8,7 @@ mod identity;
 mod malformed;
 mod peer;
 mod plain;
+mod python;
 mod resume;
 mod silence;
 mod sse;

@@ -93,6 +93,11 @@ impl Envelope {
                 "A frame is at most 1 MiB. Upload what is larger as an artifact and send its id.",
             ));
         }
+        Self::parse_of_any_size(text)
+    }
+
+    /// For a peer of the hub: an `execute` may be larger, because it carries its input twice.
+    pub fn parse_of_any_size(text: &str) -> Result<Self, FrameError> {
         if json::depth(text.as_bytes()) > json::MAX_DEPTH {
             let message = format!("The frame nests deeper than {} levels.", json::MAX_DEPTH);
             return Err(FrameError::new(Code::TooDeep, None, message));
@@ -121,8 +126,8 @@ impl Envelope {
             msg_id: msg_id.to_owned(),
             parent_id: header.name("parent_id", MAX_NAME)?,
             kind,
-            from: header.name("from", MAX_NAME)?.unwrap_or_default(),
-            to: header.name("to", MAX_NAME)?.unwrap_or_default(),
+            from: party(header, "from")?,
+            to: party(header, "to")?,
             timestamp: header.seconds("timestamp")?,
             seq,
         };
@@ -186,6 +191,14 @@ impl Envelope {
             Some(_) | None => token,
         };
         Some(Secret::new(bare.to_owned()))
+    }
+}
+
+/// Who a frame is from or for, as far as the sender knows: a peer has no name before it is registered.
+fn party(header: &Object<'_>, name: &str) -> Result<String, FrameError> {
+    match header.optional::<String>(name)? {
+        Some(party) if party.is_empty() => Ok(party),
+        _ => Ok(header.name(name, MAX_NAME)?.unwrap_or_default()),
     }
 }
 

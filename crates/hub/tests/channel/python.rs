@@ -1,0 +1,112 @@
+//! The sub-agent in Python, which uses none of our code, keeps the contract of `docs/channels.md`.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout},
+    time::timeout,
+};
+
+use super::peer::{read_run, register_agent, until_status};
+use crate::world::{PATIENCE, World};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A Python that has the `websockets` package: the one that `./test` prepares, or the machine's own.
+fn python() -> Option<String> {
+    let prepared = format!("{ROOT}/target/python/bin/python3");
+    let has_it = |python: &String| {
+        let asked = Command::new(python).args(["-c", "import websockets.sync.client"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    [std::env::var("ATTACHE_PYTHON").unwrap_or_default(), prepared, "python3".to_owned()]
+        .into_iter()
+        .filter(|python| !python.is_empty())
+        .find(has_it)
+}
+
+struct Agent {
+    lines: Lines<BufReader<ChildStdout>>,
+    child: Child,
+}
+
+impl Agent {
+    async fn start(world: &World, python: &str) -> Self {
+        let key = register_agent(world, "counter").await;
+        let mut child = tokio::process::Command::new(python)
+            .arg(format!("{ROOT}/examples/python-subagent/subagent.py"))
+            .arg(format!("ws://{}/api/envelope/ws", world.address))
+            .env("AGENT_KEY", key)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut agent = Self { lines, child };
+        agent.says("connected as agt_").await;
+        agent
+    }
+
+    async fn says(&mut self, start: &str) {
+        loop {
+            let line = timeout(PATIENCE, self.lines.next_line()).await.expect("a line in time").unwrap();
+            if line.expect("a line before the end").starts_with(start) {
+                return;
+            }
+        }
+    }
+}
+
+async fn ask(world: &World, text: &str) -> String {
+    let body = json!({"agent_id": "counter", "input": {"text": text}});
+    let created = world.owner.post("/api/v1/task-runs", body).await.expect(201);
+    created["task_run_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
+    let Some(python) = python() else {
+        println!("skipped: no python3 with the package `websockets` (pip install websockets)");
+        return;
+    };
+    let world = World::on_sqlite().await;
+    world.agent("counter").await;
+    let mut agent = Agent::start(&world, &python).await;
+
+    let id = ask(&world, "one two three").await;
+    let read = until_status(&world, &id, "completed").await;
+    assert_eq!(read["task_result"]["text"], "3 words");
+    let events = world.owner.get(&format!("/api/v1/task-runs/{id}/events?limit=200")).await.expect(200);
+    let events = events["events"].as_array().unwrap().clone();
+    let text: String =
+        events.iter().filter(|e| e["type"] == "task.chunk").map(|e| e["data"]["text"].as_str().unwrap()).collect();
+    assert_eq!(text, "one two three ");
+    let kinds = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!((kinds("task.thought"), kinds("task.log"), kinds("task.progress")), (1, 1, 3));
+
+    for (approved, status) in [(true, "completed"), (false, "failed")] {
+        let id = ask(&world, &format!("delete it {approved}")).await;
+        let request = timeout(PATIENCE, async {
+            loop {
+                let pending = world.owner.get("/api/v1/permission-requests?state=pending").await.expect(200);
+                if let Some(request) = pending["permission_requests"].get(0) {
+                    return request.clone();
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!((&request["tool"], &request["risk"]), (&json!("delete"), &json!("high")));
+        let path =
+            format!("/api/v1/permission-requests/{}/decision", request["permission_request_id"].as_str().unwrap());
+        world.owner.post(&path, json!({"approved": approved})).await.expect(200);
+        until_status(&world, &id, status).await;
+        if !approved {
+            assert_eq!(read_run(&world, &id).await["task_result"]["error"], "a person said no");
+        }
+    }
+    assert!(agent.child.try_wait().unwrap().is_none(), "it is still there");
+}
