@@ -18,11 +18,7 @@ use axum::{
 use crate::{
     Console,
     form::{Fields, Posted},
-    page::{
-        Viewer,
-        approvals::{self, Outcome},
-        go, html,
-    },
+    page::{Viewer, approvals, go, html},
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
@@ -47,6 +43,14 @@ struct Page {
     problem: Option<String>,
     /// Where a decision leads.
     back: &'static str,
+}
+
+/// What the form before this page brought.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Somebody else was first.
+    late: Option<Markup>,
+    problem: Option<String>,
 }
 
 pub(crate) async fn show(

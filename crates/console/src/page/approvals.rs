@@ -20,7 +20,6 @@ use crate::{
     view::{
         asked::Block,
         grant,
-        html::Markup,
         permission::{About, Card, Decided},
         run::device_name,
     },
@@ -53,18 +52,8 @@ struct Page {
     older_decided: Option<String>,
     grants: Vec<grant::Line>,
     more_grants: Option<String>,
-    late: Option<Markup>,
-    problem: Option<String>,
     /// Where a decision leads.
     back: &'static str,
-}
-
-/// What the form before this page brought.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// Somebody else was first.
-    pub(crate) late: Option<Markup>,
-    pub(crate) problem: Option<String>,
 }
 
 pub(crate) async fn list(
@@ -73,31 +62,18 @@ pub(crate) async fn list(
     Query(asked): Query<Asked>,
     uri: Uri,
 ) -> Result {
-    page(&console, &session, &uri, asked, Outcome::default()).await
-}
-
-pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Path<String>, posted: Posted) -> Result {
-    let grant: GrantId = grant.parse().map_err(|_| Fault::NoSuchPath)?;
-    console.hub.revoke_grant(&posted.session.principal, grant).await?;
-    Ok(go("/approvals?said=revoked"))
-}
-
-pub(crate) async fn page(console: &Console, session: &Session, uri: &Uri, asked: Asked, outcome: Outcome) -> Result {
     let (hub, by, t) = (&console.hub, &session.principal, session.t);
-    let mut shell = Shell::new(console, session, Place::Approvals, uri).await?;
-    if outcome.late.is_some() || outcome.problem.is_some() {
-        "/approvals".clone_into(&mut shell.here);
-    }
+    let shell = Shell::new(&console, &session, Place::Approvals, &uri).await?;
     let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(CARDS), cursor: None }).await?;
-    let cards = cards(console, session, &pending.permission_requests).await?;
+    let cards = cards(&console, &session, &pending.permission_requests).await?;
     let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let page = PageRequest { limit: Some(HISTORY), cursor: cursor(&asked.decided) };
     let all = hub.permissions(by, PermissionQuery::default(), page).await?;
     let page = PageRequest { limit: Some(GRANTS), cursor: cursor(&asked.grants) };
     let grants = hub.grants(by, page).await?;
-    let names = agent_names(console, session).await?;
-    let viewer = Viewer::new(console, session);
+    let names = agent_names(&console, &session).await?;
+    let viewer = Viewer::new(&console, &session);
     let count = usize::try_from(shell.asked).unwrap_or(usize::MAX).max(cards.len());
     html(&Page {
         t,
@@ -112,12 +88,16 @@ pub(crate) async fn page(console: &Console, session: &Session, uri: &Uri, asked:
         older_decided: all.next_cursor.map(|cursor| address("/approvals", &[("decided", &cursor)])),
         grants: grants.permission_grants.iter().map(|grant| grant::Line::new(grant, &names, viewer.scene())).collect(),
         more_grants: grants.next_cursor.map(|cursor| address("/approvals", &[("grants", &cursor)])),
-        late: outcome.late,
-        problem: outcome.problem,
         back: "approvals",
         cards,
         shell,
     })
+}
+
+pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Path<String>, posted: Posted) -> Result {
+    let grant: GrantId = grant.parse().map_err(|_| Fault::NoSuchPath)?;
+    console.hub.revoke_grant(&posted.session.principal, grant).await?;
+    Ok(go("/approvals?said=revoked"))
 }
 
 /// Requests with their runs and devices looked up.
