@@ -183,8 +183,11 @@ class Adapter(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        try:
+            self.end_headers()
+            self.wfile.write(body)
+        except OSError:
+            pass  # whoever asked went away
 
     def log_message(self, format, *arguments):
         pass  # requests may hold what people wrote

@@ -76,6 +76,7 @@ const BUSY_TRIES: u32 = 30;
 /// The hub's limit.
 const LARGEST_USAGE: usize = 16 << 10;
 const CANCEL_TIME: Duration = Duration::from_secs(15);
+const WIND_UP: Duration = Duration::from_millis(100);
 
 /// Executes a run to its end on this device, and reports it.
 pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &CancellationToken) {
@@ -153,8 +154,7 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
         questions: JoinSet::new(),
     };
     let reply = drive(device, &task, sent, &mut listener).await;
-    // Whatever is still open needs no answer any more.
-    drop(listener);
+    listener.wind_up().await;
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
         Err(Failure { code, message }) => Outcome::failed(code, &message, None),
@@ -265,6 +265,12 @@ async fn drive(device: &Device, task: &RunTask, mut sent: bool, listener: &mut L
 // === impl Listener ===
 
 impl Listener {
+    /// The run is over. An answer that is just being brought may arrive; whatever is still open needs none any more.
+    async fn wind_up(mut self) {
+        let brought = async { while self.questions.join_next().await.is_some() {} };
+        let _ = timeout(WIND_UP, brought).await;
+    }
+
     async fn listen(&mut self, session: &mut Session) -> Result<TaskReply, Trouble> {
         loop {
             // Those that are answered need not be kept.

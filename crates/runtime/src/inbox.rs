@@ -34,6 +34,8 @@ pub(crate) struct Inbox {
 struct State {
     claimed: VecDeque<ClaimedRun>,
     inputs: VecDeque<(RunId, Json)>,
+    /// Runs that the hub says this device does not hold any more. Which claim of theirs is meant it does not say.
+    doubted: VecDeque<RunId>,
     /// The names of inputs that were heard lately.
     heard: VecDeque<String>,
     /// Counts the lines, so that a credit is known to belong to the one that is open.
@@ -43,10 +45,13 @@ struct State {
     credit: Option<u64>,
     /// Since when a claim may be on its way over a line that is broken.
     unsure: Option<Instant>,
+    /// What was on its way may come over the new line until then.
+    settling: Option<Instant>,
 }
 
 /// What may wait for the run to take it, and how many names are remembered.
 const INPUTS: usize = 64;
+const SETTLING: Duration = Duration::from_secs(3);
 /// By then the hub has given up a line that is broken, and no claim is made over it any more.
 const UNSURE: Duration = Duration::from_secs(150);
 
@@ -81,6 +86,22 @@ impl Inbox {
             // The sender lives in `self`, so waiting cannot fail.
             let _ = moved.changed().await;
         }
+    }
+
+    /// Waits until the hub says that this device does not hold the run.
+    pub(crate) async fn doubted(&self, run: RunId) {
+        let mut moved = self.watch();
+        while !self.is_doubted(run) {
+            let _ = moved.changed().await;
+        }
+    }
+
+    /// Whether the hub said so since it was asked last.
+    pub(crate) fn is_doubted(&self, run: RunId) -> bool {
+        let mut state = self.state();
+        let before = state.doubted.len();
+        state.doubted.retain(|doubted| *doubted != run);
+        state.doubted.len() < before
     }
 
     /// Input that came by another way than the channel.
@@ -123,6 +144,7 @@ impl Inbox {
     pub(crate) fn expects(&self) -> Expects {
         let state = self.state();
         match (state.unsure, state.credit) {
+            _ if state.settling.is_some_and(|until| Instant::now() < until) => Expects::Unsure,
             (Some(since), _) if since.elapsed() < UNSURE => Expects::Unsure,
             (Some(_), _) => Expects::Overdue,
             (None, Some(_)) if state.is_open => Expects::Perhaps,
@@ -169,7 +191,9 @@ impl Peer for Inbox {
                     state.is_open = true;
                     state.credit = None;
                     // What was on its way comes again over this line, or went back to the queue.
-                    state.unsure = None;
+                    if state.unsure.take().is_some() {
+                        state.settling = Some(Instant::now() + SETTLING);
+                    }
                 }
                 self.link.heard();
                 if self.presence.set(Way::Channel(channel)) {
@@ -202,7 +226,13 @@ impl Peer for Inbox {
                     tracing::debug!(run.id = %run, epoch, "a claim came that was handed back or is here already");
                 }
             }
-            Event::Cancel(run) => self.claims.stop(run, "the run was cancelled, or the hub took it back"),
+            // It may be about an earlier claim of the same run: whoever holds it asks.
+            Event::Cancel(run) => {
+                let mut state = self.state();
+                if self.claims.named().contains(&run) && !state.doubted.contains(&run) {
+                    state.doubted.push_back(run);
+                }
+            }
             Event::Input { run, parts, msg_id } => {
                 {
                     let mut state = self.state();

@@ -90,7 +90,7 @@ const LARGEST: usize = 4 << 10;
 const LARGEST_JSON: usize = 60 << 10;
 /// What a piece costs beside its text.
 const OVERHEAD: usize = 64;
-pub(crate) const CALL_TIME: Duration = Duration::from_secs(10);
+const CALL_TIME: Duration = Duration::from_secs(10);
 /// How long progress may hold up the result.
 const DRAIN_TIME: Duration = Duration::from_millis(1800);
 const LAST_WORD: Duration = Duration::from_millis(200);

@@ -107,7 +107,11 @@ async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Give
                     let Approved { approved, scope, comment, .. } = payload.parse().map_err(strange)?;
                     return Ok(Given::Permission(PermissionGiven { approved, scope, comment }));
                 }
-                Err(error) if is_broken(&error) || error.is_passing() => {}
+                Err(error) if is_broken(&error) => {}
+                Err(error) if error.is_passing() => {
+                    tokio::time::sleep(backoff.next(&claimant.env)).await;
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -146,7 +150,11 @@ async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Give
                     let Parts { parts } = payload.parse().map_err(strange)?;
                     return Ok(Given::Input(parts));
                 }
-                Err(error) if is_broken(&error) || error.is_passing() => {}
+                Err(error) if is_broken(&error) => {}
+                Err(error) if error.is_passing() => {
+                    tokio::time::sleep(backoff.next(&claimant.env)).await;
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
         }

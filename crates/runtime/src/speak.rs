@@ -1,6 +1,8 @@
 //! What this device tells the hub, over the channel while there is one and over HTTP otherwise: the same words, so that
 //! whichever arrives first counts and the other changes nothing.
 
+use std::time::Duration;
+
 use attache_client::{Error, Hub, channel::Channel};
 use attache_protocol::{
     Json, RunId,
@@ -10,6 +12,7 @@ use attache_protocol::{
     },
 };
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use crate::ledger::Outcome;
 
@@ -20,6 +23,8 @@ pub(crate) struct Ways {
     pub(crate) channel: Option<Channel>,
 }
 
+/// How long a line may keep quiet before the other way is taken: it may be dead without anybody knowing.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Leaves room for the frame around a payload.
 const LARGEST: usize = MAX_FRAME - (16 << 10);
 
@@ -38,10 +43,10 @@ impl Ways {
         request: &ProgressRequest,
     ) -> Result<Option<ProgressResponse>, Error> {
         if let (Some(channel), Some((kind, payload))) = (self.open(), frame(run, request)) {
-            match channel.tell(kind, payload).await {
-                Ok(()) => return Ok(None),
-                Err(error) if is_broken(&error) => {}
-                Err(error) => return Err(error),
+            match timeout(PATIENCE, channel.tell(kind, payload)).await {
+                Ok(Ok(())) => return Ok(None),
+                Ok(Err(error)) if !is_broken(&error) => return Err(error),
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         self.hub.progress(run, request).await.map(Some)
@@ -87,7 +92,7 @@ impl Ways {
     /// A request that is answered at once; none when it must go over HTTP.
     async fn ask(&self, payload: Json) -> Option<Result<Json, Error>> {
         let channel = self.open().filter(|_| payload.get().len() <= LARGEST)?;
-        let answer = tokio::time::timeout(crate::progress::CALL_TIME, channel.request(None, payload)).await.ok()?;
+        let answer = timeout(PATIENCE, channel.request(None, payload)).await.ok()?;
         match answer {
             Err(error) if is_broken(&error) => None,
             answer => Some(answer),

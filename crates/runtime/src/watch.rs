@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_client::channel::State;
+use attache_client::{Backoff, Hub, channel::State};
 use attache_protocol::{
-    AskId, Json,
+    AskId, Json, RunId,
+    env::Env,
+    rules::run::Status,
     wire::event::{Event, SNAPSHOT_REPAIRED},
 };
 use serde::Deserialize;
@@ -39,8 +41,40 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Listens until there is a reason to stop.
 pub(crate) async fn watch(claimant: Claimant, source: Source, inbox: Arc<Inbox>) {
+    let doubts = async {
+        loop {
+            inbox.doubted(claimant.run).await;
+            if let Some(reason) = lost(&claimant.ways.hub, claimant.run, claimant.epoch, &claimant.env).await {
+                return claimant.stop.set(reason);
+            }
+        }
+    };
+    tokio::join!(doubts, listen(&claimant, source, &inbox));
+}
+
+/// Why the claim is not ours any more; none when it is. Waits for the hub as long as it is away.
+pub(crate) async fn lost(hub: &Hub, run: RunId, epoch: i64, env: &Env) -> Option<&'static str> {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    loop {
+        match hub.run(run).await {
+            Ok(run) => {
+                return match run.status {
+                    Status::Running if run.epoch == epoch => None,
+                    Status::Running => Some("another claim owns the run"),
+                    Status::Pending => Some("the hub took the run back"),
+                    Status::Cancelled => Some("the run was cancelled"),
+                    Status::Completed | Status::Failed => Some("the run has ended at the hub"),
+                };
+            }
+            Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(env)).await,
+            Err(_) => return Some("the hub does not know the run any more"),
+        }
+    }
+}
+
+async fn listen(claimant: &Claimant, source: Source, inbox: &Inbox) {
     let Some(channel) = claimant.ways.channel.clone().filter(|_| source == Source::Channel) else {
-        return follow(&claimant, source, &inbox).await;
+        return follow(claimant, source, inbox).await;
     };
     let mut state = channel.watch();
     loop {
@@ -54,7 +88,7 @@ pub(crate) async fn watch(claimant: Claimant, source: Source, inbox: Arc<Inbox>)
         }
         tokio::select! {
             () = channel.connected() => {}
-            () = follow(&claimant, source, &inbox) => return,
+            () = follow(claimant, source, inbox) => return,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     ledger::{Line, Step},
     recover,
     stop::Shutdown,
-    watch::Source,
+    watch::{self, Source},
 };
 
 /// A claim, and the way it came.
@@ -139,6 +139,12 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
     let (run, epoch) = (claimed.task_run_id, claimed.epoch);
     if device.claims.take(run, epoch).is_none() {
         return tracing::debug!(run.id = %run, epoch, "a claim came that was handed back before");
+    }
+    if device.inbox.is_doubted(run) {
+        if let Some(reason) = watch::lost(device.hub(), run, epoch, &device.env).await {
+            device.claims.give_up(run, epoch);
+            return device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
+        }
     }
     let pulled = Line {
         conversation_id: Some(claimed.conversation_id),

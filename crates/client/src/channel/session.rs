@@ -213,7 +213,9 @@ impl Keeper {
     async fn hear(&mut self, session: &mut Session, message: Message) -> Result<()> {
         match message {
             Message::Text(text) => {
-                let understood = Envelope::parse(text.as_str()).and_then(|frame| Ok((Told::read(&frame)?, frame)));
+                eprintln!("CLIENT HEARS {text}");
+                let understood =
+                    Envelope::parse_of_any_size(text.as_str()).and_then(|frame| Ok((Told::read(&frame)?, frame)));
                 match understood {
                     Ok((told, frame)) => self.take(session, told, frame).await?,
                     Err(error) => tracing::warn!(%error, "a frame of the hub is not understood"),
@@ -368,7 +370,9 @@ impl Outgoing {
 
 fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i64>) -> Header {
     let timestamp = env.now().millis() / 1000;
-    Header { msg_id, parent_id: None, kind, from: String::new(), to, timestamp, seq }
+    let to = if to.is_empty() { "hub".to_owned() } else { to };
+    // Who we are is what the credential says.
+    Header { msg_id, parent_id: None, kind, from: "peer".to_owned(), to, timestamp, seq }
 }
 
 /// A refusal in the words of the HTTP surface, so that callers need not care which way they took.

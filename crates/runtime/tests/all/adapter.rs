@@ -31,6 +31,8 @@ pub(crate) enum Scene {
     Stream(Vec<(&'static str, Value)>),
     /// Streams, and then says nothing until it is cancelled or finished.
     Hang(Vec<(&'static str, Value)>),
+    /// Joins the scene that hangs: tells everything from the first, and hangs on.
+    Join,
     /// Streams, and then the connection breaks.
     Break(Vec<(&'static str, Value)>),
 }
@@ -41,6 +43,10 @@ struct Stage {
     tasks: Vec<Value>,
     secrets: Vec<Option<String>>,
     cancels: Vec<String>,
+    /// The path and body of every answer to a question.
+    answers: Vec<(String, Value)>,
+    /// Every event of the scene that hangs, for whoever joins it.
+    told: Vec<(&'static str, Value)>,
     running: Option<String>,
     /// What `cancel` answers for a run that has ended.
     remembered: Option<Value>,
@@ -58,6 +64,8 @@ impl FakeAdapter {
             .route("/health", get(health))
             .route("/run-task", post(run_task))
             .route("/run-task/{run}/cancel", post(cancel))
+            .route("/run-task/{run}/permission/{id}", post(permission))
+            .route("/run-task/{run}/input", post(input))
             .with_state(adapter.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         adapter
@@ -108,6 +116,12 @@ impl FakeAdapter {
         self.state.lock().unwrap().cancels[0].clone()
     }
 
+    /// The answers to questions, once there are so many.
+    pub(crate) async fn answers(&self, count: usize) -> Vec<(String, Value)> {
+        self.until(|stage| stage.answers.len() >= count).await;
+        self.state.lock().unwrap().answers.clone()
+    }
+
     async fn until(&self, condition: impl Fn(&Stage) -> bool) {
         let mut moved = self.moved.subscribe();
         let met = tokio::time::timeout(Duration::from_secs(20), async {
@@ -136,8 +150,16 @@ async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(t
         Scene::Status(status, reply) => (StatusCode::from_u16(status).unwrap(), Json(reply)).into_response(),
         Scene::Stream(events) => stream(events.iter().map(frame).collect(), End::Close, adapter),
         Scene::Break(events) => stream(events.iter().map(frame).collect(), End::Break, adapter),
+        Scene::Join => {
+            let events = adapter.change(|stage| stage.told.clone());
+            stream(events.iter().map(frame).collect(), End::Hang, adapter)
+        }
         Scene::Hang(events) => {
-            adapter.change(|stage| stage.running = Some(run));
+            adapter.change(|stage| {
+                stage.running = Some(run);
+                stage.told.clone_from(&events);
+                stage.cancels.clear();
+            });
             stream(events.iter().map(frame).collect(), End::Hang, adapter)
         }
     }
@@ -170,7 +192,11 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
                 let roused =
                     |stage: &Stage| stage.finished.is_some() || !stage.cancels.is_empty() || !stage.said.is_empty();
                 adapter.until(roused).await;
-                let said = adapter.change(|stage| std::mem::take(&mut stage.said));
+                let said = adapter.change(|stage| {
+                    let said = std::mem::take(&mut stage.said);
+                    stage.told.extend(said.clone());
+                    said
+                });
                 if !said.is_empty() {
                     let frames: String = said.iter().map(frame).collect();
                     return Some((Ok(Bytes::from(frames)), (None, End::Hang, adapter)));
@@ -185,6 +211,20 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
         }
     });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response()
+}
+
+async fn permission(
+    State(adapter): State<FakeAdapter>,
+    Path((_, id)): Path<(String, String)>,
+    Json(body): Json<Value>,
+) -> Json<Value> {
+    adapter.change(|stage| stage.answers.push((format!("permission/{id}"), body)));
+    Json(json!({}))
+}
+
+async fn input(State(adapter): State<FakeAdapter>, Json(body): Json<Value>) -> Json<Value> {
+    adapter.change(|stage| stage.answers.push(("input".to_owned(), body)));
+    Json(json!({}))
 }
 
 async fn cancel(State(adapter): State<FakeAdapter>, Path(run): Path<String>) -> Response {

@@ -4,9 +4,12 @@
 #![allow(clippy::disallowed_methods, reason = "`json!` builds what a test expects; nothing is relayed through it")]
 
 mod adapter;
+mod channel;
 mod hub;
+mod live;
 mod pair;
 mod profile;
+mod questions;
 mod recovery;
 mod runs;
 mod supervise;

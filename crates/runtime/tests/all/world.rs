@@ -109,7 +109,7 @@ impl World {
         let mut options = self.options();
         change(&mut options);
         let runtime = Runtime::new(options).unwrap();
-        Running { task: tokio::spawn(runtime.run(shutdown.clone())), shutdown }
+        Running::new(tokio::spawn(runtime.run(shutdown.clone())), shutdown)
     }
 
     pub(crate) async fn write_ledger(&self, lines: &[Line]) {
@@ -148,6 +148,10 @@ impl World {
 }
 
 impl Running {
+    pub(crate) const fn new(task: JoinHandle<Result<Stopped, Error>>, shutdown: Shutdown) -> Self {
+        Self { shutdown, task }
+    }
+
     pub(crate) async fn stop(self) -> Result<Stopped, Error> {
         self.shutdown.finish();
         self.ended().await

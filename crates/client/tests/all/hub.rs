@@ -1,7 +1,5 @@
 //! The client against small servers that misbehave on purpose.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
-
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

@@ -1,0 +1,360 @@
+//! A channel against a hub that is played by hand, frame by frame.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use attache_client::{
+    Credential, Error, HubOptions,
+    channel::{Channel, Event, Opened, Options, Pace, Peer, State},
+};
+use attache_protocol::{
+    ChannelId, Code, Json, RunId, Secret,
+    wire::envelope::{Chunk, FrameType, Ready, Release, Repair},
+};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CHANNEL: &str = "chn_00000000000000000000000000000001";
+
+/// A worker that remembers what it heard, and takes what it is given.
+struct Worker {
+    heard: watch::Sender<Vec<Event>>,
+    running: Mutex<Vec<RunId>>,
+}
+
+impl Peer for Worker {
+    fn running(&self) -> Option<Vec<RunId>> {
+        Some(self.running.lock().unwrap().clone())
+    }
+
+    fn hear(&self, event: Event) {
+        if let Event::Execute(run) = &event {
+            self.running.lock().unwrap().push(run.task_run_id);
+        }
+        self.heard.send_modify(|heard| heard.push(event));
+    }
+}
+
+impl Worker {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { heard: watch::Sender::new(Vec::new()), running: Mutex::default() })
+    }
+
+    /// Everything heard, once there is so much of it.
+    async fn heard(&self, count: usize) -> Vec<Event> {
+        let mut heard = self.heard.subscribe();
+        let enough = heard.wait_for(|heard| heard.len() >= count);
+        let enough = tokio::time::timeout(PATIENCE, enough).await;
+        enough.unwrap_or_else(|_| panic!("only heard {:#?}", self.heard.borrow())).unwrap().clone()
+    }
+}
+
+struct Stage {
+    listener: TcpListener,
+    url: String,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self { listener, url }
+    }
+
+    fn connect(&self, worker: &Arc<Worker>) -> Channel {
+        let token = Credential::RuntimeToken(Secret::new("rt_planted".to_owned()));
+        let mut options = Options::worker(HubOptions::new(self.url.as_str(), token));
+        options.capabilities = vec!["resume".to_owned()];
+        options.pace = Pace {
+            ping: Duration::from_millis(200),
+            retry: (Duration::from_millis(5), Duration::from_millis(20)),
+            unwanted: (Duration::from_millis(5), Duration::from_millis(20)),
+        };
+        Channel::connect(options, worker.clone()).unwrap()
+    }
+
+    async fn accept(&self) -> Line {
+        let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
+        Line(tokio_tungstenite::accept_async(stream).await.unwrap())
+    }
+
+    /// Accepts, answers `register`, and gives the line.
+    async fn registered(&self) -> Line {
+        let mut line = self.accept().await;
+        let register = line.read().await;
+        assert_eq!(register["payload"]["action"], "register");
+        line.answer(&register, registered("rs_1")).await;
+        line
+    }
+}
+
+struct Line(WebSocketStream<TcpStream>);
+
+impl Line {
+    /// The next frame; pings are answered on the way.
+    async fn read(&mut self) -> Value {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("a frame in time");
+            match message.expect("an open line").unwrap() {
+                Message::Text(text) => return serde_json::from_str(text.as_str()).unwrap(),
+                Message::Close(_) => panic!("the line was closed"),
+                _ => {}
+            }
+        }
+    }
+
+    async fn write(&mut self, kind: &str, seq: Option<i64>, parent: Option<&str>, payload: Value) {
+        let frame = json!({"header": {"msg_id": format!("hub-{seq:?}"), "parent_id": parent, "type": kind,
+            "from": "hub", "to": "w", "timestamp": 1, "seq": seq}, "payload": payload});
+        self.0.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    async fn answer(&mut self, request: &Value, payload: Value) {
+        self.write("response", None, request["header"]["msg_id"].as_str(), payload).await;
+    }
+}
+
+fn registered(token: &str) -> Value {
+    json!({"action": "register", "ok": true, "agent_id": null, "channel_id": CHANNEL, "resume_token": token,
+        "heartbeat_ms": 30000})
+}
+
+fn run(number: u128) -> RunId {
+    format!("run_{number:032x}").parse().unwrap()
+}
+
+fn channel() -> ChannelId {
+    CHANNEL.parse().unwrap()
+}
+
+fn cancel(number: u128) -> Value {
+    json!({"action": "cancel", "task_run_id": run(number)})
+}
+
+fn execute(number: u128) -> Value {
+    json!({"action": "execute", "task_run_id": run(number), "epoch": 1, "query": "q",
+        "conversation_id": format!("cnv_{number:032x}"), "context_fragments": [], "allowed_tools": [],
+        "workspace_root": null, "tools": [], "agent_id": format!("agt_{number:032x}"),
+        "workspace_id": format!("wsp_{number:032x}"), "task_type": "prompt", "input": {"text":"q"},
+        "instructions": null, "parent_task_run_id": null, "trace_id": null, "attempt": 1,
+        "lease_expires_at": "2030-01-01T00:00:00.000Z", "deadline": "2030-01-01T00:00:00.000Z"})
+}
+
+#[tokio::test]
+async fn a_channel_registers_and_acknowledges_what_it_heard() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    worker.running.lock().unwrap().push(run(9));
+    let line = stage.connect(&worker);
+    let mut hub = stage.accept().await;
+    let register = hub.read().await;
+    assert_eq!(
+        register["payload"],
+        json!({"action": "register", "peer_role": "worker", "capabilities": ["resume"], "running": [run(9)]})
+    );
+    // Nothing is said before the hub knows the channel.
+    assert!(matches!(line.notify(Ready { credits: 1 }.payload()).await, Err(Error::Unreachable { .. })));
+    hub.answer(&register, registered("rs_1")).await;
+    worker.heard(1).await;
+    line.notify(Ready { credits: 1 }.payload()).await.unwrap();
+    assert_eq!(hub.read().await["payload"], json!({"action": "ready", "credits": 1}));
+
+    hub.write("request", Some(1), None, execute(1)).await;
+    let ack = hub.read().await;
+    assert_eq!(
+        (&ack["header"]["type"], &ack["payload"]),
+        (&json!("notification"), &json!({"action": "ack", "seq": 1}))
+    );
+    // The hub did not hear that and says it again: it is acknowledged again and heard once.
+    hub.write("request", Some(1), None, execute(1)).await;
+    assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 1}));
+    hub.write("notification", Some(2), None, cancel(1)).await;
+    assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 2}));
+    let heard = worker.heard(3).await;
+    assert_eq!(heard[0], Event::Connected { channel: channel(), opened: Opened::Registered });
+    assert!(matches!(&heard[1], Event::Execute(claimed) if claimed.task_run_id == run(1) && claimed.epoch == 1));
+    assert_eq!(heard[2..], [Event::Cancel(run(1))]);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn a_broken_channel_resumes_where_it_was() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let mut hub = stage.registered().await;
+    hub.write("notification", Some(1), None, cancel(1)).await;
+    hub.read().await;
+    let waiting = tokio::spawn({
+        let line = line.clone();
+        async move { line.request(Some("question-1".to_owned()), Json::from_text(r#"{"action":"x"}"#).unwrap()).await }
+    });
+    assert_eq!(hub.read().await["header"]["msg_id"], "question-1");
+    drop(hub);
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Unreachable { .. })), "whoever waits hears of the break");
+
+    let mut hub = stage.accept().await;
+    let resume = hub.read().await;
+    assert_eq!(
+        resume["payload"],
+        json!({"action": "resume", "channel_id": CHANNEL, "resume_token": "rs_1", "last_seq": 1})
+    );
+    hub.answer(
+        &resume,
+        json!({"action": "resume", "ok": true, "resume_token": "rs_2", "resumed_from": 1, "heartbeat_ms": 1,
+            "repaired": {"from": 2, "to": 5}, "snapshot": {}}),
+    )
+    .await;
+    // An answer that nobody waits for any more is taken note of, and that is all.
+    hub.write("response", Some(6), Some("question-1"), json!({"action": "x", "ok": true})).await;
+    assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 6}));
+    drop(hub);
+
+    // The answer to this one gets lost, so its token is used up.
+    let mut hub = stage.accept().await;
+    assert_eq!(hub.read().await["payload"]["resume_token"], "rs_2");
+    drop(hub);
+    worker.running.lock().unwrap().push(run(4));
+    let mut hub = stage.accept().await;
+    let resume = hub.read().await;
+    let refused = json!({"code": "resume_refused", "message": "No.", "field": null});
+    hub.answer(&resume, json!({"action": "resume", "ok": false, "error": refused})).await;
+    let register = hub.read().await;
+    assert_eq!(
+        (&register["payload"]["action"], &register["payload"]["running"]),
+        (&json!("register"), &json!([run(4)])),
+        "over the same line, naming what runs"
+    );
+    hub.answer(&register, registered("rs_3")).await;
+    // A new channel counts from the beginning.
+    hub.write("notification", Some(1), None, cancel(2)).await;
+    assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 1}));
+    let heard = worker.heard(7).await;
+    let opened: Vec<_> = heard
+        .iter()
+        .filter_map(|event| match event {
+            Event::Connected { opened, .. } => Some(*opened),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(opened, [Opened::Registered, Opened::Resumed(Some(Repair { from: 2, to: 5 })), Opened::Registered]);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let mut hub = stage.registered().await;
+    worker.heard(1).await;
+    let chunk = |text: &str| {
+        let (task_run_id, text) = (run(1), Json::of(text));
+        Chunk { task_run_id, epoch: 1, text, report: Some(7) }.payload()
+    };
+    let tell = |text: &str| {
+        let (line, payload) = (line.clone(), chunk(text));
+        tokio::spawn(async move { line.tell(FrameType::Chunk, payload).await })
+    };
+    let first = tell("a");
+    let frame = hub.read().await;
+    assert_eq!((&frame["header"]["type"], &frame["header"]["seq"]), (&json!("chunk"), &json!(1)));
+    assert_eq!(
+        frame["payload"],
+        json!({"action": "chunk", "task_run_id": run(1), "epoch": 1, "text": "a", "report": 7})
+    );
+    let second = tell("b");
+    let frame = hub.read().await;
+    assert_eq!(frame["header"]["seq"], 2);
+    let refused = json!({"code": "stale_epoch", "message": "Too late.", "field": null});
+    hub.answer(&frame, json!({"action": "chunk", "ok": false, "error": refused})).await;
+    assert_eq!(second.await.unwrap().unwrap_err().code(), Some(Code::StaleEpoch));
+    assert!(!first.is_finished());
+    hub.write("notification", None, None, json!({"action": "ack", "seq": 2})).await;
+    first.await.unwrap().unwrap();
+
+    let answer = line.request(None, Release { task_run_id: run(1), epoch: 1 }.payload());
+    let played = async {
+        let release = hub.read().await;
+        hub.answer(&release, json!({"action": "release", "ok": true, "n": 1.0})).await;
+    };
+    let (answer, ()) = tokio::join!(answer, played);
+    assert_eq!(answer.unwrap().get(), r#"{"action":"release","ok":true,"n":1.0}"#);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn a_silent_line_is_given_up() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let hub = stage.registered().await;
+    worker.heard(1).await;
+    // Nobody reads or answers on the first line any more.
+    let mut again = stage.accept().await;
+    assert_eq!(again.read().await["payload"]["action"], "resume");
+    assert!(
+        matches!(&worker.heard(2).await[1], Event::Broken(Error::Unreachable { reason, .. }) if reason == "the line is silent")
+    );
+    drop(hub);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn everything_written_before_a_ping_has_arrived_after_it() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let mut hub = stage.registered().await;
+    worker.heard(1).await;
+    hub.write("notification", Some(1), None, cancel(1)).await;
+    let confirmed = tokio::spawn(async move {
+        line.confirm().await.unwrap();
+        line
+    });
+    // Reading answers the ping.
+    hub.read().await;
+    let reading = tokio::spawn(async move {
+        let _ = hub.0.next().await;
+        hub
+    });
+    let line = tokio::time::timeout(PATIENCE, confirmed).await.unwrap().unwrap();
+    assert_eq!(worker.heard.borrow().last(), Some(&Event::Cancel(run(1))));
+    reading.abort();
+    line.close().await;
+}
+
+/// Answers every request with this, as something that knows no channels would.
+async fn without_channels(answer: &'static str) -> Error {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let (mut stream, _) = stage.listener.accept().await.unwrap();
+    let mut request = [0; 4096];
+    let read = stream.read(&mut request).await.unwrap();
+    let request = String::from_utf8_lossy(&request[..read]).to_ascii_lowercase();
+    assert!(request.starts_with("get /api/envelope/ws http/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nx-runtime-token: rt_planted\r\n"), "{request}");
+    assert!(request.contains("\r\nsec-websocket-protocol: attache.envelope.v1\r\n"), "{request}");
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    drop(stream);
+    worker.heard(1).await;
+    let State::Broken(error) = line.state() else { panic!("{:?}", line.state()) };
+    line.close().await;
+    error
+}
+
+#[tokio::test]
+async fn only_a_hubs_own_refusal_denies_the_device() {
+    let body = r#"{"error":{"code":"runtime_revoked","message":"Gone.","hint":"Pair."}}"#;
+    let answer = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let denied = without_channels(answer.leak()).await;
+    assert!(denied.is_denied() && denied.code() == Some(Code::RuntimeRevoked), "{denied:?}");
+    let proxy = without_channels("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(matches!(&proxy, Error::BadReply { reason, .. } if reason.contains("status 403")), "{proxy:?}");
+    let closed = without_channels("").await;
+    assert!(matches!(closed, Error::Unreachable { .. }), "{closed:?}");
+}

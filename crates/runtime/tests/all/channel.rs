@@ -1,0 +1,166 @@
+//! Work over the channel of a real hub: how it comes, how it is told, and what a cut cable does to it.
+
+use std::time::{Duration, Instant};
+
+use attache_client::ChannelFilter;
+use attache_protocol::{rules::run::Status, wire::channel::Connection as Line};
+use attache_runtime::{Notice, Stopped};
+use attache_testkit::Faults;
+use serde_json::json;
+
+use crate::{
+    adapter::Scene,
+    live::{Live, eventually},
+};
+
+fn answer(text: &str) -> serde_json::Value {
+    json!({"success": true, "output": {"text": text, "artifact_refs": []}})
+}
+
+#[tokio::test]
+async fn work_comes_over_the_channel_and_goes_back_over_it() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    let connection = live.connection().unwrap();
+    let channels = live.owner.channels(&ChannelFilter::default()).await.unwrap().channels;
+    assert_eq!(channels.len(), 1);
+    assert_eq!((connection.way.as_str(), connection.channel_id), ("channel", Some(channels[0].channel_id)));
+    assert_eq!(channels[0].status, Line::Connected);
+
+    live.world.adapter.play(Scene::Stream(vec![
+        ("chunk", json!({"text": "one "})),
+        ("thought", json!({"text": "hm"})),
+        ("log", json!({"level": "info", "message": "l"})),
+        ("tool_call", json!({"name": "x", "n": 1})),
+        ("chunk", json!({"text": "two"})),
+        ("result", answer("one two")),
+    ]));
+    let run = live.create("say it").await;
+    let ended = live.run_with(run, Status::Completed).await;
+    let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
+    assert_eq!(result, json!({"text": "one two", "artifact_refs": []}));
+    let told = live
+        .events(run, &["task.progress", "task.chunk", "task.thought", "task.log", "task.tool_call", "task.completed"])
+        .await;
+    let names: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(
+        names,
+        ["task.progress", "task.chunk", "task.thought", "task.log", "task.tool_call", "task.chunk", "task.completed"]
+    );
+    assert_eq!(told[4].1, json!({"name": "x", "n": 1}));
+    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    let channel = eventually("the end of the channel", async || {
+        let channel = live.owner.channel(channels[0].channel_id).await.unwrap();
+        (channel.status == Line::Disconnected).then_some(channel)
+    })
+    .await;
+    assert_eq!(channel.reason.as_deref(), Some("closed"));
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_stopped_at_once() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    let run = live.create("for ever").await;
+    live.world.adapter.started(1).await;
+    live.run_with(run, Status::Running).await;
+    let asked = Instant::now();
+    live.owner.cancel_run(run, None).await.unwrap();
+    assert_eq!(live.world.adapter.cancelled().await, run.to_string());
+    assert!(asked.elapsed() < Duration::from_millis(900), "{:?}", asked.elapsed());
+    live.noticed(|notice| matches!(notice, Notice::TaskStopped { reason, .. } if reason == "the run was cancelled"))
+        .await;
+    // The next one is not disturbed.
+    live.world.adapter.play(Scene::Json(answer("next")));
+    let next = live.create("next").await;
+    live.run_with(next, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restarted_hub_finds_its_device_again() {
+    let mut live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "before "}))]));
+    let run = live.create("long").await;
+    live.world.adapter.started(1).await;
+    eventually("the first chunk", async || (!live.events(run, &["task.chunk"]).await.is_empty()).then_some(())).await;
+    live.stop_hub().await;
+    live.world.adapter.say("chunk", json!({"text": "meanwhile "}));
+    live.noticed(|notice| matches!(notice, Notice::ChannelBroken { .. })).await;
+    live.start_hub().await;
+    eventually("the channel", async || {
+        (live.count(|notice| matches!(notice, Notice::ChannelOpen { .. })) == 2).then_some(())
+    })
+    .await;
+    live.world.adapter.say("chunk", json!({"text": "after"}));
+    let text = async || -> String {
+        live.events(run, &["task.chunk"]).await.iter().map(|(_, data)| data["text"].as_str().unwrap()).collect()
+    };
+    eventually("the last chunk", async || text().await.ends_with("after").then_some(())).await;
+    live.world.adapter.finish(answer("done"));
+    live.run_with(run, Status::Completed).await;
+    assert_eq!(text().await, "before meanwhile after");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_cable_loses_nothing_and_repeats_nothing() {
+    let faults = Faults { cut: 25, halve: 15, duplicate: 60, delay: 60, longest_delay: Duration::from_millis(20) };
+    let live = Live::behind(11, faults).await;
+    let running = live.runtime();
+    let count = 30;
+    let mut runs = Vec::new();
+    for number in 0..count {
+        let text = format!("number {number}");
+        let mut scene: Vec<_> = (0..6).map(|part| ("log", json!(format!("{number}.{part}")))).collect();
+        scene.push(("chunk", json!({"text": text})));
+        scene.push(("result", answer(&text)));
+        live.world.adapter.play(Scene::Stream(scene));
+        runs.push(live.create(&text).await);
+    }
+    for (number, run) in runs.iter().enumerate() {
+        live.run_with(*run, Status::Completed).await;
+        let told: Vec<_> = live.events(*run, &["task.log", "task.chunk"]).await;
+        let mut expected: Vec<_> =
+            (0..6).map(|part| ("task.log".to_owned(), json!({"message": format!("{number}.{part}")}))).collect();
+        expected.push(("task.chunk".to_owned(), json!({"text": format!("number {number}")})));
+        assert_eq!(told, expected, "run {number}");
+    }
+    live.proxy.mend();
+    assert_eq!(live.world.adapter.tasks().len(), count, "every run was executed once");
+    let harm = live.proxy.harm();
+    assert!(harm.cuts + harm.halves > 5, "{harm:?}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_device_that_stops_hands_back_what_it_has_not_started() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(Vec::new()));
+    let first = live.create("first").await;
+    live.world.adapter.started(1).await;
+    let second = live.create("second").await;
+    running.shutdown.finish();
+    live.world.adapter.finish(answer("done"));
+    assert_eq!(running.ended().await.unwrap(), Stopped::Finished);
+    assert_eq!(live.owner.run(first).await.unwrap().status, Status::Completed);
+    let second = live.owner.run(second).await.unwrap();
+    assert_eq!((second.status, second.attempt), (Status::Pending, 0));
+}
+
+#[tokio::test]
+async fn work_comes_however_often_the_cable_is_cut() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    for number in 0..3 {
+        live.proxy.cut();
+        live.world.adapter.play(Scene::Json(answer("x")));
+        let run = live.create(&number.to_string()).await;
+        live.run_with(run, Status::Completed).await;
+    }
+    assert_eq!(live.world.adapter.tasks().len(), 3);
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,211 @@
+//! A real hub in this process, which can be restarted, and a runtime that is paired to it.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use attache_client::{Credential, Hub as Client, HubOptions, PermissionFilter};
+use attache_hub::{Hub, router, serve};
+use attache_protocol::{
+    RunId, Secret,
+    env::Env,
+    rules::{permission::State, run::Status},
+    wire::{
+        account::AccountRequest,
+        permission::{DecisionRequest, PermissionRequest},
+        run::{CreateRunRequest, Run},
+    },
+};
+use attache_runtime::{
+    Connection, Notice, Runtime, Shutdown,
+    profile::{Profile, Profiles},
+};
+use attache_store::{Store, sqlite::Sqlite};
+use attache_testkit::{Faults, Proxy};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+use crate::world::{Running, World};
+
+/// Nothing here may take longer; a hang becomes a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Live {
+    /// The adapter, the home folder and the notices; its hub is not used.
+    pub(crate) world: World,
+    /// What people call.
+    pub(crate) owner: Client,
+    pub(crate) address: SocketAddr,
+    pub(crate) agent: attache_protocol::AgentId,
+    /// The cable between the device and the hub.
+    pub(crate) proxy: Proxy,
+    served: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    data: TempDir,
+}
+
+/// A cable that does nothing by itself.
+const GOOD: Faults = Faults { cut: 0, halve: 0, duplicate: 0, delay: 0, longest_delay: Duration::ZERO };
+
+impl Live {
+    pub(crate) async fn start() -> Self {
+        Self::behind(1, GOOD).await
+    }
+
+    /// The device reaches the hub over a cable with these faults; people reach it directly.
+    pub(crate) async fn behind(seed: u64, faults: Faults) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = Proxy::start(address, seed, faults).await.unwrap();
+        let served = Some(serve_on(listener, data.path().to_owned(), proxy.address).await);
+        let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
+        let key = Credential::Key(Secret::new(key.trim().to_owned()));
+        let owner = Client::new(HubOptions::new(format!("http://{address}"), key)).unwrap();
+        let request = AccountRequest { name: Some("builder".to_owned()), ..AccountRequest::default() };
+        let agent = owner.create_account(&request).await.unwrap().agent_id;
+        let code = owner.create_pairing_code("builder").await.unwrap().pairing_code;
+        let device = Client::new(HubOptions::new(format!("http://{address}"), Credential::None)).unwrap();
+        let attached = device.attach(&Secret::new(code), Some("laptop"), None).await.unwrap();
+        let world = World::new().await;
+        let mut profile = Profile::new(
+            attached.agent_id,
+            attached.runtime_id,
+            attached.runtime_token,
+            format!("http://{}/api/v1", proxy.address),
+        );
+        profile.local_agent_endpoint = Some(world.adapter.url.clone());
+        profile.heartbeat_timeout_ms = attached.heartbeat_timeout_ms;
+        profile.device_name = Some("laptop".to_owned());
+        let profiles = Profiles::at(world.home.path(), Env::system());
+        profiles.update(|set| set.insert(profile)).unwrap();
+        Self { world, owner, address, agent, proxy, served, data }
+    }
+
+    /// Changes the profile of the device before its runtime starts.
+    pub(crate) fn change_profile(&self, change: impl FnOnce(&mut Profile)) {
+        let profiles = Profiles::at(self.world.home.path(), Env::system());
+        profiles
+            .update(|set| {
+                let key = set.active_profile.clone().unwrap();
+                change(set.profiles.get_mut(&key).unwrap());
+            })
+            .unwrap();
+    }
+
+    pub(crate) fn runtime(&self) -> Running {
+        let shutdown = Shutdown::default();
+        let runtime = Runtime::new(self.world.options()).unwrap();
+        Running::new(tokio::spawn(runtime.run(shutdown.clone())), shutdown)
+    }
+
+    /// Starts the runtime and waits for its channel.
+    pub(crate) async fn connected(&self) -> Running {
+        let running = self.runtime();
+        self.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+        running
+    }
+
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        Connection::read(self.world.home.path(), self.agent)
+    }
+
+    pub(crate) async fn noticed(&self, wanted: impl Fn(&Notice) -> bool) {
+        let look = async || self.world.notices.lock().unwrap().iter().any(&wanted).then_some(());
+        let came = tokio::time::timeout(PATIENCE / 2, eventually("a notice", look)).await;
+        assert!(came.is_ok(), "only these came: {:#?}", self.world.notices.lock().unwrap());
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Notice) -> bool) -> usize {
+        self.world.notices.lock().unwrap().iter().filter(|notice| wanted(notice)).count()
+    }
+
+    pub(crate) async fn create(&self, text: &str) -> RunId {
+        let input = attache_protocol::Json::of(&json!({"text": text}));
+        let request =
+            CreateRunRequest { agent_id: "builder".to_owned(), input: Some(input), ..CreateRunRequest::default() };
+        self.owner.create_run(&request).await.unwrap().task_run_id
+    }
+
+    pub(crate) async fn run_with(&self, run: RunId, status: Status) -> Run {
+        eventually("the run's state", async || {
+            let found = self.owner.run(run).await.ok()?;
+            (found.status == status).then_some(found)
+        })
+        .await
+    }
+
+    /// The one permission request that waits.
+    pub(crate) async fn pending(&self) -> PermissionRequest {
+        eventually("a permission request", async || {
+            let filter = PermissionFilter { state: Some(State::Pending), ..PermissionFilter::default() };
+            let mut pending = self.owner.permissions(&filter).await.ok()?.permission_requests;
+            assert!(pending.len() <= 1, "{pending:#?}");
+            pending.pop()
+        })
+        .await
+    }
+
+    pub(crate) async fn decide(&self, request: &PermissionRequest, approved: bool) {
+        let decision = DecisionRequest {
+            approved,
+            scope: attache_protocol::rules::permission::Scope::Once,
+            tool_pattern: None,
+            until: None,
+            this_channel_only: false,
+            comment: Some("as you wish".to_owned()),
+        };
+        self.owner.decide(request.permission_request_id, &decision).await.unwrap();
+    }
+
+    /// The types and data of the run's events that a test looks at.
+    pub(crate) async fn events(&self, run: RunId, kinds: &[&str]) -> Vec<(String, Value)> {
+        let mut events = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = self.owner.run_events(run, after, None).await.unwrap();
+            if page.events.is_empty() {
+                return events;
+            }
+            after = page.next;
+            let wanted = page.events.into_iter().filter(|event| kinds.contains(&event.kind.as_str()));
+            events.extend(wanted.map(|event| (event.kind, event.data.parse().unwrap())));
+        }
+    }
+
+    pub(crate) async fn stop_hub(&mut self) {
+        let (stop, served) = self.served.take().unwrap();
+        stop.send(()).unwrap();
+        served.await.unwrap();
+    }
+
+    /// On the same port and the same data, as a new process would.
+    pub(crate) async fn start_hub(&mut self) {
+        let listener = eventually("the port", async || TcpListener::bind(self.address).await.ok()).await;
+        self.served = Some(serve_on(listener, self.data.path().to_owned(), self.proxy.address).await);
+    }
+}
+
+async fn serve_on(listener: TcpListener, data: PathBuf, proxy: SocketAddr) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let mut options = attache_hub::Options::new(data.join("hub"), listener.local_addr().unwrap());
+    options.public_url = Some(format!("http://{proxy}"));
+    options.drain_limit = Duration::from_millis(200);
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&data.join("hub.db")).unwrap());
+    let hub = Hub::start(options, store, Env::system()).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(serve(listener, router(hub.clone()), hub, async move {
+        let _ = stopped.await;
+    }));
+    (stop, served)
+}
+
+/// Waits for something that nothing announces.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never came: {what}"))
+}

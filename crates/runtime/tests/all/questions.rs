@@ -1,0 +1,233 @@
+//! The permission bridge against a real hub: a question reaches people, and its answer the process that waits.
+
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::{
+    Json,
+    rules::{permission::State, run::Status},
+    wire::{ask::InputRequest, permission::PermissionRequest, run::Waiting},
+};
+use attache_runtime::{Answer, Notice, Question};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::{
+    adapter::Scene,
+    live::{Live, eventually},
+};
+
+fn question() -> (&'static str, Value) {
+    let data = json!({"id": "p/1", "tool": "shell", "input": {"command": "rm -r out"}, "cwd": "/srv",
+        "paths": ["/srv/out"], "reason": "clean", "risk": "high"});
+    ("permission", data)
+}
+
+fn done() -> Value {
+    json!({"success": true, "output": {"text": "done", "artifact_refs": []}})
+}
+
+fn approved() -> (String, Value) {
+    ("permission/p/1".to_owned(), json!({"approved": true, "scope": "once", "comment": "as you wish"}))
+}
+
+fn subject(request: &PermissionRequest) -> Value {
+    json!({"tool": request.tool, "input": request.input, "cwd": request.cwd, "paths": request.paths,
+        "reason": request.reason, "risk": request.risk})
+}
+
+#[tokio::test]
+async fn a_decision_reaches_the_process_at_once() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![question()]));
+    let run = live.create("risky").await;
+    let pending = live.pending().await;
+    assert_eq!(
+        subject(&pending),
+        json!({"tool": "shell", "input": {"command": "rm -r out"}, "cwd": "/srv", "paths": ["/srv/out"],
+            "reason": "clean", "risk": "high"})
+    );
+    assert_eq!((pending.task_run_id, pending.channel_id), (run, live.connection().unwrap().channel_id));
+    assert_eq!(live.owner.run(run).await.unwrap().waiting, Some(Waiting::Approval));
+
+    let decided = Instant::now();
+    live.decide(&pending, true).await;
+    assert_eq!(live.world.adapter.answers(1).await, [approved()]);
+    println!("decision to process: {:?}", decided.elapsed());
+    assert!(decided.elapsed() < Duration::from_millis(500), "{:?}", decided.elapsed());
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+    let told = live.count(
+        |notice| matches!(notice, Notice::Asked { question: Question::Permission { tool }, .. } if tool == "shell"),
+    );
+    assert_eq!(
+        (told, live.count(|notice| matches!(notice, Notice::Answered { answer: Answer::Approved, .. }))),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_question_survives_a_restart_of_the_hub() {
+    let mut live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![question()]));
+    let run = live.create("risky").await;
+    let pending = live.pending().await;
+    live.stop_hub().await;
+    live.noticed(|notice| matches!(notice, Notice::ChannelBroken { .. })).await;
+    live.start_hub().await;
+    let after = live.pending().await;
+    assert_eq!(after, PermissionRequest { channel_id: after.channel_id, ..pending });
+    live.decide(&after, true).await;
+    assert_eq!(live.world.adapter.answers(1).await, [approved()]);
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+    assert_eq!(live.world.adapter.answers(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_question_survives_a_restart_of_the_runtime() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![question()]));
+    let run = live.create("risky").await;
+    let pending = live.pending().await;
+    running.kill().await;
+    live.world.adapter.play(Scene::Join);
+    let running = live.runtime();
+    live.noticed(|notice| matches!(notice, Notice::Rejoined { .. })).await;
+    eventually("the question, asked again", async || {
+        (live.count(|notice| matches!(notice, Notice::Asked { .. })) == 2).then_some(())
+    })
+    .await;
+    assert_eq!(live.pending().await.permission_request_id, pending.permission_request_id);
+    live.decide(&pending, true).await;
+    assert_eq!(live.world.adapter.answers(1).await, [approved()]);
+    live.world.adapter.say("chunk", json!({"text": "going on"}));
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    assert_eq!(
+        live.events(run, &["task.chunk"]).await,
+        [("task.chunk".to_owned(), json!({"text": "going on"}))],
+        "the reports of the new process are not taken for old ones"
+    );
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_decision_while_the_runtime_is_down_is_there_when_it_comes_back() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![question()]));
+    let run = live.create("risky").await;
+    let pending = live.pending().await;
+    running.kill().await;
+    live.decide(&pending, false).await;
+    live.world.adapter.play(Scene::Join);
+    let running = live.runtime();
+    let denied = json!({"approved": false, "scope": "once", "comment": "as you wish"});
+    assert_eq!(live.world.adapter.answers(1).await, [("permission/p/1".to_owned(), denied)]);
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_decision_arrives_although_the_cable_is_cut() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![question()]));
+    let run = live.create("risky").await;
+    let pending = live.pending().await;
+    // The cable is cut at the moment of the decision.
+    live.proxy.cut();
+    live.decide(&pending, true).await;
+    live.proxy.cut();
+    assert_eq!(live.world.adapter.answers(1).await, [approved()]);
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn input_goes_to_the_question_and_to_the_run() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![("input_required", json!({"prompt": "Which one?"}))]));
+    let run = live.create("curious").await;
+    eventually("a waiting run", async || {
+        (live.owner.run(run).await.unwrap().waiting == Some(Waiting::Input)).then_some(())
+    })
+    .await;
+    let give = async |text: &str| {
+        let request = InputRequest { text: Some(text.to_owned()), ..InputRequest::default() };
+        live.owner.give_input(run, &request).await.unwrap();
+    };
+    give("the first").await;
+    let heard = live.world.adapter.answers(1).await;
+    assert_eq!(heard, [("input".to_owned(), json!({"parts": [{"text": "the first"}]}))]);
+    // Nobody asked for this one.
+    give("hurry").await;
+    let heard = live.world.adapter.answers(2).await;
+    assert_eq!(heard[1], ("input".to_owned(), json!({"parts": [{"text": "hurry"}]})));
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_question_that_cannot_be_understood_fails_the_run() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![("permission", json!({"tool": "shell"}))]));
+    let run = live.create("strange").await;
+    let failed = live.run_with(run, Status::Failed).await;
+    let result: Value = failed.task_result.unwrap().parse().unwrap();
+    assert_eq!(result["code"], "adapter_invalid_reply");
+    assert_eq!(live.world.adapter.cancelled().await, run.to_string());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_strangers_adapter_asks_people() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python-asking-adapter/adapter.py");
+    let started =
+        tokio::process::Command::new("python3").args([script, "0"]).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+    let mut python = match started {
+        Ok(python) => python,
+        Err(error) => return println!("skipped: python3 cannot be started: {error}"),
+    };
+    let line = BufReader::new(python.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    let live = Live::start().await;
+    let work = live.world.path("work");
+    std::fs::create_dir(&work).unwrap();
+    live.change_profile(|profile| {
+        profile.local_agent_endpoint = Some(line.strip_prefix("listening on ").unwrap().to_owned());
+        profile.local_executor.cwd = Some(work.clone());
+    });
+    let running = live.connected().await;
+    let run = live.create("run: echo x >> out; wc -l < out\nask: Which one?\nrun: rm out").await;
+    let pending = live.pending().await;
+    assert_eq!(pending.input, Json::from_text(r#"{"command": "echo x >> out; wc -l < out"}"#).unwrap());
+    live.decide(&pending, true).await;
+    eventually("a waiting run", async || {
+        (live.owner.run(run).await.unwrap().waiting == Some(Waiting::Input)).then_some(())
+    })
+    .await;
+    let request = InputRequest { text: Some("the first".to_owned()), ..InputRequest::default() };
+    live.owner.give_input(run, &request).await.unwrap();
+    let pending = live.pending().await;
+    live.decide(&pending, false).await;
+    let failed = live.run_with(run, Status::Failed).await;
+    let result: Value = failed.task_result.unwrap().parse().unwrap();
+    assert_eq!(result, json!({"error": "`rm out` was not allowed: as you wish", "code": "permission_denied"}));
+    assert_eq!(std::fs::read_to_string(format!("{work}/out")).unwrap(), "x\n", "what was allowed ran once");
+    assert_eq!(live.owner.permission(pending.permission_request_id).await.unwrap().state, State::Denied);
+    running.stop().await.unwrap();
+    python.kill().await.unwrap();
+}
