@@ -20,7 +20,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
 };
-use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::server::{Request, Response},
+        http::HeaderValue,
+    },
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const CHANNEL: &str = "chn_00000000000000000000000000000001";
@@ -84,7 +91,12 @@ impl Stage {
 
     async fn accept(&self) -> Line {
         let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
-        Line(tokio_tungstenite::accept_async(stream).await.unwrap())
+        let speak = |_: &Request, mut response: Response| {
+            let protocol = HeaderValue::from_static("attache.envelope.v1");
+            response.headers_mut().insert("sec-websocket-protocol", protocol);
+            Ok(response)
+        };
+        Line(tokio_tungstenite::accept_hdr_async(stream, speak).await.unwrap())
     }
 
     /// Accepts, answers `register`, and gives the line.
