@@ -274,11 +274,18 @@ impl Session {
                 self.ready.push_back(Outgoing { seq: None, text, ends: None });
             }
             let event = read.events.iter().find(|event| event.seq == seq);
-            let words = event.map_or_else(|| gap(run, Range { from: seq, to: seq }), |event| text::event(run, event));
+            let told = follow.told.unwrap_or(seq - 1);
+            let words = match event {
+                Some(event) => text::event(run, event),
+                None if told < seq => gap(run, Range { from: seq, to: read.floor.max(seq) }),
+                // It belongs to a gap that was told; the place in the outbox stays filled.
+                None => (FrameType::Notification, object("nothing", &[]), None),
+            };
+            let reached = if event.is_some() { seq } else { read.floor.max(seq) };
             let is_last = event.is_some() && seq == read.last_seq && read.status.is_terminal();
             let text = write(Some(*place), words);
             self.ready.push_back(Outgoing { seq: Some(*place), text, ends: is_last.then_some(run) });
-            follow.told = Some(seq);
+            follow.told = Some(told.max(reached));
             ended |= is_last;
         }
         if ended {

@@ -167,10 +167,20 @@ impl Conversation {
         Ending::Lost
     }
 
+    /// Says goodbye and waits a moment for the peer's: a connection that is cut with words still unread takes ours with it.
     async fn leave(&mut self, ending: Ending) {
-        if !matches!(ending, Ending::Lost | Ending::Closed) {
+        if ending != Ending::Lost {
             let close = CloseFrame { code: ending.code(), reason: ending.reason().into() };
-            let _ = timeout(GOODBYE, self.socket.send(Message::Close(Some(close)))).await;
+            let goodbye = async {
+                if ending != Ending::Closed {
+                    self.socket.send(Message::Close(Some(close))).await?;
+                }
+                while let Some(message) = self.socket.recv().await {
+                    message?;
+                }
+                Ok::<(), axum::Error>(())
+            };
+            let _ = timeout(GOODBYE, goodbye).await;
         }
         self.session.close(ending).await;
     }

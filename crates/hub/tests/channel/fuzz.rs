@@ -6,7 +6,7 @@ use std::path::Path;
 use attache_protocol::env::Env;
 use serde_json::json;
 
-use super::peer::{Peer, run, worker};
+use super::peer::{Peer, engine, run, worker};
 use crate::world::World;
 
 const ROUNDS: usize = 1500;
@@ -131,13 +131,38 @@ async fn the_corpus_is_answered_frame_by_frame() {
 }
 
 #[tokio::test]
-async fn mutated_frames_never_break_a_channel() {
+async fn mutated_frames_never_break_a_worker() {
     let world = World::start().await;
     world.agent("builder").await;
-    let seed = 0x5eed;
+    let (peer, _) = worker(&world, "builder").await;
+    mutate_at(world, peer, 0x5eed).await;
+}
+
+#[tokio::test]
+async fn mutated_frames_never_break_an_engine() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (peer, _) = engine(&world, json!([{"name": "lookup", "input_schema": {"type": "object"}}])).await;
+    mutate_at(world, peer, 0xfeed).await;
+}
+
+#[tokio::test]
+async fn mutated_posts_are_always_answered() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (dice, corpus) = (Dice(Env::seeded(0xb0d1)), corpus());
+    let client = world.owner.with("accept", "application/json").with("content-type", "application/json");
+    for _ in 0..ROUNDS / 5 {
+        let (name, text) = &corpus[dice.below(corpus.len())];
+        let text = mutate(&dice, text, &corpus);
+        let reply = client.call(hyper::Method::POST, "/api/envelope", text.clone()).await;
+        assert!((200..500).contains(&reply.status), "{} from {name}: {text:.400}", reply.status);
+    }
+}
+
+async fn mutate_at(world: World, mut peer: Peer, seed: u64) {
     let dice = Dice(Env::seeded(seed));
     let corpus = corpus();
-    let (mut peer, _) = worker(&world, "builder").await;
     for round in 0..ROUNDS {
         let (name, text) = &corpus[dice.below(corpus.len())];
         let text = mutate(&dice, text, &corpus);

@@ -1,11 +1,16 @@
 //! The sub-agent in Python, which uses none of our code, keeps the contract of `docs/channels.md`.
 
-use std::process::{Command, Stdio};
+use std::{
+    net::SocketAddr,
+    process::{Command, Stdio},
+};
 
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines},
+    io::{AsyncBufReadExt as _, BufReader, Lines, copy_bidirectional},
+    net::{TcpListener, TcpStream},
     process::{Child, ChildStdout},
+    sync::watch,
     time::timeout,
 };
 
@@ -33,11 +38,11 @@ struct Agent {
 }
 
 impl Agent {
-    async fn start(world: &World, python: &str) -> Self {
+    async fn start(world: &World, address: SocketAddr, python: &str) -> Self {
         let key = register_agent(world, "counter").await;
         let mut child = tokio::process::Command::new(python)
             .arg(format!("{ROOT}/examples/python-subagent/subagent.py"))
-            .arg(format!("ws://{}/api/envelope/ws", world.address))
+            .arg(format!("ws://{address}/api/envelope/ws"))
             .env("AGENT_KEY", key)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -59,6 +64,33 @@ impl Agent {
     }
 }
 
+/// A wire between agent and hub that can be cut.
+struct Wire(watch::Sender<u32>);
+
+impl Wire {
+    fn new(listener: TcpListener, to: SocketAddr) -> Self {
+        let (cut, cuts) = watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let mut cuts = cuts.clone();
+                cuts.mark_unchanged();
+                tokio::spawn(async move {
+                    let mut there = TcpStream::connect(to).await.unwrap();
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut here, &mut there) => {}
+                        _ = cuts.changed() => {}
+                    }
+                });
+            }
+        });
+        Self(cut)
+    }
+
+    fn cut(&self) {
+        self.0.send_modify(|cuts| *cuts += 1);
+    }
+}
+
 async fn ask(world: &World, text: &str) -> String {
     let body = json!({"agent_id": "counter", "input": {"text": text}});
     let created = world.owner.post("/api/v1/task-runs", body).await.expect(201);
@@ -71,9 +103,12 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
         println!("skipped: no python3 with the package `websockets` (pip install websockets)");
         return;
     };
-    let world = World::on_sqlite().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let world = World::tuned(|options| options.public_url = Some(format!("http://{address}"))).await;
     world.agent("counter").await;
-    let mut agent = Agent::start(&world, &python).await;
+    let wire = Wire::new(listener, world.address);
+    let mut agent = Agent::start(&world, address, &python).await;
 
     let id = ask(&world, "one two three").await;
     let read = until_status(&world, &id, "completed").await;
@@ -100,6 +135,9 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
         .await
         .unwrap();
         assert_eq!((&request["tool"], &request["risk"]), (&json!("delete"), &json!("high")));
+        // The line is cut while the person thinks; the answer finds the agent all the same.
+        wire.cut();
+        agent.says("disconnected").await;
         let path =
             format!("/api/v1/permission-requests/{}/decision", request["permission_request_id"].as_str().unwrap());
         world.owner.post(&path, json!({"approved": approved})).await.expect(200);
@@ -107,6 +145,9 @@ async fn the_python_sub_agent_works_asks_and_survives_a_cut() {
         if !approved {
             assert_eq!(read_run(&world, &id).await["task_result"]["error"], "a person said no");
         }
+        assert_eq!(read_run(&world, &id).await["epoch"], 1, "it was one claim from beginning to end");
     }
+    let asked = world.owner.get("/api/v1/permission-requests").await.expect(200);
+    assert_eq!(asked["permission_requests"].as_array().unwrap().len(), 2, "and one question each");
     assert!(agent.child.try_wait().unwrap().is_none(), "it is still there");
 }

@@ -261,3 +261,47 @@ async fn an_engine_goes_on_where_it_left_with_every_event_once() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn events_that_are_gone_for_good_are_named_as_a_gap_of_their_run() {
+    let world = World::tuned(|options| {
+        options.keep_chunks = std::time::Duration::ZERO;
+        options.retain_every = std::time::Duration::ZERO;
+        options.sweep_every = std::time::Duration::from_millis(10);
+    })
+    .await;
+    world.agent("builder").await;
+    let (mut sub, _) = super::peer::worker(&world, "builder").await;
+    let (mut host, registered) = engine(&world, json!([])).await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    let frame = execute(&mut host, "builder", json!({"query": "go"}));
+    let id = host.ask(&frame).await["payload"]["task_run_id"].as_str().unwrap().to_owned();
+    sub.find_action("execute").await;
+    host.find(|told| told["payload"]["type"] == "task.claimed").await;
+    let last = host.last_seq;
+    assert_eq!(last, 2);
+    host.close().await;
+    for text in ["a", "b", "c"] {
+        sub.request(json!({"action": "chunk", "task_run_id": id, "epoch": 1, "text": text})).await;
+    }
+    sub.request(json!({"action": "done", "task_run_id": id, "epoch": 1, "result_summary": "x"})).await;
+    // Wait until retention has taken everything but the end.
+    loop {
+        let page = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await.expect(200);
+        if page["events"][0]["type"] == "snapshot.repaired" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let mut host = Peer::connect(&world, WS, Some(&owner_key(&world))).await;
+    assert_eq!(host.request(resume(&registered, last)).await["resumed_from"], json!(last));
+    let mut told = Vec::new();
+    while told.last().is_none_or(|frame: &Value| frame["payload"]["action"] != "done") {
+        told.push(host.next().await);
+    }
+    let gap = json!({"action": "stream.gap", "task_run_id": id, "missing": {"from": 3, "to": 5}});
+    assert_eq!(told[0]["payload"], gap);
+    assert_eq!(told[0]["header"]["parent_id"], frame["header"]["msg_id"]);
+    let seqs: Vec<_> = told.iter().map(|frame| frame["header"]["seq"].as_i64().unwrap()).collect();
+    assert_eq!(seqs, [3, 4, 5, 6], "no place is left out");
+}
