@@ -1,4 +1,4 @@
-//! Approvals in a real browser: live arrival, a decision while a run waits, and what an agent cannot do to the page.
+//! Approvals and channels in a real browser: live arrival, a decision while a run waits, and what an agent cannot do.
 
 use attache_hub::control::Place;
 use attache_protocol::{
@@ -139,6 +139,37 @@ async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
     browser.click("#run-wait button[type=submit]").await;
     browser.wait("document.getElementById('log').textContent.includes('Was told: next')").await;
     browser.wait("document.querySelector('#run-wait textarea') === null").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    drop(browser);
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_come_and_go_without_a_reload() {
+    let Some(browser) = Browser::open().await else { return };
+    let site = Site::new().await;
+    let world = &site.world;
+    world.agent("builder").await;
+    let device = world.pair("builder", "workstation-2", "claude_cli").await;
+    site.sign_in(&browser).await;
+    browser.go(&site.at("/channels")).await;
+    browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
+    browser.run("window.mark = 'the same page'").await;
+    let channel = device.open_channel(world).await.id;
+    browser.wait(&format!("document.getElementById('{channel}')?.textContent.includes('Connected')")).await;
+    assert_eq!(browser.run("return window.mark").await, "the same page");
+    // The keyboard opens it.
+    browser.write("body", "j\u{e007}").await;
+    browser.wait(&format!("location.pathname === '/channels/{channel}'")).await;
+    browser.wait("document.getElementById('pulse').dataset.state === 'on'").await;
+    browser.run("window.mark = 'the same page'").await;
+    let context = attache_store::Context::new(world.owner.tenant, "test", world.hub.now());
+    world.store.close_channel(context, channel, "heartbeat_timeout").await.unwrap();
+    browser
+        .wait("document.getElementById('channel-head').textContent.includes('nothing was heard for too long')")
+        .await;
+    browser.wait("document.querySelectorAll('#events li').length === 2").await;
+    assert_eq!(browser.run("return window.mark").await, "the same page");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     drop(browser);
     site.close().await;

@@ -55,6 +55,12 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             assert_eq!(page.header("x-content-type-options"), "nosniff", "{path}");
             assert_eq!(page.header("referrer-policy"), "same-origin", "{path}");
             assert_eq!(page.header("cache-control"), "no-store", "{path}");
+            // A name that stands twice would make live pages swap the wrong part.
+            let mut names: Vec<_> =
+                page.body.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+            names.sort_unstable();
+            let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+            assert_eq!(twice, Vec::<&[&str]>::new(), "{path}");
         }
         let page = visitor.get(&format!("/runs/{run}")).await;
         assert_eq!(page.body.contains("/cancel\""), manages, "{role:?}");
