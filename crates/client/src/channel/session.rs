@@ -213,7 +213,6 @@ impl Keeper {
     async fn hear(&mut self, session: &mut Session, message: Message) -> Result<()> {
         match message {
             Message::Text(text) => {
-                eprintln!("CLIENT HEARS {text}");
                 let understood =
                     Envelope::parse_of_any_size(text.as_str()).and_then(|frame| Ok((Told::read(&frame)?, frame)));
                 match understood {
