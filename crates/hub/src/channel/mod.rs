@@ -22,6 +22,7 @@ mod session;
 mod strict;
 mod text;
 mod tools;
+mod welcome;
 mod worker;
 
 pub(crate) use answer::{Refusal, refusal_text, yes_text};

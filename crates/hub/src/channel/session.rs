@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use attache_protocol::{
     AgentId, ChannelId, Code, Json, RunId, RuntimeId, TenantId,
-    secret::{Kind, SecretHash},
+    secret::SecretHash,
     wire::{
         channel::Transport,
         envelope::{Action, Envelope, FrameType},
@@ -22,14 +22,10 @@ use super::{
 use crate::{
     Handle, Principal,
     bus::{Bell, Topic},
-    identity::Who,
 };
 
-/// How long a peer whose credential was revoked may still hear why.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// How long a connection may stay without a credential, and how often it may try.
+/// How long a connection may stay without a credential.
 const INTRODUCTION: Duration = Duration::from_secs(10);
-const MAX_ATTEMPTS: u8 = 5;
 
 /// Which words the peer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +73,9 @@ pub(crate) struct Session {
     ticked_at: Instant,
     /// When the store must be asked again after it failed.
     pub(super) retry_at: Option<Instant>,
-    attempts: u8,
-    unwelcome: Option<(Refusal, Instant)>,
+    pub(super) attempts: u8,
+    /// Why the peer is not welcome any more, and until when it may ask.
+    pub(super) unwelcome: Option<(Refusal, Instant)>,
     ending: Option<Ending>,
 }
 
@@ -155,26 +152,12 @@ impl Session {
         session
     }
 
-    /// Everything that is said from now on is said by this principal.
-    fn bind(&mut self, principal: Principal) {
-        self.bell.listen(match principal.who {
-            Who::Key { key, .. } => Topic::Key(key),
-            Who::Runtime { agent, .. } => Topic::Runtime(agent),
-        });
-        self.principal = Some(principal);
-    }
-
     pub(crate) const fn dialect(&self) -> Dialect {
         self.origin.dialect
     }
 
     pub(crate) fn channel(&self) -> Option<ChannelId> {
         self.open.as_ref().map(|open| open.channel)
-    }
-
-    /// Who says a frame that comes by itself.
-    pub(crate) async fn who(&mut self, envelope: &Envelope) -> Result<Principal, Refusal> {
-        self.welcome(envelope).await
     }
 
     /// A frame that comes by itself, answered as a request whatever its type says.
@@ -297,61 +280,6 @@ impl Session {
         open.told = open.told.min(open.heard - 1);
     }
 
-    /// Who says this frame. The credential behind the connection is looked at every time.
-    async fn welcome(&mut self, envelope: &Envelope) -> Result<Principal, Refusal> {
-        if let Some((refusal, _)) = &self.unwelcome {
-            let refusal = refusal.clone();
-            self.end(Ending::Unauthenticated);
-            return Err(refusal);
-        }
-        let token = envelope.auth_token();
-        let Some(by) = self.principal.clone() else {
-            self.attempts += 1;
-            if self.attempts >= MAX_ATTEMPTS {
-                self.end(Ending::Unauthenticated);
-            }
-            let token = token.ok_or_else(|| {
-                Refusal::new(Code::Unauthenticated, "The first frame must carry `metadata.auth_token`.")
-                    .field("metadata.auth_token")
-            })?;
-            let by = self.authenticate(token.expose()).await?;
-            self.bind(by.clone());
-            return Ok(by);
-        };
-        self.recheck(&by).await?;
-        if let Some(token) = token {
-            let own = self.authenticate(token.expose()).await?;
-            if own.who != by.who {
-                let message = "The frame's token belongs to somebody else than the connection.";
-                return Err(Refusal::new(Code::Forbidden, message).field("metadata.auth_token"));
-            }
-        }
-        Ok(by)
-    }
-
-    async fn authenticate(&self, token: &str) -> Result<Principal, Refusal> {
-        let found = if token.starts_with(Kind::RuntimeToken.prefix()) {
-            self.hub.authenticate_runtime(token).await
-        } else {
-            self.hub.authenticate_key(token).await
-        };
-        found.map_err(|error| Refusal::from(error).field("metadata.auth_token"))
-    }
-
-    /// A credential that is void ends the conversation, with this refusal as the last word.
-    pub(super) async fn recheck(&mut self, by: &Principal) -> Result<(), Refusal> {
-        match self.hub.recheck(by).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let is_void = error.code.http_status() < 500;
-                if is_void {
-                    self.end(Ending::Unauthenticated);
-                }
-                Err(error.into())
-            }
-        }
-    }
-
     async fn act(&mut self, by: &Principal, envelope: &Envelope, action: Action) -> Result<Reply, Refusal> {
         match action {
             Action::Register(register) => self.register(by, register).await,
@@ -446,15 +374,6 @@ impl Session {
                 (Topic::Asked(run), Some(_)) => self.answer_asked(run).await,
                 _ => {}
             }
-        }
-    }
-
-    /// A peer whose credential is void hears nothing any more; it may ask once, to be told why.
-    async fn check_welcome(&mut self) {
-        let Some(by) = &self.principal else { return };
-        let Err(error) = self.hub.recheck(by).await else { return };
-        if error.code.http_status() < 500 && self.unwelcome.is_none() {
-            self.unwelcome = Some((error.into(), Instant::now() + FAREWELL));
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
     answer::{Refusal, yes},
     session::{Open, Reply, Session},
     text::{self, Asked, Question},
-    tools::{Bounds, Tools},
+    tools::Bounds,
 };
 use crate::{Error, Principal, bus::Topic, control::worker_error, error::about};
 
@@ -279,7 +279,7 @@ impl Session {
         let follow = self.hub.store().follower(run.id).await.map_err(about("run"))?;
         let Some(follow) = follow else { return Err(Error::from_store("run", attache_store::Error::NoEngine).into()) };
         let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-        let tools: std::sync::Arc<Tools> = self.hub.live_channels().tools(&engine);
+        let tools = self.hub.live_channels().tools(&engine);
         let bounds = Bounds { allowed: run.allowed_tools.as_ref(), root: run.workspace_root.as_deref() };
         tools.check_call(tool, arguments, bounds)
     }

@@ -58,7 +58,7 @@ pub(super) async fn take(
     let last = last_event_id(&headers)?;
     let origin = Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: Some(address.to_string()) };
     let mut session = Box::new(Session::new(hub.clone(), origin, by));
-    let by = match session.who(&envelope).await {
+    let by = match session.welcome(&envelope).await {
         Ok(by) => by,
         Err(refusal) => {
             return Ok(refused(&hub, envelope.action().as_deref(), Some(&envelope.header.msg_id), &refusal));

@@ -28,8 +28,7 @@ impl<'a> Object<'a> {
         match serde_json::from_str::<Members<'a>>(text) {
             Ok(members) => Ok(Self { path: path.to_owned(), members }),
             Err(error) if !path.is_empty() => Err(FrameError::wrong(path, explain(&error))),
-            Err(error) if serde_json::from_str::<de::IgnoredAny>(text).is_ok() => {
-                let _ = error;
+            Err(_) if serde_json::from_str::<de::IgnoredAny>(text).is_ok() => {
                 Err(FrameError::new(Code::InvalidFrame, None, "A frame must be a JSON object."))
             }
             Err(error) => {
@@ -71,6 +70,14 @@ impl<'a> Object<'a> {
             return Err(FrameError::wrong(&self.at(name), why));
         }
         Ok(Some(text))
+    }
+
+    /// The same where nothing is as good as an empty text.
+    pub(super) fn label(&self, name: &str, longest: usize) -> Result<String, FrameError> {
+        match self.raw(name) {
+            None | Some("\"\"") => Ok(String::new()),
+            Some(_) => self.name(name, longest).map(Option::unwrap_or_default),
+        }
     }
 
     /// Unix seconds; a fraction is cut off.

@@ -1,0 +1,94 @@
+//! Who speaks: the credential behind a connection, looked at again with every frame.
+
+use std::time::Duration;
+
+use attache_protocol::{Code, secret::Kind, wire::envelope::Envelope};
+use tokio::time::Instant;
+
+use super::{
+    answer::Refusal,
+    session::{Ending, Session},
+};
+use crate::{Principal, bus::Topic, identity::Who};
+
+/// How long a peer whose credential was revoked may still hear why.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How often a connection without a credential may try one.
+const MAX_ATTEMPTS: u8 = 5;
+
+// === impl Session ===
+
+impl Session {
+    /// Everything that is said from now on is said by this principal.
+    pub(super) fn bind(&mut self, principal: Principal) {
+        self.bell.listen(match principal.who {
+            Who::Key { key, .. } => Topic::Key(key),
+            Who::Runtime { agent, .. } => Topic::Runtime(agent),
+        });
+        self.principal = Some(principal);
+    }
+
+    /// Who says this frame. The credential behind the connection is looked at every time.
+    pub(crate) async fn welcome(&mut self, envelope: &Envelope) -> Result<Principal, Refusal> {
+        if let Some((refusal, _)) = &self.unwelcome {
+            let refusal = refusal.clone();
+            self.end(Ending::Unauthenticated);
+            return Err(refusal);
+        }
+        let token = envelope.auth_token();
+        let Some(by) = self.principal.clone() else {
+            self.attempts += 1;
+            if self.attempts >= MAX_ATTEMPTS {
+                self.end(Ending::Unauthenticated);
+            }
+            let token = token.ok_or_else(|| {
+                Refusal::new(Code::Unauthenticated, "The first frame must carry `metadata.auth_token`.")
+                    .field("metadata.auth_token")
+            })?;
+            let by = self.authenticate(token.expose()).await?;
+            self.bind(by.clone());
+            return Ok(by);
+        };
+        self.recheck(&by).await?;
+        if let Some(token) = token {
+            let own = self.authenticate(token.expose()).await?;
+            if own.who != by.who {
+                let message = "The frame's token belongs to somebody else than the connection.";
+                return Err(Refusal::new(Code::Forbidden, message).field("metadata.auth_token"));
+            }
+        }
+        Ok(by)
+    }
+
+    async fn authenticate(&self, token: &str) -> Result<Principal, Refusal> {
+        let found = if token.starts_with(Kind::RuntimeToken.prefix()) {
+            self.hub.authenticate_runtime(token).await
+        } else {
+            self.hub.authenticate_key(token).await
+        };
+        found.map_err(|error| Refusal::from(error).field("metadata.auth_token"))
+    }
+
+    /// A credential that is void ends the conversation, with this refusal as the last word.
+    pub(super) async fn recheck(&mut self, by: &Principal) -> Result<(), Refusal> {
+        match self.hub.recheck(by).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let is_void = error.code.http_status() < 500;
+                if is_void {
+                    self.end(Ending::Unauthenticated);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A peer whose credential is void hears nothing any more; it may ask once, to be told why.
+    pub(super) async fn check_welcome(&mut self) {
+        let Some(by) = &self.principal else { return };
+        let Err(error) = self.hub.recheck(by).await else { return };
+        if error.code.http_status() < 500 && self.unwelcome.is_none() {
+            self.unwelcome = Some((error.into(), Instant::now() + FAREWELL));
+        }
+    }
+}
