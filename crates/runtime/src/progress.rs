@@ -237,20 +237,27 @@ impl Untold {
         }
     }
 
-    /// Tells the rest while the hub answers, but not for long: the result is due.
-    pub(crate) async fn tell_rest(&self) {
+    /// Tells the rest, but not for long: the result is due. Whether the result may follow now; it may not while the hub is
+    /// away, for then it would overtake what comes before it.
+    pub(crate) async fn tell_rest(&self) -> bool {
         let Self { claimant, backlog } = self;
         let rest = async {
+            let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
             while let Some(call) = backlog.next(claimant.epoch).await {
                 match claimant.tell(&call).await {
                     Told::Settled => backlog.told(),
-                    Told::NotNow => return,
+                    Told::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
                 }
             }
         };
-        if timeout(DRAIN_TIME, rest).await.is_err() && !claimant.link.is_away() {
-            self.give_up().await;
+        if timeout(DRAIN_TIME, rest).await.is_ok() {
+            return true;
         }
+        if claimant.link.is_away() {
+            return false;
+        }
+        self.give_up().await;
+        true
     }
 
     async fn give_up(&self) {

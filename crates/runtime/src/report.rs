@@ -96,7 +96,9 @@ pub(crate) async fn repeat(device: &Device, quit: CancellationToken) {
 async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
     let Report { run, epoch, .. } = report;
     if let Some(untold) = &report.untold {
-        untold.tell_rest().await;
+        if !untold.tell_rest().await {
+            return Err((report, "the hub is away".to_owned()));
+        }
     }
     match verdict(device, &report).await {
         Verdict::Told => {

@@ -164,3 +164,38 @@ async fn work_comes_however_often_the_cable_is_cut() {
     assert_eq!(live.world.adapter.tasks().len(), 3);
     running.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; for whoever changes how lines are opened, resumed or given up"]
+async fn many_bad_cables_lose_nothing_and_repeat_nothing() {
+    for seed in 100..112 {
+        let faults = Faults { cut: 40, halve: 30, duplicate: 80, delay: 80, longest_delay: Duration::from_millis(30) };
+        let mut live = Live::behind(seed, faults).await;
+        let running = live.runtime();
+        let count = 24;
+        for number in 0..count {
+            let question = json!({"id": "p", "tool": "shell", "input": {"n": number}});
+            live.world.adapter.play(Scene::Hang(vec![("log", json!("before")), ("permission", question)]));
+            let run = live.create("x").await;
+            if number % 8 == 7 {
+                live.stop_hub().await;
+                live.start_hub().await;
+            }
+            let pending = live.pending().await;
+            assert_eq!(pending.task_run_id, run);
+            live.decide(&pending, true).await;
+            live.world.adapter.answers(number + 1).await;
+            live.world.adapter.say("log", json!("after"));
+            live.world.adapter.finish(answer("x"));
+            let ended = live.run_with(run, Status::Completed).await;
+            assert_eq!((ended.attempt, ended.epoch - ended.attempt < 5), (1, true), "seed {seed}");
+            let told = live.events(run, &["task.log"]).await;
+            let expected = ["before", "after"].map(|message| ("task.log".to_owned(), json!({"message": message})));
+            assert_eq!(told, expected, "seed {seed}, run {number}");
+        }
+        live.proxy.mend();
+        assert_eq!(live.world.adapter.tasks().len(), count, "seed {seed}: every run was executed once");
+        println!("seed {seed}: {:?}", live.proxy.harm());
+        running.stop().await.unwrap();
+    }
+}
