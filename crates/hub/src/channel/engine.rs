@@ -28,6 +28,9 @@ use crate::{
     error::about,
 };
 
+/// The worker gets it in a frame of its own, with a little more around it.
+const MAX_RESULT: usize = 768 * 1024;
+
 // === impl Session ===
 
 impl Session {
@@ -170,6 +173,10 @@ impl Session {
         frame: &Envelope,
         response: &Response,
     ) -> Result<(), Refusal> {
+        if frame.payload.get().len() > MAX_RESULT {
+            let message = "A tool's result is at most 768 KiB. Upload what is larger as an artifact and send its id.";
+            return Err(Refusal::new(Code::TooLarge, message).field("payload.result"));
+        }
         let ask = self.hub.store().asked(by.tenant, id).await.map_err(about("tool call"))?;
         let AskWhat::Tool { tool, .. } = &ask.what else { return Err(Error::not_found("tool call").into()) };
         match (response.ok, &response.result, &response.error) {

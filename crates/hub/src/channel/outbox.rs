@@ -6,7 +6,7 @@ use std::time::Duration;
 use attache_protocol::{
     Json, RunId,
     wire::{
-        envelope::FrameType,
+        envelope::{FrameType, MAX_FRAME},
         event::{Range, STREAM_GAP},
     },
 };
@@ -283,7 +283,10 @@ impl Session {
             };
             let reached = if event.is_some() { seq } else { read.floor.max(seq) };
             let is_last = event.is_some() && seq == read.last_seq && read.status.is_terminal();
-            let text = write(Some(*place), words);
+            let mut text = write(Some(*place), words);
+            if let Some(event) = event.filter(|_| text.len() > MAX_FRAME) {
+                text = write(Some(*place), text::reference(run, event));
+            }
             self.ready.push_back(Outgoing { seq: Some(*place), text, ends: is_last.then_some(run) });
             follow.told = Some(told.max(reached));
             ended |= is_last;

@@ -77,12 +77,19 @@ impl Session {
         };
         let data = said.ok_or_else(|| named(Refusal::missing("data")))?;
         let run = task_id(&task).ok_or_else(|| named(Refusal::wrong("task_id", "is not the id of a task")))?;
-        let ended = kind != "progress";
-        self.report_plain(&by, run, &kind, &data).await.map_err(named)?;
-        if ended && let Ok((_, agent)) = by.device() {
+        let reported = self.report_plain(&by, run, &kind, &data).await;
+        // The client is free also when its answer came too late.
+        let over = match &reported {
+            Ok(()) => true,
+            Err(refusal) => [Code::RunEnded, Code::StaleEpoch].iter().any(|code| code.as_str() == refusal.code),
+        };
+        if over
+            && kind != "progress"
+            && let Ok((_, agent)) = by.device()
+        {
             self.ended_plain(run, agent);
         }
-        Ok(None)
+        reported.map(|()| None).map_err(named)
     }
 
     async fn report_plain(

@@ -264,6 +264,17 @@ pub(super) fn event(run: RunId, event: &Event) -> (FrameType, Json, Option<Strin
     }
 }
 
+/// An event that is too large for a frame: what it is, and where to read it.
+pub(super) fn reference(run: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
+    let (kind, payload, name) = self::event(run, event);
+    let action = payload.text_member("action").unwrap_or_default();
+    let after = event.seq - 1;
+    let read = format!("/api/v1/task-runs/{run}/events?after={after}&limit=1");
+    let members =
+        [("task_run_id", quoted(&run)), ("omitted", "true".to_owned()), ("read", Json::of(&read).get().to_owned())];
+    (kind, object_of(&action, &members), name)
+}
+
 fn answered_by<T: serde::de::DeserializeOwned>(data: &Json, name: &str, uuid: fn(T) -> Uuid) -> Option<String> {
     let id = serde_json::from_str::<T>(&member(data, name)).ok()?;
     Some(uuid(id).to_string())

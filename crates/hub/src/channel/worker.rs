@@ -23,9 +23,15 @@ use super::{
     text::{self, Asked, Question},
     tools::Bounds,
 };
-use crate::{Error, Principal, bus::Topic, control::worker_error, error::about};
+use crate::{
+    Error, Principal,
+    bus::Topic,
+    control::{check, worker_error},
+    error::about,
+};
 
 const MAX_CREDITS: u32 = 1000;
+const MAX_ARGUMENTS: usize = 256 * 1024;
 /// Questions of one connection about runs that were claimed elsewhere.
 const MAX_ASKED: usize = 64;
 /// A frame that is about to be sent is looked for among so many.
@@ -128,7 +134,9 @@ impl Session {
         let report = own.or_else(|| frame.header.seq.map(|seq| Report { source: Some(channel), seq }));
         let reported = self.hub.report(by, run, request, report).await.map_err(|error| {
             let refusal = Refusal::from(error);
-            refusal.rename("payload.usage", "payload.usage_stats").rename("payload.chunk", "payload.text")
+            let refusal = refusal.rename("payload.usage", "payload.usage_stats");
+            let refusal = refusal.rename("payload.chunk", "payload.text");
+            refusal.rename("payload.thought", "payload.thought_text").rename("payload.log", "payload.message")
         })?;
         Ok(Reply::Now(yes(action, &Json::of(&reported))))
     }
@@ -249,6 +257,7 @@ impl Session {
     ) -> Result<Reply, Refusal> {
         self.working()?;
         let arguments = call.arguments.unwrap_or_else(Json::empty_object);
+        check::sized("arguments", &arguments, MAX_ARGUMENTS)?;
         let worker = by.worker(Some(call.epoch))?;
         self.check_tool(by, &worker, call.task_run_id, &call.tool_name, &arguments).await?;
         let new = NewAsk {

@@ -328,3 +328,21 @@ async fn the_same_request_again_is_the_same_run_also_over_another_channel() {
     world.owner.post(&format!("/api/v1/task-runs/{id}/cancel"), json!({})).await.expect(200);
     assert_eq!(other.find_action("fail").await["payload"]["code"], "cancelled");
 }
+
+#[tokio::test]
+async fn what_is_too_large_for_a_frame_is_named_instead() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let (mut host, _) = engine(&world, json!([])).await;
+    let frame = execute(&mut host, "builder", json!({"query": "go"}));
+    let id = host.ask(&frame).await["payload"]["task_run_id"].as_str().unwrap().to_owned();
+    device.claim().await;
+    let output = json!({"epoch": 1, "output": {"text": "x".repeat(1 << 20)}});
+    device.client.post(&format!("/api/v1/task-runs/{id}/complete"), output).await.expect(200);
+    let done = host.find_action("done").await["payload"].clone();
+    let read = format!("/api/v1/task-runs/{id}/events?after=2&limit=1");
+    assert_eq!(done, json!({"action": "done", "task_run_id": id, "omitted": true, "read": read}));
+    let whole = world.owner.get(&read).await.expect(200);
+    assert_eq!(whole["events"][0]["data"]["output"]["text"].as_str().map(str::len), Some(1 << 20));
+}

@@ -106,6 +106,22 @@ async fn every_malformed_frame_is_answered_by_its_field_and_the_channel_stays_op
         ),
         (of_run(r#""action":"chunk""#), "invalid_frame", json!("payload.text")),
         (of_run(r#""action":"chunk","text":7"#), "invalid_frame", json!("payload.text")),
+        (of_run(&format!(r#""action":"chunk","text":"{}""#, "x".repeat(70_000))), "too_large", json!("payload.text")),
+        (
+            of_run(&format!(r#""action":"think","thought_text":"{}""#, "x".repeat(70_000))),
+            "too_large",
+            json!("payload.thought_text"),
+        ),
+        (
+            of_run(&format!(r#""action":"log","message":"{}""#, "x".repeat(70_000))),
+            "too_large",
+            json!("payload.message"),
+        ),
+        (
+            of_run(&format!(r#""action":"call_tool","tool_name":"t","arguments":{{"a":"{}"}}"#, "x".repeat(300_000))),
+            "too_large",
+            json!("payload.arguments"),
+        ),
         (of_run(r#""action":"think","thought_text":{}"#), "invalid_frame", json!("payload.thought_text")),
         (of_run(r#""action":"log","message":[]"#), "invalid_frame", json!("payload.message")),
         (of_run(r#""action":"progress","percent":101"#), "invalid_request", json!("payload.percent")),

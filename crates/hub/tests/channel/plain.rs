@@ -72,6 +72,12 @@ async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
     assert_eq!(read_run(&world, &second).await["task_result"], json!({"error": "no disk", "code": "task_failed"}));
     world.owner.post(&format!("/api/v1/task-runs/{third}/cancel"), json!({})).await.expect(200);
     assert_eq!(client.next().await, json!({"type": "cancel", "task_id": third, "data": {}}));
+    // Whatever it says of that task now is too late, but it is free again.
+    let fourth = run(&world, "laptop").await;
+    client.send(json!({"type": "result", "task_id": third, "data": {"summary": "x"}})).await;
+    let late = client.next().await;
+    assert_eq!((&late["type"], &late["data"]["code"]), (&json!("error"), &json!("run_ended")));
+    assert_eq!(client.next().await["task_id"], json!(fourth));
     let channels = world.owner.get("/api/v1/channels").await.expect(200);
     assert_eq!(channels["channels"][0]["native_protocol"], "attache.plain.v1");
 }
