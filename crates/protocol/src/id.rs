@@ -22,6 +22,12 @@ impl ParseError {
     }
 }
 
+/// The uuid after the prefix.
+pub(crate) fn parse_uuid(text: &str, prefix: &'static str) -> Result<Uuid, ParseError> {
+    let uuid = text.strip_prefix(prefix).and_then(|rest| Uuid::try_parse(rest).ok());
+    uuid.ok_or_else(|| ParseError::new(text, prefix))
+}
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
@@ -56,10 +62,7 @@ macro_rules! ids {
             type Err = ParseError;
 
             fn from_str(text: &str) -> Result<Self, ParseError> {
-                text.strip_prefix($prefix)
-                    .and_then(|rest| Uuid::try_parse(rest).ok())
-                    .map(Self)
-                    .ok_or_else(|| ParseError::new(text, $prefix))
+                parse_uuid(text, $prefix).map(Self)
             }
         }
 

@@ -8,6 +8,7 @@ pub mod adapter;
 pub mod artifact;
 pub mod ask;
 pub mod audit;
+pub mod call;
 pub mod channel;
 pub mod conversation;
 pub mod envelope;

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it fails")]
 
+mod calls;
 mod permission_rules;
 mod run_rules;

@@ -1,0 +1,124 @@
+//! The call API: ask an agent for something, watch it work, read its result. A call is a run under another name.
+//!
+//! Members of a request that nobody knows are ignored. What is relayed (`context`, `header`, `details`) stays byte for byte.
+
+mod frame;
+mod result;
+mod task;
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{
+    Json, RunId,
+    id::{ParseError, parse_uuid},
+};
+
+pub use frame::{Message, Progress, Said, is_terminal, said};
+pub use result::{Answer, CallResult, CallStatus, Completed, Failed, Stats};
+pub use task::{CallInput, Task, TaskBody, TaskHeader, TaskRequest, TaskState};
+
+/// The name of a run in the call API: `a2a-` and the run's uuid.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(RunId);
+
+/// `POST /api/a2a/call`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRequest {
+    pub task: String,
+    /// An agent's name or id, or a skill or capability that one agent has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_type: Option<String>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub context: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<Json>,
+}
+
+/// The answer to a call. The work goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallStarted {
+    pub call_id: CallId,
+    pub status: CallStatus,
+    /// Where a WebSocket shows everything of the call.
+    pub watch_url: String,
+}
+
+/// Tells a `null` that was sent from a member that was not.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+// === impl CallId ===
+
+impl CallId {
+    pub const PREFIX: &'static str = "a2a-";
+
+    pub const fn of(run: RunId) -> Self {
+        Self(run)
+    }
+
+    pub const fn run(self) -> RunId {
+        self.0
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0.uuid().simple())
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The run's own id is understood as well.
+impl FromStr for CallId {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        if text.starts_with(RunId::PREFIX) {
+            return text.parse().map(Self);
+        }
+        parse_uuid(text, Self::PREFIX).map(|uuid| Self(RunId::from_uuid(uuid)))
+    }
+}
+
+impl Serialize for CallId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CallId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_named_after_its_run() {
+        let run: RunId = "run_0191e9a0000070008000000000000007".parse().unwrap();
+        let call = CallId::of(run);
+        assert_eq!(call.to_string(), "a2a-0191e9a0000070008000000000000007");
+        for text in [
+            "a2a-0191e9a0000070008000000000000007",
+            "a2a-0191e9a0-0000-7000-8000-000000000007",
+            "run_0191e9a0000070008000000000000007",
+        ] {
+            assert_eq!(text.parse::<CallId>(), Ok(call), "{text}");
+        }
+        for text in ["", "a2a-", "a2a-x", "0191e9a0000070008000000000000007", "agt_0191e9a0000070008000000000000007"] {
+            assert!(text.parse::<CallId>().is_err(), "{text}");
+        }
+    }
+}

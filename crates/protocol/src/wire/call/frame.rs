@@ -1,0 +1,139 @@
+//! What somebody who watches a call is shown: each event of the run as a `progress` or a `message`, or not at all.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Json,
+    wire::{
+        envelope::Object,
+        event::{Event, Repaired, SNAPSHOT_REPAIRED, kind},
+    },
+};
+
+/// What one event says to somebody who watches.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    Progress(Progress),
+    Message(Message),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What the agent is doing: a text.
+    pub goal: Option<Json>,
+    /// 0 to 1.
+    pub progress: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// `chunk` (a piece of the answer), `thought`, `log`, `tool_call`, or what else happens to a run.
+    pub kind: String,
+    /// The text of a chunk, a thought or a log line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<Json>,
+    /// Everything that was said, where it is more than a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Json>,
+}
+
+/// Whether the event is the last of its run.
+pub fn is_terminal(kind: &str) -> bool {
+    matches!(kind, "task.completed" | "task.failed" | "task.cancelled")
+}
+
+/// What the event says. Being queued and being claimed is nobody's concern, and the end is shown with the result.
+pub fn said(event: &Event) -> Option<Said> {
+    let (text, details) = match event.kind.as_str() {
+        kind::PROGRESS => return Some(Said::Progress(progress(&event.data))),
+        "task.created" | "task.claimed" => return None,
+        terminal if is_terminal(terminal) => return None,
+        kind::CHUNK | kind::THOUGHT => text(&event.data, "text"),
+        kind::LOG => text(&event.data, "message"),
+        SNAPSHOT_REPAIRED => {
+            // The run as it is now has its own place; here it matters what is missing.
+            let missing = event.data.parse().map(|Repaired { missing, .. }| Json::of(&missing));
+            (None, Some(missing.unwrap_or_else(|_| Json::empty_object())))
+        }
+        _ => (None, Some(event.data.clone())),
+    };
+    let kind = match event.kind.as_str() {
+        SNAPSHOT_REPAIRED => "gap",
+        kind => kind.strip_prefix("task.").unwrap_or(kind),
+    };
+    Some(Said::Message(Message { kind: kind.to_owned(), text, details }))
+}
+
+fn progress(data: &Json) -> Progress {
+    let object = Object::read("data", data.get()).ok();
+    let goal = object.as_ref().and_then(|object| raw(object, "message"));
+    let percent = object.and_then(|object| object.optional::<f64>("percent").ok().flatten());
+    Progress { goal, progress: percent.map(|percent| percent / 100.0) }
+}
+
+/// The text, and the whole where there is more than it.
+fn text(data: &Json, member: &str) -> (Option<Json>, Option<Json>) {
+    let text = Object::read("data", data.get()).ok().and_then(|object| raw(&object, member));
+    let whole = text.as_ref().is_some_and(|text| data.get() == format!(r#"{{"{member}":{}}}"#, text.get()));
+    (text, (!whole).then(|| data.clone()))
+}
+
+fn raw(object: &Object<'_>, member: &str) -> Option<Json> {
+    object.raw(member).and_then(|text| Json::from_text(text).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timestamp;
+
+    fn shown(kind: &str, data: &str) -> Option<String> {
+        let data = Json::from_text(data).unwrap();
+        let event = Event { seq: 1, kind: kind.to_owned(), at: Timestamp::from_millis(0), data };
+        said(&event).map(|said| match said {
+            Said::Progress(progress) => format!("progress {}", Json::of(&progress).get()),
+            Said::Message(message) => format!("message {}", Json::of(&message).get()),
+        })
+    }
+
+    #[test]
+    fn events_are_shown_as_progress_and_messages() {
+        for (kind, data, expected) in [
+            (
+                "task.progress",
+                r#"{"message":"reading","percent":30}"#,
+                Some(r#"progress {"goal":"reading","progress":0.3}"#),
+            ),
+            ("task.progress", r#"{"message":null,"percent":null}"#, Some(r#"progress {"goal":null,"progress":null}"#)),
+            ("task.chunk", r#"{"text":"a\u00e9\ud800"}"#, Some(r#"message {"kind":"chunk","text":"a\u00e9\ud800"}"#)),
+            (
+                "task.thought",
+                r#"{"text":"x","n":1.0}"#,
+                Some(r#"message {"kind":"thought","text":"x","details":{"text":"x","n":1.0}}"#),
+            ),
+            (
+                "task.log",
+                r#"{"level":"warn","message":"hm"}"#,
+                Some(r#"message {"kind":"log","text":"hm","details":{"level":"warn","message":"hm"}}"#),
+            ),
+            (
+                "task.tool_call",
+                r#"{"kind":"theirs"}"#,
+                Some(r#"message {"kind":"tool_call","details":{"kind":"theirs"}}"#),
+            ),
+            ("task.waiting", r#"{"for":"input"}"#, Some(r#"message {"kind":"waiting","details":{"for":"input"}}"#)),
+            (
+                "snapshot.repaired",
+                r#"{"missing":{"from":1,"to":4},"snapshot":{"input":"long"}}"#,
+                Some(r#"message {"kind":"gap","details":{"from":1,"to":4}}"#),
+            ),
+            ("task.created", "{}", None),
+            ("task.claimed", "{}", None),
+            ("task.completed", "{}", None),
+            ("task.failed", "{}", None),
+            ("task.cancelled", "{}", None),
+        ] {
+            assert_eq!(shown(kind, data).as_deref(), expected, "{kind}");
+        }
+    }
+}

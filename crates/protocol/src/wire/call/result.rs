@@ -1,0 +1,157 @@
+//! What became of a call.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Json, Timestamp,
+    rules::run::Status,
+    wire::{envelope::Object, run::Run},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// It waits for its agent.
+    Started,
+    Running,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// `GET /api/a2a/result/{call_id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallResult {
+    pub status: CallStatus,
+    /// Of a completed call.
+    pub result: Option<Answer>,
+    pub stats: Stats,
+    /// Of a call that failed or was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The answer as text: a JSON string.
+    pub summary: Json,
+    pub details: Option<Json>,
+    /// Files that the agent handed over, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_refs: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// From the claim to the end, or to now.
+    pub duration_ms: u64,
+    /// As the agent reported it; null when it did not.
+    pub tokens: Option<Json>,
+    /// In US dollars, as the agent reported it.
+    pub cost: Option<Json>,
+}
+
+/// The data of the frame that ends a watch well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completed {
+    pub result: Option<Answer>,
+    pub stats: Stats,
+}
+
+/// The data of the frame that ends a watch otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// What happened, as a text.
+    pub error: Json,
+    pub code: String,
+}
+
+// === impl CallStatus ===
+
+impl From<Status> for CallStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Pending => Self::Started,
+            Status::Running => Self::Running,
+            Status::Completed => Self::Completed,
+            Status::Failed => Self::Failed,
+            Status::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+// === impl CallResult ===
+
+impl CallResult {
+    /// The run, as its caller sees it at this time.
+    pub fn of(run: &Run, now: Timestamp) -> Self {
+        let status = CallStatus::from(run.status);
+        let (result, failed) = match status {
+            CallStatus::Started | CallStatus::Running => (None, None),
+            CallStatus::Completed => (run.task_result.as_ref().map(Answer::of), None),
+            CallStatus::Failed | CallStatus::Cancelled => (None, Some(Failed::of(status, run.task_result.as_ref()))),
+        };
+        let (error, code) = failed.map(|failed| (failed.error, failed.code)).unzip();
+        Self { status, result, stats: Stats::of(run, now), error, code }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// `text` is the summary. An output without one is shown as details.
+    fn of(output: &Json) -> Self {
+        let object = Object::read("output", output.get()).ok();
+        let member = |name: &str| object.as_ref().and_then(|object| object.raw(name)).and_then(json);
+        let refs = member("artifact_refs").filter(|refs| refs.get() != "[]");
+        match member("text").filter(|text| text.get().starts_with('"')) {
+            Some(summary) => Self { summary, details: member("details"), artifact_refs: refs },
+            None => Self { summary: Json::of(""), details: Some(output.clone()), artifact_refs: refs },
+        }
+    }
+}
+
+// === impl Failed ===
+
+impl Failed {
+    fn of(status: CallStatus, result: Option<&Json>) -> Self {
+        let object = result.and_then(|result| Object::read("result", result.get()).ok());
+        let text = |name: &str| {
+            object.as_ref().and_then(|object| object.raw(name)).filter(|text| text.starts_with('"')).and_then(json)
+        };
+        let (code, otherwise) = match status {
+            CallStatus::Cancelled => ("cancelled".to_owned(), "The call was cancelled."),
+            _ => {
+                let code = text("code").and_then(|code| code.parse().ok());
+                (code.unwrap_or_else(|| "task_failed".to_owned()), "The call failed.")
+            }
+        };
+        let error = text("error").or_else(|| text("reason")).unwrap_or_else(|| Json::of(otherwise));
+        Self { error, code }
+    }
+}
+
+// === impl Stats ===
+
+impl Stats {
+    fn of(run: &Run, now: Timestamp) -> Self {
+        let ended = run.ended_at.unwrap_or(now);
+        let duration = run.claimed_at.map(|claimed| ended.since(claimed)).unwrap_or_default();
+        let usage = run.usage.as_ref().and_then(|usage| Object::read("usage", usage.get()).ok());
+        let number = |name: &str| {
+            let text = usage.as_ref().and_then(|usage| usage.raw(name))?;
+            json(text).filter(|_| text.starts_with(|first: char| first.is_ascii_digit() || first == '-'))
+        };
+        Self {
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+            tokens: number("tokens"),
+            cost: number("cost_usd"),
+        }
+    }
+}
+
+fn json(text: &str) -> Option<Json> {
+    Json::from_text(text).ok()
+}

@@ -1,0 +1,143 @@
+//! The header/task form of a call, and how it becomes a run's input and back without losing anything.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, CallId, CallRequest, CallResult, CallStatus, Stats, given};
+use crate::{Json, Timestamp, wire::run::Run};
+
+/// `POST /api/a2a/v1/tasks`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRequest {
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub header: Option<Json>,
+    pub task: TaskBody,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub context: Option<Json>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskBody {
+    pub description: String,
+    /// The agent must have all of them, each as a skill or a capability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities_required: Option<Vec<String>>,
+}
+
+/// The header that a task gets when it came without one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskHeader {
+    pub message_id: String,
+    pub timestamp: Timestamp,
+}
+
+/// The answer to `POST /api/a2a/v1/tasks`, and `GET /api/a2a/v1/tasks/{id}`: what was sent, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub header: Json,
+    pub task: TaskState,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub context: Option<Json>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Answer>,
+    /// Of a task that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stats: Option<Stats>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskState {
+    pub id: CallId,
+    pub status: CallStatus,
+    pub description: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities_required: Option<Vec<String>>,
+}
+
+/// The input of a run that was made by a call: `{"text","context"}`, and what else the header/task form said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallInput {
+    pub text: String,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub context: Option<Json>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub header: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities_required: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Json>,
+}
+
+// === impl CallInput ===
+
+impl From<CallRequest> for CallInput {
+    fn from(request: CallRequest) -> Self {
+        Self { text: request.task, context: request.context, ..Self::default() }
+    }
+}
+
+impl From<TaskRequest> for CallInput {
+    fn from(request: TaskRequest) -> Self {
+        Self {
+            text: request.task.description,
+            context: request.context,
+            header: request.header,
+            capabilities_required: request.task.capabilities_required,
+            capabilities: request.capabilities,
+        }
+    }
+}
+
+impl From<CallInput> for CallRequest {
+    fn from(input: CallInput) -> Self {
+        Self { task: input.text, context: input.context, agent_type: None, callback_url: None }
+    }
+}
+
+impl From<CallInput> for TaskRequest {
+    fn from(input: CallInput) -> Self {
+        Self {
+            header: input.header,
+            task: TaskBody { description: input.text, capabilities_required: input.capabilities_required },
+            context: input.context,
+            capabilities: input.capabilities,
+        }
+    }
+}
+
+// === impl Task ===
+
+impl Task {
+    /// The run in the header/task form. A run that was made otherwise has what its input says.
+    pub fn of(run: &Run, now: Timestamp) -> Self {
+        let input = run.input.parse::<CallInput>().unwrap_or_else(|_| CallInput {
+            text: run.input.text_member("text").unwrap_or_default(),
+            ..CallInput::default()
+        });
+        let result = CallResult::of(run, now);
+        let id = CallId::of(run.task_run_id);
+        let made = || Json::of(&TaskHeader { message_id: id.to_string(), timestamp: run.created_at });
+        Self {
+            header: input.header.filter(Json::is_object).unwrap_or_else(made),
+            task: TaskState {
+                id,
+                status: result.status,
+                description: input.text,
+                capabilities_required: input.capabilities_required,
+            },
+            context: input.context,
+            capabilities: input.capabilities,
+            result: result.result,
+            stats: run.ended_at.is_some().then_some(result.stats),
+            error: result.error,
+            code: result.code,
+        }
+    }
+}
