@@ -114,7 +114,8 @@ impl Session {
         let Some((runtime, agent)) = open.worker else { return };
         let lease = self.hub.options().heartbeat_timeout;
         match self.hub.store().claim(runtime, Some(open.channel), lease, self.hub.now()).await {
-            Ok(Some(_)) => {
+            Ok(Some(claimed)) => {
+                open.fresh = Some(Box::new(claimed));
                 open.credits -= 1;
                 open.claim = true;
                 open.look = true;
@@ -223,8 +224,8 @@ impl Session {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let to = Address { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
         let text = match self.origin.dialect {
-            Dialect::Envelope => text::frame(&self.hub, to, frame).await,
-            Dialect::Plain => super::plain::frame(&self.hub, to, frame).await,
+            Dialect::Envelope => text::frame(&self.hub, to, frame, open.fresh.take()).await,
+            Dialect::Plain => super::plain::frame(&self.hub, to, frame, open.fresh.take()).await,
         };
         let text = match text {
             Ok(text) => text,

@@ -9,7 +9,7 @@ use attache_protocol::{
         run::{CompleteRequest, FailRequest, ProgressRequest},
     },
 };
-use attache_store::record::channel::Frame;
+use attache_store::record::{Claimed, channel::Frame};
 use uuid::Uuid;
 
 use super::{
@@ -195,10 +195,10 @@ fn refused(task: Option<&str>, refusal: &Refusal) -> String {
 }
 
 /// What waits in the outbox, in plain words.
-pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame) -> Result<String> {
+pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Option<Box<Claimed>>) -> Result<String> {
     let told = |kind: &str, run: RunId, data: &str| format!(r#"{{"type":"{kind}","task_id":"{run}","data":{data}}}"#);
     Ok(match frame {
-        Frame::Execute { run, epoch } => match text::claimed(hub, to.tenant, run, epoch).await? {
+        Frame::Execute { run, epoch } => match text::claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, _)) => told("task", run, &task(&claimed)),
             None => told("cancel", run, "{}"),
         },

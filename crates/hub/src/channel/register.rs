@@ -181,6 +181,7 @@ impl Session {
             told: 0,
             look: true,
             claim: false,
+            fresh: None,
             moved: follows.iter().map(|follow| follow.run).collect(),
             follows: follows.into_iter().map(Following::new).collect(),
             asked: Vec::new(),

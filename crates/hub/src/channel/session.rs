@@ -10,7 +10,7 @@ use attache_protocol::{
         envelope::{Action, Envelope, FrameType},
     },
 };
-use attache_store::Context;
+use attache_store::{Context, record::Claimed};
 use tokio::time::Instant;
 
 use super::{
@@ -106,6 +106,8 @@ pub(super) struct Open {
     /// Whether to look at the outbox, and at the agent's queue.
     pub(super) look: bool,
     pub(super) claim: bool,
+    /// The claim that was just made, so that its frame need not read it again.
+    pub(super) fresh: Option<Box<Claimed>>,
     /// Runs that moved and that the peer follows.
     pub(super) moved: Vec<RunId>,
     pub(super) follows: Vec<Following>,

@@ -54,12 +54,12 @@ pub(super) fn msg_id(channel: ChannelId, seq: i64) -> String {
 }
 
 /// A frame to a worker, or a tool call to an engine.
-pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame) -> Result<String> {
+pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Option<Box<Claimed>>) -> Result<String> {
     let id = msg_id(to.channel, to.seq);
     let draft =
         |kind, payload| Draft { msg_id: Some(id.clone()), seq: Some(to.seq), ..Draft::new(kind, to.peer, payload) };
     match frame {
-        Frame::Execute { run, epoch } => match claimed(hub, to.tenant, run, epoch).await? {
+        Frame::Execute { run, epoch } => match claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, metadata)) => {
                 let mut draft = draft(FrameType::Request, claimed.payload());
                 draft.metadata = Some(metadata);
@@ -112,19 +112,29 @@ fn object_of(action: &str, members: &[(&str, String)]) -> Json {
 }
 
 /// The claim as a pull would have answered it, with the tools that the caller offers. `None` if it is another's by now.
+/// `fresh` is what the store answered to the claim a moment ago.
 pub(super) async fn claimed(
     hub: &Handle,
     tenant: TenantId,
     run: RunId,
     epoch: i64,
+    fresh: Option<Box<Claimed>>,
 ) -> Result<Option<(ExecuteRun, Metadata)>> {
     let store = hub.store();
-    let run = store.run(tenant, run).await.map_err(about("run"))?;
+    let is_it = |claimed: &Claimed| claimed.run.id == run && claimed.run.state.epoch == epoch;
+    let claimed = match fresh.filter(|fresh| is_it(fresh)) {
+        Some(fresh) => *fresh,
+        None => {
+            let run = store.run(tenant, run).await.map_err(about("run"))?;
+            let agent = store.account(tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
+            let conversation = store.conversation(tenant, run.conversation).await.map_err(about("conversation"))?;
+            Claimed { run, agent_instructions: agent.instructions, conversation_metadata: conversation.metadata }
+        }
+    };
+    let run = &claimed.run;
     if run.state.epoch != epoch || !matches!(run.state.phase, Phase::Running(_)) {
         return Ok(None);
     }
-    let agent = store.account(tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
-    let conversation = store.conversation(tenant, run.conversation).await.map_err(about("conversation"))?;
     let metadata = Metadata { trace_id: run.trace_id.clone(), ttl: Some(run.ttl), auth_token: None };
     let follow = store.follower(run.id).await.map_err(about("run"))?;
     let empty = || Json::from_text("[]").expect("[] is JSON");
@@ -135,7 +145,6 @@ pub(super) async fn claimed(
         }
         None => (run.allowed_tools.clone().unwrap_or_else(empty), empty()),
     };
-    let claimed = Claimed { run, agent_instructions: agent.instructions, conversation_metadata: conversation.metadata };
     Ok(render::claimed(claimed).map(|claimed| (ExecuteRun::new(claimed, allowed, tools), metadata)))
 }
 

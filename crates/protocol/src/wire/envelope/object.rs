@@ -72,14 +72,6 @@ impl<'a> Object<'a> {
         Ok(Some(text))
     }
 
-    /// The same where nothing is as good as an empty text.
-    pub(super) fn label(&self, name: &str, longest: usize) -> Result<String, FrameError> {
-        match self.raw(name) {
-            None | Some("\"\"") => Ok(String::new()),
-            Some(_) => self.name(name, longest).map(Option::unwrap_or_default),
-        }
-    }
-
     /// Unix seconds; a fraction is cut off.
     pub(super) fn seconds(&self, name: &str) -> Result<i64, FrameError> {
         let text = self.raw(name).ok_or_else(|| FrameError::missing(&self.at(name)))?;
