@@ -2,7 +2,7 @@
 //! has not heard yet.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -17,6 +17,8 @@ pub(crate) struct Claims(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<(RunId, i64), Held>,
+    /// Started by an earlier process, and nobody here knows what became of them.
+    abandoned: BTreeSet<RunId>,
     /// Handed back lately: a claim that is still on its way to us must not be started.
     given_back: VecDeque<(RunId, i64)>,
 }
@@ -80,6 +82,22 @@ impl Claims {
         }
     }
 
+    /// The hub thinks that this device executes the claim, and it was started here, but nothing here executes it.
+    pub(crate) fn abandon(&self, run: RunId, epoch: i64) {
+        let mut state = self.state();
+        if !state.held.contains_key(&(run, epoch)) {
+            state.abandoned.insert(run);
+        }
+    }
+
+    /// The claims that a new channel must not put back into the queue: those that are held, and those that were started
+    /// before. The latter are lost, as the heartbeats tell by not naming them, and must not be taken for undelivered.
+    pub(crate) fn begun(&self) -> Vec<RunId> {
+        let mut runs = self.named();
+        runs.extend(self.state().abandoned.iter().copied());
+        runs
+    }
+
     pub(crate) fn named(&self) -> Vec<RunId> {
         self.runs(|_| true)
     }
@@ -136,5 +154,9 @@ mod tests {
         assert!(claims.take_new(run, 1).is_none(), "it is over");
         claims.ended(run, 3);
         assert_eq!((claims.named(), claims.unreported()), (vec![run], vec![run]));
+        let lost = Env::seeded(2).run_id();
+        claims.abandon(run, 3);
+        claims.abandon(lost, 1);
+        assert_eq!((claims.named(), claims.begun()), (vec![run], vec![run, lost]));
     }
 }

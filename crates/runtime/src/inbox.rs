@@ -179,7 +179,7 @@ pub(crate) enum Expects {
 
 impl Peer for Inbox {
     fn running(&self) -> Option<Vec<RunId>> {
-        Some(self.claims.named())
+        Some(self.claims.begun())
     }
 
     fn hear(&self, event: Event) {

@@ -137,7 +137,9 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
 
 async fn release_unstarted(device: &Device, history: &History, run: &Run) {
     let (id, epoch) = (run.task_run_id, run.epoch);
-    if !history.started(id, epoch) && device.claims.hand_back(id, epoch) {
+    if history.started(id, epoch) {
+        device.claims.abandon(id, epoch);
+    } else if device.claims.hand_back(id, epoch) {
         release(device, id, epoch).await;
     }
 }

@@ -163,7 +163,7 @@ impl Evidence<'_> {
                 }
                 ("running", "task.requeued") => {
                     let reason = event["data"]["reason"].as_str().unwrap_or_default();
-                    attempt -= i64::from(reason == "released");
+                    attempt -= i64::from(matches!(reason, "released" | "undelivered"));
                     *findings.requeued.entry(reason.to_owned()).or_default() += 1;
                     "pending"
                 }
