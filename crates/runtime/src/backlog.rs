@@ -37,6 +37,7 @@ struct State {
     /// How many pieces found no room and are not confessed yet.
     dropped: usize,
     closed: bool,
+    abandoned: bool,
 }
 
 /// A call in the making: one piece, or several texts of a kind joined. One report is one event at the hub and one frame
@@ -92,6 +93,10 @@ impl Backlog {
     /// Gives up what still waits; only the news of that remains.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
+        // The news itself is never given up.
+        if std::mem::replace(&mut state.abandoned, true) {
+            return;
+        }
         let batch = usize::from(state.batch.take().is_some());
         let call = usize::from(state.call.take().is_some());
         state.dropped += state.pieces.len() + batch + call;

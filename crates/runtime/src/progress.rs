@@ -14,7 +14,7 @@ use attache_protocol::{
     },
 };
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{backlog::Backlog, link::Link, speak::Ways, stop::Stop};
@@ -45,6 +45,8 @@ pub(crate) struct Teller(Arc<Backlog>);
 pub(crate) struct Untold {
     claimant: Claimant,
     backlog: Arc<Backlog>,
+    /// When the result need not wait for it any longer.
+    due: Option<Instant>,
 }
 
 /// What became of one call.
@@ -93,7 +95,8 @@ const OVERHEAD: usize = 64;
 const CALL_TIME: Duration = Duration::from_secs(10);
 /// How long progress may hold up the result.
 const DRAIN_TIME: Duration = Duration::from_millis(1800);
-const LAST_WORD: Duration = Duration::from_millis(200);
+/// How long a hub that is there may fail to hear the rest before the result goes without it.
+const SLOW: Duration = Duration::from_secs(12);
 
 // === impl Piece ===
 
@@ -170,7 +173,7 @@ fn cut(mut text: String) -> Vec<String> {
 impl Progress {
     /// Counts the reports of the claim after `report`.
     pub(crate) fn start(claimant: Claimant, report: i64) -> Self {
-        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)) };
+        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)), due: None };
         let teller = untold.clone();
         Self { untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.tell_all().await })) }
     }
@@ -184,8 +187,7 @@ impl Progress {
         Teller(self.untold.backlog.clone())
     }
 
-    /// Waits a little until everything is told. What a hub that is away has not heard comes back, to be told before the
-    /// result.
+    /// Waits a little until everything is told. What the hub has not heard by then comes back, to be told before the result.
     pub(crate) async fn finish(mut self) -> Option<Untold> {
         let (backlog, link) = (&self.untold.backlog, &self.untold.claimant.link);
         backlog.close();
@@ -195,11 +197,7 @@ impl Progress {
         self.task.abort();
         // Two tellers at once would tell things twice.
         let _ = (&mut self.task).await;
-        if link.is_away() {
-            return Some(self.untold);
-        }
-        self.untold.give_up().await;
-        None
+        Some(Untold { due: Some(Instant::now() + SLOW), ..self.untold })
     }
 }
 
@@ -220,7 +218,7 @@ impl Teller {
 impl Untold {
     /// Tells what comes until nothing more will, however long the hub is away meanwhile.
     async fn tell_all(&self) {
-        let Self { claimant, backlog } = self;
+        let Self { claimant, backlog, .. } = self;
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         let mut returns = claimant.link.returns();
         while let Some(call) = backlog.next(claimant.epoch).await {
@@ -240,7 +238,7 @@ impl Untold {
     /// Tells the rest, but not for long: the result is due. Whether the result may follow now; it may not while the hub is
     /// away, for then it would overtake what comes before it.
     pub(crate) async fn tell_rest(&self) -> bool {
-        let Self { claimant, backlog } = self;
+        let Self { claimant, backlog, due } = self;
         let rest = async {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
             while let Some(call) = backlog.next(claimant.epoch).await {
@@ -253,21 +251,12 @@ impl Untold {
         if timeout(DRAIN_TIME, rest).await.is_ok() {
             return true;
         }
-        if claimant.link.is_away() {
-            return false;
+        if !claimant.link.is_away() && due.is_none_or(|due| due <= Instant::now()) {
+            tracing::warn!(run.id = %claimant.run, "the hub was too slow to hear all progress; the result follows without it");
+            // That something is missing is told first, however long that takes.
+            backlog.abandon();
         }
-        self.give_up().await;
-        true
-    }
-
-    async fn give_up(&self) {
-        let Self { claimant, backlog } = self;
-        tracing::warn!(run.id = %claimant.run, "the hub was too slow to hear all progress; the result follows without it");
-        backlog.abandon();
-        if let Some(call) = backlog.next(claimant.epoch).await {
-            let _ = timeout(LAST_WORD, claimant.tell(&call)).await;
-            backlog.told();
-        }
+        false
     }
 }
 

@@ -97,7 +97,7 @@ async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
     let Report { run, epoch, .. } = report;
     if let Some(untold) = &report.untold {
         if !untold.tell_rest().await {
-            return Err((report, "the hub is away".to_owned()));
+            return Err((report, "the hub has not heard everything that comes before it".to_owned()));
         }
     }
     match verdict(device, &report).await {
