@@ -72,15 +72,21 @@ impl Live {
 
     /// The engine's tools, ready to check calls. What was registered has been compiled before, so it compiles again.
     pub(super) fn tools(&self, channel: &Channel) -> Arc<Tools> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tools)) = compiled.iter().find(|(known, _)| *known == channel.id) {
-            return tools.clone();
+        let known = |compiled: &VecDeque<(ChannelId, Arc<Tools>)>| {
+            compiled.iter().find(|(known, _)| *known == channel.id).map(|(_, tools)| tools.clone())
+        };
+        if let Some(tools) = known(&self.compiled.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return tools;
         }
+        // Compiling may take a while: nobody else waits for it.
         let tools = Arc::new(Tools::compile(&channel.tools).unwrap_or_default());
-        if compiled.len() >= MAX_COMPILED {
-            compiled.pop_front();
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if known(&compiled).is_none() {
+            if compiled.len() >= MAX_COMPILED {
+                compiled.pop_front();
+            }
+            compiled.push_back((channel.id, tools.clone()));
         }
-        compiled.push_back((channel.id, tools.clone()));
         tools
     }
 
