@@ -11,6 +11,7 @@ pub mod control;
 mod error;
 mod hub;
 pub mod identity;
+pub mod in_process;
 mod metrics;
 mod options;
 mod recovery;
@@ -22,6 +23,7 @@ mod sweep;
 
 pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};
+pub use in_process::InProcessAgent;
 pub use identity::{Principal, Session, Who};
 pub use options::{Options, OwnerKey};
 pub use serve::serve;

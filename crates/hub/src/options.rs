@@ -16,6 +16,8 @@ pub struct Options {
     /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
     pub public_url: Option<String>,
     pub owner_key: OwnerKey,
+    /// The agent that is meant when a call names none, by name or id.
+    pub default_agent: Option<String>,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
     pub heartbeat_timeout: Duration,
     /// A claim younger than this need not be named in a heartbeat.
@@ -81,6 +83,7 @@ impl Options {
             listen,
             public_url: None,
             owner_key: OwnerKey::FirstStart,
+            default_agent: None,
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),

@@ -6,6 +6,7 @@
 
 mod artifacts;
 mod bad_input;
+mod call;
 mod channel;
 mod counting;
 mod document;

@@ -6,6 +6,7 @@
 mod account;
 mod artifact;
 mod audit;
+mod call;
 mod channel;
 pub(crate) mod check;
 mod conversation;
@@ -21,9 +22,11 @@ mod permission;
 mod progress;
 mod pull;
 mod register;
+mod route;
 mod run;
 mod runtime;
 
+pub(crate) use call::{about_call, call_in_path};
 pub(crate) use members::Members;
 pub(crate) use progress::worker_error;
 

@@ -90,7 +90,7 @@ impl Handle {
     }
 
     /// The agent with this id or name; a name that nobody has yet gets an agent.
-    async fn agent_named(&self, by: &Principal, name: &str) -> Result<AgentId> {
+    pub(crate) async fn agent_named(&self, by: &Principal, name: &str) -> Result<AgentId> {
         let agent = check::agent_ref("agent_id", name)?;
         let is_name = matches!(agent, AgentRef::Name(_));
         match self.store().account(by.tenant, agent.clone()).await {

@@ -3,12 +3,14 @@
 //! A follower reads pages of the store and sleeps on the bus in between. What it shows is a function of the log alone, so
 //! early and late readers see the same.
 
+mod call;
 mod channel;
 pub(crate) mod feed;
 mod run;
 mod sse;
 mod tenant;
 
+pub use call::{CallFollow, CallFrame, Shown};
 pub use channel::ChannelFollow;
 pub use run::RunFollow;
 pub use sse::{Followed, respond};

@@ -53,7 +53,7 @@ pub fn respond(hub: &Handle, followed: impl Followed) -> Response<Body> {
 }
 
 /// One event. Every line of the data gets its own `data:`, because what we relay may contain newlines between tokens.
-fn frame(seq: i64, kind: &str, data: &str) -> Bytes {
+pub(super) fn frame(seq: i64, kind: &str, data: &str) -> Bytes {
     let mut text = String::with_capacity(data.len() + kind.len() + 48);
     text.push_str("id: ");
     text.push_str(&seq.to_string());

@@ -1,5 +1,6 @@
 //! Wire dialects: each authenticates, turns a request into an action, and renders the answer. No rule lives here.
 
+mod call;
 mod connect;
 pub(crate) mod envelope;
 pub(crate) mod extract;
@@ -11,5 +12,6 @@ pub mod reply;
 pub(crate) mod scan;
 pub(crate) mod seat;
 mod socket;
+mod watch;
 
 pub use extract::Peer;

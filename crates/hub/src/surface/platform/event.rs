@@ -49,7 +49,7 @@ pub(super) async fn read(
     Ok(reply::json(StatusCode::OK, &hub.run_events(&by, run, query.after, query.limit).await?))
 }
 
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
+pub(in crate::surface) fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>> {
     match header_text(headers, "last-event-id")? {
         None => Ok(None),
         Some(text) if text.is_empty() => Ok(None),

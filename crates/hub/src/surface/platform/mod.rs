@@ -36,6 +36,8 @@ use utoipa::{IntoParams, OpenApi};
 
 use crate::{Error, Handle, Result, control::PageRequest, surface::health};
 
+pub(in crate::surface) use event::last_event_id;
+
 type Answer = Result<Response<Body>>;
 
 macro_rules! routes {
@@ -116,7 +118,7 @@ routes! {
 /// The whole surface. It has no fallback of its own, so that other surfaces can be merged beside it; what is left under
 /// `/api/` is a clear 404.
 pub fn router(hub: Handle) -> Router {
-    let table = table().merge(crate::surface::envelope::routes());
+    let table = table().merge(crate::surface::envelope::routes()).merge(crate::surface::call::routes());
     table.method_not_allowed_fallback(wrong_method).route("/api/{*rest}", any(no_such_path)).with_state(hub)
 }
 

@@ -1,0 +1,82 @@
+//! The call API: a task for whoever can do it becomes a run, and the run is shown as a call.
+
+use attache_protocol::{
+    Code, Json,
+    wire::{
+        call::{CallId, CallInput, CallRequest, CallResult, Task, TaskRequest},
+        run::{CreateRunRequest, Run},
+    },
+};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{CallHeaders, CreatedRun, check, route::Wanted},
+    identity::Action,
+};
+
+const MAX_TASK: usize = 1 << 20;
+const WHAT: &str = "call";
+
+impl Handle {
+    /// Puts the agent that the call means to work, and answers at once. The same idempotency key again is the same call.
+    pub async fn call(&self, by: &Principal, request: CallRequest, headers: CallHeaders) -> Result<CallId> {
+        by.may(Action::CreateRun)?;
+        if request.callback_url.is_some() {
+            let refusal = Error::invalid("callback_url", "cannot be used: callbacks are not switched on in this hub");
+            return Err(refusal.hint("Leave it out, and watch the call or ask for its result instead."));
+        }
+        check_task("task", &request.task)?;
+        let wanted = request.agent_type.as_deref().map_or(Wanted::Default, Wanted::Type);
+        let agent = self.route(by, wanted).await?;
+        let created = self.create_run(by, run_request(&agent.to_string(), &request.into()), headers).await?;
+        let (CreatedRun::New(run) | CreatedRun::Existing(run)) = created;
+        Ok(CallId::of(run.task_run_id))
+    }
+
+    /// The same in the header/task form.
+    pub async fn call_task(&self, by: &Principal, request: TaskRequest, headers: CallHeaders) -> Result<CreatedRun> {
+        by.may(Action::CreateRun)?;
+        check_task("task.description", &request.task.description)?;
+        if request.header.as_ref().is_some_and(|header| !header.is_object() && header.get() != "null") {
+            return Err(Error::invalid("header", "must be a JSON object"));
+        }
+        let required = request.task.capabilities_required.as_deref().unwrap_or_default();
+        let wanted = if required.is_empty() { Wanted::Default } else { Wanted::All(required) };
+        let agent = self.route(by, wanted).await?;
+        self.create_run(by, run_request(&agent.to_string(), &request.into()), headers).await
+    }
+
+    pub async fn call_result(&self, by: &Principal, call: CallId) -> Result<CallResult> {
+        Ok(CallResult::of(&self.called(by, call).await?, self.now()))
+    }
+
+    /// The call in the header/task form.
+    pub async fn called_task(&self, by: &Principal, call: CallId) -> Result<Task> {
+        Ok(Task::of(&self.called(by, call).await?, self.now()))
+    }
+
+    async fn called(&self, by: &Principal, call: CallId) -> Result<Run> {
+        self.run(by, call.run()).await.map_err(about_call)
+    }
+}
+
+/// To its caller a run that is not there is a call that is not there.
+pub(crate) fn about_call(error: Error) -> Error {
+    if error.code == Code::NotFound { Error::not_found(WHAT) } else { error }
+}
+
+/// In a path, a text that is no call's name names a call that does not exist.
+pub(crate) fn call_in_path(text: &str) -> Result<CallId> {
+    text.parse().map_err(|_| Error::not_found(WHAT))
+}
+
+fn check_task(field: &str, text: &str) -> Result<()> {
+    if text.trim().is_empty() {
+        return Err(Error::invalid(field, "must say what to do"));
+    }
+    check::text(field, text, 1..=MAX_TASK)
+}
+
+fn run_request(agent: &str, input: &CallInput) -> CreateRunRequest {
+    CreateRunRequest { agent_id: agent.to_owned(), input: Some(Json::of(input)), ..CreateRunRequest::default() }
+}

@@ -1,0 +1,209 @@
+//! Agents in the hub's own process: a Rust program that embeds the hub gives it agents that are called in memory.
+//!
+//! Such an agent is an agent like any other: its runs are queued, claimed, renewed, fenced and ended by the same rules, and
+//! whoever watches sees the same events. Only there is no HTTP in between.
+
+mod work;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use attache_protocol::{
+    AgentId, Json, RunId,
+    secret::Kind,
+    wire::{run::ClaimedRun, runtime::HeartbeatRequest},
+};
+use attache_store::record::{NewRuntime, Proof, RuntimeKind};
+use futures_util::future::OptionFuture;
+use serde::Serialize;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, Handle, Principal, Result, error::about, identity::Action};
+
+pub use work::{Failure, Output, Work};
+
+/// What an agent in this process does.
+///
+/// ```
+/// use attache_hub::in_process::{Failure, InProcessAgent, Output, Work};
+///
+/// struct Echo;
+///
+/// impl InProcessAgent for Echo {
+///     async fn work(&self, work: Work) -> Result<Output, Failure> {
+///         work.progress("listening", 0.5).await?;
+///         Ok(Output::text(format!("you said: {}", work.text())))
+///     }
+/// }
+/// ```
+pub trait InProcessAgent: Send + Sync + 'static {
+    /// Does one task. The future is dropped when the run is cancelled or times out; a panic fails the run.
+    fn work(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send;
+
+    /// What calls may ask for instead of the agent's name.
+    fn capabilities(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How many tasks it does at the same time.
+    fn concurrency(&self) -> usize {
+        16
+    }
+}
+
+/// An agent that the hub hosts. Dropping it ends the hosting; the account stays.
+#[derive(Debug)]
+pub struct Hosted {
+    agent: AgentId,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Between asking for work, so that nothing is lost if a hint is.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long work may go on when the hosting ends. The hub waits a little longer for its tasks.
+const GOODBYE: Duration = Duration::from_secs(4);
+
+/// The labels of its runtime.
+#[derive(Serialize)]
+struct Labels {
+    host_type: &'static str,
+    capabilities: Vec<String>,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Hosts an agent under this name, which is made if nobody has it yet. Whatever worked for the agent before is
+    /// superseded, as by pairing another device.
+    pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<Hosted> {
+        by.may(Action::RegisterAgent)?;
+        let id = self.agent_named(by, name).await?;
+        let token = Kind::RuntimeToken.generate(self.env());
+        let labels = Labels { host_type: "in_process", capabilities: agent.capabilities() };
+        let new = NewRuntime {
+            kind: RuntimeKind::Device,
+            id: self.env().runtime_id(),
+            token: token.hash(),
+            proof: Proof::Owner { tenant: by.tenant, agent: id },
+            device_name: Some("in process".to_owned()),
+            labels: Json::of(&labels),
+        };
+        self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?;
+        self.credentials().forget_agent(id);
+        let principal = self.authenticate_runtime(token.expose()).await?;
+        // Online before anybody is told that it is there.
+        self.heartbeat(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
+            .await?;
+        let stop = CancellationToken::new();
+        let host = Host { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone() };
+        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve()) })
+    }
+}
+
+// === impl Hosted ===
+
+impl Hosted {
+    pub const fn agent_id(&self) -> AgentId {
+        self.agent
+    }
+
+    /// Takes no more work, and waits a few seconds for what is under way.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// The worker behind one hosted agent.
+struct Host<A> {
+    hub: Handle,
+    principal: Principal,
+    id: AgentId,
+    agent: Arc<A>,
+    stop: CancellationToken,
+}
+
+// === impl Host ===
+
+impl<A: InProcessAgent> Host<A> {
+    async fn serve(self) {
+        let agent = self.id.to_string();
+        let limit = self.agent.concurrency().max(1);
+        let beat_every = (self.hub.options().heartbeat_timeout / 4).max(Duration::from_millis(10));
+        let mut beat = tokio::time::interval(beat_every);
+        let mut running = Running::default();
+        let mut pull = None;
+        loop {
+            if pull.is_none() && running.tasks.len() < limit {
+                pull = Some(Box::pin(self.hub.pull(&self.principal, &agent, WAIT)));
+            }
+            tokio::select! {
+                Some(pulled) = OptionFuture::from(pull.as_mut()) => {
+                    pull = None;
+                    match pulled {
+                        Ok(pulled) => {
+                            if let Some(claimed) = pulled.delivered() {
+                                running.start(&self, claimed);
+                            }
+                        }
+                        Err(error) if error.code.http_status() < 500 => return self.refused(&error),
+                        Err(error) => {
+                            tracing::debug!(%error, "work could not be asked for");
+                            tokio::time::sleep(beat_every.min(Duration::from_millis(200))).await;
+                        }
+                    }
+                }
+                Some(ended) = running.tasks.join_next() => running.ended(ended),
+                _ = beat.tick() => {
+                    let request = HeartbeatRequest { running: Some(running.runs.clone()), ..HeartbeatRequest::default() };
+                    if let Err(error) = self.hub.heartbeat(&self.principal, request).await
+                        && error.code.http_status() < 500
+                    {
+                        return self.refused(&error);
+                    }
+                }
+                () = self.stop.cancelled() => break,
+                () = self.hub.drained() => break,
+            }
+        }
+        drop(pull);
+        let finish = async { while running.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GOODBYE, finish).await.is_err() {
+            tracing::warn!(agent.id = %self.id, "work of an agent in this process did not end in time");
+        }
+    }
+
+    fn refused(&self, error: &Error) {
+        tracing::info!(agent.id = %self.id, %error, "an agent in this process does not work here any more");
+    }
+}
+
+/// The runs that are worked on.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<RunId>,
+    runs: Vec<RunId>,
+}
+
+// === impl Running ===
+
+impl Running {
+    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun) {
+        self.runs.push(claimed.task_run_id);
+        let work = Work::new(host.hub.clone(), host.principal.clone(), claimed);
+        self.tasks.spawn(work.done_by(host.agent.clone()));
+    }
+
+    fn ended(&mut self, ended: std::result::Result<RunId, tokio::task::JoinError>) {
+        if let Ok(run) = ended {
+            self.runs.retain(|known| *known != run);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One task in the hands of an agent in this process: what it is, how to report on it, and how it ends.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_protocol::{
+    Json, RunId,
+    rules::run::{FailureCode, Phase},
+    wire::{
+        envelope::Object,
+        run::{ClaimedRun, CompleteRequest, FailRequest, ProgressRequest},
+    },
+};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::InProcessAgent;
+use crate::{Error, Handle, Principal, Result, bus::Topic};
+
+/// How often the end of a run is reported when the store is busy.
+const TRIES: u32 = 6;
+
+/// A claimed run. Clones are the same work.
+#[derive(Debug, Clone)]
+pub struct Work {
+    hub: Handle,
+    principal: Principal,
+    claimed: Arc<ClaimedRun>,
+    text: Arc<str>,
+    context: Option<Json>,
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Output {
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Json>,
+    /// `{"tokens","cost_usd"}`: the total of the run.
+    #[serde(skip)]
+    pub usage: Option<Json>,
+}
+
+/// Why an agent could not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Failure {
+    pub error: String,
+    pub code: FailureCode,
+}
+
+#[derive(Serialize)]
+struct Failed<'a> {
+    error: &'a str,
+    code: &'a str,
+}
+
+// === impl Work ===
+
+impl Work {
+    pub(super) fn new(hub: Handle, principal: Principal, claimed: ClaimedRun) -> Self {
+        let input = Object::read("input", claimed.input.get()).ok();
+        let text = input.as_ref().and_then(|input| input.optional::<String>("text").ok().flatten());
+        let context = input.and_then(|input| input.raw("context")).and_then(|text| Json::from_text(text).ok());
+        let text = text.unwrap_or_default().into();
+        Self { hub, principal, claimed: Arc::new(claimed), text, context }
+    }
+
+    /// What to do.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What the caller gave along, byte for byte.
+    pub const fn context(&self) -> Option<&Json> {
+        self.context.as_ref()
+    }
+
+    /// The whole claim.
+    pub fn claim(&self) -> &ClaimedRun {
+        &self.claimed
+    }
+
+    /// The hub, through which the agent may call others.
+    pub const fn hub(&self) -> &Handle {
+        &self.hub
+    }
+
+    /// A piece of the answer, for those who watch.
+    pub async fn say(&self, text: &str) -> Result<()> {
+        self.report(ProgressRequest { chunk: Some(Json::of(text)), ..ProgressRequest::default() }).await
+    }
+
+    /// What the agent thinks, for those who watch.
+    pub async fn think(&self, text: &str) -> Result<()> {
+        self.report(ProgressRequest { thought: Some(Json::of(text)), ..ProgressRequest::default() }).await
+    }
+
+    /// What the agent does now, and how much of the whole is done, from 0 to 1.
+    pub async fn progress(&self, goal: &str, share: f64) -> Result<()> {
+        let percent = Some((share * 1e8).round() / 1e6);
+        self.report(ProgressRequest { message: Some(goal.to_owned()), percent, ..ProgressRequest::default() }).await
+    }
+
+    async fn report(&self, request: ProgressRequest) -> Result<()> {
+        let request = ProgressRequest { epoch: Some(self.claimed.epoch), ..request };
+        self.hub.progress(&self.principal, self.run(), request).await.map(drop)
+    }
+
+    fn run(&self) -> RunId {
+        self.claimed.task_run_id
+    }
+
+    /// Lets the agent work until it is done or the run is not its any more, and reports the end.
+    pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>) -> RunId {
+        let run = self.run();
+        let mut watch = self.hub.bus().watch(Topic::Run(run));
+        // In a task of its own, so that a panic is an answer too; it ends with this future.
+        let mut task = JoinSet::new();
+        let work = self.clone();
+        task.spawn(async move { agent.work(work).await });
+        loop {
+            tokio::select! {
+                done = task.join_next() => {
+                    let done = match done {
+                        Some(Ok(done)) => done,
+                        Some(Err(_)) | None => Err(Failure::new("The agent crashed.").code(FailureCode::HostCrashed)),
+                    };
+                    self.finish(done).await;
+                    return run;
+                }
+                () = watch.moved() => {}
+                () = tokio::time::sleep(self.hub.options().poll_every) => {}
+            }
+            if !self.is_held().await {
+                return run;
+            }
+        }
+    }
+
+    /// Whether the claim is still this one. A store that cannot say so for a moment changes nothing.
+    async fn is_held(&self) -> bool {
+        match self.hub.store().run(self.principal.tenant, self.run()).await {
+            Ok(record) => matches!(record.state.phase, Phase::Running(_)) && record.state.epoch == self.claimed.epoch,
+            Err(error) => !matches!(error, attache_store::Error::NotFound),
+        }
+    }
+
+    async fn finish(&self, done: std::result::Result<Output, Failure>) {
+        for attempt in 0..TRIES {
+            let Err(error) = self.finish_once(&done).await else { return };
+            if error.code.http_status() < 500 {
+                tracing::debug!(run.id = %self.run(), %error, "the end of a run was refused");
+                // What cannot be taken as an answer is at least known to have ended.
+                if done.is_ok() && error.code.http_status() == 400 {
+                    let _ = self.finish_once(&Err(Failure::new(error.message.to_string()))).await;
+                }
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
+        }
+        tracing::warn!(run.id = %self.run(), "the end of a run could not be reported");
+    }
+
+    async fn finish_once(&self, done: &std::result::Result<Output, Failure>) -> Result<()> {
+        let epoch = Some(self.claimed.epoch);
+        match done {
+            Ok(output) => {
+                let request = CompleteRequest { epoch, output: Json::of(output), usage: output.usage.clone() };
+                self.hub.complete(&self.principal, self.run(), request).await.map(drop)
+            }
+            Err(failure) => {
+                let output = Json::of(&Failed { error: &failure.error, code: failure.code.as_str() });
+                self.hub.fail(&self.principal, self.run(), FailRequest { epoch, output, usage: None }).await.map(drop)
+            }
+        }
+    }
+}
+
+// === impl Output ===
+
+impl Output {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), details: None, usage: None }
+    }
+
+    #[must_use]
+    pub fn details(self, details: Json) -> Self {
+        Self { details: Some(details), ..self }
+    }
+
+    /// `{"tokens","cost_usd"}`
+    #[must_use]
+    pub fn usage(self, usage: Json) -> Self {
+        Self { usage: Some(usage), ..self }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub fn new(error: impl Into<String>) -> Self {
+        Self { error: error.into(), code: FailureCode::TaskFailed }
+    }
+
+    #[must_use]
+    pub fn code(self, code: FailureCode) -> Self {
+        Self { code, ..self }
+    }
+}
+
+/// A report that was refused ends the work; the run has most likely ended already.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(error.message.to_string())
+    }
+}

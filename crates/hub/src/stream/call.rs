@@ -1,0 +1,133 @@
+//! A call as somebody watches it: what its agent says, from the beginning, and then what became of it.
+
+use attache_protocol::{
+    Json,
+    wire::{
+        call::{CallId, CallResult, CallStatus, Completed, Failed, Said, is_terminal, said},
+        event::Event,
+    },
+};
+use bytes::Bytes;
+
+use crate::{
+    Handle, Principal, Result,
+    control::about_call,
+    stream::{Followed, RunFollow, sse},
+};
+
+/// What of a call is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    Everything,
+    /// What the agent says, without how far it is.
+    Messages,
+}
+
+/// Follows a call until its end. Ends early when the hub drains or the caller is not welcome any more.
+#[derive(Debug)]
+pub struct CallFollow {
+    hub: Handle,
+    principal: Principal,
+    call: CallId,
+    shown: Shown,
+    events: RunFollow,
+    /// The seq of the run's last event, once it was read.
+    last: Option<i64>,
+    ended: bool,
+}
+
+/// One frame: `{"type","data"}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFrame {
+    /// Where the stream goes on after it.
+    pub seq: i64,
+    /// `progress`, `message`, `completed` or `failed`.
+    pub kind: &'static str,
+    pub data: Json,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Everything after `after`, and what comes, until the call has ended.
+    pub async fn watch_call(
+        &self,
+        by: &Principal,
+        call: CallId,
+        shown: Shown,
+        after: Option<i64>,
+    ) -> Result<CallFollow> {
+        let events = self.follow_run(by, call.run(), after).await.map_err(about_call)?;
+        Ok(CallFollow { hub: self.clone(), principal: by.clone(), call, shown, events, last: None, ended: false })
+    }
+}
+
+// === impl CallFollow ===
+
+impl CallFollow {
+    /// The next frame; `None` after the one that ends the call. Safe to drop and call again.
+    pub async fn next(&mut self) -> Option<CallFrame> {
+        if self.ended {
+            return None;
+        }
+        while self.last.is_none() {
+            let event = self.events.next().await?;
+            if is_terminal(&event.kind) {
+                self.last = Some(event.seq);
+            } else if let Some(frame) = self.frame(&event) {
+                return Some(frame);
+            }
+        }
+        let frame = self.ending(self.last?).await;
+        self.ended = true;
+        frame
+    }
+
+    /// Whether the frame that ends the call was given out.
+    pub const fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn frame(&self, event: &Event) -> Option<CallFrame> {
+        let (kind, data) = match said(event)? {
+            Said::Progress(_) if self.shown == Shown::Messages => return None,
+            Said::Progress(progress) => ("progress", Json::of(&progress)),
+            Said::Message(message) => ("message", Json::of(&message)),
+        };
+        Some(CallFrame { seq: event.seq, kind, data })
+    }
+
+    async fn ending(&self, seq: i64) -> Option<CallFrame> {
+        let result = match self.hub.call_result(&self.principal, self.call).await {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::debug!(run.id = %self.call.run(), %error, "the result of a call could not be read");
+                return None;
+            }
+        };
+        let CallResult { status, result, stats, error, code } = result;
+        let (kind, data) = match (status, error, code) {
+            (CallStatus::Completed, ..) => ("completed", Json::of(&Completed { result, stats })),
+            (_, error, code) => {
+                let error = error.unwrap_or_else(|| Json::of("The call failed."));
+                ("failed", Json::of(&Failed { error, code: code.unwrap_or_else(|| "task_failed".to_owned()) }))
+            }
+        };
+        Some(CallFrame { seq, kind, data })
+    }
+}
+
+impl Followed for CallFollow {
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        self.next().await.map(|frame| sse::frame(frame.seq, frame.kind, &frame.text()))
+    }
+}
+
+// === impl CallFrame ===
+
+impl CallFrame {
+    /// As it is written on the wire.
+    pub fn text(&self) -> String {
+        format!(r#"{{"type":"{}","data":{}}}"#, self.kind, self.data.get())
+    }
+}

@@ -1,0 +1,146 @@
+//! `/api/a2a/call`, `/watch`, `/stream`, `/result` and `/v1/tasks`: the small API with which programs call agents.
+
+use attache_protocol::{
+    Code,
+    wire::call::{CallRequest, CallStarted, CallStatus, Task, TaskRequest},
+};
+use axum::{
+    Extension, Router,
+    body::Body,
+    extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
+    http::{HeaderMap, Response, StatusCode, Uri, header},
+    routing::{get, post},
+};
+
+use super::{
+    extract::{Caller, Input, Segment, accepts, header_text},
+    reply,
+    seat::Seat,
+    watch,
+};
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{CallHeaders, CreatedRun, call_in_path},
+    stream::{Shown, respond},
+};
+
+type Upgrade = std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// The call API's routes.
+pub(super) fn routes() -> Router<Handle> {
+    Router::new()
+        .route("/api/a2a/call", post(call))
+        .route("/api/a2a/watch/{call}", get(watch))
+        .route("/api/a2a/stream/{call}", get(stream))
+        .route("/api/a2a/result/{call}", get(result))
+        .route("/api/a2a/v1/tasks", post(create_task))
+        .route("/api/a2a/v1/tasks/{call}", get(read_task))
+}
+
+async fn call(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    uri: Uri,
+    headers: HeaderMap,
+    Input(request): Input<CallRequest>,
+) -> Result<Response<Body>> {
+    let call_id = hub.call(&by, request, call_headers(&headers)?).await?;
+    let watch_url = format!("{}/api/a2a/watch/{call_id}", socket_origin(&hub, &uri, &headers));
+    Ok(reply::json(StatusCode::OK, &CallStarted { call_id, status: CallStatus::Started, watch_url }))
+}
+
+async fn watch(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(call): Segment,
+    headers: HeaderMap,
+    seat: Option<Extension<Seat>>,
+    upgrade: Upgrade,
+) -> Result<Response<Body>> {
+    show(hub, by, &call, &headers, seat, upgrade, Shown::Everything).await
+}
+
+async fn stream(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(call): Segment,
+    headers: HeaderMap,
+    seat: Option<Extension<Seat>>,
+    upgrade: Upgrade,
+) -> Result<Response<Body>> {
+    show(hub, by, &call, &headers, seat, upgrade, Shown::Messages).await
+}
+
+/// Over a WebSocket, or as server-sent events where those are asked for.
+async fn show(
+    hub: Handle,
+    by: Principal,
+    call: &str,
+    headers: &HeaderMap,
+    seat: Option<Extension<Seat>>,
+    upgrade: Upgrade,
+    shown: Shown,
+) -> Result<Response<Body>> {
+    let call = call_in_path(call)?;
+    match upgrade {
+        Ok(upgrade) => {
+            let followed = hub.watch_call(&by, call, shown, None).await?;
+            Ok(watch::upgrade(upgrade, hub, followed, seat.map(|Extension(seat)| seat)))
+        }
+        Err(_) if accepts(headers, "text/event-stream") => {
+            let after = super::platform::last_event_id(headers)?;
+            Ok(respond(&hub, hub.watch_call(&by, call, shown, after).await?))
+        }
+        Err(_) => {
+            // Whoever may not see the call learns no more here than anywhere.
+            hub.call_result(&by, call).await?;
+            Err(Error::new(Code::InvalidRequest, "A call is watched over a WebSocket or as server-sent events.").hint(
+                "Open a WebSocket at this path, or send `Accept: text/event-stream`; GET /api/a2a/result/{call_id} polls.",
+            ))
+        }
+    }
+}
+
+async fn result(State(hub): State<Handle>, Caller(by): Caller, Segment(call): Segment) -> Result<Response<Body>> {
+    Ok(reply::json(StatusCode::OK, &hub.call_result(&by, call_in_path(&call)?).await?))
+}
+
+async fn create_task(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    headers: HeaderMap,
+    Input(request): Input<TaskRequest>,
+) -> Result<Response<Body>> {
+    let (status, run) = match hub.call_task(&by, request, call_headers(&headers)?).await? {
+        CreatedRun::New(run) => (StatusCode::CREATED, run),
+        CreatedRun::Existing(run) => (StatusCode::OK, run),
+    };
+    Ok(reply::json(status, &Task::of(&run, hub.now())))
+}
+
+async fn read_task(State(hub): State<Handle>, Caller(by): Caller, Segment(call): Segment) -> Result<Response<Body>> {
+    Ok(reply::json(StatusCode::OK, &hub.called_task(&by, call_in_path(&call)?).await?))
+}
+
+fn call_headers(headers: &HeaderMap) -> Result<CallHeaders> {
+    Ok(CallHeaders {
+        idempotency_key: header_text(headers, "idempotency-key")?,
+        traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+        ..CallHeaders::default()
+    })
+}
+
+/// `ws://…` or `wss://…` of the hub: the public one where there is one, otherwise the host that the caller used, which is
+/// one of our own names.
+fn socket_origin(hub: &Handle, uri: &Uri, headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));
+    let origin = match (&hub.options().public_url, host) {
+        (None, Some(host)) => format!("http://{host}"),
+        (Some(_), _) | (None, None) => hub.origin(),
+    };
+    match origin.strip_prefix("https://") {
+        Some(host) => format!("wss://{host}"),
+        None => format!("ws://{}", origin.strip_prefix("http://").unwrap_or(&origin)),
+    }
+}

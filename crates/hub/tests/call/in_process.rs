@@ -1,0 +1,183 @@
+//! Agents in the hub's own process, called in memory.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use attache_hub::{
+    control::CallHeaders,
+    in_process::{Failure, InProcessAgent, Output, Work},
+    stream::Shown,
+};
+use attache_protocol::{
+    Json,
+    wire::call::{CallId, CallRequest},
+};
+use serde_json::{Value, json};
+use tokio::{sync::Notify, time::timeout};
+
+use super::watcher::{Socket, call, result, timeless};
+use crate::world::{PATIENCE, World};
+
+/// Does as it is told.
+#[derive(Default, Clone)]
+struct Obedient {
+    begun: Arc<Notify>,
+    go_on: Arc<Notify>,
+    dropped: Arc<AtomicBool>,
+}
+
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl InProcessAgent for Obedient {
+    async fn work(&self, work: Work) -> Result<Output, Failure> {
+        match work.text() {
+            "fail" => Err(Failure::new("no wish to")),
+            "panic" => panic!("as it was told"),
+            "wait" => {
+                let _dropped = Dropped(self.dropped.clone());
+                self.begun.notify_one();
+                self.go_on.notified().await;
+                Ok(Output::text("waited"))
+            }
+            text => {
+                work.progress("working", 0.5).await?;
+                work.say("so far so good").await?;
+                let context = work.context().cloned().unwrap_or_else(Json::empty_object);
+                let usage = Json::from_text(r#"{"tokens":7}"#).unwrap();
+                Ok(Output::text(format!("done: {text}")).details(context).usage(usage))
+            }
+        }
+    }
+
+    fn capabilities(&self) -> Vec<String> {
+        vec!["obey".to_owned()]
+    }
+}
+
+async fn hosted(world: &World, agent: Obedient) -> attache_hub::in_process::Hosted {
+    let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
+    let by = world.hub.authenticate_key(&key).await.unwrap();
+    world.hub.host(&by, "inner", agent).await.unwrap()
+}
+
+/// Waits until the call has ended.
+async fn ended(world: &World, id: &str) -> Value {
+    let frames = Socket::open(world, &format!("/api/a2a/watch/{id}"), &world.owner).await.rest().await;
+    assert!(!frames.is_empty());
+    result(&world.owner, id).await
+}
+
+#[tokio::test]
+async fn it_is_called_in_memory_and_watched_like_any_other() {
+    let world = World::start().await;
+    let hosted = hosted(&world, Obedient::default()).await;
+    let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
+    let by = world.hub.authenticate_key(&key).await.unwrap();
+    let request = CallRequest {
+        task: "dig".to_owned(),
+        agent_type: Some("obey".to_owned()),
+        context: Some(Json::from_text(r#"{ "n":1e400}"#).unwrap()),
+        callback_url: None,
+    };
+    let id: CallId = world.hub.call(&by, request, CallHeaders::default()).await.unwrap();
+    let mut follow = world.hub.watch_call(&by, id, Shown::Everything, None).await.unwrap();
+    let mut frames = Vec::new();
+    while let Some(frame) = timeout(PATIENCE, follow.next()).await.unwrap() {
+        frames.push(frame.text());
+    }
+    assert_eq!(
+        frames[..2],
+        [
+            r#"{"type":"progress","data":{"goal":"working","progress":0.5}}"#.to_owned(),
+            r#"{"type":"message","data":{"kind":"chunk","text":"so far so good"}}"#.to_owned(),
+        ]
+    );
+    assert!(frames[2].starts_with(
+        r#"{"type":"completed","data":{"result":{"summary":"done: dig","details":{ "n":1e400}},"stats":{"duration_ms":"#
+    ));
+    assert_eq!(frames.len(), 3);
+    let account = world.owner.get("/api/v1/agent-accounts/inner").await.expect(200);
+    assert_eq!(account["agent_id"], json!(hosted.agent_id()));
+    assert_eq!((&account["status"], &account["runtime"]["device_name"]), (&json!("online"), &json!("in process")));
+}
+
+#[tokio::test]
+async fn failures_and_panics_end_the_run_and_not_the_agent() {
+    let world = World::start().await;
+    let _hosted = hosted(&world, Obedient::default()).await;
+    for (task, error, code) in [("fail", "no wish to", "task_failed"), ("panic", "The agent crashed.", "host_crashed")]
+    {
+        let id = call(&world.owner, json!({"task": task})).await;
+        let ended = ended(&world, &id).await;
+        assert_eq!((&ended["error"], &ended["code"]), (&json!(error), &json!(code)));
+    }
+    let id = call(&world.owner, json!({"task": "go on"})).await;
+    assert_eq!(
+        timeless(ended(&world, &id).await),
+        json!({"status": "completed", "result": {"summary": "done: go on", "details": {}},
+            "stats": {"duration_ms": 0, "tokens": 7, "cost": null}})
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_call_drops_the_work_and_others_go_on() {
+    let world = World::start().await;
+    let agent = Obedient::default();
+    let _hosted = hosted(&world, agent.clone()).await;
+    let id = call(&world.owner, json!({"task": "wait"})).await;
+    timeout(PATIENCE, agent.begun.notified()).await.unwrap();
+    let other = call(&world.owner, json!({"task": "meanwhile"})).await;
+    assert_eq!(ended(&world, &other).await["status"], "completed", "several tasks at the same time");
+    let run = id.replace("a2a-", "run_");
+    world.owner.post(&format!("/api/v1/task-runs/{run}/cancel"), json!({})).await.expect(200);
+    timeout(PATIENCE, async {
+        while !agent.dropped.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the work is dropped");
+    assert_eq!(result(&world.owner, &id).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
+    let world = World::start().await;
+    let agent = Obedient::default();
+    let hosted = hosted(&world, agent.clone()).await;
+    let id = call(&world.owner, json!({"task": "wait"})).await;
+    timeout(PATIENCE, agent.begun.notified()).await.unwrap();
+    agent.go_on.notify_one();
+    timeout(PATIENCE, hosted.stop()).await.unwrap();
+    assert_eq!(result(&world.owner, &id).await["result"]["summary"], "waited");
+    let id = call(&world.owner, json!({"task": "later"})).await;
+    assert_eq!(result(&world.owner, &id).await["status"], "started", "nobody takes it any more");
+}
+
+#[tokio::test]
+async fn a_long_task_keeps_its_claim() {
+    let world = World::tuned(|options| {
+        options.heartbeat_timeout = Duration::from_millis(200);
+        options.claim_grace = Duration::ZERO;
+        options.sweep_every = Duration::from_millis(10);
+    })
+    .await;
+    let agent = Obedient::default();
+    let _hosted = hosted(&world, agent.clone()).await;
+    let id = call(&world.owner, json!({"task": "wait"})).await;
+    timeout(PATIENCE, agent.begun.notified()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    agent.go_on.notify_one();
+    assert_eq!(ended(&world, &id).await["status"], "completed");
+}

@@ -1,0 +1,9 @@
+//! The call API over real sockets: call, watch, result, routing, the other form, and agents in three places.
+
+mod api;
+mod in_process;
+mod refusals;
+mod routing;
+mod tasks;
+mod topologies;
+mod watcher;
