@@ -50,7 +50,7 @@ enum Question<T> {
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    Taken,
+    Heard,
     /// The question was never asked.
     Unknown,
     /// There is no room for more input that nobody asked for.
@@ -185,7 +185,7 @@ impl Questions {
         }
         state.unasked.push_back(parts);
         self.unasked.notify_one();
-        Taken::Taken
+        Taken::Heard
     }
 
     /// Returns when `left` has been spent with work; the time in which a question is open does not count.
@@ -215,6 +215,6 @@ impl<T> Question<T> {
             // Whoever waited may have just gone; then nobody needs the answer.
             let _ = answer.send(given);
         }
-        Taken::Taken
+        Taken::Heard
     }
 }

@@ -101,7 +101,7 @@ async fn input(State(service): Shared, Path(run): Path<String>, request: Request
 
 fn taken(taken: Taken) -> Result<Response, Refused> {
     match taken {
-        Taken::Taken => Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()),
+        Taken::Heard => Ok(([(header::CONTENT_TYPE, "application/json")], "{}").into_response()),
         Taken::Unknown => Err(Refused::new(
             Code::NotFound,
             "the run never asked this question",

@@ -105,10 +105,9 @@ async fn follow(claimant: &Claimant, source: Source, inbox: &Inbox) {
                 if let Some(reason) = reason(&event, epoch, &mut ours) {
                     return stop.set(reason);
                 }
-                if ours && source == Source::Pull && event.kind == "task.input_received" {
-                    if let Ok(Received { input_request_id: None, parts }) = event.data.parse() {
-                        inbox.give_input(run, parts);
-                    }
+                let is_input = ours && source == Source::Pull && event.kind == "task.input_received";
+                if is_input && let Ok(Received { input_request_id: None, parts }) = event.data.parse() {
+                    inbox.give_input(run, parts);
                 }
             }
             Err(error) if error.is_denied() => return link.failed(&error),

@@ -27,7 +27,7 @@ async fn start(name: &str) -> Option<(Child, SocketAddr)> {
     let mut python = match started {
         Ok(python) => python,
         Err(error) => {
-            println!("skipped: python3 cannot be started: {error}");
+            eprintln!("skipped: python3 cannot be started: {error}");
             return None;
         }
     };

@@ -166,7 +166,7 @@ impl Channel {
         let mut state = self.watch();
         if state.wait_for(|state| matches!(state, State::Connected(_))).await.is_err() {
             // Closed for good.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

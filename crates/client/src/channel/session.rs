@@ -255,7 +255,11 @@ impl Keeper {
             Told::Execute(run) => self.peer.hear(Event::Execute(Box::new(run.claimed()))),
             Told::Cancel(cancelled) => self.peer.hear(Event::Cancel(cancelled.task_run_id)),
             Told::Input(given) => {
-                self.peer.hear(Event::Input { run: given.task_run_id, parts: given.parts, msg_id: frame.header.msg_id })
+                self.peer.hear(Event::Input {
+                    run: given.task_run_id,
+                    parts: given.parts,
+                    msg_id: frame.header.msg_id,
+                });
             }
             Told::Drain => self.peer.hear(Event::Drain),
             Told::Other { .. } => self.peer.hear(Event::Other(frame)),
@@ -376,10 +380,10 @@ fn header(env: &Env, kind: FrameType, msg_id: String, to: String, seq: Option<i6
 
 /// A refusal in the words of the HTTP surface, so that callers need not care which way they took.
 fn refused(error: Refused) -> Error {
-    let Refused { code, message, task_run, .. } = error;
+    let Refused { code, message, hint, task_run, .. } = error;
     let code = Code::from_text(&code).unwrap_or(Code::Internal);
     let conflict = task_run.and_then(|run| run.parse().ok());
     let status = code.http_status();
-    let hint = code.hint().to_owned();
+    let hint = hint.unwrap_or_else(|| code.hint().to_owned());
     Error::Refused(Box::new(Refusal { code, message, hint, status, conflict, decided: None }))
 }

@@ -91,6 +91,7 @@ impl Stage {
 
     async fn accept(&self) -> Line {
         let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
+        #[allow(clippy::result_large_err, reason = "the handshake's callback has this type")]
         let speak = |_: &Request, mut response: Response| {
             let protocol = HeaderValue::from_static("attache.envelope.v1");
             response.headers_mut().insert("sec-websocket-protocol", protocol);
