@@ -47,6 +47,8 @@ struct State {
     unsure: Option<Instant>,
     /// What was on its way may come over the new line until then.
     settling: Option<Instant>,
+    /// The answer to a pull got lost, and it may have been a claim.
+    is_answer_lost: bool,
 }
 
 /// What may wait for the run to take it, and how many names are remembered.
@@ -147,6 +149,7 @@ impl Inbox {
             _ if state.settling.is_some_and(|until| Instant::now() < until) => Expects::Unsure,
             (Some(since), _) if since.elapsed() < UNSURE => Expects::Unsure,
             (Some(_), _) => Expects::Overdue,
+            (None, _) if state.is_answer_lost => Expects::Overdue,
             (None, Some(_)) if state.is_open => Expects::Perhaps,
             (None, _) => Expects::Nothing,
         }
@@ -154,7 +157,14 @@ impl Inbox {
 
     /// The hub was asked, and nothing is on its way.
     pub(crate) fn settle(&self) {
-        self.state().unsure = None;
+        let mut state = self.state();
+        state.unsure = None;
+        state.is_answer_lost = false;
+    }
+
+    /// Nobody knows whether the hub answered a pull with a claim; it must be asked before it is told what executes here.
+    pub(crate) fn lose_answer(&self) {
+        self.state().is_answer_lost = true;
     }
 
     fn stir(&self) {
@@ -173,7 +183,7 @@ pub(crate) enum Expects {
     Perhaps,
     /// Over a line that broke.
     Unsure,
-    /// The same, but for so long that the hub itself must be asked.
+    /// The same, but for so long that the hub itself must be asked; or by an answer that got lost.
     Overdue,
 }
 

@@ -95,10 +95,10 @@ pub(crate) async fn repeat(device: &Device, quit: CancellationToken) {
 /// One try. An outcome that must be told later comes back with the reason.
 async fn tell(device: &Device, report: Report) -> Result<(), (Report, String)> {
     let Report { run, epoch, .. } = report;
-    if let Some(untold) = &report.untold {
-        if !untold.tell_rest().await {
-            return Err((report, "the hub has not heard everything that comes before it".to_owned()));
-        }
+    if let Some(untold) = &report.untold
+        && !untold.tell_rest().await
+    {
+        return Err((report, "the hub has not heard everything that comes before it".to_owned()));
     }
     match verdict(device, &report).await {
         Verdict::Told => {

@@ -120,6 +120,9 @@ async fn pull(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: 
             }
         }
         Err(error) => {
+            if !matches!(error, attache_client::Error::Refused(_)) {
+                device.inbox.lose_answer();
+            }
             device.link.failed(&error);
             backoff.next(&device.env)
         }
@@ -140,11 +143,11 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
     if device.claims.take(run, epoch).is_none() {
         return tracing::debug!(run.id = %run, epoch, "a claim came that was handed back before");
     }
-    if device.inbox.is_doubted(run) {
-        if let Some(reason) = watch::lost(device.hub(), run, epoch, &device.env).await {
-            device.claims.give_up(run, epoch);
-            return device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
-        }
+    if device.inbox.is_doubted(run)
+        && let Some(reason) = watch::lost(device.hub(), run, epoch, &device.env).await
+    {
+        device.claims.give_up(run, epoch);
+        return device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
     }
     let pulled = Line {
         conversation_id: Some(claimed.conversation_id),
