@@ -40,6 +40,8 @@ pub(crate) struct Ask {
     pub(crate) repeat: Repeat,
     /// Added to the usual time limit, for answers that may take long on purpose.
     pub(crate) patience: Duration,
+    /// `Idempotency-Key`.
+    pub(crate) key: Option<String>,
 }
 
 /// Whether sending the same request twice is harmless.
@@ -156,6 +158,13 @@ impl Hub {
         if let Some(body) = &ask.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
+        if let Some(key) = &ask.key {
+            let key = HeaderValue::from_str(key).map_err(|_| Error::Invalid {
+                what: "the idempotency key contains characters that cannot be sent".to_owned(),
+                hint: "Use printable ASCII without blanks.".to_owned(),
+            })?;
+            request = request.header("idempotency-key", key);
+        }
         let response = self.execute(request).await?;
         let status = response.status().as_u16();
         let body = self.read(response).await?;
@@ -231,7 +240,7 @@ fn chain(error: &reqwest::Error) -> String {
 
 impl Ask {
     pub(crate) const fn new(method: Method, url: Url) -> Self {
-        Self { method, url, body: None, repeat: Repeat::Never, patience: Duration::ZERO }
+        Self { method, url, body: None, repeat: Repeat::Never, patience: Duration::ZERO, key: None }
     }
 
     pub(crate) fn json<B: Serialize>(self, body: &B) -> Self {
@@ -241,6 +250,10 @@ impl Ask {
 
     pub(crate) fn repeat(self, repeat: Repeat) -> Self {
         Self { repeat, ..self }
+    }
+
+    pub(crate) fn key(self, key: String) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     pub(crate) fn patience(self, patience: Duration) -> Self {

@@ -1,5 +1,20 @@
 //! A typed client of a hub: one method per endpoint, errors that say what to do next, and event streams that resume.
 //!
+//! [`Client`] is all that most programs need: it calls agents.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), attache_client::CallError> {
+//! use attache_client::Client;
+//!
+//! let client = Client::connect("http://127.0.0.1:7800", "ak_…")?;
+//! let reply = client.call("analyse the project").agent_type("laptop").wait().await?;
+//! println!("{}", reply.summary);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Hub`] has everything else.
+//!
 //! ```no_run
 //! # async fn example() -> Result<(), attache_client::Error> {
 //! use attache_client::{Credential, Hub, HubOptions};
@@ -21,6 +36,7 @@
 mod address;
 mod api;
 mod backoff;
+mod call;
 pub mod channel;
 pub mod egress;
 mod error;
@@ -40,6 +56,7 @@ pub use api::{
     run::RunFilter,
 };
 pub use backoff::Backoff;
+pub use call::{Call, CallError, CallFailed, CallReply, CallStream, Client, Update, Usage};
 pub use error::{Error, Refusal};
 pub use hub::{Hub, Page};
 pub use options::{Credential, HubOptions, Timeouts};

@@ -1,0 +1,76 @@
+//! What an agent answered, in Rust's own types.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json,
+    wire::call::{CallId, CallResult, CallStatus, Stats},
+};
+
+use super::{CallError, CallFailed};
+use crate::Error;
+
+/// The answer to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallReply {
+    pub call_id: CallId,
+    pub summary: String,
+    /// What the agent said besides, byte for byte.
+    pub details: Option<Json>,
+    /// Files that the agent handed over, as it named them.
+    pub artifact_refs: Option<Json>,
+    pub usage: Usage,
+}
+
+/// What the call took, as the agent reported it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    pub duration: Duration,
+    pub tokens: Option<f64>,
+    /// In US dollars.
+    pub cost: Option<f64>,
+}
+
+// === impl CallReply ===
+
+impl CallReply {
+    /// The result of a call that has ended.
+    pub(super) fn of(call_id: CallId, result: CallResult) -> Result<Self, CallError> {
+        match (result.status, result.result) {
+            (CallStatus::Completed, Some(answer)) => Ok(Self {
+                call_id,
+                summary: text(&answer.summary),
+                details: answer.details,
+                artifact_refs: answer.artifact_refs,
+                usage: Usage::from(&result.stats),
+            }),
+            (CallStatus::Failed | CallStatus::Cancelled, _) => {
+                let code = result.code.unwrap_or_else(|| "task_failed".to_owned());
+                let message = result.error.as_ref().map_or_else(|| "The call failed.".to_owned(), text);
+                Err(CallFailed { call_id, code, message }.into())
+            }
+            (CallStatus::Started | CallStatus::Running | CallStatus::Completed, _) => {
+                let reason = "it said that a call had ended, and has no result of it".to_owned();
+                Err(Error::BadReply { address: call_id.to_string(), reason }.into())
+            }
+        }
+    }
+}
+
+/// A JSON string as text. One that no text can hold is shown as it was written.
+pub(super) fn text(json: &Json) -> String {
+    json.parse().unwrap_or_else(|_| json.get().to_owned())
+}
+
+// === impl Usage ===
+
+impl From<&Stats> for Usage {
+    fn from(stats: &Stats) -> Self {
+        let number = |given: &Option<Json>| given.as_ref().and_then(|number| number.parse().ok());
+        Self {
+            duration: Duration::from_millis(stats.duration_ms),
+            tokens: number(&stats.tokens),
+            cost: number(&stats.cost),
+        }
+    }
+}
