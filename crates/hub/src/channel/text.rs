@@ -72,7 +72,10 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         Frame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
             let members = [("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
-            Ok(draft(FrameType::Notification, object_of("input", &members)).text(hub))
+            let mut draft = draft(FrameType::Notification, object_of("input", &members));
+            // The same over every channel, so that a worker which registered anew hears it once.
+            draft.msg_id = Some(input.uuid().to_string());
+            Ok(draft.text(hub))
         }
         Frame::Permission { permission: id } => {
             let found = hub.store().permission(to.tenant, id).await.map_err(about("permission request"))?;
