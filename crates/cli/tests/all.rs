@@ -12,6 +12,7 @@ mod approvals;
 mod ask;
 mod basics;
 mod cable;
+mod calls;
 mod channels;
 mod checklist;
 mod leak;

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Listen off this machine without TLS: whoever sees the network sees every key
     #[arg(long)]
     insecure_lan: bool,
+    /// The agent that is meant when a call names none, by name or id [default: the only one]
+    #[arg(long, value_name = "AGENT")]
+    default_agent: Option<String>,
     /// Write {"url":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -69,9 +72,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data };
-    let (public_url, tuning) = (args.public_url, args.tuning);
+    let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let site = Site::open(&context, place, |options| {
         options.public_url = public_url;
+        options.default_agent = default_agent;
         tuning.apply(options);
     })
     .await?;

@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Where tasks of `local` work; files that they hand over are below it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
+    /// The agent that is meant when a call names none, by name or id
+    #[arg(long, value_name = "AGENT", default_value = LOCAL)]
+    default_agent: String,
     /// Write {"url":…,"agent_id":…} to this file once it is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -86,7 +89,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data };
-    let site = Site::open(&context, place, |options| options.owner_key = OwnerKey::Recover).await?;
+    let default_agent = args.default_agent;
+    let site = Site::open(&context, place, |options| {
+        options.owner_key = OwnerKey::Recover;
+        options.default_agent = Some(default_agent);
+    })
+    .await?;
     let owner = site.owner().await?;
     let account = find_or_create(&site, &owner).await?;
     let profile = find_or_pair(&context, &site, &owner, &account).await?;
