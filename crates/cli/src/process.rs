@@ -2,6 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::{
     io::AsyncReadExt as _,
@@ -14,10 +15,20 @@ use crate::{Failure, commands::Weight, home};
 
 /// The threads for a command: many for a server, one for a client.
 pub(crate) fn executor(weight: Weight) -> io::Result<Runtime> {
+    if matches!(weight, Weight::Server | Weight::Bench) {
+        allow_files();
+    }
     match weight {
         Weight::Server | Weight::Child | Weight::Bench => Builder::new_multi_thread().enable_all().build(),
         Weight::Client => Builder::new_current_thread().enable_all().build(),
     }
+}
+
+/// Every connection is a file, and the usual limit of a shell is far below what a hub serves.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without it the hub works all the same, with fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// The two steps in which a process is asked to end.

@@ -107,7 +107,7 @@ impl Options {
             body_timeout: Duration::from_secs(30),
             header_timeout: MINUTE,
             drain_limit: Duration::from_secs(10),
-            max_connections: 10_000,
+            max_connections: 16_384,
             max_artifact: 1 << 30,
             pairing_failures_per_minute: 10,
         }
