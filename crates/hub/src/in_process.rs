@@ -79,10 +79,11 @@ impl Handle {
     pub async fn host(&self, by: &Principal, name: &str, agent: impl InProcessAgent) -> Result<Hosted> {
         by.may(Action::RegisterAgent)?;
         let id = self.agent_named(by, name).await?;
-        let token = Kind::RuntimeToken.generate(self.env());
+        let token = Kind::ApiKey.generate(self.env());
         let labels = Labels { host_type: "in_process", capabilities: agent.capabilities() };
         let new = NewRuntime {
-            kind: RuntimeKind::Device,
+            // With a key of its own an agent also calls others.
+            kind: RuntimeKind::AgentKey,
             id: self.env().runtime_id(),
             token: token.hash(),
             proof: Proof::Owner { tenant: by.tenant, agent: id },
@@ -91,9 +92,9 @@ impl Handle {
         };
         self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?;
         self.credentials().forget_agent(id);
-        let principal = self.authenticate_runtime(token.expose()).await?;
+        let principal = self.authenticate_key(token.expose()).await?;
         // Online before anybody is told that it is there.
-        self.heartbeat(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
+        self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
         let stop = CancellationToken::new();
         let host = Host { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone() };
@@ -142,7 +143,7 @@ impl<A: InProcessAgent> Host<A> {
         let mut pull = None;
         loop {
             if pull.is_none() && running.tasks.len() < limit {
-                pull = Some(Box::pin(self.hub.pull(&self.principal, &agent, WAIT)));
+                pull = Some(Box::pin(self.hub.pull_here(&self.principal, &agent, WAIT)));
             }
             tokio::select! {
                 Some(pulled) = OptionFuture::from(pull.as_mut()) => {
@@ -163,7 +164,7 @@ impl<A: InProcessAgent> Host<A> {
                 Some(ended) = running.tasks.join_next() => running.ended(ended),
                 _ = beat.tick() => {
                     let request = HeartbeatRequest { running: Some(running.runs.clone()), ..HeartbeatRequest::default() };
-                    if let Err(error) = self.hub.heartbeat(&self.principal, request).await
+                    if let Err(error) = self.hub.heartbeat_here(&self.principal, request).await
                         && error.code.http_status() < 500
                     {
                         return self.refused(&error);

@@ -1,7 +1,7 @@
 //! The call API: a task for whoever can do it becomes a run, and the run is shown as a call.
 
 use attache_protocol::{
-    Code, Json,
+    Code, Json, RunId,
     wire::{
         call::{CallId, CallInput, CallRequest, CallResult, Task, TaskRequest},
         run::{CreateRunRequest, Run},
@@ -20,6 +20,17 @@ const WHAT: &str = "call";
 impl Handle {
     /// Puts the agent that the call means to work, and answers at once. The same idempotency key again is the same call.
     pub async fn call(&self, by: &Principal, request: CallRequest, headers: CallHeaders) -> Result<CallId> {
+        self.call_within(by, None, request, headers).await
+    }
+
+    /// The same as a part of another run, which limits how far the work may be passed on.
+    pub(crate) async fn call_within(
+        &self,
+        by: &Principal,
+        parent: Option<RunId>,
+        request: CallRequest,
+        headers: CallHeaders,
+    ) -> Result<CallId> {
         by.may(Action::CreateRun)?;
         if request.callback_url.is_some() {
             let refusal = Error::invalid("callback_url", "cannot be used: callbacks are not switched on in this hub");
@@ -28,7 +39,9 @@ impl Handle {
         check_task("task", &request.task)?;
         let wanted = request.agent_type.as_deref().map_or(Wanted::Default, Wanted::Type);
         let agent = self.route(by, wanted).await?;
-        let created = self.create_run(by, run_request(&agent.to_string(), &request.into()), headers).await?;
+        let mut run = run_request(&agent.to_string(), &request.into());
+        run.parent_task_run_id = parent;
+        let created = self.create_run(by, run, headers).await?;
         let (CreatedRun::New(run) | CreatedRun::Existing(run)) = created;
         Ok(CallId::of(run.task_run_id))
     }

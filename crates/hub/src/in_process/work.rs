@@ -6,6 +6,7 @@ use attache_protocol::{
     Json, RunId,
     rules::run::{FailureCode, Phase},
     wire::{
+        call::{CallId, CallRequest},
         envelope::Object,
         run::{ClaimedRun, CompleteRequest, FailRequest, ProgressRequest},
     },
@@ -14,7 +15,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::InProcessAgent;
-use crate::{Error, Handle, Principal, Result, bus::Topic};
+use crate::{Error, Handle, Principal, Result, bus::Topic, control::CallHeaders};
 
 /// How often the end of a run is reported when the store is busy.
 const TRIES: u32 = 6;
@@ -80,9 +81,19 @@ impl Work {
         &self.claimed
     }
 
-    /// The hub, through which the agent may call others.
+    /// The hub that hosts the agent.
     pub const fn hub(&self) -> &Handle {
         &self.hub
+    }
+
+    /// As whom the agent acts: it may watch the calls that it makes, and read their results.
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Calls another agent as a part of this task. Work that is passed on in circles is refused.
+    pub async fn call(&self, request: CallRequest) -> Result<CallId> {
+        self.hub.call_within(&self.principal, Some(self.run()), request, CallHeaders::default()).await
     }
 
     /// A piece of the answer, for those who watch.

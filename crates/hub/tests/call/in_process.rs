@@ -181,3 +181,35 @@ async fn a_long_task_keeps_its_claim() {
     agent.go_on.notify_one();
     assert_eq!(ended(&world, &id).await["status"], "completed");
 }
+
+/// Passes everything on, to itself in the end.
+struct Lazy;
+
+impl InProcessAgent for Lazy {
+    async fn work(&self, work: Work) -> Result<Output, Failure> {
+        let agent_type = Some(if work.text() == "dig" { "inner" } else { "lazy" }.to_owned());
+        let request = CallRequest { task: work.text().to_owned(), agent_type, ..CallRequest::default() };
+        let call = work.call(request).await?;
+        let mut follow = work.hub().watch_call(work.principal(), call, Shown::Everything, None).await?;
+        while follow.next().await.is_some() {}
+        let result = work.hub().call_result(work.principal(), call).await?;
+        match (result.result, result.error) {
+            (Some(answer), _) => Ok(Output::text(answer.summary.parse::<String>().unwrap())),
+            (None, error) => Err(Failure::new(error.unwrap().parse::<String>().unwrap())),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_calls_another_one_and_circles_are_refused() {
+    let world = World::start().await;
+    let _inner = hosted(&world, Obedient::default()).await;
+    let key = world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
+    let by = world.hub.authenticate_key(&key).await.unwrap();
+    let _lazy = world.hub.host(&by, "lazy", Lazy).await.unwrap();
+    let id = call(&world.owner, json!({"task": "dig", "agent_type": "lazy"})).await;
+    assert_eq!(ended(&world, &id).await["result"]["summary"], "done: dig");
+    let id = call(&world.owner, json!({"task": "circle", "agent_type": "lazy"})).await;
+    let ended = ended(&world, &id).await;
+    assert_eq!(ended["error"], "The work was passed on from agent to agent too many times.", "{ended}");
+}
