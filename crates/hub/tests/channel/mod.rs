@@ -12,5 +12,6 @@ mod python;
 mod resume;
 mod silence;
 mod sse;
+mod storm;
 mod tools;
 mod worker;
