@@ -26,13 +26,17 @@ const DAMAGE: &[(&str, &str)] = &[
            where id = (select max(id) from task_runs where status = 2)"#,
         "had ended and has changed",
     ),
-    ("update task_runs set epoch = epoch + 1 where id = (select max(id) from task_runs)", "in the events of"),
+    // The packed state begins with the epoch: the first claim becomes the third.
+    (
+        "update task_runs set state = cast(x'03' || substr(state, 2) as blob)
+           where id = (select max(id) from task_runs where substr(state, 1, 1) = x'01')",
+        "in the events of",
+    ),
     ("delete from chunks where run = (select max(run) from chunks) and seq = 3", "in the events of"),
     (
-        "insert into task_runs (uid, tenant, agent, status, priority, epoch, attempt, max_attempts, timeout, queue_ttl,
-            created, ended, last_seq, life, request, task_type, caller, input)
-         select randomblob(16), tenant, agent, 4, 0, 0, 0, 1, 1, 1, created, ended, 1, life, request, task_type,
-            caller, input from task_runs where ended is not null limit 1",
+        "insert into task_runs (uid, tenant, agent, status, priority, created, ended, state, request)
+         select randomblob(16), tenant, agent, 4, priority, created, ended, state, request
+           from task_runs where ended is not null limit 1",
         "a job ran twice",
     ),
 ];
