@@ -1,5 +1,7 @@
 //! Which agent a call means: by name or id, by skill, by capability, or the hub's default one.
 
+use std::collections::HashMap;
+
 use attache_protocol::{AgentId, Code, Json, TenantId, secret::mask, wire::account::Skill};
 use attache_store::record::{Account, Page, channel::ChannelFilter};
 
@@ -129,6 +131,8 @@ impl Handle {
 
     /// What those who are connected said of themselves when they came.
     async fn add_channel_words(&self, tenant: TenantId, candidates: &mut [Candidate]) -> Result<()> {
+        let places: HashMap<AgentId, usize> =
+            candidates.iter().enumerate().map(|(place, candidate)| (candidate.id, place)).collect();
         let filter = ChannelFilter { connected: Some(true), agent: None };
         let mut cursor = None;
         loop {
@@ -137,8 +141,8 @@ impl Handle {
             for channel in listed.items {
                 // Only a channel that works for an agent speaks for what the agent can do.
                 let agent = channel.runtime.and(channel.agent);
-                if let Some(candidate) = candidates.iter_mut().find(|candidate| Some(candidate.id) == agent) {
-                    candidate.capabilities.extend(words(&channel.capabilities));
+                if let Some(place) = agent.and_then(|agent| places.get(&agent)) {
+                    candidates[*place].capabilities.extend(words(&channel.capabilities));
                 }
             }
             cursor = listed.next;
