@@ -1,6 +1,6 @@
 //! The call API from outside: scenario by scenario as `docs/calls.md` tells it, against the real programs.
 
-use attache_client::Client;
+use attache_client::{Client, Update};
 use attache_protocol::wire::call::{CallId, CallStatus};
 use serde_json::{Value, json};
 
@@ -62,4 +62,35 @@ fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
         let done: CallId = reply.call_id;
         assert_eq!(client.cancel(done).await.unwrap(), CallStatus::Completed, "what has ended stays as it is");
     });
+}
+
+/// The hub is killed while the agent works: the SDK's stream goes on where it broke, without loss or repetition.
+#[test]
+fn a_watch_outlives_the_hub() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let address = hub.address().to_owned();
+    hub.add_agent("builder");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let _runtime = home.runtime(&[]);
+    let gate = home.path().join("gate");
+    let task = format!("echo one; while [ ! -e {} ]; do sleep 0.05; done; echo two", gate.display());
+    let client = Client::connect(&hub.url, home.owner_key()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut updates = runtime.block_on(client.call(task).agent_type("builder").stream()).unwrap();
+    let mut said = String::new();
+    let mut hub = Some(hub);
+    let reply = loop {
+        match runtime.block_on(updates.next()).unwrap().unwrap() {
+            Update::Message { kind, text, .. } if kind == "chunk" => said += &text.unwrap(),
+            Update::Message { .. } | Update::Progress { .. } => {}
+            Update::Completed(reply) => break reply,
+        }
+        if said.contains("one") && !gate.exists() {
+            hub.take().unwrap().process.kill();
+            hub = Some(home.hub(&["--listen", &address]));
+            std::fs::write(&gate, "").unwrap();
+        }
+    };
+    assert_eq!((said.as_str(), reply.summary.trim()), ("one\ntwo\n", "one\ntwo"));
 }
