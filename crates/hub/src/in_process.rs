@@ -9,8 +9,12 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, Json, RunId,
+    rules::run::FailureCode,
     secret::Kind,
-    wire::{run::ClaimedRun, runtime::HeartbeatRequest},
+    wire::{
+        run::{ClaimedRun, FailRequest},
+        runtime::HeartbeatRequest,
+    },
 };
 use attache_store::record::{NewRuntime, Proof, RuntimeKind};
 use futures_util::future::OptionFuture;
@@ -175,9 +179,25 @@ impl<A: InProcessAgent> Host<A> {
             }
         }
         drop(pull);
-        let finish = async { while running.tasks.join_next().await.is_some() {} };
+        let finish = async {
+            while let Some(ended) = running.tasks.join_next().await {
+                running.ended(ended);
+            }
+        };
         if tokio::time::timeout(GOODBYE, finish).await.is_err() {
-            tracing::warn!(agent.id = %self.id, "work of an agent in this process did not end in time");
+            running.tasks.shutdown().await;
+            self.give_up(&running.runs).await;
+        }
+    }
+
+    /// Nobody has to wait for a lease to run out to learn that the work is not done any more.
+    async fn give_up(&self, runs: &[RunId]) {
+        for run in runs {
+            let failed = Failure::new("The program that hosts the agent was stopped.").code(FailureCode::RuntimeLost);
+            let request = FailRequest { epoch: None, output: failed.output(), usage: None };
+            if let Err(error) = self.hub.fail(&self.principal, *run, request).await {
+                tracing::warn!(run.id = %run, %error, "a run that was given up could not be ended");
+            }
         }
     }
 

@@ -180,8 +180,8 @@ impl Work {
                 self.hub.complete(&self.principal, self.run(), request).await.map(drop)
             }
             Err(failure) => {
-                let output = Json::of(&Failed { error: &failure.error, code: failure.code.as_str() });
-                self.hub.fail(&self.principal, self.run(), FailRequest { epoch, output, usage: None }).await.map(drop)
+                let request = FailRequest { epoch, output: failure.output(), usage: None };
+                self.hub.fail(&self.principal, self.run(), request).await.map(drop)
             }
         }
     }
@@ -216,6 +216,10 @@ impl Failure {
     #[must_use]
     pub fn code(self, code: FailureCode) -> Self {
         Self { code, ..self }
+    }
+
+    pub(super) fn output(&self) -> Json {
+        Json::of(&Failed { error: &self.error, code: self.code.as_str() })
     }
 }
 

@@ -39,6 +39,18 @@ impl Drop for Dropped {
     }
 }
 
+impl Obedient {
+    /// Waits until the work that waits was dropped.
+    async fn is_dropped(&self) {
+        let dropped = async {
+            while !self.dropped.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, dropped).await.expect("the work is dropped");
+    }
+}
+
 impl InProcessAgent for Obedient {
     async fn work(&self, work: Work) -> Result<Output, Failure> {
         match work.text() {
@@ -141,13 +153,7 @@ async fn a_cancelled_call_drops_the_work_and_others_go_on() {
     assert_eq!(ended(&world, &other).await["status"], "completed", "several tasks at the same time");
     let run = id.replace("a2a-", "run_");
     world.owner.post(&format!("/api/v1/task-runs/{run}/cancel"), json!({})).await.expect(200);
-    timeout(PATIENCE, async {
-        while !agent.dropped.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("the work is dropped");
+    agent.is_dropped().await;
     assert_eq!(result(&world.owner, &id).await["status"], "cancelled");
 }
 
@@ -163,6 +169,20 @@ async fn work_that_is_under_way_is_finished_before_the_hosting_ends() {
     assert_eq!(result(&world.owner, &id).await["result"]["summary"], "waited");
     let id = call(&world.owner, json!({"task": "later"})).await;
     assert_eq!(result(&world.owner, &id).await["status"], "started", "nobody takes it any more");
+}
+
+#[tokio::test]
+async fn work_that_does_not_end_in_time_is_given_up_in_words() {
+    let world = World::start().await;
+    let agent = Obedient::default();
+    let hosted = hosted(&world, agent.clone()).await;
+    let id = call(&world.owner, json!({"task": "wait"})).await;
+    timeout(PATIENCE, agent.begun.notified()).await.unwrap();
+    timeout(PATIENCE, hosted.stop()).await.unwrap();
+    agent.is_dropped().await;
+    let ended = result(&world.owner, &id).await;
+    assert_eq!((&ended["status"], &ended["code"]), (&json!("failed"), &json!("runtime_lost")), "{ended}");
+    assert_eq!(ended["error"], "The program that hosts the agent was stopped.");
 }
 
 #[tokio::test]
