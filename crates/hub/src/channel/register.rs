@@ -107,8 +107,25 @@ impl Session {
         }
         let fresh = Kind::Resume.generate(self.hub.env());
         let token = SecretHash::of(request.resume_token.0.expose());
+        self.check_last_seq(by, request.channel_id, token, request.last_seq).await?;
         let resumed = self.take_up(by, request.channel_id, token, &fresh, request.last_seq).await?;
         Ok(Reply::Now(yes("resume", &Json::of(&resumed))))
+    }
+
+    /// A peer that names a frame which never was has mixed something up; its token stays good. Only who could resume the
+    /// channel learns this.
+    async fn check_last_seq(
+        &self,
+        by: &Principal,
+        id: ChannelId,
+        token: SecretHash,
+        last_seq: i64,
+    ) -> Result<(), Refusal> {
+        let Ok(channel) = self.hub.store().channel(by.tenant, id).await else { return Ok(()) };
+        if channel.principal == by.actor() && channel.resume == Some(token) && last_seq > channel.head {
+            return Err(Refusal::wrong("payload.last_seq", "is beyond the newest frame of the channel"));
+        }
+        Ok(())
     }
 
     /// Takes a channel up again where its peer left it.

@@ -130,6 +130,35 @@ async fn a_token_works_once_and_only_for_its_own_channel_and_principal() {
 }
 
 #[tokio::test]
+async fn a_last_seq_that_never_was_is_refused_and_leaves_the_token() {
+    on_sqlite_and_the_model(async |world| {
+        world.agent("builder").await;
+        let key = register_agent(&world, "builder").await;
+        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        let registered = peer.register(json!({})).await;
+        run(&world, "builder").await;
+        peer.notify(json!({"action": "ready", "credits": 1})).await;
+        peer.find_action("execute").await;
+        drop(peer);
+        let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+        for beyond in [2, 1000, i64::MAX] {
+            let reply = peer.request(resume(&registered, beyond)).await;
+            assert_eq!(
+                (&reply["ok"], &reply["error"]["code"], &reply["error"]["field"]),
+                (&json!(false), &json!("invalid_frame"), &json!("payload.last_seq")),
+                "{reply}"
+            );
+        }
+        // Nobody else learns how far the channel came.
+        let mut other = Peer::connect(&world, WS, Some(&owner_key(&world))).await;
+        assert_eq!(other.request(resume(&registered, 1000)).await["error"]["code"], "resume_refused");
+        let resumed = peer.request(resume(&registered, 1)).await;
+        assert_eq!((&resumed["ok"], &resumed["resumed_from"]), (&json!(true), &json!(1)), "{resumed}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_resumed_channel_leaves_its_old_connection() {
     let world = World::start().await;
     world.agent("builder").await;
