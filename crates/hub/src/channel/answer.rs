@@ -71,6 +71,15 @@ impl Refusal {
         self
     }
 
+    /// Whether the same frame is refused for good: nothing that passes by itself was in its way.
+    pub(super) fn is_final(&self) -> bool {
+        match Code::from_text(self.code) {
+            Some(Code::NotRegistered | Code::Unauthenticated | Code::TooManyRequests) => false,
+            Some(code) => code.http_status() < 500,
+            None => true,
+        }
+    }
+
     /// The `error` member of a response.
     pub(crate) fn body(&self) -> Refused {
         Refused {

@@ -232,18 +232,18 @@ impl Session {
             Ok(by) => by,
             Err(refusal) => return Some(self.refuse(envelope.action().as_deref(), parent, &refusal)),
         };
-        let action = match Action::read(&envelope) {
-            Ok(action) => action,
-            Err(error) => {
-                self.note_seq(&envelope);
-                return Some(self.refuse(envelope.action().as_deref(), parent, &error.into()));
-            }
-        };
-        if let Some(reply) = self.replies.find(&envelope.header.msg_id) {
+        if let Some(reply) = self.replies.find(&envelope) {
             let reply = (!reply.is_empty()).then(|| reply.to_owned());
             self.note_seq(&envelope);
             return reply;
         }
+        let action = match Action::read(&envelope) {
+            Ok(action) => action,
+            Err(error) => {
+                self.note_seq(&envelope);
+                return Some(self.refuse_and_keep(envelope.action().as_deref(), &envelope, &error.into()));
+            }
+        };
         let name = action.name().map(str::to_owned).or_else(|| envelope.action());
         let outcome = self.act(&by, &envelope, action).await;
         self.note_seq(&envelope);
@@ -251,16 +251,25 @@ impl Session {
             Ok(Reply::Now(payload)) if envelope.header.kind == FrameType::Request => {
                 let draft = Draft { parent, ..Draft::new(FrameType::Response, self.peer(), payload) };
                 let text = draft.text(&self.hub);
-                self.replies.keep(&envelope.header.msg_id, &text);
+                self.replies.keep(&envelope, &text);
                 Some(text)
             }
             Ok(Reply::Now(_)) => {
-                self.replies.keep(&envelope.header.msg_id, "");
+                self.replies.keep(&envelope, "");
                 None
             }
             Ok(Reply::Later) => None,
-            Err(refusal) => Some(self.refuse(name.as_deref(), parent, &refusal)),
+            Err(refusal) => Some(self.refuse_and_keep(name.as_deref(), &envelope, &refusal)),
         }
+    }
+
+    /// The same frame again is refused in the same words, also when it could be followed by then.
+    fn refuse_and_keep(&mut self, action: Option<&str>, envelope: &Envelope, refusal: &Refusal) -> String {
+        let text = self.refuse(action, Some(&envelope.header.msg_id), refusal);
+        if refusal.is_final() {
+            self.replies.keep_refusal(envelope, &text);
+        }
+        text
     }
 
     pub(super) fn peer(&self) -> &str {

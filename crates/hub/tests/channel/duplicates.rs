@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Peer, WS, register_agent, run, worker};
+use super::{
+    engine::execute,
+    peer::{Peer, WS, engine, register_agent, run, worker},
+};
 use crate::world::World;
 
 async fn chunks(world: &World, id: &str) -> Vec<Value> {
@@ -122,4 +125,35 @@ async fn questions_that_are_repeated_are_one_question() {
     let answer = peer.find_action("require_approval").await;
     assert_eq!((&answer["payload"]["approved"], &answer["payload"]["comment"]), (&json!(false), &json!("no")));
     assert_eq!(peer.settle().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_refusal_that_is_final_is_repeated_to_the_letter() {
+    let world = World::start().await;
+    let (mut host, _) = engine(&world, json!([])).await;
+    let frame = execute(&mut host, "late", json!({"query": "go"}));
+    let refused = host.ask(&frame).await;
+    assert_eq!(refused["payload"]["error"]["code"], "not_found");
+    let unclear = host.frame("request", json!({"action": "ready"}));
+    let missing = host.ask(&unclear).await;
+    assert_eq!(missing["payload"]["error"]["field"], "payload.credits");
+    // Now it could be followed, but the request was answered.
+    world.agent("late").await;
+    assert_eq!(host.ask(&frame).await, refused);
+    assert_eq!(host.ask(&unclear).await, missing);
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
+    let anew = execute(&mut host, "late", json!({"query": "go"}));
+    assert_eq!(host.ask(&anew).await["payload"]["ok"], true);
+}
+
+#[tokio::test]
+async fn a_refusal_that_passes_is_not_kept() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let key = register_agent(&world, "builder").await;
+    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let ready = peer.frame("request", json!({"action": "ready", "credits": 1}));
+    assert_eq!(peer.ask(&ready).await["payload"]["error"]["code"], "not_registered");
+    peer.register(json!({})).await;
+    assert_eq!(peer.ask(&ready).await["payload"]["ok"], true);
 }
