@@ -90,21 +90,30 @@ impl Session {
             follow: Some(NewFollow { channel: open.channel, message: frame.header.msg_id.clone() }),
             ..CallHeaders::default()
         };
-        let (CreatedRun::New(run) | CreatedRun::Existing(run)) =
-            self.hub.create_run(by, request, headers).await.map_err(|error| {
-                let refusal = Refusal::from(error).rename("payload.agent_id", "header.to");
-                refusal.rename("payload.input", "payload.query")
-            })?;
-        self.follow(run.task_run_id, &frame.header.msg_id);
+        let created = self.hub.create_run(by, request, headers).await.map_err(|error| {
+            let refusal = Refusal::from(error).rename("payload.agent_id", "header.to");
+            refusal.rename("payload.input", "payload.query")
+        })?;
+        let (run, follow) = match created {
+            CreatedRun::New(run) => (run, None),
+            // Some of its events may be frames of this channel already.
+            CreatedRun::Existing(run) => {
+                let follow = self.hub.store().follower(run.task_run_id).await.map_err(about("run"))?;
+                (run, follow)
+            }
+        };
+        self.follow(run.task_run_id, &frame.header.msg_id, follow);
         Ok(run)
     }
 
-    fn follow(&mut self, run: RunId, message: &str) {
+    fn follow(&mut self, run: RunId, message: &str, known: Option<Follow>) {
         let Some(open) = &mut self.open else { return };
         self.bell.listen(Topic::Run(run));
         if !open.follows.iter().any(|follow| follow.run == run) {
             let (channel, message) = (open.channel, message.to_owned());
-            open.follows.push(Following::new(Follow { channel, run, message, pushed: 0 }));
+            let known = known.filter(|known| known.channel == channel);
+            let follow = known.unwrap_or(Follow { channel, run, message, pushed: 0 });
+            open.follows.push(Following::new(follow));
         }
         open.moved.push(run);
     }

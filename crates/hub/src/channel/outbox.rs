@@ -90,6 +90,23 @@ impl Session {
         }
     }
 
+    /// The peer has the frames up to this one; they are not acknowledged, so they can be read again.
+    pub(crate) fn skip_to(&mut self, seq: i64) {
+        if let Some(open) = &mut self.open {
+            open.sent = open.sent.max(seq.min(open.head));
+        }
+    }
+
+    /// Whether the run has ended and nothing of it is left to send.
+    pub(crate) async fn has_told(&self, run: RunId) -> bool {
+        let Some(open) = &self.open else { return false };
+        let store = self.hub.store();
+        let ended = store.run(open.tenant, run).await.is_ok_and(|run| run.state.status().is_terminal());
+        ended
+            && store.follows(open.channel).await.is_ok_and(|follows| follows.iter().all(|follow| follow.run != run))
+            && store.frames(open.channel, open.sent, 1).await.is_ok_and(|frames| frames.frames.is_empty())
+    }
+
     /// Tells a peer that numbers its frames how far they were heard.
     fn acknowledgement(&mut self) -> Option<Outgoing> {
         let open = self.open.as_mut().filter(|open| open.told < open.heard)?;

@@ -159,6 +159,59 @@ async fn the_same_request_goes_on_after_the_last_event_id() {
     assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1, "the same request is the same run");
 }
 
+/// A run that has ended, with what was told of it.
+async fn told(world: &World, request: &Value) -> Vec<(i64, Value)> {
+    world.agent("builder").await;
+    let mut frames = post(world, request, None).await;
+    let run = frames.next().await.unwrap().1["payload"]["task_run_id"].clone();
+    let (mut sub, _) = worker(world, "builder").await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    sub.find_action("execute").await;
+    for text in ["a", "b"] {
+        sub.request(json!({"action": "chunk", "task_run_id": run, "epoch": 1, "text": text})).await;
+    }
+    sub.request(json!({"action": "done", "task_run_id": run, "epoch": 1, "result_summary": "x"})).await;
+    numbered(frames.rest().await)
+}
+
+/// Frames without what tells when they were written.
+fn numbered(frames: Vec<(Option<i64>, Value)>) -> Vec<(i64, Value)> {
+    let bare = frames.into_iter().map(|(id, mut frame)| {
+        frame["header"]["timestamp"] = json!(0);
+        (id.unwrap(), frame)
+    });
+    bare.collect()
+}
+
+#[tokio::test]
+async fn an_answer_that_was_read_to_its_end_ends_at_once() {
+    for world in [World::start().await, World::on_sqlite().await] {
+        let request = frame("over", "request", json!({"action": "execute", "query": "go"}));
+        let last = told(&world, &request).await.last().unwrap().0;
+        for last in [last, last + 1, i64::MAX] {
+            let rest = post(&world, &request, Some(last)).await.rest().await;
+            assert_eq!(rest.len(), 1, "{rest:?}");
+            assert_eq!((rest[0].0, &rest[0].1["payload"]["status"]), (None, &json!("completed")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_event_id_is_where_to_read_on_and_no_acknowledgement() {
+    for world in [World::start().await, World::on_sqlite().await] {
+        let request = frame("read", "request", json!({"action": "execute", "query": "go"}));
+        let whole = told(&world, &request).await;
+        assert_eq!(whole.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        for last in [Some(2), None, Some(4), Some(5), Some(0), None, Some(1)] {
+            let mut frames = post(&world, &request, last).await;
+            let first = frames.next().await.unwrap().1["payload"].clone();
+            assert_eq!((&first["action"], first.get("repaired")), (&json!("execute"), None));
+            let from = usize::try_from(last.unwrap_or(0)).unwrap();
+            assert_eq!(numbered(frames.rest().await), whole[from..], "after {last:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn tools_are_registered_called_and_answered_by_posts_alone() {
     let world = World::start().await;

@@ -92,8 +92,11 @@ async fn begin(
         Err(error) => return Err(Error::from_store("channel", error).into()),
     };
     let repaired = match known {
-        Some(_) => {
-            let resumed = session.take_up(by, id, token.hash(), &token, last.unwrap_or(0)).await?;
+        Some(channel) => {
+            // Where the caller reads on, and no acknowledgement: it may well read from the beginning the next time.
+            let last = last.unwrap_or(0);
+            let resumed = session.take_up(by, id, token.hash(), &token, last.min(channel.floor)).await?;
+            session.skip_to(last);
             resumed.repaired.zip(resumed.snapshot)
         }
         None => {
@@ -234,6 +237,15 @@ impl Answer {
         response.headers_mut().remove(header::CONTENT_LENGTH);
         response
     }
+
+    /// The run was told to its end.
+    fn finish(&mut self) {
+        self.run = None;
+        self.session.end(Ending::Finished);
+        if let Some(channel) = self.channel {
+            self.hub.live_channels().finish(channel);
+        }
+    }
 }
 
 impl Followed for Answer {
@@ -247,15 +259,16 @@ impl Followed for Answer {
             self.session.heard();
             if let Some(outgoing) = Box::pin(self.session.next_frame()).await {
                 if outgoing.ends.is_some() && outgoing.ends == self.run {
-                    self.run = None;
-                    self.session.end(Ending::Finished);
-                    if let Some(channel) = self.channel {
-                        self.hub.live_channels().finish(channel);
-                    }
+                    self.finish();
                 }
                 return Some(event(outgoing.seq, &outgoing.text));
             }
             if self.session.ending().is_some() {
+                return None;
+            }
+            // Its last frame may have been read before.
+            if Box::pin(self.session.has_told(self.run?)).await {
+                self.finish();
                 return None;
             }
             let due = self.session.due();
