@@ -284,6 +284,7 @@ impl Session {
             let msg_id = name.or_else(|| seq.map(|place| text::msg_id(open.channel, place)));
             Draft { msg_id, parent, seq, ..Draft::new(kind, peer, payload) }.text(hub)
         };
+        let tenant = open.tenant;
         let mut ended = false;
         for (place, seq) in places.iter().zip(first..) {
             let expected = follow.told.map_or(seq, |told| told + 1);
@@ -293,8 +294,12 @@ impl Session {
             }
             let event = read.events.iter().find(|event| event.seq == seq);
             let told = follow.told.unwrap_or(seq - 1);
+            let tell = match event {
+                Some(event) if text::is_settled(hub, tenant, event).await? => text::plain_event,
+                Some(_) | None => text::event,
+            };
             let words = match event {
-                Some(event) => text::event(run, event),
+                Some(event) => tell(run, event),
                 None if told < seq => gap(run, Range { from: seq, to: read.floor.max(seq) }),
                 // It belongs to a gap that was told; the place in the outbox stays filled.
                 None => (FrameType::Notification, object("nothing", &[]), None),
@@ -303,7 +308,7 @@ impl Session {
             let is_last = event.is_some() && seq == read.last_seq && read.status.is_terminal();
             let mut text = write(Some(*place), words);
             if let Some(event) = event.filter(|_| text.len() > MAX_FRAME) {
-                text = write(Some(*place), text::reference(run, event));
+                text = write(Some(*place), text::reference(run, event, tell(run, event)));
             }
             self.ready.push_back(Outgoing { seq: Some(*place), text, ends: is_last.then_some(run) });
             follow.told = Some(told.max(reached));

@@ -19,6 +19,10 @@ use uuid::Uuid;
 use super::answer::{Draft, no, object, yes};
 use crate::{Error, Handle, Result, channel::Refusal, error::about, render};
 
+/// The events that ask something of the caller.
+const PERMISSION: &str = "permission.requested";
+const INPUT: &str = "task.input_required";
+
 /// A question whose answer no frame brings.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
@@ -92,7 +96,13 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         Frame::ToolCall { ask } => {
             let found = hub.store().asked(to.tenant, ask).await.map_err(about("tool call"))?;
             let follow = hub.store().follower(found.run).await.map_err(about("tool call"))?;
-            let mut draft = draft(FrameType::Request, tool_call(&found));
+            let mut draft = match found.state {
+                AskState::Pending => draft(FrameType::Request, tool_call(&found)),
+                // Nobody waits for it any more: as a request it would run the tool once too often.
+                AskState::Answered | AskState::Expired | AskState::Cancelled => {
+                    draft(FrameType::Notification, tool_called(&found))
+                }
+            };
             draft.msg_id = Some(ask.uuid().to_string());
             draft.parent = follow.as_ref().map(|follow| follow.message.as_str());
             Ok(draft.text(hub))
@@ -231,9 +241,62 @@ fn tool_call(found: &Ask) -> Json {
     object_of("call_tool", &members)
 }
 
+/// A call that is over, in the shape of an event; it is none of the run's stream, so it has no seq there.
+fn tool_called(found: &Ask) -> Json {
+    let AskWhat::Tool { tool, .. } = &found.what else { return object("event", &[]) };
+    let members = [
+        ("task_run_id", quoted(&found.run)),
+        ("type", quoted(&"tool.called")),
+        ("at", Json::of(&found.asked_at).get().to_owned()),
+        ("data", format!(r#"{{"tool_name":{},"state":"{}"}}"#, Json::of(tool).get(), found.state.as_str())),
+    ];
+    object_of("event", &members)
+}
+
+/// Whether the event asks something that has its answer, or needs none any more.
+pub(super) async fn is_settled(hub: &Handle, tenant: TenantId, event: &Event) -> Result<bool> {
+    let settled = match event.kind.as_str() {
+        PERMISSION => match serde_json::from_str(&member(&event.data, "permission_request_id")) {
+            Ok(id) => hub.store().permission(tenant, id).await.map(|found| found.settled.is_some()),
+            Err(_) => return Ok(false),
+        },
+        INPUT => match serde_json::from_str(&member(&event.data, "input_request_id")) {
+            Ok(id) => hub.store().asked(tenant, id).await.map(|found| found.state != AskState::Pending),
+            Err(_) => return Ok(false),
+        },
+        _ => return Ok(false),
+    };
+    match settled {
+        // Nobody can answer what is gone.
+        Err(attache_store::Error::NotFound) => Ok(true),
+        settled => settled.map_err(about("question")),
+    }
+}
+
+/// An event as it is in the run's stream: of a question that is settled, so that nobody answers it again.
+pub(super) fn plain_event(run: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
+    let members = [
+        ("task_run_id", quoted(&run)),
+        ("seq", event.seq.to_string()),
+        ("type", Json::of(&event.kind).get().to_owned()),
+        ("at", Json::of(&event.at).get().to_owned()),
+        ("data", event.data.get().to_owned()),
+    ];
+    (FrameType::Notification, object_of("event", &members), name(event))
+}
+
+/// The name of a question: its answer names it, and it stays the same when the question is settled.
+fn name(event: &Event) -> Option<String> {
+    match event.kind.as_str() {
+        PERMISSION => answered_by(&event.data, "permission_request_id", PermissionId::uuid),
+        INPUT => answered_by(&event.data, "input_request_id", AskId::uuid),
+        _ => None,
+    }
+}
+
 /// An event of a run as its engine reads it: type, action and payload, and a name if the engine answers it by that.
-pub(super) fn event(run: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
-    let run = ("task_run_id", quoted(&run));
+pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
+    let run = ("task_run_id", quoted(&id));
     let said = |action: &str, names: &[(&str, &str)]| {
         let mut members = vec![run.clone()];
         for (from, to) in names {
@@ -248,37 +311,26 @@ pub(super) fn event(run: RunId, event: &Event) -> (FrameType, Json, Option<Strin
         kind::PROGRESS => {
             (FrameType::Notification, said("progress", &[("message", "message"), ("percent", "percent")]), None)
         }
-        "permission.requested" => {
+        PERMISSION => {
             let names = ["permission_request_id", "tool", "input", "cwd", "paths", "reason", "risk"];
-            let payload = said("require_approval", &names.map(|name| (name, name)));
-            (
-                FrameType::Request,
-                payload,
-                answered_by::<PermissionId>(&event.data, "permission_request_id", PermissionId::uuid),
-            )
+            (FrameType::Request, said("require_approval", &names.map(|name| (name, name))), name(event))
         }
-        "task.input_required" => {
-            let payload = said("require_input", &["input_request_id", "prompt", "parts"].map(|name| (name, name)));
-            (FrameType::Request, payload, answered_by::<AskId>(&event.data, "input_request_id", AskId::uuid))
+        INPUT => {
+            let names = ["input_request_id", "prompt", "parts"];
+            (FrameType::Request, said("require_input", &names.map(|name| (name, name))), name(event))
         }
         "task.completed" => (FrameType::Notification, ended("done", run, &event.data), None),
         "task.failed" | "task.cancelled" => (FrameType::Notification, ended("fail", run, &event.data), None),
-        _ => {
-            let members = [
-                run,
-                ("seq", event.seq.to_string()),
-                ("type", Json::of(&event.kind).get().to_owned()),
-                ("at", Json::of(&event.at).get().to_owned()),
-                ("data", event.data.get().to_owned()),
-            ];
-            (FrameType::Notification, object_of("event", &members), None)
-        }
+        _ => plain_event(id, event),
     }
 }
 
 /// An event that is too large for a frame: what it is, and where to read it.
-pub(super) fn reference(run: RunId, event: &Event) -> (FrameType, Json, Option<String>) {
-    let (kind, payload, name) = self::event(run, event);
+pub(super) fn reference(
+    run: RunId,
+    event: &Event,
+    (kind, payload, name): (FrameType, Json, Option<String>),
+) -> (FrameType, Json, Option<String>) {
     let action = payload.text_member("action").unwrap_or_default();
     let after = event.seq - 1;
     let read = format!("/api/v1/task-runs/{run}/events?after={after}&limit=1");

@@ -289,6 +289,97 @@ async fn an_engine_goes_on_where_it_left_with_every_event_once() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_settled_comes_again_as_an_event() {
+    on_sqlite_and_the_model(async |world| {
+        world.agent("builder").await;
+        let (mut sub, _) = super::peer::worker(&world, "builder").await;
+        let (mut host, registered) =
+            engine(&world, json!([{"name": "count", "input_schema": {"type": "object"}}])).await;
+        sub.notify(json!({"action": "ready", "credits": 1})).await;
+        let frame = execute(&mut host, "builder", json!({"query": "go"}));
+        let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
+        sub.find_action("execute").await;
+        let ask = async |sub: &mut Peer, host: &mut Peer, mut payload: Value| {
+            (payload["task_run_id"], payload["epoch"]) = (id.clone(), json!(1));
+            let action = payload["action"].clone();
+            let frame = sub.frame("request", payload);
+            sub.send(&frame).await;
+            host.find(|told| told["payload"]["action"] == action && told["header"]["type"] == "request").await
+        };
+        let call = json!({"action": "call_tool", "tool_name": "count", "arguments": {}});
+        let approval = json!({"action": "require_approval", "tool": "rm", "input": {}});
+        let input = json!({"action": "require_input", "prompt": "which?"});
+        let mut asked = Vec::new();
+        for question in [&call, &approval, &input] {
+            asked.push(ask(&mut sub, &mut host, question.clone()).await);
+        }
+        for (asked, answer) in asked.iter().zip([
+            json!({"action": "call_tool", "ok": true, "result": 1}),
+            json!({"approved": true}),
+            json!({"parts": [{"text": "this"}]}),
+        ]) {
+            let mut reply = host.frame("response", answer);
+            reply["header"]["parent_id"] = asked["header"]["msg_id"].clone();
+            host.send(&reply).await;
+        }
+        for action in ["call_tool", "require_approval", "require_input"] {
+            sub.find_action(action).await;
+        }
+        for question in [&call, &approval, &input] {
+            asked.push(ask(&mut sub, &mut host, question.clone()).await);
+        }
+        drop(host);
+
+        let shown = |frame: &Value| {
+            let (header, payload) = (&frame["header"], &frame["payload"]);
+            [&header["seq"], &header["msg_id"], &header["parent_id"], &header["type"], &payload["action"]]
+                .map(Value::clone)
+        };
+        let past = |frame: &Value| {
+            let mut shown = shown(frame);
+            (shown[3], shown[4]) = (json!("notification"), json!("event"));
+            shown
+        };
+        let key = owner_key(&world);
+        let again = async |registered: &Value| {
+            let mut host = Peer::connect(&world, WS, Some(&key)).await;
+            let resumed = host.request(resume(registered, 0)).await;
+            assert_eq!((&resumed["ok"], resumed.get("repaired")), (&json!(true), None), "{resumed}");
+            let mut told = Vec::new();
+            for asked in &asked {
+                told.push(host.find(|told| told["header"]["seq"] == asked["header"]["seq"]).await);
+            }
+            let mut registered = registered.clone();
+            registered["resume_token"] = resumed["resume_token"].clone();
+            (told, registered)
+        };
+        // What was answered is told as what happened; what waits is asked again, as it was.
+        let (told, registered) = again(&registered).await;
+        let mut wanted: Vec<_> = asked.iter().map(shown).collect();
+        for (wanted, asked) in wanted.iter_mut().zip(&asked).take(3) {
+            *wanted = past(asked);
+        }
+        assert_eq!(told.iter().map(shown).collect::<Vec<_>>(), wanted);
+        let (called, permission) = (&told[0]["payload"], &told[1]["payload"]);
+        assert_eq!(
+            (&called["type"], &called["task_run_id"], &called["data"]),
+            (&json!("tool.called"), &id, &json!({"tool_name": "count", "state": "answered"}))
+        );
+        assert_eq!((&permission["type"], &permission["data"]["tool"]), (&json!("permission.requested"), &json!("rm")));
+        assert_eq!(told[2]["payload"]["type"], "task.input_required");
+        assert_eq!(told[3]["payload"], asked[3]["payload"]);
+
+        // Of a run that has ended nothing is asked.
+        let cancel = format!("/api/v1/task-runs/{}/cancel", id.as_str().unwrap());
+        world.owner.post(&cancel, json!({})).await.expect(200);
+        let (told, _) = again(&registered).await;
+        assert_eq!(told.iter().map(shown).collect::<Vec<_>>(), asked.iter().map(past).collect::<Vec<_>>());
+        assert_eq!(told[3]["payload"]["data"], json!({"tool_name": "count", "state": "cancelled"}));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn events_that_are_gone_for_good_are_named_as_a_gap_of_their_run() {
     let world = World::tuned(|options| {
         options.keep_chunks = std::time::Duration::ZERO;
