@@ -18,6 +18,7 @@ on_both! {
     repeating_a_decision_is_harmless_and_changing_it_is_not
     asking_again_is_the_same_request
     an_approval_outlives_hours
+    an_approval_waits_for_a_device_that_is_away
     an_answer_after_the_end_is_recorded_and_changes_nothing
     no_answer_means_what_the_policy_says
     only_people_decide
@@ -201,6 +202,25 @@ async fn an_approval_outlives_hours(engine: Engine) {
     work.world.advance(HOUR - Duration::from_secs(60));
     work.beat().await;
     work.complete().await.expect(200);
+}
+
+/// The lease stands still while a person thinks; once there is an answer the device has a lease's time to come for it.
+async fn an_approval_waits_for_a_device_that_is_away(engine: Engine) {
+    let work = Work::begin(engine).await;
+    work.beat().await;
+    let prm = work.pending("shell", json!({"command": "make"})).await;
+    work.world.advance(3 * HOUR);
+    work.until_agent_is("offline").await;
+    assert_eq!(work.state().await, ("running".to_owned(), json!("approval"), json!("unreachable")));
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+    work.world.advance(Duration::from_secs(60));
+    work.beat().await;
+    assert_eq!(work.answer(&prm, 0).await["approved"], true);
+    assert_eq!(work.state().await.0, "running");
+    work.world.advance(Duration::from_secs(121));
+    work.until_agent_is("offline").await;
+    let read = work.read().await;
+    assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("runtime_lost")));
 }
 
 async fn an_answer_after_the_end_is_recorded_and_changes_nothing(engine: Engine) {

@@ -114,6 +114,17 @@ impl Work {
         }
         panic!("{permission} never became {state}: {}", self.permission(permission).await);
     }
+
+    /// Waits until a sweep has seen that the device is silent, or the device was heard.
+    pub async fn until_agent_is(&self, status: &str) {
+        for _ in 0..500 {
+            if self.world.owner.get("/api/v1/agent-accounts/builder").await.expect(200)["status"] == status {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the agent never became {status}");
+    }
 }
 
 pub async fn decide(by: &Client, permission: &str, body: Value) -> Reply {

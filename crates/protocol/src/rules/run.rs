@@ -74,7 +74,8 @@ pub struct Claim {
     pub waits: Waits,
 }
 
-/// What a claimed run waits for, and how long it has waited: waiting does not count against the time-out.
+/// What a claimed run waits for, and how long it has waited. While it waits neither its time-out nor its lease runs: the
+/// question has a deadline of its own, and a device that is away may come back for the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Questions that a person has not answered yet.
@@ -84,6 +85,8 @@ pub struct Waits {
     pub since: Option<Timestamp>,
     /// The time spent waiting before that.
     pub waited: Duration,
+    /// How long the claim lives once the last question has its answer.
+    pub lease: Duration,
 }
 
 /// Why a running run stands still. An approval hides a wait for input: it is the more urgent of the two.
@@ -232,10 +235,10 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
         Command::Ask { by, what, lease } => {
             let claim = held(state, *by)?;
             let renewed = Claim { lease_until: claim.lease_until.max(now.plus(*lease)), ..claim.clone() };
-            Ok(waiting(state, renewed, claim.waits.plus(*what, now)))
+            Ok(waiting(state, renewed, claim.waits.plus(*what, *lease, now), now))
         }
         Command::Answer { what } => match &state.phase {
-            Phase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now))),
+            Phase::Running(claim) => Ok(waiting(state, claim.clone(), claim.waits.minus(*what, now), now)),
             Phase::Pending { .. } => Err(Refusal::NotRunning),
             Phase::Ended { .. } => Err(Refusal::Ended),
         },
@@ -257,9 +260,7 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
 pub fn next_deadline(state: &State) -> Option<Timestamp> {
     match &state.phase {
         Phase::Pending { expires_at } => Some(*expires_at),
-        Phase::Running(claim) => {
-            Some(times_out_at(state, claim).map_or(claim.lease_until, |at| at.min(claim.lease_until)))
-        }
+        Phase::Running(claim) => times_out_at(state, claim).map(|at| at.min(claim.lease_until)),
         Phase::Ended { .. } => None,
     }
 }
@@ -300,10 +301,14 @@ fn renewed(state: &State, claim: &Claim, lease: Duration, now: Timestamp) -> Tra
     Transition { state: State { phase: Phase::Running(claim), ..state.clone() }, event: None }
 }
 
-fn waiting(state: &State, claim: Claim, waits: Waits) -> Transition {
+fn waiting(state: &State, claim: Claim, waits: Waits, now: Timestamp) -> Transition {
     let (before, after) = (claim.waits.waiting(), waits.waiting());
     let event = (before != after).then_some(Event::Waiting { waiting: after });
-    let phase = Phase::Running(Claim { waits, ..claim });
+    let lease_until = match (before, after) {
+        (Some(_), None) => claim.lease_until.max(now.plus(waits.lease)),
+        _ => claim.lease_until,
+    };
+    let phase = Phase::Running(Claim { waits, lease_until, ..claim });
     Transition { state: State { phase, ..state.clone() }, event }
 }
 
@@ -340,7 +345,7 @@ fn tick(state: &State, now: Timestamp) -> Transition {
         Phase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
             failed(state, FailureCode::TimedOut)
         }
-        Phase::Running(claim) if claim.lease_until <= now => lost(state, now),
+        Phase::Running(claim) if claim.waits.since.is_none() && claim.lease_until <= now => lost(state, now),
         Phase::Pending { .. } | Phase::Running(_) | Phase::Ended { .. } => {
             Transition { state: state.clone(), event: None }
         }
@@ -407,10 +412,11 @@ impl Waits {
         }
     }
 
-    fn plus(mut self, what: Waiting, now: Timestamp) -> Self {
+    fn plus(mut self, what: Waiting, lease: Duration, now: Timestamp) -> Self {
         let count = self.count(what);
         *count = count.saturating_add(1);
         self.since = self.since.or(Some(now));
+        self.lease = lease;
         self
     }
 

@@ -199,6 +199,10 @@ fn broken_stream(page: &RunEvents) -> Option<String> {
 }
 
 fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
+    // A run that waits is as old as its questions.
+    if run.state.waiting().is_some() {
+        return None;
+    }
     // A question that expires in a sweep may leave a run whose time-out has passed; the next sweep sees to it.
     let waited = run.state.claim().filter(|claim| !claim.waits.waited.is_zero());
     let deadline = waited.map_or_else(|| next_deadline(&run.state), |claim| Some(claim.lease_until));

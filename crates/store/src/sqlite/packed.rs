@@ -100,6 +100,7 @@ impl Packed {
             i64::from(waits.approvals),
             i64::from(waits.inputs),
             rows::millis(waits.waited),
+            rows::millis(waits.lease),
         ] {
             put(&mut bytes, number);
         }
@@ -140,6 +141,7 @@ impl Packed {
                 approvals: unread.number()?.try_into().ok()?,
                 inputs: unread.number()?.try_into().ok()?,
                 waited: unread.duration()?,
+                lease: unread.duration()?,
                 since: unread.list(|unread| unread.number().map(Timestamp::from_millis))?.pop(),
             },
             claimed_seq: unread.number()?,
@@ -279,6 +281,7 @@ mod tests {
                 inputs: u32::MAX,
                 since: Some(Timestamp::from_millis(1_790_000_000_000)),
                 waited: Duration::from_millis(128),
+                lease: Duration::from_millis(129),
             },
             outcome: Some(Digest([9; 16])),
             life: Life([(1, 1), (2, 127), (40, 1 << 43)].into()),
