@@ -22,6 +22,9 @@ use super::{
 };
 use crate::{Backoff, Error, Refusal, Result};
 
+/// The field that a hub names when it does not know the newest frame that we know.
+const LAST_SEQ: &str = "payload.last_seq";
+
 pub(crate) struct Keeper {
     way: Arc<Way>,
     options: Options,
@@ -284,8 +287,11 @@ impl Keeper {
                 self.memory = Some(Memory { channel: channel_id, token: resume_token, last_seq: 0, sent: 0 });
                 Opened::Registered
             }
-            (Told::Refused { error, .. }, Some(_)) if error.code == Code::ResumeRefused.as_str() => {
-                // The token was used up by a line whose answer got lost. What runs here is named and stays ours.
+            (Told::Refused { error, .. }, Some(_))
+                if error.code == Code::ResumeRefused.as_str() || error.field.as_deref() == Some(LAST_SEQ) =>
+            {
+                // The token was used up by a line whose answer got lost, or the hub is an older copy of itself and does not
+                // know the frames that we know. What runs here is named and stays ours.
                 self.memory = None;
                 return self.begin(session).await;
             }

@@ -262,6 +262,30 @@ async fn a_broken_channel_resumes_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_hub_that_forgot_the_newest_frames_is_registered_with_anew() {
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect(&worker);
+    let mut hub = stage.registered().await;
+    hub.write("notification", Some(1), None, cancel(1)).await;
+    assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": 1}));
+    drop(hub);
+    let mut hub = stage.accept().await;
+    let resume = hub.read().await;
+    let refused = json!({"code": "invalid_frame", "message": "No.", "field": "payload.last_seq"});
+    hub.answer(&resume, json!({"action": "resume", "ok": false, "error": refused})).await;
+    let register = hub.read().await;
+    assert_eq!(register["payload"]["action"], "register");
+    hub.answer(&register, registered("rs_2")).await;
+    hub.write("notification", Some(1), None, cancel(2)).await;
+    assert_eq!(
+        hub.read().await["payload"],
+        json!({"action": "ack", "seq": 1}),
+        "a new channel counts from the beginning"
+    );
+    line.close().await;
+}
+
+#[tokio::test]
 async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
     let (stage, worker) = (Stage::new().await, Worker::new());
     let line = stage.connect(&worker);
