@@ -48,6 +48,7 @@ struct Plan {
 /// How long the hub lives before it is killed.
 const LIFE: Duration = Duration::from_secs(3);
 
+#[allow(clippy::print_stdout, reason = "a failure is repeated with the seed")]
 fn weather(plan: &Plan) {
     let seed = storm::seed();
     println!("seed {seed}");
