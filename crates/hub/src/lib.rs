@@ -23,8 +23,8 @@ mod sweep;
 
 pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};
-pub use in_process::InProcessAgent;
 pub use identity::{Principal, Session, Who};
+pub use in_process::InProcessAgent;
 pub use options::{Options, OwnerKey};
 pub use serve::serve;
 pub use surface::platform::{openapi, router};

@@ -14,7 +14,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Context, Store,
-    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, RuntimeKind, Proof},
+    record::{AgentRef, NewAccount, NewPairingCode, NewRun, NewRuntime, Proof, RuntimeKind},
     sqlite::Sqlite,
 };
 

@@ -270,10 +270,8 @@ fn runtime(
     options.env = context.env.clone();
     let output = context.output;
     options.observer = Some(Arc::new(move |notice: &Notice| match notice {
-        Notice::Started { .. }
-        | Notice::AdapterReady { .. }
-        | Notice::ChannelOpen { .. }
-        | Notice::Reported { .. } => {}
+        Notice::Started { .. } | Notice::AdapterReady { .. } | Notice::ChannelOpen { .. } | Notice::Reported { .. } => {
+        }
         Notice::Online => online.notify_one(),
         _ => notices::say(&output, notice),
     }));
