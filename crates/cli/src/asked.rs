@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Json, Timestamp,
-    json::pretty,
+    json::{Members, pretty},
     rules::permission::{OnTimeout, Scope, Source, State},
     wire::permission::PermissionRequest,
 };
@@ -81,32 +81,7 @@ impl Asked {
 
 /// The members of an object; `None` for anything else, and when a name comes twice: then only the whole is the truth.
 fn members(input: &Json) -> Option<Vec<(String, Json)>> {
-    struct Members(Vec<(String, Json)>);
-    impl<'de> serde::Deserialize<'de> for Members {
-        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            struct Reader;
-            impl<'de> serde::de::Visitor<'de> for Reader {
-                type Value = Members;
-
-                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("an object")
-                }
-
-                fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                    let mut members = Vec::new();
-                    while let Some(member) = map.next_entry()? {
-                        members.push(member);
-                    }
-                    Ok(Members(members))
-                }
-            }
-            deserializer.deserialize_map(Reader)
-        }
-    }
-    let Members(members) = input.parse().ok()?;
-    let mut names: Vec<_> = members.iter().map(|(name, _)| name).collect();
-    names.sort_unstable();
-    names.windows(2).all(|pair| pair[0] != pair[1]).then_some(members)
+    input.parse().ok().filter(Members::are_distinct).map(|Members(members)| members)
 }
 
 /// Everything about a request but its input.

@@ -1,9 +1,13 @@
 //! JSON that we relay for others: kept as the text it came in, never through a value tree.
 
+mod members;
+
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
+
+pub use self::members::Members;
 
 /// Byte-exact JSON text. Never place it below `flatten`, `untagged` or `tag`: they buffer and fail.
 #[derive(Clone)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use attache_client::sse::Parser;
 use attache_protocol::{
     Json, RunId, Secret,
+    json::Members,
     wire::adapter::{Health, InputAsked, InputGiven, PermissionAsked, PermissionGiven, RunTask, TaskReply, event},
 };
 use reqwest::{
@@ -313,6 +314,6 @@ fn parse(body: &[u8]) -> Result<TaskReply, Trouble> {
 
 /// A number, text or object under a name of a JSON object, as given.
 pub(crate) fn member(json: &Json, name: &str) -> Option<Json> {
-    let members: crate::artifacts::Members = json.parse().ok()?;
+    let members: Members = json.parse().ok()?;
     members.0.into_iter().find(|(key, value)| key == name && value.get() != "null").map(|(_, value)| value)
 }

@@ -1,27 +1,16 @@
 //! Files that a result names: uploaded from below the task's folder, and replaced by the ids of their artifacts.
 
 use std::{
-    fmt,
     fs::File,
     os::{fd::AsFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use attache_client::{Backoff, Hub, Upload};
-use attache_protocol::{Json, WorkspaceId, env::Env, wire::adapter::FileRef};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{MapAccess, Visitor},
-    ser::SerializeMap as _,
-};
-
 use crate::link::Link;
-
-/// The members of a JSON object in their order, each as the text it came in.
-#[derive(Debug)]
-pub(crate) struct Members(pub(crate) Vec<(String, Json)>);
+use attache_client::{Backoff, Hub, Upload};
+use attache_protocol::{Json, WorkspaceId, env::Env, json::Members, wire::adapter::FileRef};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// Where the files of a result go to, and where they may come from.
 #[derive(Debug, Clone)]
@@ -123,42 +112,6 @@ fn open_beneath(folder: impl AsFd, path: &Path) -> rustix::io::Result<File> {
     rustix::fs::openat2(folder, path.as_os_str().as_bytes(), flags, Mode::empty(), resolve).map(File::from)
 }
 
-// === impl Members ===
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-
-        impl<'de> Visitor<'de> for Object {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-
-        deserializer.deserialize_map(Object)
-    }
-}
-
-impl Serialize for Members {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
@@ -192,12 +145,5 @@ mod tests {
         assert_eq!(open_below(Some(root), Path::new("out")).unwrap_err(), "it is not a file");
         assert!(open_below(Some(root), Path::new("absent")).unwrap_err().contains("No such file"));
         assert!(open_below(None, Path::new("x")).unwrap_err().contains("--cwd"));
-    }
-
-    #[test]
-    fn members_keep_their_order_and_their_bytes() {
-        let text = r#"{"z":1.0,"a":{"n":9007199254740993},"m":[1e400]}"#;
-        let members: Members = serde_json::from_str(text).unwrap();
-        assert_eq!(serde_json::to_string(&members).unwrap(), text);
     }
 }

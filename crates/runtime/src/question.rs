@@ -11,7 +11,7 @@ use attache_protocol::{
     rules::permission::State,
     wire::{
         adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven},
-        ask::{AskInput, AskState, InputAnswer},
+        ask::{AskInput, AskState},
         envelope::{Approved, RequireApproval, RequireInput},
         permission::{AskPermission, PermissionAnswer},
     },
@@ -98,40 +98,23 @@ async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Give
     };
     let call =
         AskPermission { epoch: Some(epoch), tool, input, cwd, paths, reason, risk, request_id: Some(name.clone()) };
-    let hub = &claimant.ways.hub;
-    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-    loop {
-        if let Some(channel) = claimant.ways.open() {
-            match channel.request(Some(name.clone()), frame.payload()).await {
-                Ok(payload) => {
-                    let Approved { approved, scope, comment, .. } = payload.parse().map_err(strange)?;
-                    return Ok(Given::Permission(PermissionGiven { approved, scope, comment }));
-                }
-                Err(error) if is_broken(&error) => {}
-                Err(error) if error.is_passing() => {
-                    tokio::time::sleep(backoff.next(&claimant.env)).await;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
+    let (hub, call) = (&claimant.ways.hub, &call);
+    let by_http = move || async move {
+        let mut answer = hub.ask_permission(run, call).await?;
+        while answer.state == State::Pending {
+            answer = hub.permission_answer(run, answer.permission_request_id, WAIT).await?;
         }
-        let by_http = async {
-            let mut answer = hub.ask_permission(run, &call).await?;
-            while answer.state == State::Pending {
-                answer = hub.permission_answer(run, answer.permission_request_id, WAIT).await?;
-            }
-            Ok::<_, Error>(answer)
-        };
-        match sooner(claimant, by_http).await {
-            None => continue,
-            Some(Ok(PermissionAnswer { state: State::Cancelled, .. })) => return Ok(Given::Nothing),
-            Some(Ok(PermissionAnswer { approved, scope, comment, .. })) => {
-                let approved = approved == Some(true);
-                return Ok(Given::Permission(PermissionGiven { approved, scope, comment }));
-            }
-            Some(Err(error)) => pause(claimant, &mut backoff, error).await?,
-        }
-    }
+        let PermissionAnswer { state, approved, scope, comment, .. } = answer;
+        Ok(match state {
+            State::Cancelled => Given::Nothing,
+            _ => Given::Permission(PermissionGiven { approved: approved == Some(true), scope, comment }),
+        })
+    };
+    let by_channel = |payload: Json| {
+        let Approved { approved, scope, comment, .. } = payload.parse().map_err(strange)?;
+        Ok(Given::Permission(PermissionGiven { approved, scope, comment }))
+    };
+    ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
 async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Given, Error> {
@@ -141,15 +124,34 @@ async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Give
     let (run, epoch) = (claimant.run, claimant.epoch);
     let frame = RequireInput { task_run_id: run, epoch, prompt: prompt.clone(), parts: parts.clone() };
     let call = AskInput { epoch: Some(epoch), prompt, parts, request_id: Some(name.clone()) };
-    let hub = &claimant.ways.hub;
+    let (hub, call) = (&claimant.ways.hub, &call);
+    let by_http = move || async move {
+        let mut answer = hub.ask_input(run, call).await?;
+        while answer.state == AskState::Pending {
+            answer = hub.input_answer(run, answer.input_request_id, WAIT).await?;
+        }
+        Ok(answer.parts.map_or(Given::Nothing, Given::Input))
+    };
+    let by_channel = |payload: Json| {
+        let Parts { parts } = payload.parse().map_err(strange)?;
+        Ok(Given::Input(parts))
+    };
+    ask(claimant, &name, &frame.payload(), by_channel, by_http).await
+}
+
+/// Asks over the channel while there is one, else over HTTP, and changes from one to the other as often as it takes.
+async fn ask<F: Future<Output = Result<Given, Error>>>(
+    claimant: &Claimant,
+    name: &str,
+    frame: &Json,
+    by_channel: impl Fn(Json) -> Result<Given, Error>,
+    by_http: impl Fn() -> F,
+) -> Result<Given, Error> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
     loop {
         if let Some(channel) = claimant.ways.open() {
-            match channel.request(Some(name.clone()), frame.payload()).await {
-                Ok(payload) => {
-                    let Parts { parts } = payload.parse().map_err(strange)?;
-                    return Ok(Given::Input(parts));
-                }
+            match channel.request(Some(name.to_owned()), frame.clone()).await {
+                Ok(payload) => return by_channel(payload),
                 Err(error) if is_broken(&error) => {}
                 Err(error) if error.is_passing() => {
                     tokio::time::sleep(backoff.next(&claimant.env)).await;
@@ -158,17 +160,9 @@ async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Give
                 Err(error) => return Err(error),
             }
         }
-        let by_http = async {
-            let mut answer = hub.ask_input(run, &call).await?;
-            while answer.state == AskState::Pending {
-                answer = hub.input_answer(run, answer.input_request_id, WAIT).await?;
-            }
-            Ok::<_, Error>(answer)
-        };
-        match sooner(claimant, by_http).await {
-            None => continue,
-            Some(Ok(InputAnswer { parts: Some(parts), .. })) => return Ok(Given::Input(parts)),
-            Some(Ok(_)) => return Ok(Given::Nothing),
+        match sooner(claimant, by_http()).await {
+            None => {}
+            Some(Ok(given)) => return Ok(given),
             Some(Err(error)) => pause(claimant, &mut backoff, error).await?,
         }
     }

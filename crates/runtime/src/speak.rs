@@ -6,6 +6,7 @@ use std::time::Duration;
 use attache_client::{Error, Hub, channel::Channel};
 use attache_protocol::{
     Json, RunId,
+    json::Members,
     wire::{
         envelope::{Chunk, Done, Fail, FrameType, Log, MAX_FRAME, Progress, Release, Think},
         run::{CompleteRequest, FailRequest, ProgressRequest, ProgressResponse},
@@ -147,7 +148,7 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
 }
 
 fn members(json: &Json) -> usize {
-    json.parse::<crate::artifacts::Members>().map_or(0, |members| members.0.len())
+    json.parse::<Members>().map_or(0, |members| members.0.len())
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! What a tool would be given: its command, the change it makes, or its input as it is. Nothing of it is left out.
 
-use std::fmt;
-
-use attache_protocol::{Json, json::pretty};
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
+use attache_protocol::{
+    Json,
+    json::{Members, pretty},
 };
 
 use super::{
@@ -44,9 +41,6 @@ pub(crate) struct Folded {
     pub(crate) rest: Option<Markup>,
     pub(crate) rest_label: String,
 }
-
-/// The members of an object in the order they came, a name that comes twice twice.
-struct Members(Vec<(String, Json)>);
 
 const COMMANDS: [&str; 4] = ["command", "cmd", "script", "argv"];
 const PATHS: [&str; 5] = ["file_path", "path", "filePath", "file", "filename"];
@@ -208,38 +202,6 @@ impl Folded {
         let (shown, rest) = text.split_at(end);
         let length = size(u64::try_from(rest.len()).unwrap_or(u64::MAX));
         Self { shown: exact(shown), rest: Some(exact(rest)), rest_label: fill(t.not_all, &[("size", &length)]) }
-    }
-}
-
-// === impl Members ===
-
-impl Members {
-    fn are_distinct(&self) -> bool {
-        let mut names: Vec<_> = self.0.iter().map(|(name, _)| name).collect();
-        names.sort_unstable();
-        names.windows(2).all(|pair| pair[0] != pair[1])
-    }
-}
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Reader)
     }
 }
 

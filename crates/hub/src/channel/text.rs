@@ -2,6 +2,7 @@
 
 use attache_protocol::{
     AskId, ChannelId, Json, PermissionId, RunId, TenantId,
+    json::Members,
     rules::{permission, run::Phase},
     wire::{
         ask::AskState,
@@ -346,7 +347,7 @@ fn answered_by<T: serde::de::DeserializeOwned>(data: &Json, name: &str, uuid: fn
 
 /// A member of an event's data, byte for byte.
 fn member(data: &Json, name: &str) -> String {
-    let members = data.parse::<crate::control::Members>();
+    let members = data.parse::<Members>();
     let found = members.ok().and_then(|members| members.find(name).map(|value| value.get().to_owned()));
     found.unwrap_or_else(|| "null".to_owned())
 }

@@ -2,6 +2,7 @@
 
 use attache_protocol::{
     ArtifactId, Json, RunId,
+    json::Members,
     rules::run::FailureCode,
     wire::run::{CompleteRequest, FailRequest, FinishResponse},
 };
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{check, members::Members, progress::check_usage},
+    control::{check, progress::check_usage},
     identity::Action,
 };
 

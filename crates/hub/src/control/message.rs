@@ -2,6 +2,7 @@
 
 use attache_protocol::{
     ConversationId, Json, Timestamp,
+    json::Members,
     rules::run::Status,
     wire::conversation::{AddMessageRequest, Message, MessageList, Role},
 };
@@ -9,7 +10,7 @@ use attache_store::record::{NewMessage, Page, RunFilter, RunRecord};
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{PageRequest, check, conversation::MAX_METADATA, members::Members},
+    control::{PageRequest, check, conversation::MAX_METADATA},
     error::about,
     identity::Action,
     render,

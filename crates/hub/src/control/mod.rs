@@ -15,7 +15,6 @@ mod finish;
 mod heartbeat;
 mod input;
 mod key;
-mod members;
 mod message;
 mod pairing;
 mod permission;
@@ -27,7 +26,6 @@ mod run;
 mod runtime;
 
 pub(crate) use call::{about_call, call_in_path};
-pub(crate) use members::Members;
 pub(crate) use progress::worker_error;
 
 pub use artifact::Upload;
