@@ -25,6 +25,8 @@ pub(crate) enum Topic {
     Channel(ChannelId),
     /// A question of this run was settled.
     Asked(RunId),
+    /// A delivery is due.
+    Deliveries,
 }
 
 /// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
@@ -166,6 +168,7 @@ impl From<Woken> for Topic {
             Woken::Runtime(agent) => Self::Runtime(agent),
             Woken::Channel(channel) => Self::Channel(channel),
             Woken::Asked(run) => Self::Asked(run),
+            Woken::Deliveries => Self::Deliveries,
         }
     }
 }

@@ -178,6 +178,8 @@ async fn ensure_owner(
         kind: KeyKind::Api,
         name: "owner (admin.key)".to_owned(),
         role: Role::Owner,
+        user: None,
+        scopes: None,
         secret: secret.hash(),
         expires_at: None,
     };
@@ -188,7 +190,7 @@ async fn ensure_owner(
 async fn has_owner(store: &dyn Store, tenant: TenantId) -> attache_store::Result<bool> {
     let mut cursor = None;
     loop {
-        let page = store.keys(tenant, Page { limit: 200, cursor }).await?;
+        let page = store.keys(tenant, None, Page { limit: 200, cursor }).await?;
         if page.items.iter().any(|key| key.role == Role::Owner && key.revoked_at.is_none()) {
             return Ok(true);
         }

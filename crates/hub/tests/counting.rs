@@ -8,14 +8,17 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::{Status, Worker},
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
+    RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    rules::{
+        quota::{Day, Limits},
+        run::{Status, Worker},
+    },
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Durability, Listener, Result, Store,
-    record::{ask::*, channel::*, *},
+    Asks, Channels, Context, Deliveries, Durability, Listener, People, Result, Spending, Store,
+    record::{ask::*, channel::*, delivery::*, people::*, spending::*, *},
 };
 
 #[derive(Debug)]
@@ -83,7 +86,7 @@ counted! {
     fn credential(secret: SecretHash) -> Result<Option<Credential>>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
-    fn keys(tenant: TenantId, page: Page) -> Result<Listed<Key>>;
+    fn keys(tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
     fn create_run(context: Context, run: NewRun) -> Result<Created>;
     fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn progress(by: Worker, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<Status>;
@@ -152,5 +155,37 @@ counted! {
     fn answer_tool(context: Context, ask: AskId, reply: Json) -> Result<Ask>;
     fn add_input(context: Context, input: NewInput) -> Result<Input>;
     fn input(run: RunId, input: InputId) -> Result<Input>;
+    ---
+}
+
+counted! {
+    People
+    fn create_user(context: Context, user: NewUser) -> Result<User>;
+    fn update_user(context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<User>;
+    fn remove_user(context: Context, user: UserRef) -> Result<User>;
+    fn user(tenant: TenantId, user: UserRef) -> Result<User>;
+    fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
+    fn key_credential(key: KeyId) -> Result<Option<Credential>>;
+    fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
+    fn set_access_rules(context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
+    ---
+}
+
+counted! {
+    Spending
+    fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
+    fn remove_quota(context: Context, target: Target) -> Result<()>;
+    fn quotas(tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
+    fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
+    ---
+}
+
+counted! {
+    Deliveries
+    fn due_deliveries(at: Timestamp, limit: usize) -> Result<Vec<Delivery>>;
+    fn record_attempt(delivery: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery>;
+    fn resend_delivery(context: Context, delivery: DeliveryId) -> Result<Delivery>;
+    fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
+    fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
     ---
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::{
     id::{
         AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-        RuntimeId, TenantId,
+        RuntimeId, TenantId, UserId,
     },
     time::Timestamp,
 };
@@ -104,6 +104,10 @@ impl Env {
 
     pub fn message_id(&self) -> MessageId {
         MessageId::from_uuid(self.uuid())
+    }
+
+    pub fn user_id(&self) -> UserId {
+        UserId::from_uuid(self.uuid())
     }
 
     pub fn key_id(&self) -> KeyId {

@@ -81,6 +81,12 @@ codes! {
     HeadersTooLarge  "headers_too_large"  431 USAGE       "Send fewer or shorter headers.";
     UnsupportedType  "unsupported_media_type" 415 USAGE   "Send content-type: application/json.";
     RangeInvalid     "range_not_satisfiable" 416 USAGE    "Ask for a range inside the artifact's size.";
+    AccessDenied     "access_denied"      403 DENIED      "Ask an owner for a rule that allows it: `attache rules show`.";
+    EgressRefused    "egress_refused"     403 DENIED      "Use a public address, or have the hub started with --egress-allow for this one.";
+    RulesInvalid     "rules_invalid"      400 USAGE       "Nothing was changed. Mend the line that the message names and send the rules again.";
+    VersionChanged   "version_changed"    409 FAILED      "Somebody changed it in the meantime. Read it again, then repeat your change.";
+    LastOwner        "last_owner"         409 FAILED      "Give another person the role of owner first: `attache users set NAME --role owner`.";
+    QuotaExceeded    "quota_exceeded"     429 DENIED      "Wait until the quota begins anew, or ask an owner for more: `attache quotas`.";
     TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";
     Internal         "internal"           500 FAILED      "This is a defect of the hub; its log has the details.";
     Unknown          "outcome_unknown"    503 FAILED      "The hub cannot tell whether this was stored. Repeat it with the same idempotency key.";

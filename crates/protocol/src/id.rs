@@ -107,6 +107,8 @@ ids! {
     WorkspaceId = "wsp_";
     ArtifactId = "art_";
     MessageId = "msg_";
+    /// A person of a tenant.
+    UserId = "usr_";
     KeyId = "key_";
     /// A lasting connection of a peer: it outlives every socket.
     ChannelId = "chn_";
@@ -117,6 +119,8 @@ ids! {
     AskId = "ask_";
     /// One piece of input that a caller gave to a run.
     InputId = "inp_";
+    /// One thing to tell a webhook; shares the uuid of what it tells of.
+    DeliveryId = "dlv_";
 }
 
 impl ConversationId {
@@ -129,6 +133,18 @@ impl ConversationId {
 impl WorkspaceId {
     pub const fn conversation(self) -> ConversationId {
         ConversationId::from_uuid(self.0)
+    }
+}
+
+impl DeliveryId {
+    /// What tells of a run's end.
+    pub const fn of_run(run: RunId) -> Self {
+        Self(run.0)
+    }
+
+    /// What tells of a permission that waits for a person.
+    pub const fn of_permission(permission: PermissionId) -> Self {
+        Self(permission.0)
     }
 }
 

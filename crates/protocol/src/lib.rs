@@ -16,8 +16,8 @@ pub mod wire;
 
 pub use error::Code;
 pub use id::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-    RuntimeId, TenantId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, KeyId, MessageId,
+    PermissionId, RunId, RuntimeId, TenantId, UserId, WorkspaceId,
 };
 pub use json::Json;
 pub use secret::Secret;

@@ -44,6 +44,15 @@ pub enum Error {
     /// No engine follows the run, so nobody can call a tool for it.
     #[error("nobody who could call a tool follows the run")]
     NoEngine,
+    /// A quota leaves no room for the run.
+    #[error("{exceeded}")]
+    QuotaExceeded { target: crate::record::spending::Target, exceeded: attache_protocol::rules::quota::Exceeded },
+    /// It was changed since the caller read it.
+    #[error("it was changed in the meantime")]
+    VersionChanged,
+    /// Without an owner nobody could manage the tenant.
+    #[error("this is the last owner")]
+    LastOwner,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,

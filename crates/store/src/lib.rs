@@ -8,15 +8,21 @@ mod asks;
 mod channels;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod deliveries;
 mod entry;
 mod error;
 pub mod memory;
 mod outcome;
+mod people;
 pub mod record;
+mod spending;
 pub mod sqlite;
 mod store;
 
 pub use asks::Asks;
 pub use channels::{Channels, MAX_FRAMES};
+pub use deliveries::Deliveries;
 pub use error::{Error, Result};
+pub use people::People;
+pub use spending::Spending;
 pub use store::{Context, Durability, Listener, Store, Woken};

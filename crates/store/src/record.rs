@@ -2,15 +2,25 @@
 
 pub mod ask;
 pub mod channel;
+pub mod delivery;
+pub mod people;
+pub mod spending;
 
 use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, TenantId, Timestamp,
-    WorkspaceId,
-    rules::run::{FailureCode, Limits, State, Status},
+    UserId, WorkspaceId,
+    rules::{
+        quota::Budget,
+        run::{FailureCode, Limits, State, Status},
+    },
     secret::SecretHash,
-    wire::{conversation, key::Role, runtime::RuntimeState},
+    wire::{
+        conversation,
+        key::{Role, Scope},
+        runtime::RuntimeState,
+    },
 };
 
 /// How an agent is named: by id or by name, wherever an agent is named.
@@ -42,6 +52,8 @@ pub struct AccountPatch {
     pub skills: Option<Json>,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
+    /// Gives the agent to a user (`NotFound` unless known and not removed), or to nobody.
+    pub owner: Option<Option<UserId>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +66,8 @@ pub struct Account {
     pub skills: Json,
     pub a2a: Option<Json>,
     pub approvals: Option<Json>,
+    /// The user who made it, unless it was given to another.
+    pub owner: Option<UserId>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
@@ -142,8 +156,26 @@ pub enum RuntimeKind {
 /// What a bearer secret stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    Runtime { tenant: TenantId, runtime: RuntimeId, agent: AgentId, kind: RuntimeKind, state: RuntimeState },
-    Key { tenant: TenantId, key: KeyId, role: Role, expires_at: Option<Timestamp>, revoked: bool },
+    Runtime {
+        tenant: TenantId,
+        runtime: RuntimeId,
+        agent: AgentId,
+        /// The agent's owner.
+        user: Option<UserId>,
+        kind: RuntimeKind,
+        state: RuntimeState,
+    },
+    Key {
+        tenant: TenantId,
+        key: KeyId,
+        user: Option<UserId>,
+        /// The lower of the key's and the user's.
+        role: Role,
+        scopes: Option<Vec<Scope>>,
+        expires_at: Option<Timestamp>,
+        /// Also when the user was removed.
+        revoked: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -160,6 +192,9 @@ pub struct NewKey {
     pub kind: KeyKind,
     pub name: String,
     pub role: Role,
+    pub user: Option<UserId>,
+    /// `None`: everything that the role may do.
+    pub scopes: Option<Vec<Scope>>,
     pub secret: SecretHash,
     pub expires_at: Option<Timestamp>,
 }
@@ -169,6 +204,8 @@ pub struct Key {
     pub id: KeyId,
     pub name: String,
     pub role: Role,
+    pub user: Option<UserId>,
+    pub scopes: Option<Vec<Scope>>,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
@@ -191,6 +228,9 @@ pub struct NewRun {
     pub trace_id: Option<String>,
     /// How many more agents the work may be passed on to.
     pub ttl: i64,
+    pub callback: Option<delivery::Callback>,
+    /// The most that it may use.
+    pub budget: Budget,
     /// The channel whose peer asked for the run and follows it.
     pub follow: Option<channel::NewFollow>,
     /// 16 bytes of a hash over the caller's key.
@@ -215,8 +255,12 @@ pub struct RunRecord {
     pub workspace_root: Option<String>,
     pub priority: i64,
     pub caller: String,
+    /// The context's user.
+    pub user: Option<UserId>,
     pub trace_id: Option<String>,
     pub ttl: i64,
+    pub callback: Option<delivery::Callback>,
+    pub budget: Budget,
     pub state: State,
     /// The channel over which it was claimed last; `None` over HTTP.
     pub channel: Option<ChannelId>,
@@ -303,6 +347,7 @@ pub struct RunFilter {
     pub agent: Option<AgentId>,
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
+    pub user: Option<UserId>,
 }
 
 /// Which part of a list to read. Lists are newest first unless their method says otherwise.
@@ -362,6 +407,8 @@ pub struct Conversation {
     pub id: ConversationId,
     pub title: Option<String>,
     pub metadata: Option<Json>,
+    /// Whose it is: the context's user, or the run's.
+    pub user: Option<UserId>,
     pub created_at: Timestamp,
 }
 
@@ -424,5 +471,6 @@ pub struct Retention {
     /// confirmed and that expired before this are removed too.
     pub chunks_before: Timestamp,
     /// Log rows older than this are removed from the front, up to the first newer one; the chain keeps its hash there.
+    /// Deliveries that are not pending and were made before this are removed too.
     pub log_before: Timestamp,
 }

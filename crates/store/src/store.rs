@@ -4,13 +4,14 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
 
 use crate::{
-    Asks, Channels, Result,
+    Asks, Channels, Deliveries, People, Result, Spending,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
@@ -25,6 +26,8 @@ pub struct Context {
     pub tenant: TenantId,
     /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
     pub actor: String,
+    /// The person for whom it is done, if known: agents, runs and conversations that it makes are theirs.
+    pub user: Option<UserId>,
     pub at: Timestamp,
 }
 
@@ -52,6 +55,8 @@ pub enum Woken {
     Channel(ChannelId),
     /// A permission request or an ask of this run was settled.
     Asked(RunId),
+    /// A delivery is due.
+    Deliveries,
 }
 
 /// Hears of what moved, right after the commit; it must not block.
@@ -98,7 +103,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
-pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
+pub trait Store: Channels + Asks + People + Spending + Deliveries + Send + Sync + fmt::Debug {
     fn durability(&self) -> Durability;
 
     /// The engine's name and version, for people.
@@ -185,13 +190,14 @@ pub trait Store: Channels + Asks + Send + Sync + fmt::Debug {
     /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.
     async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>>;
 
+    /// `NotFound` for an unknown or removed user. Its role is worth no more than the user's, whatever it says.
     async fn create_key(&self, context: Context, key: NewKey) -> Result<Key>;
 
     /// Revoking again changes nothing.
     async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
 
-    /// API keys, not sessions, newest first.
-    async fn keys(&self, tenant: TenantId, page: Page) -> Result<Listed<Key>>;
+    /// API keys, not sessions, newest first; of one user only if one is given.
+    async fn keys(&self, tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
 
     // --- runs
 
@@ -299,7 +305,12 @@ impl Context {
     pub const SYSTEM: &'static str = "system";
 
     pub fn new(tenant: TenantId, actor: impl Into<String>, at: Timestamp) -> Self {
-        Self { tenant, actor: actor.into(), at }
+        Self { tenant, actor: actor.into(), user: None, at }
+    }
+
+    #[must_use]
+    pub fn for_user(self, user: Option<UserId>) -> Self {
+        Self { user, ..self }
     }
 }
 

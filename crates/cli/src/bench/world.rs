@@ -115,6 +115,8 @@ impl World {
         let mut random = [0; 16];
         self.env.fill(&mut random);
         NewRun {
+            callback: None,
+            budget: attache_protocol::rules::quota::Budget::default(),
             ttl: 8,
             follow: None,
             id: self.env.run_id(),

@@ -121,7 +121,8 @@ async fn add(
     if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
         return Err(Failure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet."));
     }
-    let created = hub.create_key(&CreateKeyRequest { name, role: Some(role), expires_at }).await?;
+    let created =
+        hub.create_key(&CreateKeyRequest { name, role: Some(role), expires_at, ..CreateKeyRequest::default() }).await?;
     match &to_file {
         Some(file) => {
             let text = format!("{}\n", created.api_key);

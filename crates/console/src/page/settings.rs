@@ -74,6 +74,8 @@ pub(crate) async fn show(State(console): State<Console>, session: Session, uri: 
 pub(crate) async fn create_key(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
     let Posted { session, fields } = posted;
     let request = CreateKeyRequest {
+        user: None,
+        scopes: None,
         name: fields.get("name").trim().to_owned(),
         role: Role::from_text(fields.get("role")),
         expires_at: None,

@@ -105,6 +105,8 @@ impl World {
     pub(crate) async fn signed_in(&self, role: Role) -> Visitor {
         let secret = Kind::Session.generate(self.hub.env());
         let key = NewKey {
+            user: None,
+            scopes: None,
             id: self.hub.env().key_id(),
             kind: KeyKind::Session,
             name: "console".to_owned(),

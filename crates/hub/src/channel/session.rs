@@ -393,7 +393,7 @@ impl Session {
     }
 
     pub(super) fn context(&self, by: &Principal) -> Context {
-        Context::new(by.tenant, by.actor(), self.hub.now())
+        self.hub.context(by)
     }
 
     /// The connection is gone. The channel keeps its claims, its frames and its token.

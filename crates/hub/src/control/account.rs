@@ -61,6 +61,7 @@ impl Handle {
         by.may(Action::EditAgent)?;
         check_request(&request)?;
         let patch = AccountPatch {
+            owner: None,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
             description: request.description,
@@ -82,7 +83,7 @@ impl Handle {
 
     /// Who, when and for which tenant, as the store wants it.
     pub(crate) fn context(&self, by: &Principal) -> Context {
-        Context::new(by.tenant, by.actor(), self.now())
+        Context::new(by.tenant, by.actor(), self.now()).for_user(by.user)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, RunId,
-    rules::run::Limits,
+    rules::{quota, run::Limits},
     wire::run::{CreateRunRequest, Run},
 };
 use attache_store::record::{Created, NewRun, channel::NewFollow};
@@ -125,6 +125,8 @@ impl Handle {
         Ok(NewRun {
             ttl: self.options().hops,
             follow: None,
+            callback: None,
+            budget: quota::Budget::default(),
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,

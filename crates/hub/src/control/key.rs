@@ -34,6 +34,8 @@ impl Handle {
             kind: KeyKind::Api,
             name: request.name,
             role,
+            user: by.user,
+            scopes: request.scopes,
             secret: secret.hash(),
             expires_at: request.expires_at,
         };
@@ -45,7 +47,7 @@ impl Handle {
         by.may(Action::SeeKeys)?;
         let page = page.page()?;
         let failed = about_list("key", &page);
-        let listed = self.store().keys(by.tenant, page).await.map_err(failed)?;
+        let listed = self.store().keys(by.tenant, None, page).await.map_err(failed)?;
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
     }
 
@@ -97,7 +99,7 @@ impl Handle {
     async fn all_keys(&self, by: &Principal) -> Result<Vec<attache_store::record::Key>> {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
-            let listed = self.store().keys(by.tenant, Page { limit: check::MAX_PAGE, cursor }).await;
+            let listed = self.store().keys(by.tenant, None, Page { limit: check::MAX_PAGE, cursor }).await;
             let listed = listed.map_err(about("key"))?;
             keys.extend(listed.items);
             cursor = listed.next;

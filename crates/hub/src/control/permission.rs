@@ -77,6 +77,7 @@ impl Handle {
             channel: via,
             expires_at,
             on_timeout,
+            notify: None,
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, permission, lease, self.now()).await {

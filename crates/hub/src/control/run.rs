@@ -42,7 +42,13 @@ impl Handle {
             (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
             (Who::Runtime { .. } | Who::Key { .. }, None) => None,
         };
-        let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent: query.parent };
+        let filter = RunFilter {
+            status: query.status,
+            agent,
+            conversation: query.conversation,
+            parent: query.parent,
+            user: None,
+        };
         let failed = about_list("run", &page);
         let listed = self.store().runs(by.tenant, filter, page).await.map_err(failed)?;
         let task_runs = self.show_runs(listed.items.into_iter().filter(|run| sees(by, run))).await?;

@@ -76,8 +76,8 @@ impl Handle {
             }
         };
         match credential {
-            Credential::Runtime { tenant, runtime, agent, kind, state: RuntimeState::Active } => {
-                Ok(Principal { tenant, who: Who::Runtime { runtime, agent, kind }, secret })
+            Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
+                Ok(Principal { tenant, who: Who::Runtime { runtime, agent, kind }, user, scopes: None, secret })
             }
             Credential::Runtime { kind: RuntimeKind::Device, state, .. } => Err(Error::runtime_ended(state)),
             Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
@@ -85,7 +85,9 @@ impl Handle {
             Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            Credential::Key { tenant, key, role, .. } => Ok(Principal { tenant, who: Who::Key { key, role }, secret }),
+            Credential::Key { tenant, key, user, role, scopes, .. } => {
+                Ok(Principal { tenant, who: Who::Key { key, role }, user, scopes, secret })
+            }
         }
     }
 }

@@ -1,6 +1,11 @@
 //! Who asks: the tenant and the identity behind a credential.
 
-use attache_protocol::{AgentId, KeyId, RuntimeId, TenantId, rules::run::Worker, secret::SecretHash, wire::key::Role};
+use attache_protocol::{
+    AgentId, KeyId, RuntimeId, TenantId, UserId,
+    rules::run::Worker,
+    secret::SecretHash,
+    wire::key::{Role, Scope},
+};
 
 use attache_store::record::RuntimeKind;
 
@@ -11,6 +16,10 @@ use crate::{Error, Result};
 pub struct Principal {
     pub tenant: TenantId,
     pub who: Who,
+    /// The person for whom they act: a key's user, an agent's owner. `None`: nobody in particular.
+    pub user: Option<UserId>,
+    /// `None`: everything that the role may do.
+    pub scopes: Option<Vec<Scope>>,
     /// By which the credential is looked up again while a stream is open.
     pub(crate) secret: SecretHash,
 }

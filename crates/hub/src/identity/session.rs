@@ -10,10 +10,7 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
     wire::{key::Role, system::LoginLink},
 };
-use attache_store::{
-    Context,
-    record::{KeyKind, NewKey},
-};
+use attache_store::record::{KeyKind, NewKey};
 
 use crate::{
     Error, Handle, Result,
@@ -67,14 +64,18 @@ impl Handle {
             kind: KeyKind::Session,
             name: "console".to_owned(),
             role: pending.role,
+            user: pending.principal.user,
+            scopes: None,
             secret: secret.hash(),
             expires_at: Some(expires_at),
         };
-        let context = Context::new(pending.principal.tenant, pending.principal.actor(), self.now());
+        let context = self.context(&pending.principal);
         let key = self.store().create_key(context, key).await.map_err(|error| Error::from_store("key", error))?;
         let principal = Principal {
             tenant: pending.principal.tenant,
             who: Who::Key { key: key.id, role: pending.role },
+            user: pending.principal.user,
+            scopes: None,
             secret: secret.hash(),
         };
         Ok(Session { secret, principal, expires_at })

@@ -135,6 +135,15 @@ pub fn reserve(lines: &[Line], request: Request, now: Timestamp) -> Result<Reser
     Ok(Reserved { accounts, reservation })
 }
 
+/// Before a run that holds its part is claimed: a quota may have become smaller, or be new, since it was queued.
+pub fn check(lines: &[Line]) -> Result<(), Exceeded> {
+    let over = |measure| lines.iter().position(|line| line.is_over(measure)).map(|index| (index, measure));
+    match Measure::ALL.into_iter().find_map(over) {
+        Some((index, measure)) => Err(Exceeded::by(lines, index, measure)),
+        None => Ok(()),
+    }
+}
+
 /// Takes the run's total so far and sets more aside if it needs more. The lines are those of the reservation's day.
 pub fn report(lines: &[Line], reservation: Reservation, used: Spend) -> (Reserved, Verdict) {
     let open: Vec<Line> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
@@ -287,6 +296,14 @@ impl Line {
     pub fn room(&self, measure: Measure) -> Option<u64> {
         let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
         self.limits.of(measure).map(|limit| limit.saturating_sub(taken))
+    }
+}
+
+impl Line {
+    /// Whether more is spent and held than the limit allows.
+    fn is_over(&self, measure: Measure) -> bool {
+        let taken = self.account.spent.of(measure).saturating_add(self.account.held.of(measure));
+        self.limits.of(measure).is_some_and(|limit| taken > limit)
     }
 }
 

@@ -157,7 +157,7 @@ pub enum Command {
     Answer {
         what: Waiting,
     },
-    /// A question found no answer in time, and that ends the run.
+    /// A question found no answer in time, or a quota leaves no room, and that ends the run.
     Halt {
         code: FailureCode,
     },
@@ -243,8 +243,7 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
             Phase::Ended { .. } => Err(Refusal::Ended),
         },
         Command::Halt { code } => match &state.phase {
-            Phase::Running(_) => Ok(failed(state, *code)),
-            Phase::Pending { .. } => Err(Refusal::NotRunning),
+            Phase::Pending { .. } | Phase::Running(_) => Ok(failed(state, *code)),
             Phase::Ended { .. } => Err(Refusal::Ended),
         },
         Command::Lose => match &state.phase {

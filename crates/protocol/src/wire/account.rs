@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    AgentId, Json, Timestamp,
+    AgentId, Json, Timestamp, UserId,
     wire::{permission::ApprovalPolicy, runtime::Runtime},
 };
 
@@ -57,6 +57,8 @@ pub struct Account {
     pub skills: Vec<Skill>,
     pub a2a: Option<Json>,
     pub approvals: Option<ApprovalPolicy>,
+    /// The person it belongs to; null for an agent of the organisation.
+    pub owner_id: Option<UserId>,
     /// The device that is paired now, if any.
     pub runtime: Option<Runtime>,
     pub created_at: Timestamp,

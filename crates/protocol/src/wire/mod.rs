@@ -3,6 +3,7 @@
 //! Requests of people and programs refuse unknown members; requests of runtimes ignore them, so that an
 //! older or newer runtime keeps working.
 
+pub mod access;
 pub mod account;
 pub mod adapter;
 pub mod artifact;
@@ -11,6 +12,7 @@ pub mod audit;
 pub mod call;
 pub mod channel;
 pub mod conversation;
+pub mod delivery;
 pub mod envelope;
 pub mod event;
 pub mod key;
@@ -19,3 +21,6 @@ pub mod permission;
 pub mod run;
 pub mod runtime;
 pub mod system;
+pub mod token;
+pub mod usage;
+pub mod user;

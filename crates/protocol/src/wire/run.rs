@@ -5,11 +5,12 @@ use utoipa::ToSchema;
 
 pub use crate::rules::run::Waiting;
 use crate::{
-    AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, WorkspaceId,
+    AgentId, ConversationId, Json, RunId, RuntimeId, Timestamp, UserId, WorkspaceId,
     rules::{
         recovery::Recovery,
         run::{FailureCode, Status},
     },
+    wire::usage::Budget,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +43,24 @@ pub struct CreateRunRequest {
     pub allowed_tools: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_root: Option<String>,
+    /// The most that it may use. Without one only the quotas limit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// Is told when the run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+    /// What else the callback is told of: `approval`, when the run waits for a person's permission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_events: Option<Vec<CallbackEvent>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallbackEvent {
+    /// The run has ended; always told.
+    Ended,
+    /// A person is asked for a permission.
+    Approval,
 }
 
 /// A run as everybody sees it.
@@ -70,6 +89,8 @@ pub struct Run {
     pub usage: Option<Json>,
     /// Who asked, as `kind:id`.
     pub caller: String,
+    /// The person for whom it was asked, if known.
+    pub user_id: Option<UserId>,
     pub trace_id: Option<String>,
     pub runtime_id: Option<RuntimeId>,
     pub created_at: Timestamp,

@@ -147,7 +147,7 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Runtimes(agent) => {
             Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        List::Keys => Value::Keys(walk!(limit, page => store.keys(tenant, page.clone()).await)),
+        List::Keys => Value::Keys(walk!(limit, page => store.keys(tenant, None, page.clone()).await)),
         List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
         List::Conversations => {
             Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
@@ -173,7 +173,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
     Ok(match list {
         List::Accounts => Value::Accounts(vec![store.accounts(tenant, page).await?.items]),
         List::Runtimes(agent) => Value::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
-        List::Keys => Value::Keys(vec![store.keys(tenant, page).await?.items]),
+        List::Keys => Value::Keys(vec![store.keys(tenant, None, page).await?.items]),
         List::Runs(filter) => Value::Runs(vec![store.runs(tenant, filter, page).await?.items]),
         List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
         List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),

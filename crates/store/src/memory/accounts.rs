@@ -31,6 +31,7 @@ impl State {
             skills,
             a2a,
             approvals,
+            owner: context.user,
             created_at: context.at,
             archived_at: None,
             runtime: None,
@@ -50,7 +51,7 @@ impl State {
         if let Some(name) = &patch.name {
             self.free_name(context.tenant, name, Some(id))?;
         }
-        let AccountPatch { name, description, instructions, skills, a2a, approvals } = patch;
+        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());
         account.description = description.or_else(|| account.description.clone());
@@ -58,6 +59,7 @@ impl State {
         account.skills = skills.unwrap_or_else(|| account.skills.clone());
         account.a2a = a2a.or_else(|| account.a2a.clone());
         account.approvals = approvals.or_else(|| account.approvals.clone());
+        account.owner = owner.unwrap_or(account.owner);
         self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id));
         Ok(self.shown_account(id))
     }

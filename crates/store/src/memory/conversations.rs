@@ -17,7 +17,7 @@ impl State {
     pub(super) fn create_conversation(&mut self, context: &Context, new: NewConversation) -> Result<Conversation> {
         self.known_tenant(context.tenant)?;
         let NewConversation { id, title, metadata } = new;
-        let conversation = Conversation { id, title, metadata, created_at: context.at };
+        let conversation = Conversation { id, title, metadata, user: context.user, created_at: context.at };
         self.conversations.insert(id, (context.tenant, conversation.clone()));
         self.append(context.tenant, context.at, &context.actor, entry::conversation_created(id));
         Ok(conversation)
@@ -31,7 +31,7 @@ impl State {
         if record.conversation != id {
             return Err(Error::NotFound);
         }
-        Ok(Conversation { id, title: None, metadata: None, created_at: record.created_at })
+        Ok(Conversation { id, title: None, metadata: None, user: record.user, created_at: record.created_at })
     }
 
     pub(super) fn conversations(&self, tenant: TenantId, page: &Page) -> Result<Listed<Conversation>> {

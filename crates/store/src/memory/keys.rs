@@ -1,6 +1,6 @@
 //! Keys, and what a bearer secret stands for.
 
-use attache_protocol::{KeyId, TenantId, secret::SecretHash};
+use attache_protocol::{KeyId, TenantId, UserId, secret::SecretHash};
 
 use super::{
     page::{self, Order},
@@ -18,17 +18,19 @@ impl State {
         if let Some(runtime) = self.tokens.get(&secret) {
             let runtime = &self.runtimes[runtime];
             let (tenant, agent, state) = (runtime.tenant, runtime.agent, runtime.state);
-            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, kind: runtime.kind, state });
+            let user = self.accounts[&agent].owner;
+            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, kind: runtime.kind, state });
         }
         let StoredKey { tenant, key, .. } = self.keys.values().find(|stored| stored.secret == secret)?;
         let (role, expires_at, revoked) = (key.role, key.expires_at, key.revoked_at.is_some());
-        Some(Credential::Key { tenant: *tenant, key: key.id, role, expires_at, revoked })
+        let (user, scopes) = (key.user, key.scopes.clone());
+        Some(Credential::Key { tenant: *tenant, key: key.id, user, role, scopes, expires_at, revoked })
     }
 
     pub(super) fn create_key(&mut self, context: &Context, new: NewKey) -> Result<Key> {
         self.known_tenant(context.tenant)?;
-        let NewKey { id, kind, name, role, secret, expires_at } = new;
-        let key = Key { id, name, role, created_at: context.at, expires_at, revoked_at: None };
+        let NewKey { id, kind, name, role, user, scopes, secret, expires_at } = new;
+        let key = Key { id, name, role, user, scopes, created_at: context.at, expires_at, revoked_at: None };
         if kind == KeyKind::Api {
             self.append(context.tenant, context.at, &context.actor, entry::key_created(id, &key.name, role));
         }
@@ -50,8 +52,10 @@ impl State {
         Ok(key)
     }
 
-    pub(super) fn keys(&self, tenant: TenantId, page: &Page) -> Result<Listed<Key>> {
-        let listed = |stored: &StoredKey| stored.tenant == tenant && stored.kind == KeyKind::Api;
+    pub(super) fn keys(&self, tenant: TenantId, user: Option<UserId>, page: &Page) -> Result<Listed<Key>> {
+        let of_user = |key: &Key| user.is_none() || key.user == user;
+        let listed =
+            |stored: &StoredKey| stored.tenant == tenant && stored.kind == KeyKind::Api && of_user(&stored.key);
         let items = self.keys.iter().rev().filter(|(_, stored)| listed(stored));
         page::cut(items.map(|(place, stored)| (place, stored.key.clone())), Order::Descending, page)
     }

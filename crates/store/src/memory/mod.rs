@@ -29,7 +29,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
@@ -218,8 +219,8 @@ impl Store for Memory {
         self.write(|state| state.revoke_key(&context, key))
     }
 
-    async fn keys(&self, tenant: TenantId, page: Page) -> Result<Listed<Key>> {
-        self.read(|state| state.keys(tenant, &page))
+    async fn keys(&self, tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
+        self.read(|state| state.keys(tenant, user, &page))
     }
 
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
@@ -329,6 +330,10 @@ impl Store for Memory {
         self.read(|state| state.artifacts(tenant, workspace, &page))
     }
 }
+
+impl crate::People for Memory {}
+impl crate::Spending for Memory {}
+impl crate::Deliveries for Memory {}
 
 // === impl Slot ===
 

@@ -27,6 +27,8 @@ pub struct NewPermission {
     /// `None`: it waits for ever.
     pub expires_at: Option<Timestamp>,
     pub on_timeout: OnTimeout,
+    /// A webhook that is told if it waits for a person.
+    pub notify: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -143,6 +143,7 @@ pub(super) fn read_conversation(
         .query_row(key(), |row| row.get(0))
         .optional()?
         .map(|created| Conversation {
+            user: None,
             id: conversation,
             title: None,
             metadata: None,

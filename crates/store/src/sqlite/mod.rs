@@ -11,7 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ChannelId, ConversationId, Json, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
+    WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
 };
@@ -251,7 +252,7 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.revoke_key(&context, key)).await
     }
 
-    async fn keys(&self, tenant: TenantId, page: Page) -> Result<Listed<Key>> {
+    async fn keys(&self, tenant: TenantId, _user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
         self.read(move |connection| lists::keys(connection, tenant, &page)).await
     }
 
@@ -381,6 +382,10 @@ impl Store for Sqlite {
     }
 }
 
+impl crate::People for Sqlite {}
+impl crate::Spending for Sqlite {}
+impl crate::Deliveries for Sqlite {}
+
 fn read_run(connection: &rusqlite::Connection, tenant: TenantId, run: RunId) -> Result<RunRecord> {
     connection
         .prepare_cached(&format!(
@@ -401,6 +406,7 @@ fn read_credential(connection: &rusqlite::Connection, secret: SecretHash) -> Res
                 tenant: rows::tenant_id(row.get(0)?),
                 runtime: rows::runtime_id(row.get(1)?),
                 agent: rows::agent_id(row.get(2)?),
+                user: None,
                 kind: rows::runtime_kind(row, 4)?,
                 state: rows::runtime_state(row, 3)?,
             })
@@ -415,7 +421,9 @@ fn read_credential(connection: &rusqlite::Connection, secret: SecretHash) -> Res
             Ok(Credential::Key {
                 tenant: rows::tenant_id(row.get(0)?),
                 key: rows::key_id(row.get(1)?),
+                user: None,
                 role: rows::role(row, 2)?,
+                scopes: None,
                 expires_at: rows::maybe_time(row, 3)?,
                 revoked: row.get::<_, Option<i64>>(4)?.is_some(),
             })

@@ -246,6 +246,9 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
         workspace_root: request.workspace_root.map(Cow::into_owned),
         priority: row.get(11)?,
         caller: request.caller.into_owned(),
+        user: None,
+        callback: None,
+        budget: attache_protocol::rules::quota::Budget::default(),
         trace_id: request.trace.map(Cow::into_owned),
         ttl: request.ttl,
         channel: hot.channel,
@@ -268,6 +271,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         None => None,
     };
     Ok(Account {
+        owner: None,
         id: agent_id(row.get(0)?),
         tenant: tenant_id(row.get(1)?),
         name: row.get(2)?,
@@ -334,6 +338,8 @@ pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
 /// Reads `id, name, role, created, expires, revoked`.
 pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
     Ok(Key {
+        user: None,
+        scopes: None,
         id: key_id(row.get(0)?),
         name: row.get(1)?,
         role: role(row, 2)?,
@@ -346,6 +352,7 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
 /// Reads `id, title, metadata, created`.
 pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<Conversation> {
     Ok(Conversation {
+        user: None,
         id: conversation_id(row.get(0)?),
         title: row.get(1)?,
         metadata: maybe_json(row, 2)?,

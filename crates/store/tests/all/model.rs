@@ -8,6 +8,7 @@ use std::{
 use attache_protocol::{
     Json, TenantId, Timestamp,
     env::Env,
+    rules::quota::Budget,
     rules::run::{Limits, Worker},
     wire::event::kind,
 };
@@ -69,6 +70,8 @@ impl World {
 
     async fn create_run(&self) -> RunRecord {
         let new = NewRun {
+            callback: None,
+            budget: Budget::default(),
             ttl: 8,
             follow: None,
             id: self.env.run_id(),

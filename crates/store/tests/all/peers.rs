@@ -10,6 +10,7 @@ use attache_protocol::{
     env::Env,
     rules::{
         permission::{Decision, OnTimeout, Scope, State, Subject},
+        quota::Budget,
         run::{Limits, Status, Waiting, Worker},
     },
     secret::SecretHash,
@@ -115,6 +116,8 @@ impl World {
     /// A run that the engine follows, claimed over the worker's channel.
     async fn claimed(&self) -> RunId {
         let new = NewRun {
+            callback: None,
+            budget: Budget::default(),
             ttl: 8,
             follow: Some(NewFollow { channel: self.engine, message: "msg".to_owned() }),
             id: self.env.run_id(),
@@ -142,6 +145,7 @@ impl World {
     fn permission(&self, run: RunId, tool: &str) -> NewPermission {
         let input = json(r#"{"command":"rm -rf build"}"#);
         NewPermission {
+            notify: None,
             id: self.env.permission_id(),
             run,
             tool: tool.to_owned(),

@@ -45,6 +45,7 @@ impl Generator {
 
     pub(super) fn update_account(&self) -> Step {
         let patch = AccountPatch {
+            owner: None,
             approvals: self.draw.maybe_json(),
             name: self.draw.percent(50).then(|| self.name()),
             description: self.draw.maybe_text(),
@@ -137,6 +138,8 @@ impl Generator {
 
     pub(super) fn create_key(&self) -> Step {
         let new = NewKey {
+            user: None,
+            scopes: None,
             id: self.draw.env.key_id(),
             kind: if self.draw.percent(70) { KeyKind::Api } else { KeyKind::Session },
             name: self.draw.text(),

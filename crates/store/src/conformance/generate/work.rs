@@ -58,6 +58,8 @@ impl Generator {
             queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
         };
         let new = NewRun {
+            callback: None,
+            budget: attache_protocol::rules::quota::Budget::default(),
             ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
             follow: self.follow(),
             id: self.draw.env.run_id(),
@@ -269,6 +271,7 @@ impl Generator {
 
     fn filter(&self) -> RunFilter {
         RunFilter {
+            user: None,
             status: if self.draw.percent(40) { self.draw.one_of(&Status::ALL) } else { None },
             agent: self.draw.percent(25).then(|| self.agent()),
             conversation: self.draw.percent(25).then(|| self.conversation()),

@@ -1,0 +1,211 @@
+//! What runs used, and how much they may use in a day.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    AgentId, Json, Timestamp, UserId,
+    rules::quota::{Spend, micro_usd},
+    wire::{call::CallId, envelope::Object},
+};
+
+/// How sure a cost is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CostSource {
+    /// The agent said what it cost.
+    Reported,
+    /// The agent, or its adapter, worked it out.
+    Estimated,
+    /// Nobody said.
+    Unknown,
+}
+
+/// What a run says that it used: `{"tokens","cost_usd","cost_source"?}` and whatever else it likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    pub tokens: Option<u64>,
+    pub micro_usd: Option<u64>,
+    pub source: CostSource,
+}
+
+/// A usage report that cannot be counted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{member} {problem}")]
+pub struct Uncountable {
+    pub member: &'static str,
+    pub problem: &'static str,
+}
+
+/// The most that one run may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<Json>,
+}
+
+/// `PUT /api/v1/quotas`: the limits of a day (UTC), for a user, an agent, both together, or the whole tenant. A limit that
+/// is absent does not exist; without any the quota is removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetQuotaRequest {
+    /// A user's name or id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// An agent's name or id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<Json>,
+}
+
+/// An amount of everything that is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Amounts {
+    pub calls: u64,
+    pub tokens: u64,
+    /// Dollars.
+    pub cost_usd: Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quota {
+    pub user_id: Option<UserId>,
+    pub user_name: Option<String>,
+    pub agent_id: Option<AgentId>,
+    pub agent_name: Option<String>,
+    pub calls: Option<u64>,
+    pub tokens: Option<u64>,
+    pub cost_usd: Option<Json>,
+    /// Today so far.
+    pub spent: Amounts,
+    /// Set aside for runs that have not ended.
+    pub held: Amounts,
+    pub resets_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QuotaList {
+    pub quotas: Vec<Quota>,
+}
+
+/// What one user had one agent do on one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageRow {
+    /// `2026-11-15`, in UTC.
+    pub day: String,
+    pub user_id: Option<UserId>,
+    pub user_name: Option<String>,
+    pub agent_id: AgentId,
+    pub agent_name: String,
+    pub calls: u64,
+    /// Of these, how many did not complete.
+    pub failed: u64,
+    pub tokens: u64,
+    pub cost_usd: Json,
+    /// How many calls said their cost, had it estimated, or said nothing.
+    pub reported: u64,
+    pub estimated: u64,
+    pub unknown: u64,
+    pub duration_ms: u64,
+}
+
+/// `GET /api/v1/usage?from=&to=`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageReport {
+    pub from: String,
+    pub to: String,
+    pub rows: Vec<UsageRow>,
+}
+
+/// What one call used, as `GET /api/v1/usage/records` lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageRecord {
+    #[schema(value_type = String)]
+    pub call_id: CallId,
+    /// Who asked, as `kind:id`.
+    pub caller: String,
+    /// The agent's name.
+    pub callee: String,
+    pub tokens: Option<u64>,
+    /// Dollars.
+    pub cost: Option<Json>,
+    pub cost_source: CostSource,
+    pub duration_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsageRecordList {
+    pub usage_records: Vec<UsageRecord>,
+    pub next_cursor: Option<String>,
+}
+
+// === impl Used ===
+
+impl Used {
+    pub const NOTHING: Self = Self { tokens: None, micro_usd: None, source: CostSource::Unknown };
+
+    /// What can be counted of a report. Members that nobody knows are the agent's own business.
+    pub fn read(usage: &Json) -> Result<Self, Uncountable> {
+        let members = Object::read("usage", usage.get())
+            .map_err(|_| Uncountable { member: "usage", problem: "must be an object" })?;
+        let number = |member| members.raw(member).filter(|text| *text != "null");
+        let tokens = number("tokens").map(|text| whole(text).ok_or(not_an_amount("usage.tokens"))).transpose()?;
+        let cost = number("cost_usd").map(|text| micro_usd(text).ok_or(not_an_amount("usage.cost_usd"))).transpose()?;
+        let source = match (cost, number("cost_source")) {
+            (None, _) => CostSource::Unknown,
+            (Some(_), Some(r#""estimated""#)) => CostSource::Estimated,
+            (Some(_), _) => CostSource::Reported,
+        };
+        Ok(Self { tokens, micro_usd: cost, source })
+    }
+
+    /// What the quotas count of a run with this report; what cannot be counted counts as nothing.
+    pub fn spend(usage: Option<&Json>) -> Spend {
+        let used = usage.and_then(|usage| Self::read(usage).ok()).unwrap_or(Self::NOTHING);
+        Spend { calls: 1, tokens: used.tokens.unwrap_or(0), micro_usd: used.micro_usd.unwrap_or(0) }
+    }
+}
+
+const fn not_an_amount(member: &'static str) -> Uncountable {
+    Uncountable { member, problem: "must be a number that is not negative" }
+}
+
+/// A number as JSON writes it; a fraction counts as one more.
+fn whole(text: &str) -> Option<u64> {
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => micro_usd(text).map(|millionths| millionths.div_ceil(1_000_000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Used, Uncountable> {
+        Used::read(&Json::from_text(text).unwrap())
+    }
+
+    #[test]
+    fn a_report_is_read_as_far_as_it_can_be_counted() {
+        let used = |tokens, micro_usd, source| Ok(Used { tokens, micro_usd, source });
+        assert_eq!(read(r#"{"tokens":1500,"cost_usd":0.05}"#), used(Some(1500), Some(50_000), CostSource::Reported));
+        let estimated = r#"{"cost_usd":1e-7,"cost_source":"estimated","model":"x"}"#;
+        assert_eq!(read(estimated), used(None, Some(1), CostSource::Estimated));
+        assert_eq!(read(r#"{"tokens":12.5,"cost_usd":null}"#), used(Some(13), None, CostSource::Unknown));
+        assert_eq!(read("{}"), Ok(Used::NOTHING));
+        for bad in [r#"{"tokens":-1}"#, r#"{"tokens":"7"}"#, r#"{"cost_usd":-0.1}"#, r#"{"cost_usd":"1"}"#, "[]"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Users: the people of a tenant.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{Secret, Timestamp, UserId, wire::key::Role};
+
+/// `POST /api/v1/users`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateUserRequest {
+    /// How the person signs in, and how rules name them: letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// `operator` unless told.
+    #[serde(default)]
+    pub role: Option<Role>,
+    /// Without one the person signs in by a link only.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub password: Option<Secret<String>>,
+}
+
+/// `PATCH /api/v1/users/{user}`; what is absent stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateUserRequest {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub role: Option<Role>,
+    /// Ends every session of the person.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub password: Option<Secret<String>>,
+    /// People who change their own password say the old one.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub current_password: Option<Secret<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct User {
+    pub user_id: UserId,
+    pub name: String,
+    pub role: Role,
+    pub has_password: bool,
+    pub created_at: Timestamp,
+    pub removed_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UserList {
+    pub users: Vec<User>,
+    pub next_cursor: Option<String>,
+}

@@ -1,0 +1,65 @@
+//! The outbox of webhooks.
+
+use async_trait::async_trait;
+use attache_protocol::{DeliveryId, TenantId, Timestamp};
+
+use crate::{
+    Context, Error, Result,
+    record::{
+        Listed, Page,
+        delivery::{Attempt, Delivery, DeliveryFilter, Next},
+    },
+};
+
+/// The rules of [`crate::Store`] hold here too.
+///
+/// A delivery is made in the transaction of what it tells of: the end of a run that has a callback
+/// ([`DeliveryId::of_run`]), and a permission request with `notify` that waits for a person
+/// ([`DeliveryId::of_permission`]). It is pending and due at once. A hint [`crate::Woken::Deliveries`] follows.
+///
+/// | method | log rows, in the tenant's log only |
+/// |---|---|
+/// | `record_attempt` | `delivery.delivered {"delivery_id","task_run_id","attempt","status"}` or, when it is given up, `delivery.failed {"delivery_id","task_run_id","attempt","status","error"}`; nothing for a retry; the actor is `system` |
+/// | `resend_delivery` | `delivery.resent {"delivery_id","task_run_id"}` |
+#[async_trait]
+pub trait Deliveries: Send + Sync {
+    /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation.
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+        let _ = (at, limit);
+        Err(not_built())
+    }
+
+    /// Keeps how the attempt with this number went (the first is 1). One that is not the next of a pending delivery
+    /// changes nothing: the answer shows the delivery as it is.
+    async fn record_attempt(
+        &self,
+        delivery: DeliveryId,
+        number: i64,
+        attempt: Attempt,
+        next: Next,
+    ) -> Result<Delivery> {
+        let _ = (delivery, number, attempt, next);
+        Err(not_built())
+    }
+
+    /// A person asks for one more try, now, also of what was delivered. Attempts go on counting. A pending one becomes due.
+    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
+        let _ = (context, delivery);
+        Err(not_built())
+    }
+
+    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery> {
+        let _ = (tenant, delivery);
+        Err(not_built())
+    }
+
+    /// Newest first.
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>> {
+        let _ = (tenant, filter, page);
+        Err(not_built())
+    }
+}
+
+fn not_built() -> Error {
+    Error::Internal("not built".to_owned())
+}

@@ -1,0 +1,40 @@
+//! Quotas and what was used of them.
+
+use attache_protocol::{
+    AgentId, UserId,
+    rules::quota::{Account, Day, Limits},
+};
+
+/// What a quota limits: the runs of a user, of an agent, of a user with an agent, or all of the tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    pub user: Option<UserId>,
+    pub agent: Option<AgentId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    pub target: Target,
+    pub limits: Limits,
+    /// The day's account: what its runs spent and hold, also those from before the quota was set.
+    pub account: Account,
+}
+
+/// What one user had one agent do on one day. A run counts once it has ended, on the day on which it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub day: Day,
+    pub user: Option<UserId>,
+    pub agent: AgentId,
+    pub calls: u64,
+    /// Of these, those that did not complete.
+    pub failed: u64,
+    pub tokens: u64,
+    pub micro_usd: u64,
+    /// Calls by how sure their cost is.
+    pub reported: u64,
+    pub estimated: u64,
+    pub unknown: u64,
+    /// From creation to end, summed up.
+    pub duration_ms: u64,
+}
