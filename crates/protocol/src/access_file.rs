@@ -1,7 +1,7 @@
 //! `permissions.yaml`: reads the rules of [`crate::rules::access`] and says where a mistake is, and writes them.
 //!
 //! ```yaml
-//! default: own            # own (an agent reaches its own user's things), deny or allow; may be left out
+//! default: own            # own (its own user's things, and shared agents), deny or allow; may be left out
 //! agents:
 //!   user123-laptop:       # a name, an id, or a pattern in quotes: "*"
 //!     can_access:

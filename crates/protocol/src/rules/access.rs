@@ -30,7 +30,7 @@ pub struct Rules {
 /// What holds where no pattern speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// An agent reaches what belongs to its own user, and nothing else.
+    /// An agent reaches what belongs to its own user, and the agents that belong to nobody: those are the organisation's.
     #[default]
     Own,
     Deny,
@@ -117,7 +117,7 @@ pub enum Decision<'r> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Because<'r> {
     Rule(&'r Pattern),
-    /// It belongs to the agent's own user.
+    /// It belongs to the agent's own user, or is an agent that belongs to nobody.
     Own,
     /// No pattern speaks about it.
     Fallback,
@@ -179,7 +179,7 @@ impl<'r> Rights<'r> {
         }
         match self.fallback {
             Fallback::Allow => Decision::Allowed(Because::Fallback),
-            Fallback::Own if self.user.is_some() && self.user == object.owner() => Decision::Allowed(Because::Own),
+            Fallback::Own if object.is_own(self.user) => Decision::Allowed(Because::Own),
             Fallback::Own | Fallback::Deny => Decision::Denied(Because::Fallback),
         }
     }
@@ -201,6 +201,16 @@ impl<'a> Object<'a> {
             Self::Agent(agent) | Self::Memory { agent, .. } => agent.owner,
             Self::Conversation { user, .. } => Some(user),
             Self::Artifact { owner, .. } => owner,
+        }
+    }
+
+    /// Whether it is there for an agent of this user without any rule. What somebody said or made is theirs alone.
+    fn is_own(self, user: Option<&str>) -> bool {
+        match self {
+            Self::Agent(agent) => agent.owner.is_none() || agent.owner == user,
+            Self::Memory { .. } | Self::Conversation { .. } | Self::Artifact { .. } => {
+                user.is_some() && user == self.owner()
+            }
         }
     }
 

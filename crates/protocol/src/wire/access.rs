@@ -28,3 +28,39 @@ pub struct SetAccessRules {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
 }
+
+/// `POST /api/v1/permission-rules/check`: may this agent reach that?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckAccess {
+    /// An agent's name or id.
+    pub agent: String,
+    /// `agents/NAME`, `agents/NAME/memory/PATH`, `conversations/USER/ID` or `resources/SPACE/ARTIFACT`.
+    pub object: String,
+}
+
+/// What the rules in force say, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AccessDecision {
+    pub agent: String,
+    pub object: String,
+    pub allowed: bool,
+    pub because: Because,
+    /// The pattern that decided, where one did.
+    pub rule: Option<String>,
+}
+
+/// What a decision rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = AccessReason)]
+pub enum Because {
+    /// A pattern of `can_access` or `cannot_access`.
+    Rule,
+    /// It belongs to the agent's own user, or is an agent that belongs to nobody.
+    Own,
+    /// No pattern speaks about it, so the default holds.
+    Default,
+    /// Nothing can have such a name.
+    NoSuchName,
+}

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     Json, RunId,
     id::{ParseError, parse_uuid},
+    wire::run::CallbackEvent,
 };
 
 pub use frame::{Message, Progress, Said, is_terminal, said};
@@ -32,8 +33,12 @@ pub struct CallRequest {
     pub agent_type: Option<String>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
+    /// Is told when the call has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub callback_url: Option<Json>,
+    pub callback_url: Option<String>,
+    /// What else the callback is told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_events: Option<Vec<CallbackEvent>>,
 }
 
 /// The answer to a call. The work goes on.

@@ -47,13 +47,16 @@ fn the_example_of_the_seed_says_what_it_seems_to_say() {
     assert!(decide(file("public", "handbook/crawlers.md")));
     assert!(!decide(chat("ann", "cnv_1")));
     assert!(!decide(file("finance", "q3.pdf")));
-    assert!(!decide(Object::Agent(SHARED)));
+    assert!(decide(Object::Agent(SHARED)));
+    let foreign = Agent { owner: Some("ann"), ..SHARED };
+    assert!(!decide(Object::Agent(foreign)));
     let own = Agent { owner: LAPTOP.owner, ..SHARED };
     assert!(decide(Object::Agent(own)));
     assert!(!decide(Object::Memory { agent: own, path: "notes" }));
     let rights = rules.rights(LAPTOP);
     assert_eq!(rights.decide(chat("ann", "1")), Decision::Denied(Because::Rule(&rules.entries[0].cannot_access[0])));
-    assert_eq!(rights.decide(Object::Agent(SHARED)), Decision::Denied(Because::Fallback));
+    assert_eq!(rights.decide(Object::Agent(foreign)), Decision::Denied(Because::Fallback));
+    assert_eq!(rights.decide(Object::Agent(SHARED)), Decision::Allowed(Because::Own));
     assert_eq!(rights.decide(Object::Agent(own)), Decision::Allowed(Because::Own));
 }
 
@@ -254,9 +257,10 @@ proptest! {
     }
 
     #[test]
-    fn without_rules_an_agent_reaches_its_own_users_things_alone(agent in agent(), object in object()) {
+    fn without_rules_an_agent_reaches_its_own_users_things_and_shared_agents(agent in agent(), object in object()) {
         let reached = allowed(&Rules::default(), agent, object);
-        let own = agent.owner.is_some() && object.owner() == agent.owner && object.is_named();
-        prop_assert_eq!(reached, own);
+        let own = agent.owner.is_some() && object.owner() == agent.owner;
+        let shared = matches!(object, Object::Agent(Agent { owner: None, .. }));
+        prop_assert_eq!(reached, (own || shared) && object.is_named());
     }
 }
