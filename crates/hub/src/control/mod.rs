@@ -6,6 +6,7 @@
 mod account;
 mod artifact;
 mod audit;
+mod await_call;
 mod call;
 mod channel;
 pub(crate) mod check;

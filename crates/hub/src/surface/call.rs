@@ -1,5 +1,7 @@
 //! `/api/a2a/call`, `/watch`, `/stream`, `/result` and `/v1/tasks`: the small API with which programs call agents.
 
+use std::time::Duration;
+
 use attache_protocol::{
     Code,
     wire::call::{CallRequest, CallStarted, CallStatus, Task, TaskRequest},
@@ -11,9 +13,10 @@ use axum::{
     http::{HeaderMap, Response, StatusCode, Uri, header},
     routing::{get, post},
 };
+use serde::Deserialize;
 
 use super::{
-    extract::{Caller, Input, Segment, accepts, header_text},
+    extract::{Caller, Input, Params, Segment, accepts, header_text},
     reply,
     seat::Seat,
     watch,
@@ -23,6 +26,12 @@ use crate::{
     control::{CallHeaders, CreatedRun, call_in_path},
     stream::{Shown, respond},
 };
+
+#[derive(Debug, Deserialize)]
+struct Wait {
+    /// How long to wait for the result, at most 60000; answers at once unless told.
+    wait_ms: Option<u64>,
+}
 
 type Upgrade = std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
@@ -101,8 +110,14 @@ async fn show(
     }
 }
 
-async fn result(State(hub): State<Handle>, Caller(by): Caller, Segment(call): Segment) -> Result<Response<Body>> {
-    Ok(reply::json(StatusCode::OK, &hub.call_result(&by, call_in_path(&call)?).await?))
+async fn result(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(call): Segment,
+    Params(query): Params<Wait>,
+) -> Result<Response<Body>> {
+    let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
+    Ok(reply::json(StatusCode::OK, &hub.await_call(&by, call_in_path(&call)?, wait).await?))
 }
 
 async fn create_task(

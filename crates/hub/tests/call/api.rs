@@ -171,3 +171,21 @@ async fn a_watch_ends_with_its_credential_and_with_the_hub() {
     world.hub.drain();
     assert_eq!(watcher.next().await.unwrap_err().map(|close| u16::from(close.code)), Some(1001));
 }
+
+#[tokio::test]
+async fn a_caller_may_wait_for_the_result_instead_of_polling() {
+    let (world, device) = laptop().await;
+    let id = call(&world.owner, json!({"task": "analyse"})).await;
+    let path = format!("/api/a2a/result/{id}");
+    let soon = world.owner.get(&format!("{path}?wait_ms=1")).await.expect(200);
+    assert_eq!(soon["status"], "started", "the time was up before anything happened");
+    let (waiting, work) = (world.owner.clone(), begin(&device).await);
+    let waiting = tokio::spawn(async move { waiting.get(&format!("{path}?wait_ms=60000")).await.expect(200) });
+    complete(&device, &work).await;
+    assert_eq!(
+        waiting.await.unwrap(),
+        json!({"status": "completed", "result": {"summary": "an answer", "details": {"files": 3}},
+            "stats": {"duration_ms": 0, "tokens": 1500, "cost": 0.05}})
+    );
+    world.owner.get(&format!("/api/a2a/result/{id}?wait_ms=x")).await.expect(400);
+}
