@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     Json, RunId,
     id::{ParseError, parse_uuid},
-    wire::run::CallbackEvent,
+    wire::{run::CallbackEvent, usage::Budget},
 };
 
 pub use frame::{Message, Progress, Said, is_terminal, said};
@@ -39,6 +39,12 @@ pub struct CallRequest {
     /// What else the callback is told of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_events: Option<Vec<CallbackEvent>>,
+    /// The run that this call is a part of, for an agent that holds it or asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_task_run_id: Option<RunId>,
+    /// The most that it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
 /// The answer to a call. The work goes on.

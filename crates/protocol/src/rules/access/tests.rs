@@ -76,13 +76,14 @@ fn calling_an_agent_is_not_reading_its_memory_but_not_reaching_it_is_both() {
     let remembering = rules(vec![entry("*", &["agents/knowledge/memory/notes/*"], &[])]);
     assert!(allowed(&remembering, LAPTOP, memory("notes/2026/a")));
     assert!(!allowed(&remembering, LAPTOP, memory("keys")));
-    assert!(!allowed(&remembering, LAPTOP, Object::Agent(SHARED)));
+    let foreign = Agent { owner: Some("ann"), ..SHARED };
+    assert!(!allowed(&remembering, LAPTOP, Object::Agent(foreign)));
     let closed = rules(vec![entry("*", &["*"], &["agents/agt_2"])]);
     assert!(!allowed(&closed, LAPTOP, Object::Agent(SHARED)), "an agent may be written as its id");
     assert!(!allowed(&closed, LAPTOP, memory("a")));
     assert!(allowed(&closed, LAPTOP, chat("ann", "1")));
     let a_names = rules(vec![entry("*", &["agents/a*"], &[])]);
-    assert!(!allowed(&a_names, LAPTOP, Object::Agent(SHARED)), "ids all begin with an a");
+    assert!(!allowed(&a_names, LAPTOP, Object::Agent(foreign)), "ids all begin with an a");
 }
 
 #[test]

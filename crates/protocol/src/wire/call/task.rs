@@ -97,7 +97,7 @@ impl From<TaskRequest> for CallInput {
 
 impl From<CallInput> for CallRequest {
     fn from(input: CallInput) -> Self {
-        Self { task: input.text, context: input.context, agent_type: None, callback_url: None }
+        Self { task: input.text, context: input.context, ..Self::default() }
     }
 }
 
