@@ -1,5 +1,6 @@
 //! JSON that we relay for others: kept as the text it came in, never through a value tree.
 
+mod explain;
 mod members;
 
 use std::fmt;
@@ -7,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-pub use self::members::Members;
+pub use self::{explain::explain, members::Members};
 
 /// Byte-exact JSON text. Never place it below `flatten`, `untagged` or `tag`: they buffer and fail.
 #[derive(Clone)]

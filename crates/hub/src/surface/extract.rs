@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
 };
 
-use attache_protocol::{Code, secret::mask};
+use attache_protocol::{Code, json, secret::mask};
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Path, Query},
@@ -237,9 +237,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 
 /// What is wrong, and in which member.
 fn explain(bytes: &[u8], error: &serde_json::Error) -> Error {
-    let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let what = mask(text.strip_suffix(&place).unwrap_or(&text));
+    let text = json::explain(error);
+    let what = mask(&text);
     let named = ["missing field", "unknown field", "duplicate field"].iter().any(|start| what.starts_with(start));
     match scan::member_at(bytes, error.line(), error.column()).filter(|_| !named) {
         Some(member) => Error::new(Code::InvalidRequest, format!("`{}` is not valid: {what}.", mask(&member))),

@@ -88,11 +88,8 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The parser's words without its place, which means nothing inside a member.
 fn explain(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let what: String = text.strip_suffix(&place).unwrap_or(&text).chars().take(MAX_SHOWN).collect();
+    let what: String = crate::json::explain(error).chars().take(MAX_SHOWN).collect();
     format!("is not valid: {what}")
 }
 
