@@ -19,7 +19,7 @@ use crate::{
 ///
 /// | method | log rows, in the tenant's log only |
 /// |---|---|
-/// | `record_attempt` | `delivery.delivered {"delivery_id","task_run_id","attempt","status"}` or, when it is given up, `delivery.failed {"delivery_id","task_run_id","attempt","status","error"}`; nothing for a retry; the actor is `system` |
+/// | `record_attempt` | `delivery.delivered {"delivery_id","task_run_id","attempt","status"}` or, when it is given up, `delivery.failed {"delivery_id","task_run_id","attempt","status","error"}`; nothing for a retry; the actor is `system`, the time is the attempt's |
 /// | `resend_delivery` | `delivery.resent {"delivery_id","task_run_id"}` |
 #[async_trait]
 pub trait Deliveries: Send + Sync {
@@ -42,7 +42,8 @@ pub trait Deliveries: Send + Sync {
         Err(not_built())
     }
 
-    /// A person asks for one more try, now, also of what was delivered. Attempts go on counting. A pending one becomes due.
+    /// A person asks for one more try, now, also of what was delivered: it is pending and due at the context's time,
+    /// whatever it was. Attempts go on counting, and the last one stays as it went.
     async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
         let _ = (context, delivery);
         Err(not_built())

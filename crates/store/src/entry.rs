@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod channel;
+pub(crate) mod people;
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,

@@ -2,7 +2,10 @@
 
 use attache_protocol::{
     Json,
-    rules::run::{Digest, FailureCode},
+    rules::{
+        quota::Exceeded,
+        run::{Digest, FailureCode},
+    },
     wire::run::Failure,
 };
 use serde::Serialize;
@@ -34,6 +37,11 @@ pub(crate) fn digest_of(outcome: &Outcome) -> Digest {
 /// The result of a run that the rules themselves failed.
 pub(crate) fn failed_by_rule(code: FailureCode) -> Json {
     Json::of(&Failure { error: code.message().to_owned(), code, native_code: None })
+}
+
+/// The result of a run that a quota ended.
+pub(crate) fn failed_by_quota(exceeded: &Exceeded) -> Json {
+    Json::of(&Failure { error: exceeded.to_string(), code: FailureCode::QuotaExceeded, native_code: None })
 }
 
 /// The result of a cancelled run: `{"error":"cancelled"|reason,"code":"cancelled"}`.

@@ -17,7 +17,7 @@ use crate::{
 /// |---|---|
 /// | `create_user` | `user.created {"user_id","name","role"}` |
 /// | `update_user` | for every session that a new password ends `key.revoked` as sessions have it (nothing), then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
-/// | `remove_user` | `key.revoked {"key_id"}` for each of the user's live API keys in order of creation (nothing for sessions), then `user.removed {"user_id","name"}` |
+/// | `remove_user` | `key.revoked {"key_id"}` for each of the user's API keys that was not revoked, in order of creation (nothing for sessions), then `user.removed {"user_id","name"}` |
 /// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
 #[async_trait]
 pub trait People: Send + Sync {
@@ -27,7 +27,7 @@ pub trait People: Send + Sync {
         Err(not_built())
     }
 
-    /// `NotFound` for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A patch that changes nothing is
+    /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A patch that changes nothing is
     /// logged like any other. A new password ends every session of the user except `keep`.
     async fn update_user(
         &self,
@@ -72,7 +72,7 @@ pub trait People: Send + Sync {
     }
 
     /// `VersionChanged` unless `expected` is the present version (0: there are none yet); `None` replaces whatever is
-    /// there. The text is not looked at. The same text again changes nothing and answers the rules as they are.
+    /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the rules as they are.
     async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
         let _ = (context, text, expected);
         Err(not_built())

@@ -19,8 +19,9 @@ use crate::{
 ///
 /// - `create_run`, after everything else it checks: `reserve`, or `QuotaExceeded`, which changes nothing. A run that its
 ///   idempotency key finds reserves nothing. Without any quota the run still holds one call.
-/// - `claim`: the chosen run's lines of the day on which it was reserved are `check`ed; if one has no room, the run fails as below and the next one is
-///   chosen. Such a run gives back all that it held: it counts neither as a call nor as used.
+/// - `claim`: the chosen run's lines of the day on which it was reserved are `check`ed; if one has no room, the run fails
+///   as below and the next one is chosen. If it was never claimed before (its epoch is 0), it was *refused*: it gives back
+///   all that it held and counts neither as a call nor as used. One that worked before is settled like any other.
 /// - `progress` with `usage`, unless the report was heard before: `report` with the new total; `Stop` ends the run as
 ///   below, after the report's events are appended, and the answer is `Failed`.
 /// - whatever ends a run: `settle` with `Used::spend` of the run's usage, as it is then.
@@ -56,7 +57,7 @@ pub trait Spending: Send + Sync {
     }
 
     /// What ended runs used, of the days from `first` to `last`, ordered by day, user and agent, by id; absent users first.
-    /// A run that a quota refused at its claim is not among them. Retention does not shorten it.
+    /// A run that a quota refused is not among them. Retention does not shorten it.
     async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
         let _ = (tenant, first, last);
         Err(not_built())

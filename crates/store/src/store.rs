@@ -26,7 +26,8 @@ pub struct Context {
     pub tenant: TenantId,
     /// As the log shows it: `key:key_…`, `runtime:rtm_…`, `system`.
     pub actor: String,
-    /// The person for whom it is done, if known: agents, runs and conversations that it makes are theirs.
+    /// The person for whom it is done, if known: agents, runs and conversations that it makes are theirs. Nobody looks
+    /// whether there is such a user.
     pub user: Option<UserId>,
     pub at: Timestamp,
 }
@@ -128,7 +129,7 @@ pub trait Store: Channels + Asks + People + Spending + Deliveries + Send + Sync 
     /// `NameTaken` if an account of the tenant that is not archived has the name.
     async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account>;
 
-    /// Errors: `AgentArchived`, `NameTaken`. A patch that changes nothing is logged like any other.
+    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch that changes nothing is logged like any other.
     async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
 
     /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.

@@ -51,6 +51,9 @@ impl State {
         if let Some(name) = &patch.name {
             self.free_name(context.tenant, name, Some(id))?;
         }
+        if let Some(Some(owner)) = patch.owner {
+            self.present_user(context.tenant, owner)?;
+        }
         let AccountPatch { name, description, instructions, skills, a2a, approvals, owner } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());

@@ -21,14 +21,29 @@ impl State {
             let user = self.accounts[&agent].owner;
             return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, kind: runtime.kind, state });
         }
-        let StoredKey { tenant, key, .. } = self.keys.values().find(|stored| stored.secret == secret)?;
-        let (role, expires_at, revoked) = (key.role, key.expires_at, key.revoked_at.is_some());
-        let (user, scopes) = (key.user, key.scopes.clone());
-        Some(Credential::Key { tenant: *tenant, key: key.id, user, role, scopes, expires_at, revoked })
+        self.keys.values().find(|stored| stored.secret == secret).map(|stored| self.credential_of(stored))
+    }
+
+    /// What a key is worth now: no more than its user.
+    pub(super) fn credential_of(&self, stored: &StoredKey) -> Credential {
+        let StoredKey { tenant, key, .. } = stored;
+        let user = key.user.map(|user| &self.users[&user]);
+        Credential::Key {
+            tenant: *tenant,
+            key: key.id,
+            user: key.user,
+            role: user.map_or(key.role, |user| user.role.min(key.role)),
+            scopes: key.scopes.clone(),
+            expires_at: key.expires_at,
+            revoked: key.revoked_at.is_some() || user.is_some_and(|user| user.removed_at.is_some()),
+        }
     }
 
     pub(super) fn create_key(&mut self, context: &Context, new: NewKey) -> Result<Key> {
         self.known_tenant(context.tenant)?;
+        if let Some(user) = new.user {
+            self.present_user(context.tenant, user)?;
+        }
         let NewKey { id, kind, name, role, user, scopes, secret, expires_at } = new;
         let key = Key { id, name, role, user, scopes, created_at: context.at, expires_at, revoked_at: None };
         if kind == KeyKind::Api {

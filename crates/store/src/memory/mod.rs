@@ -8,13 +8,16 @@ mod asks;
 mod calls;
 mod channels;
 mod conversations;
+mod deliveries;
 mod frames;
 mod keys;
 mod page;
 mod pairing;
+mod people;
 mod permissions;
 mod runs;
 mod runtimes;
+mod spending;
 mod state;
 mod streams;
 mod table;
@@ -330,10 +333,6 @@ impl Store for Memory {
         self.read(|state| state.artifacts(tenant, workspace, &page))
     }
 }
-
-impl crate::People for Memory {}
-impl crate::Spending for Memory {}
-impl crate::Deliveries for Memory {}
 
 // === impl Slot ===
 

@@ -21,6 +21,7 @@ use crate::{
         Listed, Page,
         ask::{GrantRecord, NewDecision, NewPermission, Permission, PermissionFilter, Settled},
         channel::Frame,
+        delivery::Delivery,
     },
 };
 
@@ -102,6 +103,9 @@ impl State {
             None => {
                 self.append_for(place, at, &actor, entry::ask::approval_required(id));
                 self.wait(place, asked, &actor, at);
+                if let Some(url) = new.notify {
+                    self.deliver(Delivery::due(tenant, run, Some(id), url, at));
+                }
             }
         }
         Ok(self.shown_permission(id))

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use attache_protocol::{
     RunId, TenantId, Timestamp,
-    rules::run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
+    rules::{
+        quota::Request,
+        run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
+    },
 };
 
 use super::{
@@ -15,7 +18,7 @@ use crate::{
     Context, Error, Result, Woken,
     entry::{self, Entry},
     outcome,
-    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord},
+    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord, delivery::Delivery},
 };
 
 /// How long an idempotency key stands for its run.
@@ -48,6 +51,7 @@ impl State {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
+        let reservation = self.reserve(context, agent, Request { budget: new.budget, ..Request::default() })?;
         let place = self.runs.len();
         if let Some(key) = key {
             self.idempotency.insert(key, place);
@@ -90,6 +94,8 @@ impl State {
             log_floor: 0,
             claimed_seq: 0,
             report: None,
+            reservation,
+            refused: false,
         });
         if let Some(follow) = new.follow {
             self.follow(new.id, follow);
@@ -127,6 +133,7 @@ impl State {
                 && filter.agent.is_none_or(|agent| agent == record.agent)
                 && filter.conversation.is_none_or(|conversation| conversation == record.conversation)
                 && filter.parent.is_none_or(|parent| Some(parent) == record.parent)
+                && filter.user.is_none_or(|user| Some(user) == record.user)
         };
         let places = (0..self.runs.len()).rev().filter(|place| wanted(&self.runs[*place].record));
         page::cut(places.map(|place| (place, self.shown(place))), Order::Descending, page)
@@ -170,7 +177,13 @@ impl State {
                 record.runtime = Some(claim.runtime);
                 record.claimed_at = Some(claim.claimed_at);
             }
-            Phase::Ended { .. } => record.ended_at = Some(at),
+            Phase::Ended { .. } => {
+                record.ended_at = Some(at);
+                if let Some(callback) = record.callback.clone() {
+                    let delivery = Delivery::due(record.tenant, record.id, None, callback.url, at);
+                    self.deliver(delivery);
+                }
+            }
         }
         self.append_for(place, at, actor, entry);
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use attache_protocol::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp,
+    RuntimeId, TenantId, Timestamp, UserId,
     log::{GENESIS, Row, hex},
+    rules::quota::{Limits, Reservation},
     secret::SecretHash,
     wire::event,
 };
@@ -18,6 +19,9 @@ use crate::{
         Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, Follow, Frame, Report},
+        delivery::Delivery,
+        people::{AccessRules, User},
+        spending::Target,
     },
 };
 
@@ -48,6 +52,13 @@ pub(super) struct State {
     pub(super) grants: Table<GrantId, (TenantId, GrantRecord)>,
     pub(super) asks: Table<AskId, (TenantId, Ask)>,
     pub(super) inputs: Table<InputId, Given>,
+    /// Also those that were removed.
+    pub(super) users: BTreeMap<UserId, User>,
+    pub(super) rules: BTreeMap<TenantId, AccessRules>,
+    pub(super) quotas: BTreeMap<(TenantId, Target), Limits>,
+    /// By order of creation, counted from 1.
+    pub(super) deliveries: BTreeMap<usize, Delivery>,
+    pub(super) deliveries_made: usize,
     /// Chunks of runs that ended before this are gone.
     pub(super) chunks_before: Timestamp,
     /// What the listener has not been told yet.
@@ -109,6 +120,10 @@ pub(super) struct Run {
     pub(super) claimed_seq: i64,
     /// The newest report of the newest claim that can be told from another.
     pub(super) report: Option<Report>,
+    /// What it holds until it ends, and its day.
+    pub(super) reservation: Reservation,
+    /// A quota refused it before any claim: it counts nowhere.
+    pub(super) refused: bool,
 }
 
 /// A channel with what waits for its peer and what happened to it.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command};
+use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command, wire::delivery::DeliveryState};
 
 use super::state::{Request, State, Tenant};
 use crate::{
     Context, Woken, entry,
-    record::{Retention, Runtime, Swept},
+    record::{Retention, Runtime, Swept, delivery::Delivery},
 };
 
 // === impl State ===
@@ -41,6 +41,10 @@ impl State {
         self.chunks_before = self.chunks_before.max(retention.chunks_before);
         let waits = |request: &Request| request.asked.expires_at >= retention.chunks_before;
         self.requests.retain(|_, request| request.decision.agent().is_some() || waits(request));
+        let kept = |delivery: &Delivery| {
+            delivery.state == DeliveryState::Pending || delivery.created_at >= retention.log_before
+        };
+        self.deliveries.retain(|_, delivery| kept(delivery));
         for tenant in &mut self.tenants {
             let kept = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
             let Tenant { log, floor, floor_hash, .. } = tenant;

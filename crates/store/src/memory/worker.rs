@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ChannelId, Json, RunId, RuntimeId, Timestamp,
+    AgentId, ChannelId, Json, RunId, RuntimeId, Timestamp,
     rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
     wire::event,
 };
@@ -31,15 +31,11 @@ impl State {
             let channel = self.channels.get(&via).map(|peer| &peer.channel);
             channel.filter(|channel| channel.connected && channel.runtime == Some(runtime)).ok_or(Error::NotFound)?;
         }
-        let claimable = |place: &usize| {
-            let record = &self.runs[*place].record;
-            let waits = matches!(record.state.phase, Phase::Pending { expires_at } if expires_at > at);
-            record.agent == agent && waits
-        };
-        // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
-        let waiting = (0..self.runs.len()).rev().filter(claimable);
-        let Some(place) = waiting.max_by_key(|place| self.runs[*place].record.priority) else {
-            return Ok(None);
+        let place = loop {
+            let Some(place) = self.next_of(agent, at) else { return Ok(None) };
+            if self.has_room(place, at) {
+                break place;
+            }
         };
         let Transition { state, .. } = self.judge(place, &Command::Claim { runtime, lease }, at)?;
         let entry = entry::task_claimed(runtime, state.epoch, state.attempt);
@@ -62,6 +58,18 @@ impl State {
         }))
     }
 
+    /// The run that waits for this agent and comes first.
+    fn next_of(&self, agent: AgentId, at: Timestamp) -> Option<usize> {
+        let claimable = |place: &usize| {
+            let record = &self.runs[*place].record;
+            let waits = matches!(record.state.phase, Phase::Pending { expires_at } if expires_at > at);
+            record.agent == agent && waits
+        };
+        // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
+        let waiting = (0..self.runs.len()).rev().filter(claimable);
+        waiting.max_by_key(|place| self.runs[*place].record.priority)
+    }
+
     pub(super) fn progress(
         &mut self,
         by: Worker,
@@ -76,19 +84,20 @@ impl State {
             self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at)?;
         let stored = &mut self.runs[place];
         stored.record.state = state;
-        let status = stored.record.state.status();
         if let (Some(report), Some(newest)) = (report, stored.report)
             && report.source == newest.source
             && report.seq <= newest.seq
         {
-            return Ok(status);
+            return Ok(stored.record.state.status());
         }
         stored.report = report.or(stored.report);
-        stored.record.usage = usage.or(stored.record.usage.take());
         for NewEvent { kind, data } in events {
             self.append_chunk(place, at, (kind, data));
         }
-        Ok(status)
+        if let Some(usage) = usage {
+            self.report_usage(place, usage, at);
+        }
+        Ok(self.runs[place].record.state.status())
     }
 
     /// Appends what only the run's own stream shows.

@@ -29,6 +29,7 @@ pub struct Delivery {
     pub next_at: Option<Timestamp>,
     pub last: Option<Attempt>,
     pub created_at: Timestamp,
+    /// When it was acknowledged last, also after it was sent again.
     pub delivered_at: Option<Timestamp>,
 }
 
@@ -55,4 +56,42 @@ pub enum Next {
 pub struct DeliveryFilter {
     pub state: Option<DeliveryState>,
     pub run: Option<RunId>,
+}
+
+// === impl Delivery ===
+
+impl Delivery {
+    /// A new one, which is due at once: of a permission that waits for a person, or of the run's end.
+    pub fn due(tenant: TenantId, run: RunId, permission: Option<PermissionId>, url: String, at: Timestamp) -> Self {
+        let (id, kind) = match permission {
+            Some(permission) => (DeliveryId::of_permission(permission), DeliveryKind::PermissionRequested),
+            None => (DeliveryId::of_run(run), DeliveryKind::RunEnded),
+        };
+        Self {
+            id,
+            tenant,
+            kind,
+            run,
+            permission,
+            url,
+            state: DeliveryState::Pending,
+            attempts: 0,
+            next_at: Some(at),
+            last: None,
+            created_at: at,
+            delivered_at: None,
+        }
+    }
+
+    /// After one more attempt went so.
+    #[must_use]
+    pub fn tried(self, attempt: Attempt, next: Next) -> Self {
+        let (state, next_at) = match next {
+            Next::Delivered => (DeliveryState::Delivered, None),
+            Next::RetryAt(at) => (DeliveryState::Pending, Some(at)),
+            Next::GiveUp => (DeliveryState::Failed, None),
+        };
+        let delivered_at = if next == Next::Delivered { Some(attempt.at) } else { self.delivered_at };
+        Self { state, attempts: self.attempts + 1, next_at, last: Some(attempt), delivered_at, ..self }
+    }
 }

@@ -38,3 +38,18 @@ pub struct Usage {
     /// From creation to end, summed up.
     pub duration_ms: u64,
 }
+
+// === impl Target ===
+
+impl Target {
+    /// What a run of this user with this agent falls under, in the order of its lines: tenant, user, agent, both.
+    pub fn covering(user: Option<UserId>, agent: AgentId) -> impl Iterator<Item = Self> {
+        let users = move || std::iter::once(None).chain(user.map(Some));
+        [None, Some(agent)].into_iter().flat_map(move |agent| users().map(move |user| Self { user, agent }))
+    }
+
+    /// Whether it limits the runs of this user with this agent.
+    pub fn covers(self, user: Option<UserId>, agent: AgentId) -> bool {
+        (self.user.is_none() || self.user == user) && self.agent.is_none_or(|limited| limited == agent)
+    }
+}

@@ -1,0 +1,191 @@
+//! Users and access rules.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use attache_protocol::{KeyId, TenantId, UserId, wire::key::Role};
+
+use super::{
+    Memory,
+    page::{self, Name, Order},
+    state::{State, StoredKey},
+};
+use crate::{
+    Context, Error, People, Result, entry,
+    record::{
+        Credential, KeyKind, Listed, Page,
+        people::{AccessRules, NewUser, User, UserPatch, UserRef},
+    },
+};
+
+// === impl State ===
+
+impl State {
+    fn create_user(&mut self, context: &Context, new: NewUser) -> Result<User> {
+        self.known_tenant(context.tenant)?;
+        self.free_user_name(context.tenant, &new.name, None)?;
+        let NewUser { id, name, role, password } = new;
+        let tenant = context.tenant;
+        let user = User { id, tenant, name, role, password, created_at: context.at, removed_at: None };
+        self.append(tenant, context.at, &context.actor, entry::people::user_created(&user));
+        self.users.insert(id, user.clone());
+        Ok(user)
+    }
+
+    fn update_user(
+        &mut self,
+        context: &Context,
+        user: &UserRef,
+        patch: UserPatch,
+        keep: Option<KeyId>,
+    ) -> Result<User> {
+        let before = self.user(context.tenant, user)?.clone();
+        if before.removed_at.is_some() {
+            return Err(Error::NotFound);
+        }
+        if let Some(name) = &patch.name {
+            self.free_user_name(context.tenant, name, Some(before.id))?;
+        }
+        if patch.role.is_some_and(|role| role != Role::Owner) {
+            self.not_the_last_owner(&before)?;
+        }
+        if patch.password.is_some() {
+            self.revoke_keys(context, |stored| {
+                let ends = stored.kind == KeyKind::Session && Some(stored.key.id) != keep;
+                stored.key.user == Some(before.id) && ends
+            });
+        }
+        let row = entry::people::user_updated(before.id, &patch);
+        self.append(context.tenant, context.at, &context.actor, row);
+        let UserPatch { name, role, password } = patch;
+        let after = User {
+            name: name.unwrap_or(before.name),
+            role: role.unwrap_or(before.role),
+            password: password.or(before.password),
+            ..before
+        };
+        self.users.insert(after.id, after.clone());
+        Ok(after)
+    }
+
+    fn remove_user(&mut self, context: &Context, user: &UserRef) -> Result<User> {
+        let user = self.user(context.tenant, user)?.clone();
+        if user.removed_at.is_some() {
+            return Ok(user);
+        }
+        self.not_the_last_owner(&user)?;
+        self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
+        self.append(context.tenant, context.at, &context.actor, entry::people::user_removed(&user));
+        let removed = User { removed_at: Some(context.at), ..user };
+        self.users.insert(removed.id, removed.clone());
+        Ok(removed)
+    }
+
+    /// Revokes the tenant's keys that are wanted, in order of creation.
+    fn revoke_keys(&mut self, context: &Context, wanted: impl Fn(&StoredKey) -> bool) {
+        let found = self.keys.values().filter(|stored| stored.tenant == context.tenant && wanted(stored));
+        let found: Vec<KeyId> = found.map(|stored| stored.key.id).collect();
+        for key in found {
+            self.revoke_key(context, key).expect("it was just found");
+        }
+    }
+
+    /// By name only users that were not removed are found.
+    fn user(&self, tenant: TenantId, user: &UserRef) -> Result<&User> {
+        let mut users = self.users.values().filter(|user| user.tenant == tenant);
+        match user {
+            UserRef::Id(id) => users.find(|user| user.id == *id),
+            UserRef::Name(name) => users.find(|user| user.name == *name && user.removed_at.is_none()),
+        }
+        .ok_or(Error::NotFound)
+    }
+
+    /// A user who was not removed.
+    pub(super) fn present_user(&self, tenant: TenantId, user: UserId) -> Result<()> {
+        let user = self.user(tenant, &UserRef::Id(user))?;
+        if user.removed_at.is_none() { Ok(()) } else { Err(Error::NotFound) }
+    }
+
+    /// Whether nobody but `except` has the name.
+    fn free_user_name(&self, tenant: TenantId, name: &str, except: Option<UserId>) -> Result<()> {
+        match self.user(tenant, &UserRef::Name(name.to_owned())) {
+            Ok(holder) if Some(holder.id) != except => Err(Error::NameTaken),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn not_the_last_owner(&self, user: &User) -> Result<()> {
+        let owners = self.users.values().filter(|known| known.tenant == user.tenant && known.removed_at.is_none());
+        let mut owners = owners.filter(|known| known.role == Role::Owner);
+        if user.role == Role::Owner && owners.all(|owner| owner.id == user.id) {
+            return Err(Error::LastOwner);
+        }
+        Ok(())
+    }
+
+    fn users(&self, tenant: TenantId, page: &Page) -> Result<Listed<User>> {
+        let users = self.users.values().filter(|user| user.tenant == tenant && user.removed_at.is_none());
+        let by_name: BTreeMap<Name, User> = users.map(|user| (Name(user.name.clone()), user.clone())).collect();
+        page::cut(by_name.into_iter(), Order::Ascending, page)
+    }
+
+    fn set_access_rules(&mut self, context: &Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
+        self.known_tenant(context.tenant)?;
+        let present = self.rules.get(&context.tenant);
+        let version = present.map_or(0, |rules| rules.version);
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(Error::VersionChanged);
+        }
+        if let Some(same) = present.filter(|rules| rules.text == text) {
+            return Ok(same.clone());
+        }
+        let changed_by = context.actor.clone();
+        let rules = AccessRules { text, version: version + 1, changed_at: context.at, changed_by };
+        self.append(context.tenant, context.at, &context.actor, entry::people::rules_changed(&rules));
+        self.rules.insert(context.tenant, rules.clone());
+        Ok(rules)
+    }
+}
+
+// === impl Memory ===
+
+#[async_trait]
+impl People for Memory {
+    async fn create_user(&self, context: Context, user: NewUser) -> Result<User> {
+        self.write(|state| state.create_user(&context, user))
+    }
+
+    async fn update_user(
+        &self,
+        context: Context,
+        user: UserRef,
+        patch: UserPatch,
+        keep: Option<KeyId>,
+    ) -> Result<User> {
+        self.write(|state| state.update_user(&context, &user, patch, keep))
+    }
+
+    async fn remove_user(&self, context: Context, user: UserRef) -> Result<User> {
+        self.write(|state| state.remove_user(&context, &user))
+    }
+
+    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<User> {
+        self.read(|state| state.user(tenant, &user).cloned())
+    }
+
+    async fn users(&self, tenant: TenantId, page: Page) -> Result<Listed<User>> {
+        self.read(|state| state.users(tenant, &page))
+    }
+
+    async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
+        self.read(|state| Ok(state.keys.get(&key).map(|stored| state.credential_of(stored))))
+    }
+
+    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>> {
+        self.read(|state| Ok(state.rules.get(&tenant).cloned()))
+    }
+
+    async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
+        self.write(|state| state.set_access_rules(&context, text, expected))
+    }
+}
