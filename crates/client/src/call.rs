@@ -128,6 +128,12 @@ impl Call {
         self
     }
 
+    /// Is told when the call has ended, signed as [`crate::webhook`] says.
+    pub fn callback(mut self, url: impl Into<String>) -> Self {
+        self.request.callback_url = Some(url.into());
+        self
+    }
+
     /// The same key is the same call, however often it is made. Without one, each `Call` that is sent is a call of its own.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

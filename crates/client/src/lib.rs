@@ -50,6 +50,7 @@ pub use address::Address;
 pub use api::{
     artifact::{Download, Upload},
     channel::ChannelFilter,
+    delivery::DeliveryFilter,
     pairing::{Attached, PairingTicket, Polled},
     permission::PermissionFilter,
     register::Registered,

@@ -26,6 +26,8 @@ pub enum Kind {
     AdapterSecret,
     /// Takes a channel up again after its connection broke; works once.
     Resume,
+    /// Signs what is posted to the webhooks of one person or agent.
+    Webhook,
 }
 
 /// Text from outside that goes into an error or a log, with everything that looks like a secret of ours as `***`: people
@@ -56,8 +58,15 @@ fn looks_secret(word: &str) -> bool {
 // === impl Kind ===
 
 impl Kind {
-    pub const ALL: [Self; 6] =
-        [Self::RuntimeToken, Self::ApiKey, Self::Session, Self::PairingPoll, Self::AdapterSecret, Self::Resume];
+    pub const ALL: [Self; 7] = [
+        Self::RuntimeToken,
+        Self::ApiKey,
+        Self::Session,
+        Self::PairingPoll,
+        Self::AdapterSecret,
+        Self::Resume,
+        Self::Webhook,
+    ];
 
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -67,6 +76,7 @@ impl Kind {
             Self::PairingPoll => "pp_",
             Self::AdapterSecret => "as_",
             Self::Resume => "rs_",
+            Self::Webhook => "wh_",
         }
     }
 
@@ -74,6 +84,16 @@ impl Kind {
     pub fn generate(self, env: &Env) -> Secret<String> {
         let mut bytes = [0; 32];
         env.fill(&mut bytes);
+        self.write(bytes)
+    }
+
+    /// The secret of this kind that belongs to `subject` under this key: the same every time, and of no use to guess
+    /// another one.
+    pub fn derive(self, key: &Secret<[u8; 32]>, subject: &str) -> Secret<String> {
+        self.write(*blake3::keyed_hash(&key.0, format!("{} {subject}", self.prefix()).as_bytes()).as_bytes())
+    }
+
+    fn write(self, bytes: [u8; 32]) -> Secret<String> {
         let mut text = String::from(self.prefix());
         for byte in bytes {
             use fmt::Write as _;
@@ -156,6 +176,20 @@ mod tests {
         assert_eq!(secret.expose().len(), 3 + 64);
         assert!(secret.hash().matches(secret.expose()));
         assert!(!secret.hash().matches("rt_"));
+    }
+
+    #[test]
+    fn a_derived_secret_is_always_the_same_and_nobody_elses() {
+        let (one, two) = (Secret::new([1; 32]), Secret::new([2; 32]));
+        let ann = Kind::Webhook.derive(&one, "user:ann");
+        assert_eq!(ann, Kind::Webhook.derive(&one, "user:ann"));
+        assert!(ann.expose().starts_with("wh_") && ann.expose().len() == 3 + 64);
+        let others = [
+            Kind::Webhook.derive(&one, "user:bob"),
+            Kind::Webhook.derive(&two, "user:ann"),
+            Kind::Resume.derive(&one, "user:ann"),
+        ];
+        assert!(others.iter().all(|other| other.expose()[3..] != ann.expose()[3..]));
     }
 
     #[test]

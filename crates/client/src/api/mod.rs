@@ -5,6 +5,7 @@ pub(crate) mod artifact;
 mod ask;
 pub(crate) mod channel;
 mod conversation;
+pub(crate) mod delivery;
 mod grant;
 mod key;
 pub(crate) mod pairing;

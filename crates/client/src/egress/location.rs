@@ -49,6 +49,22 @@ const ODD_PORTS: [u16; 24] = [
     6679, 6697, 10080, 11211, 27017,
 ];
 
+/// `https://hooks.example.org` of a URL, for logs and to tell targets apart; what cannot be read has one of its own.
+pub fn origin(url: &str) -> String {
+    Checked::read(url).map_or_else(|_| "unreadable".to_owned(), |checked| checked.origin())
+}
+
+/// The URL with the values of its query as `***`: they may be secrets.
+pub fn masked(url: &str) -> String {
+    let Some((place, query)) = url.split_once('?') else { return url.to_owned() };
+    let mask = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) => format!("{name}=***"),
+        None if pair.is_empty() => String::new(),
+        None => "***".to_owned(),
+    };
+    format!("{place}?{}", query.split('&').map(mask).collect::<Vec<_>>().join("&"))
+}
+
 // === impl Checked ===
 
 impl Checked {

@@ -32,7 +32,7 @@ use std::{
 
 pub use address::Range;
 pub use allow::{Allow, InvalidRule, Network};
-pub use location::{Checked, Host};
+pub use location::{Checked, Host, masked, origin};
 pub use refused::{Failure, Refused};
 pub use resolver::{Lookup, Resolver, System};
 pub use send::{Reply, Request};

@@ -88,3 +88,15 @@ pub struct PermissionRequested {
     /// Where a person decides.
     pub decide_url: String,
 }
+
+// === impl DeliveryState ===
+
+impl DeliveryState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+        }
+    }
+}

@@ -239,6 +239,20 @@ fn no_refusal_repeats_a_secret() {
 }
 
 #[test]
+fn a_url_is_shown_without_the_values_of_its_query() {
+    for (url, shown) in [
+        ("https://hooks.example.org/done", "https://hooks.example.org/done"),
+        ("https://hooks.example.org/done?", "https://hooks.example.org/done?"),
+        ("https://hooks.example.org?key=hunter2&x=&y", "https://hooks.example.org?key=***&x=***&***"),
+        ("https://hooks.example.org/?a=b=c?d&&e=f", "https://hooks.example.org/?a=***&&e=***"),
+    ] {
+        assert_eq!(masked(url), shown);
+    }
+    assert_eq!(origin("https://Hooks.Example.org:443/done?key=hunter2"), "https://hooks.example.org");
+    assert_eq!(origin("https://ann:hunter2@hooks.example.org/"), "unreadable");
+}
+
+#[test]
 fn the_owner_opens_what_a_rule_names_and_no_more() {
     let passes = |rules: &[&str], url: &str| guard(rules).check(url).map(|_| ()).map_err(|error| kind(&error));
     for (rule, url) in [

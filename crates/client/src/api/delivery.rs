@@ -1,0 +1,55 @@
+//! Deliveries: what webhooks were told, one more try, and the secret that they are signed with.
+
+use attache_protocol::{
+    DeliveryId, RunId, Secret,
+    wire::delivery::{Delivery, DeliveryList, DeliverySecret, DeliveryState},
+};
+use reqwest::Method;
+
+use crate::{
+    Hub, Page, Result,
+    hub::{Ask, Repeat},
+};
+
+/// Which deliveries to list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeliveryFilter {
+    pub state: Option<DeliveryState>,
+    pub run: Option<RunId>,
+    pub page: Page,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn deliveries(&self, filter: &DeliveryFilter) -> Result<DeliveryList> {
+        let mut url = self.api(&["deliveries"]);
+        if let Some(state) = filter.state {
+            url.query_pairs_mut().append_pair("state", state.as_str());
+        }
+        if let Some(run) = filter.run {
+            url.query_pairs_mut().append_pair("task_run_id", &run.to_string());
+        }
+        filter.page.write(&mut url);
+        self.get(url).await
+    }
+
+    pub async fn delivery(&self, delivery: DeliveryId) -> Result<Delivery> {
+        self.get(self.api(&["deliveries", &delivery.to_string()])).await
+    }
+
+    /// One more try, now, also of what was delivered. Not repeated by itself: each is a try of its own.
+    pub async fn resend_delivery(&self, delivery: DeliveryId) -> Result<Delivery> {
+        let url = self.api(&["deliveries", &delivery.to_string(), "resend"]);
+        self.ask(&Ask::new(Method::POST, url).repeat(Repeat::Never)).await
+    }
+
+    /// What the caller's own deliveries are signed with or, with an agent, what that agent's approval webhook is signed with.
+    pub async fn delivery_secret(&self, agent: Option<&str>) -> Result<Secret<String>> {
+        let mut url = self.api(&["deliveries", "secret"]);
+        if let Some(agent) = agent {
+            url.query_pairs_mut().append_pair("agent_id", agent);
+        }
+        self.get::<DeliverySecret>(url).await.map(|shown| Secret::new(shown.secret))
+    }
+}
