@@ -3,6 +3,7 @@
 //! Requests of people and programs refuse unknown members; requests of runtimes ignore them, so that an
 //! older or newer runtime keeps working.
 
+pub mod a2a;
 pub mod access;
 pub mod account;
 pub mod adapter;

@@ -1,0 +1,40 @@
+//! The standard A2A protocol. The types of version 1.0 are also our own model of it: older versions are converted at the
+//! edge, and the rest of the code sees these alone.
+//!
+//! JSON is ProtoJSON: names in camelCase (the names of the `.proto` are understood too), `null` means absent, members that
+//! nobody knows are ignored, enums are their full names. What belongs to the users (`data`, `metadata`, `params`) stays as
+//! it came, byte for byte.
+
+mod card;
+mod error;
+mod event;
+mod part;
+mod push;
+mod request;
+mod rpc;
+mod task;
+
+pub use card::{
+    AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, Capabilities,
+    SecurityRequirement, SecurityScheme, StringList,
+};
+pub use error::{DOMAIN, ErrorInfo, Fault};
+pub use event::{ArtifactUpdate, StatusUpdate, StreamResponse};
+pub use part::{Content, Part};
+pub use push::{Authentication, PushConfig, PushConfigList};
+pub use request::{
+    CancelTask, DeletePushConfig, GetExtendedCard, GetPushConfig, GetTask, ListPushConfigs, ListTasks,
+    SendConfiguration, SendMessage, SendMessageResponse, Subscribe, TaskList,
+};
+pub use rpc::{Id, Method, Request, Response, RpcError};
+pub use task::{Artifact, Message, Role, Task, TaskState, TaskStatus};
+
+use serde::{Deserialize, Deserializer};
+
+/// `null` where a list or a text is expected means that it is absent.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests;

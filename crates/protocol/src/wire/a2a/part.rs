@@ -1,0 +1,113 @@
+//! One piece of content: exactly one of text, bytes, a URL or data.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
+
+use crate::Json;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub content: Content,
+    pub filename: Option<String>,
+    pub media_type: Option<String>,
+    pub metadata: Option<Json>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    Text(String),
+    /// Bytes, as the base64 that they came in.
+    Raw(String),
+    Url(String),
+    /// Any JSON, `null` included.
+    Data(Json),
+}
+
+const MEMBERS: &str = "one of `text`, `raw`, `url` and `data`";
+
+// === impl Part ===
+
+impl Part {
+    pub const fn new(content: Content) -> Self {
+        Self { content, filename: None, media_type: None, metadata: None }
+    }
+
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Content::Text(text.into()))
+    }
+
+    pub fn data(data: Json) -> Self {
+        Self { media_type: Some("application/json".to_owned()), ..Self::new(Content::Data(data)) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Part;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part, which is an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+                let (mut content, mut filename, mut media_type, mut metadata) = (None, None, None, None);
+                while let Some(name) = map.next_key::<String>()? {
+                    let given = match name.as_str() {
+                        "text" => map.next_value::<Option<String>>()?.map(Content::Text),
+                        "raw" => map.next_value::<Option<String>>()?.map(Content::Raw),
+                        "url" => map.next_value::<Option<String>>()?.map(Content::Url),
+                        "data" => Some(Content::Data(map.next_value()?)),
+                        "filename" => {
+                            filename = map.next_value()?;
+                            None
+                        }
+                        "mediaType" | "media_type" => {
+                            media_type = map.next_value()?;
+                            None
+                        }
+                        "metadata" => {
+                            metadata = map.next_value()?;
+                            None
+                        }
+                        _ => {
+                            map.next_value::<de::IgnoredAny>()?;
+                            None
+                        }
+                    };
+                    if given.is_some() && content.is_some() {
+                        return Err(de::Error::custom(format_args!("a part has only {MEMBERS}")));
+                    }
+                    content = given.or(content);
+                }
+                let content = content.ok_or_else(|| de::Error::custom(format_args!("a part has {MEMBERS}")))?;
+                Ok(Part { content, filename, media_type, metadata })
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match &self.content {
+            Content::Text(text) => map.serialize_entry("text", text)?,
+            Content::Raw(base64) => map.serialize_entry("raw", base64)?,
+            Content::Url(url) => map.serialize_entry("url", url)?,
+            Content::Data(data) => map.serialize_entry("data", data)?,
+        }
+        if let Some(filename) = &self.filename {
+            map.serialize_entry("filename", filename)?;
+        }
+        if let Some(media_type) = &self.media_type {
+            map.serialize_entry("mediaType", media_type)?;
+        }
+        if let Some(metadata) = &self.metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}

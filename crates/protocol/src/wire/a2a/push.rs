@@ -1,0 +1,44 @@
+//! Where a task's news are sent.
+
+use serde::{Deserialize, Serialize};
+
+use super::or_default;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PushConfig {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
+    pub url: String,
+    /// Sent along, so that the receiver knows what it asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<Authentication>,
+}
+
+/// What the receiver wants to see in `Authorization`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authentication {
+    pub scheme: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PushConfigList {
+    #[serde(default, deserialize_with = "or_default")]
+    pub configs: Vec<PushConfig>,
+    #[serde(
+        default,
+        alias = "next_page_token",
+        deserialize_with = "or_default",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub next_page_token: String,
+}

@@ -1,0 +1,90 @@
+//! The JSON-RPC 2.0 frame around the operations, and the names of the operations in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Json;
+
+/// A request's own name; the answer repeats it to the byte. Absent: nobody wants an answer.
+pub type Id = Option<Json>;
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Request {
+    pub jsonrpc: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Id,
+    pub method: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
+}
+
+/// Exactly one of the two is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Response {
+    pub jsonrpc: String,
+    /// `null` where the request could not be read.
+    pub id: Id,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RpcError>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RpcError {
+    pub code: i32,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Json>,
+}
+
+macro_rules! methods {
+    ($($name:ident $new:literal $old:expr;)*) => {
+        /// An operation, whatever the version calls it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Method {
+            $($name,)*
+        }
+
+        impl Method {
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in JSON-RPC and gRPC of version 1.0.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $new,)* }
+            }
+
+            /// Its name in JSON-RPC of version 0.3, where it has one.
+            pub const fn old_name(self) -> Option<&'static str> {
+                match self { $(Self::$name => $old,)* }
+            }
+        }
+    };
+}
+
+methods! {
+    SendMessage          "SendMessage"                      Some("message/send");
+    SendStreamingMessage "SendStreamingMessage"             Some("message/stream");
+    GetTask              "GetTask"                          Some("tasks/get");
+    ListTasks            "ListTasks"                        None;
+    CancelTask           "CancelTask"                       Some("tasks/cancel");
+    SubscribeToTask      "SubscribeToTask"                  Some("tasks/resubscribe");
+    CreatePushConfig     "CreateTaskPushNotificationConfig" Some("tasks/pushNotificationConfig/set");
+    GetPushConfig        "GetTaskPushNotificationConfig"    Some("tasks/pushNotificationConfig/get");
+    ListPushConfigs      "ListTaskPushNotificationConfigs"  Some("tasks/pushNotificationConfig/list");
+    DeletePushConfig     "DeleteTaskPushNotificationConfig" Some("tasks/pushNotificationConfig/delete");
+    GetExtendedCard      "GetExtendedAgentCard"             Some("agent/getAuthenticatedExtendedCard");
+}
+
+// === impl Method ===
+
+impl Method {
+    /// By the name of version 1.0.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|method| method.name() == name)
+    }
+
+    /// By the name of version 0.3.
+    pub fn from_old_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|method| method.old_name() == Some(name))
+    }
+}
