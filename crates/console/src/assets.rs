@@ -9,7 +9,7 @@ use axum::{
     response::IntoResponse as _,
 };
 
-use crate::problem::Fault;
+use crate::{headers, problem::Fault};
 
 #[derive(Debug, Clone, Copy)]
 struct Asset {
@@ -26,6 +26,7 @@ const STYLE: &str = concat!(
     include_str!("../assets/parts.css"),
     include_str!("../assets/pages.css"),
     include_str!("../assets/slip.css"),
+    include_str!("../assets/docs.css"),
     include_str!("../assets/narrow.css"),
 );
 
@@ -70,11 +71,7 @@ pub(crate) async fn serve(
     // A page of another version asks for modules of another version; mixing them would break both.
     let asset = ALL.iter().find(|asset| asset.name == name).filter(|_| version == *VERSION).ok_or(Fault::NoSuchPath)?;
     let tag = format!("\"{}-{}\"", *VERSION, asset.name);
-    let known = headers
-        .get(header::IF_NONE_MATCH)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|tags| tags.split(',').any(|given| given.trim().trim_start_matches("W/") == tag));
-    let mut response = if known {
+    let mut response = if headers::knows(&headers, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         ([(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))], asset.content).into_response()

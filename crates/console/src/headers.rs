@@ -3,7 +3,7 @@
 use axum::{
     body::Body,
     extract::Request,
-    http::{HeaderName, HeaderValue, Response, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Response, header},
     middleware::Next,
 };
 
@@ -30,4 +30,12 @@ pub(crate) async fn secure(request: Request, next: Next) -> Response<Body> {
     // What a page shows belongs to one person and to this moment. Assets say otherwise for themselves.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Whether the browser has what this tag names already.
+pub(crate) fn knows(asked: &HeaderMap, tag: &str) -> bool {
+    asked
+        .get(header::IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|tags| tags.split(',').any(|given| given.trim().trim_start_matches("W/") == tag))
 }

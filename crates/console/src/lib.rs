@@ -4,6 +4,7 @@
 //! without scripts; scripts make them local, live and quick. Every sentence comes from the catalogue in [`text`].
 
 mod assets;
+mod docs;
 mod form;
 mod headers;
 mod live;
@@ -68,6 +69,10 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/settings/keys/{key}/revoke", post(page::settings::revoke_key))
         .route("/settings/theme", post(page::settings::choose_theme))
         .route("/live", get(live::feed))
+        .route("/docs", get(docs::index))
+        .route("/docs/{page}", get(docs::show))
+        .route("/docs/examples/{folder}/{file}", get(docs::example))
+        .route("/llms.txt", get(docs::llms))
         .route("/assets/{version}/{name}", get(assets::serve))
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(middleware::from_fn(problem::render))

@@ -29,6 +29,13 @@ text! {
     agents
     audit
     settings
+    docs
+    docs_agents
+    docs_console
+    docs_lead
+    docs_markdown
+    docs_missing
+    docs_on_page
     theme
     theme_auto
     theme_light

@@ -7,6 +7,7 @@ mod assets;
 mod browser;
 mod browser_approvals;
 mod channels;
+mod docs;
 mod escaping;
 mod login;
 mod pages;

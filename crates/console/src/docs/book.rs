@@ -1,0 +1,160 @@
+//! The table of documents: the repository's own files, part of the binary, in the order in which a stranger reads them.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use super::markdown::{self, Heading};
+use crate::view::html::Markup;
+
+/// A file that is served as a page.
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    slug: &'static str,
+    /// One sentence for lists.
+    about: &'static str,
+    markdown: &'static str,
+}
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Pages that belong together.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) title: &'static str,
+    pub(crate) pages: Vec<Page>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) slug: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) markdown: &'static str,
+    pub(crate) title: String,
+    pub(crate) html: Markup,
+    pub(crate) headings: Vec<Heading>,
+}
+
+/// A program that pages link to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Example {
+    pub(crate) name: &'static str,
+    pub(crate) content: &'static str,
+}
+
+macro_rules! source {
+    ($slug:literal, $about:literal) => {
+        Source { slug: $slug, about: $about, markdown: include_str!(concat!("../../../../docs/", $slug, ".md")) }
+    };
+}
+
+macro_rules! example {
+    ($name:literal) => {
+        Example { name: $name, content: include_str!(concat!("../../../../examples/", $name)) }
+    };
+}
+
+const PARTS: &[(&str, &[Source])] = &[
+    (
+        "Begin here",
+        &[
+            source!("start", "what Attaché is; install, start, pair a laptop, ask, approve"),
+            source!("walkthrough-laptop", "a cloud assistant asks the agent on a laptop, to paste step by step"),
+            source!(
+                "walkthrough-knowledge",
+                "a terminal agent asks the organisation's knowledge agent, to paste step by step"
+            ),
+        ],
+    ),
+    (
+        "Call agents",
+        &[
+            source!("calls", "call, watch, result: one task for one agent, wherever it is"),
+            source!("cli", "every command, option, file and exit code"),
+            source!("api", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
+            source!("errors", "every error and failure code: what it means and what to do next"),
+        ],
+    ),
+    (
+        "Be an agent",
+        &[
+            source!("adapter", "serve an agent on a device: two HTTP calls in any language"),
+            source!("runtime", "what connects a device to its agent, and what happens when something breaks"),
+            source!("channels", "hold a channel yourself: envelopes and plain frames over WebSocket or SSE"),
+        ],
+    ),
+    (
+        "When something is wrong",
+        &[source!("diagnosis", "symptom, check, command; a protocol that an agent can follow by itself")],
+    ),
+];
+
+pub(crate) const EXAMPLES: &[Example] = &[
+    example!("python-adapter/adapter.py"),
+    example!("python-asking-adapter/adapter.py"),
+    example!("python-subagent/subagent.py"),
+];
+
+/// The part of `/llms.txt` that people write; the list of pages follows from the table.
+const LLMS: &str = include_str!("../../../../docs/llms.txt");
+
+static BOOK: LazyLock<Book> = LazyLock::new(|| Book {
+    parts: PARTS
+        .iter()
+        .map(|(title, sources)| Part { title, pages: sources.iter().copied().map(Page::new).collect() })
+        .collect(),
+});
+
+pub(crate) fn book() -> &'static Book {
+    &BOOK
+}
+
+/// Whether a page of this name is served.
+pub(super) fn has(slug: &str) -> bool {
+    PARTS.iter().flat_map(|(_, sources)| *sources).any(|source| source.slug == slug)
+}
+
+// === impl Book ===
+
+impl Book {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = &Page> {
+        self.parts.iter().flat_map(|part| &part.pages)
+    }
+
+    pub(crate) fn page(&self, slug: &str) -> Option<&Page> {
+        self.pages().find(|page| page.slug == slug)
+    }
+
+    /// `/llms.txt` of the hub at this origin. Its addresses are whole, because an agent may read it far from here.
+    pub(crate) fn llms(&self, origin: &str) -> String {
+        let mut text = LLMS.replace("{HUB}", origin);
+        for part in &self.parts {
+            let _ = write!(text, "\n## {}\n\n", part.title);
+            for page in &part.pages {
+                let _ = writeln!(text, "- [{}]({origin}/docs/{}.md): {}", page.title, page.slug, page.about);
+            }
+        }
+        text
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    fn new(source: Source) -> Self {
+        let rendered = markdown::render(source.markdown);
+        Self {
+            slug: source.slug,
+            about: source.about,
+            markdown: source.markdown,
+            title: rendered.title.unwrap_or_else(|| source.slug.to_owned()),
+            html: rendered.html,
+            headings: rendered.headings,
+        }
+    }
+
+    pub(crate) fn is_at(&self, page: &Option<&Self>) -> bool {
+        page.is_some_and(|page| page.slug == self.slug)
+    }
+}

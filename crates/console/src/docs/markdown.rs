@@ -1,0 +1,209 @@
+//! Markdown as a page: anchors at headings, links within the documents, nothing raw.
+
+use std::collections::HashMap;
+
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+
+use super::book;
+use crate::view::html::{Markup, escape};
+
+#[derive(Debug)]
+pub(super) struct Rendered {
+    /// The first heading.
+    pub(super) title: Option<String>,
+    pub(super) html: Markup,
+    /// The sections and their parts, in order.
+    pub(super) headings: Vec<Heading>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heading {
+    pub(crate) id: String,
+    pub(crate) text: String,
+    pub(crate) is_part: bool,
+}
+
+/// What the page's frame uses already.
+const TAKEN: &[&str] = &["main"];
+
+pub(super) fn render(source: &str) -> Rendered {
+    let options = Options::ENABLE_TABLES | Options::ENABLE_TASKLISTS | Options::ENABLE_STRIKETHROUGH;
+    let mut events: Vec<_> = Parser::new_ext(source, options).map(calm).collect();
+    let outline = name_headings(&mut events);
+    let mut out = Vec::with_capacity(events.len() + 64);
+    let (mut in_shell, mut blocks) = (false, 0);
+    for event in events {
+        match event {
+            Event::Start(Tag::CodeBlock(kind)) => {
+                blocks += 1;
+                in_shell = matches!(&kind, CodeBlockKind::Fenced(language) if &**language == "sh");
+                out.push(own(format!("<div class=\"block\"><pre id=\"block-{blocks}\"><code>")));
+            }
+            Event::End(TagEnd::CodeBlock) => {
+                out.push(own("</code></pre>".to_owned()));
+                if in_shell {
+                    out.push(own(format!(
+                        "<button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-{blocks}\" hidden>Copy</button>"
+                    )));
+                }
+                out.push(own("</div>\n".to_owned()));
+            }
+            // A wide table scrolls by itself, so that the page does not.
+            Event::Start(Tag::Table(_)) => {
+                out.push(own("<div class=\"wide\">".to_owned()));
+                // Alignment would be written as a style, which the page's policy forbids.
+                out.push(Event::Start(Tag::Table(Vec::new())));
+            }
+            Event::End(TagEnd::Table) => out.extend([event, own("</div>\n".to_owned())]),
+            other => out.push(other),
+        }
+    }
+    let mut page = String::with_capacity(source.len() * 2);
+    html::push_html(&mut page, out.into_iter());
+    let title = outline.iter().find(|(level, _)| *level == HeadingLevel::H1).map(|(_, heading)| heading.text.clone());
+    let shown = |level| level == HeadingLevel::H2 || level == HeadingLevel::H3;
+    let headings = outline.into_iter().filter(|(level, _)| shown(*level)).map(|(_, heading)| heading).collect();
+    Rendered { title, html: Markup::own(page), headings }
+}
+
+/// Raw HTML becomes text, and links lead to pages instead of files.
+fn calm(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
+        Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+            Event::Start(Tag::Link { link_type, dest_url: address(&dest_url).into(), title, id })
+        }
+        other => other,
+    }
+}
+
+/// Where a link of a file in `docs/` leads once it is served.
+fn address(target: &str) -> String {
+    let (path, anchor) = target.find('#').map_or((target, ""), |at| target.split_at(at));
+    if let Some(slug) = path.strip_suffix(".md").filter(|slug| book::has(slug)) {
+        return format!("/docs/{slug}{anchor}");
+    }
+    if path == "../openapi/openapi.json" {
+        return "/api/v1/openapi.json".to_owned();
+    }
+    if let Some(name) = path.strip_prefix("../examples/") {
+        return format!("/docs/examples/{name}");
+    }
+    // Never a scheme that runs something.
+    match target.split_once(':') {
+        Some(("http" | "https" | "mailto", _)) | None => target.to_owned(),
+        Some(_) => "#".to_owned(),
+    }
+}
+
+/// Gives every heading a name of its own, and a link to itself.
+fn name_headings(events: &mut Vec<Event<'_>>) -> Vec<(HeadingLevel, Heading)> {
+    let mut used: HashMap<String, usize> = TAKEN.iter().map(|name| ((*name).to_owned(), 1)).collect();
+    let mut outline = Vec::new();
+    let mut at = 0;
+    while at < events.len() {
+        let Event::Start(Tag::Heading { level, .. }) = events[at] else {
+            at += 1;
+            continue;
+        };
+        let length = events[at..].iter().take_while(|event| !matches!(event, Event::End(TagEnd::Heading(_)))).count();
+        let text: String = events[at..at + length].iter().filter_map(words).collect();
+        let id = unique(&mut used, slug(&text));
+        if let Event::Start(Tag::Heading { id: name, .. }) = &mut events[at] {
+            *name = Some(CowStr::from(id.clone()));
+        }
+        let mut link = String::from("<a class=\"anchor\" href=\"#");
+        escape(&mut link, &id);
+        link.push_str("\" aria-hidden=\"true\" tabindex=\"-1\">#</a>");
+        events.insert(at + length, own(link));
+        outline.push((level, Heading { id, text, is_part: level == HeadingLevel::H3 }));
+        at += length + 2;
+    }
+    outline
+}
+
+fn words<'a>(event: &'a Event<'_>) -> Option<&'a str> {
+    match event {
+        Event::Text(text) | Event::Code(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The anchor of a heading, as the places where people read the files make it.
+fn slug(text: &str) -> String {
+    let kept = text.chars().filter(|character| character.is_alphanumeric() || " -_".contains(*character));
+    kept.flat_map(char::to_lowercase).map(|character| if character == ' ' { '-' } else { character }).collect()
+}
+
+fn unique(used: &mut HashMap<String, usize>, slug: String) -> String {
+    let count = used.entry(slug.clone()).or_insert(0);
+    *count += 1;
+    if *count == 1 { slug } else { format!("{slug}-{}", *count - 1) }
+}
+
+fn own(html: String) -> Event<'static> {
+    Event::Html(html.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_html_is_text_and_nothing_is_styled_or_run() {
+        let source = "# T\n\n<script>alert(1)</script>\n\nan <b onclick=x>inline</b> tag, `<code>`\n\n\
+                      [x](javascript:alert(1)) [y](data:text/html,x) <https://example.org>\n\n| a |\n|:-:|\n| b |\n";
+        let html = render(source).html.to_string();
+        assert_eq!(
+            html,
+            "<h1 id=\"t\">T<a class=\"anchor\" href=\"#t\" aria-hidden=\"true\" tabindex=\"-1\">#</a></h1>\n\
+             &lt;script&gt;alert(1)&lt;/script&gt;\n\
+             <p>an &lt;b onclick=x&gt;inline&lt;/b&gt; tag, <code>&lt;code&gt;</code></p>\n\
+             <p><a href=\"#\">x</a> <a href=\"#\">y</a> <a href=\"https://example.org\">https://example.org</a></p>\n\
+             <div class=\"wide\"><table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>b</td></tr>\n\
+             </tbody></table>\n</div>\n"
+        );
+    }
+
+    #[test]
+    fn headings_have_names_of_their_own() {
+        let rendered = render("# The *whole*\n## `GET /health`\n## Main\n### Errors, again\n### Errors, again\n");
+        assert_eq!(rendered.title.as_deref(), Some("The whole"));
+        let heading = |id: &str, text: &str, is_part| Heading { id: id.to_owned(), text: text.to_owned(), is_part };
+        assert_eq!(
+            rendered.headings,
+            [
+                heading("get-health", "GET /health", false),
+                heading("main-1", "Main", false),
+                heading("errors-again", "Errors, again", true),
+                heading("errors-again-1", "Errors, again", true),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_link_to_a_file_leads_to_its_page() {
+        for (given, expected) in [
+            ("calls.md", "/docs/calls"),
+            ("calls.md#who-is-meant", "/docs/calls#who-is-meant"),
+            ("#here", "#here"),
+            ("nothing.md", "nothing.md"),
+            ("../openapi/openapi.json", "/api/v1/openapi.json"),
+            ("../examples/python-adapter/adapter.py", "/docs/examples/python-adapter/adapter.py"),
+            ("/llms.txt", "/llms.txt"),
+            ("https://example.org/a", "https://example.org/a"),
+        ] {
+            assert_eq!(address(given), expected);
+        }
+    }
+
+    #[test]
+    fn a_shell_block_can_be_copied_without_its_frame() {
+        assert_eq!(
+            render("```sh\na < b\n```\n```text\nc\n```\n").html.to_string(),
+            "<div class=\"block\"><pre id=\"block-1\"><code>a &lt; b\n</code></pre>\
+             <button class=\"btn tiny\" type=\"button\" data-copy-from=\"block-1\" hidden>Copy</button></div>\n\
+             <div class=\"block\"><pre id=\"block-2\"><code>c\n</code></pre></div>\n"
+        );
+    }
+}
