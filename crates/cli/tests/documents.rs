@@ -1,0 +1,112 @@
+//! Every command that a document tells people to type exists, with the options that it names.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::harness::Home;
+
+/// What the binary says about itself, asked once per command.
+struct Manual {
+    home: Home,
+    known: BTreeMap<String, Option<String>>,
+}
+
+// === impl Manual ===
+
+impl Manual {
+    /// The help of a command, or None when there is no such command.
+    fn help(&mut self, path: &[&str]) -> Option<String> {
+        let home = &self.home;
+        let asked = || {
+            let ran = home.attache(&[path, &["--help"]].concat());
+            (ran.status == Some(0)).then_some(ran.stdout)
+        };
+        self.known.entry(path.join(" ")).or_insert_with(asked).clone()
+    }
+
+    /// What is wrong with a command, or None.
+    fn fault(&mut self, command: &str) -> Option<String> {
+        let words: Vec<_> = command.split_whitespace().skip(1).collect();
+        let mut path: Vec<&str> = Vec::new();
+        for word in &words {
+            let is_name = word.starts_with(|first: char| first.is_ascii_lowercase())
+                && word.chars().all(|character| character.is_ascii_lowercase() || character == '-');
+            if !is_name {
+                break;
+            }
+            let longer = [path.as_slice(), &[word]].concat();
+            let Some(help) = self.help(&longer) else {
+                return Some(format!("there is no `attache {}`", longer.join(" ")));
+            };
+            // A word that is an argument, such as an agent's name, gets the help of the command before it.
+            if !help.contains(&format!("Usage: attache {}", longer.join(" "))) {
+                break;
+            }
+            path = longer;
+        }
+        let help = self.help(&path).unwrap_or_default();
+        let own = words.iter().take_while(|word| **word != "--");
+        let options =
+            own.map(|word| word.trim_matches(|c: char| "[](),;.".contains(c))).filter(|word| word.starts_with("--"));
+        for option in options.map(|option| option.split(['=', '|']).next().unwrap_or_default()) {
+            let has = help.split([' ', '\n', ',']).any(|word| word == option);
+            if !has {
+                return Some(format!("`attache {}` has no {option}", path.join(" ")));
+            }
+        }
+        None
+    }
+}
+
+/// What stands between back-ticks, and the lines of blocks, where they begin with the program's name.
+fn commands(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for line in page.replace("\\\n", " ").lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            // `attache …` at the start, after an assignment, or inside `$(…)`; a comment or a second column follows two blanks.
+            for (at, _) in line.match_indices("attache ") {
+                let before = line[..at].trim_end();
+                let is_first = before.is_empty()
+                    || before.ends_with(['(', ';', '{', '$'])
+                    || before.rsplit(' ').next().is_some_and(|word| word.contains('=') && !word.contains('"'));
+                if is_first {
+                    let rest = line[at..].split(['>', '|', ')', ';', '&', '#']).next().unwrap_or_default();
+                    let rest = rest.split("  ").next().unwrap_or_default().split(" 2").next().unwrap_or_default();
+                    found.push(rest.to_owned());
+                }
+            }
+        } else {
+            let code = line.split('`').skip(1).step_by(2);
+            found.extend(code.filter(|code| code.starts_with("attache ")).map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_in_the_documents_exists() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut manual = Manual { home: Home::new(), known: BTreeMap::new() };
+    let mut wrong = BTreeSet::new();
+    let mut checked = 0;
+    for entry in fs::read_dir(docs).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "md") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            for command in commands(&fs::read_to_string(&path).unwrap()) {
+                checked += 1;
+                wrong.extend(manual.fault(&command).map(|fault| format!("{name}: {command}: {fault}")));
+            }
+        }
+    }
+    assert_eq!(wrong, BTreeSet::new());
+    assert!(checked > 100, "only {checked} commands were found");
+    assert_eq!(manual.fault("attache agents cod builder").as_deref(), Some("there is no `attache agents cod`"));
+    assert_eq!(manual.fault("attache ask builder --nothing").as_deref(), Some("`attache ask` has no --nothing"));
+}
