@@ -16,6 +16,8 @@ pub(crate) struct Config {
     pub(crate) url: Option<String>,
     /// `$ATTACHE_KEY`: the key to talk with.
     pub(crate) key: Option<Secret<String>>,
+    /// `$ATTACHE_PIN`: the key that the hub must have.
+    pub(crate) pin: Option<String>,
     /// `$NO_COLOR` is set to something.
     pub(crate) no_color: bool,
     /// `$TERM` is `dumb`: a terminal that understands no escapes.
@@ -37,6 +39,7 @@ impl Config {
             home,
             url: text("ATTACHE_URL"),
             key: text("ATTACHE_KEY").map(Secret::new),
+            pin: text("ATTACHE_PIN"),
             no_color: variable("NO_COLOR").is_some(),
             dumb_terminal: variable("TERM").is_some_and(|term| term == "dumb"),
             log: text("RUST_LOG"),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use attache_client::{Address, Credential, Hub, HubOptions};
-use attache_protocol::{Code, Secret, Timestamp, env::Env, error::exit};
+use attache_protocol::{Code, Pin, Secret, Timestamp, env::Env, error::exit};
 
 use crate::{
     Config, Failure,
@@ -27,6 +27,9 @@ pub(crate) struct HubArgs {
     /// A file with the API key to use [default: $ATTACHE_KEY, else the owner key of this machine's hub]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Hub")]
     pub(crate) key_file: Option<PathBuf>,
+    /// The pin of a hub that made its own certificate [default: $ATTACHE_PIN, or what this machine's hub wrote down]
+    #[arg(long, value_name = "sha256:…", global = true, help_heading = "Hub")]
+    pub(crate) pin: Option<Pin>,
 }
 
 /// Where the key came from, for `doctor`.
@@ -43,6 +46,7 @@ pub(crate) struct Choice {
     pub(crate) address: Address,
     pub(crate) key: Option<Secret<String>>,
     pub(crate) source: KeySource,
+    pub(crate) pin: Option<Pin>,
 }
 
 // === impl Context ===
@@ -77,7 +81,8 @@ impl Context {
             (None, Some(hub)) if key.is_some() || hub.is_running() => Address::parse(&hub.origin)?,
             (None, _) => return Err(no_hub()),
         };
-        let chosen = Choice { address, key, source };
+        let pin = self.pin(args.pin, None, &address)?;
+        let chosen = Choice { address, key, source, pin };
         if chosen.key.is_some() {
             return Ok(chosen);
         }
@@ -95,9 +100,34 @@ impl Context {
 
     /// A client of the hub that was chosen.
     pub(crate) fn hub(&self, args: &HubArgs) -> Result<Hub, Failure> {
-        let choice = self.choose_hub(args)?;
-        let credential = choice.key.clone().map_or(Credential::None, Credential::Key);
-        Ok(Hub::new(HubOptions::new(choice.address.origin(), credential))?)
+        Ok(Hub::new(self.choose_hub(args)?.options())?)
+    }
+
+    /// The pin of the hub at an address: as it was given now, as the hub of this machine wrote it down, as it was kept
+    /// from an earlier time, or as the environment says, which may mean another hub.
+    pub(crate) fn pin(&self, given: Option<Pin>, kept: Option<Pin>, address: &Address) -> Result<Option<Pin>, Failure> {
+        if given.is_some() || !address.is_encrypted() {
+            return Ok(given);
+        }
+        let recorded = self.config.home.clone().map(Home::at).as_ref().and_then(Home::recorded_hub);
+        let local = recorded.filter(|hub| hub.is_at(&address.origin())).and_then(|hub| hub.pin());
+        if let Some(pin) = local.or(kept) {
+            return Ok(Some(pin));
+        }
+        let environment = self.config.pin.as_deref().map(str::parse).transpose();
+        environment.map_err(|error: attache_protocol::pin::ParseError| {
+            Failure::usage(format!("ATTACHE_PIN is {error}")).hint("Correct it, or unset it.")
+        })
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// How to talk to the hub.
+    pub(crate) fn options(&self) -> HubOptions {
+        let credential = self.key.clone().map_or(Credential::None, Credential::Key);
+        HubOptions { pin: self.pin, ..HubOptions::new(self.address.origin(), credential) }
     }
 }
 
@@ -112,7 +142,8 @@ impl HubArgs {
         };
         let hub = self.hub.as_ref().map(|hub| format!(" --hub {}", quote(hub)));
         let key = self.key_file.as_ref().map(|file| format!(" --key-file {}", quote(&file.to_string_lossy())));
-        format!("{}{}", hub.unwrap_or_default(), key.unwrap_or_default())
+        let pin = self.pin.as_ref().map(|pin| format!(" --pin {pin}"));
+        [hub, key, pin].into_iter().flatten().collect()
     }
 }
 

@@ -101,6 +101,9 @@ impl From<attache_client::Error> for Failure {
                 Self::new(code, exit, format!("cannot reach the hub at {address}: {reason}"))
                     .hint("Is it running? Start one with `attache up`, or name another with --hub; `attache doctor` looks closer.")
             }
+            E::Untrusted { address, reason, hint } => {
+                Self::new(code, exit, format!("{address} cannot be trusted: {reason}")).hint(hint)
+            }
             E::Invalid { what, hint } => Self::new("usage", exit, what).hint(hint),
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
         }
@@ -117,7 +120,7 @@ fn not_a_hub(error: &attache_client::Error) -> Option<String> {
         E::Unreachable { address, reason } if reason == "it answered with status 501" => {
             Some(format!("{address} answered with status 501"))
         }
-        E::Refused(_) | E::Unreachable { .. } | E::BadReply { .. } | E::Invalid { .. } => None,
+        E::Refused(_) | E::Unreachable { .. } | E::Untrusted { .. } | E::BadReply { .. } | E::Invalid { .. } => None,
     }
 }
 

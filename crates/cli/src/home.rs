@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::Secret;
+use attache_protocol::{Pin, Secret};
 
 use crate::{Config, Failure};
 
@@ -113,16 +113,25 @@ impl Home {
 impl LocalHub {
     /// Whether an origin is this hub's: the same, or its port under one of the usual names of this machine.
     pub(crate) fn is_at(&self, origin: &str) -> bool {
-        let parts = |origin: &str| -> Option<(String, u16)> {
-            let (host, port) = origin.strip_prefix("http://")?.rsplit_once(':')?;
-            Some((host.to_owned(), port.parse().ok()?))
+        let parts = |origin: &str| -> Option<(String, String, u16)> {
+            let (scheme, authority) = origin.split_once("://")?;
+            let (host, port) = authority.rsplit_once(':')?;
+            Some((scheme.to_owned(), host.to_owned(), port.parse().ok()?))
         };
         let usual = |host: &str| matches!(host, "localhost" | "127.0.0.1" | "[::1]");
         self.origin == origin
             || match (parts(&self.origin), parts(origin)) {
-                (Some((own, own_port)), Some((host, port))) => own_port == port && usual(&own) && usual(&host),
+                (Some((own_scheme, own, own_port)), Some((scheme, host, port))) => {
+                    own_scheme == scheme && own_port == port && usual(&own) && usual(&host)
+                }
                 _ => false,
             }
+    }
+
+    /// The pin of its certificate, as it wrote it down; it may change while the hub runs.
+    pub(crate) fn pin(&self) -> Option<Pin> {
+        let text = self.origin.starts_with("https://").then(|| self.key_file.with_file_name(attache_hub::PIN_FILE))?;
+        fs::read_to_string(text).ok()?.parse().ok()
     }
 
     /// Whether the hub that this key belongs to runs now. When it does not, whoever listens at its address is a stranger.
@@ -189,6 +198,8 @@ mod tests {
         for same in ["http://127.0.0.1:4711", "http://localhost:4711", "http://[::1]:4711"] {
             assert!(hub.is_at(same), "{same}");
         }
+        let secure = LocalHub { origin: "https://127.0.0.1:4711".to_owned(), ..hub.clone() };
+        assert!(secure.is_at("https://localhost:4711") && !secure.is_at("http://localhost:4711"));
         for other in [
             "http://127.0.0.1:4712",
             "http://127.0.0.2:4711",

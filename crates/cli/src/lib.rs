@@ -20,6 +20,7 @@ mod probe;
 mod process;
 mod site;
 mod supervised;
+mod tls;
 mod waits;
 
 use std::{ffi::OsString, process::ExitCode};

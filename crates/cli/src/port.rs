@@ -2,7 +2,8 @@
 
 use std::{fs, io, net::SocketAddr, time::Duration};
 
-use attache_client::{Credential, Hub, HubOptions};
+use attache_client::{Credential, Error, Hub, HubOptions};
+use attache_protocol::Code;
 
 use crate::Failure;
 
@@ -22,16 +23,22 @@ pub(crate) async fn explain(address: SocketAddr, error: &io::Error) -> Failure {
     }
     let owner = owner(address.port()).map(|owner| format!(" ({owner})")).unwrap_or_default();
     let other = format!("or take a free port: --listen {}", SocketAddr::new(address.ip(), 0));
-    if is_hub(address).await {
-        return Failure::failed(format!("an Attaché hub already runs at http://{address}{owner}"))
+    if let Some(scheme) = hub_at(address).await {
+        return Failure::failed(format!("an Attaché hub already runs at {scheme}://{address}{owner}"))
             .hint(format!("Use it (`attache agents`), stop it, {other}"));
     }
     Failure::failed(format!("another program{owner} listens on {address}")).hint(format!("Stop it, {other}"))
 }
 
-async fn is_hub(address: SocketAddr) -> bool {
-    let Ok(hub) = Hub::new(HubOptions::new(format!("http://{address}"), Credential::None)) else { return false };
-    matches!(tokio::time::timeout(Duration::from_secs(1), hub.health()).await, Ok(Ok(_)))
+/// What the hub at an address speaks, if it is one.
+async fn hub_at(address: SocketAddr) -> Option<&'static str> {
+    let hub = Hub::new(HubOptions::new(format!("http://{address}"), Credential::None)).ok()?;
+    match tokio::time::timeout(Duration::from_secs(1), hub.health()).await.ok()? {
+        Ok(_) => Some("http"),
+        // Only a hub says why it does not answer plain HTTP.
+        Err(Error::Refused(refusal)) if refusal.code == Code::InvalidRequest => Some("https"),
+        Err(_) => None,
+    }
 }
 
 /// The program that listens on a port, as far as this user may know.

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use attache_hub::{Handle, Hub, Options, Principal};
-use attache_protocol::{env::Env, error::exit};
+use attache_hub::{Handle, Hub, Options, Principal, Tls};
+use attache_protocol::{Pin, env::Env, error::exit};
 use attache_store::sqlite::Sqlite;
 use tokio::net::TcpListener;
 
@@ -19,6 +19,7 @@ use crate::{
     home::{self, Home, LocalHub},
     port,
     process::Ending,
+    tls::TlsArgs,
 };
 
 /// A hub that listens; connections are answered once it is served.
@@ -38,6 +39,7 @@ pub(crate) struct Site {
 pub(crate) struct Place {
     pub(crate) listen: SocketAddr,
     pub(crate) data: Option<PathBuf>,
+    pub(crate) tls: TlsArgs,
 }
 
 const DATABASE: &str = "hub.db";
@@ -69,6 +71,15 @@ impl Site {
         let listen = listener.local_addr()?;
         let mut options = Options::new(&data, listen);
         adjust(&mut options);
+        let env = Env::system();
+        if let Some(certificate) = place.tls.certificate(&options)? {
+            let tls = Tls::open(&data, certificate, &env).map_err(|error| {
+                Failure::failed(error.to_string())
+                    .hint("Check --tls-cert and --tls-key, or the folder `tls` in the data folder.")
+            })?;
+            options.tls = Some(tls);
+        }
+        let scheme = options.scheme();
         let path = data.join(DATABASE);
         // SQLite gives its other files the mode of this one.
         open_private(&path).map_err(|error| Failure::file("use", &path, &error))?;
@@ -78,13 +89,23 @@ impl Site {
             Failure::failed(format!("cannot open the store in {}: {error}", data.display()))
                 .hint("Check that the folder belongs to you and that there is room on the disk.")
         })?;
-        let hub = Hub::start(options, Arc::new(store), Env::system()).await.map_err(|error| {
+        let hub = Hub::start(options, Arc::new(store), env).await.map_err(|error| {
             let exit = if matches!(error, attache_hub::StartError::PublicUrl(_)) { exit::USAGE } else { exit::FAILED };
             Failure::new("failed", exit, error.to_string())
         })?;
-        let local = LocalHub { origin: origin(listen), key_file: data.join("admin.key") };
+        let local = LocalHub { origin: origin(scheme, listen), key_file: data.join("admin.key") };
         home.remember_hub(&local)?;
         Ok(Self { hub, local, listener, home, lock })
+    }
+
+    /// The pin of the key that the hub has, when it speaks TLS.
+    pub(crate) fn pin(&self) -> Option<Pin> {
+        self.hub.options().tls.as_ref().map(Tls::pin)
+    }
+
+    /// The pin, where clients need it: no authority vouches for this hub.
+    pub(crate) fn needed_pin(&self) -> Option<Pin> {
+        self.hub.options().tls.as_ref().filter(|tls| tls.is_self_signed()).map(Tls::pin)
     }
 
     /// The principal of the owner key that the hub keeps on this machine.
@@ -137,11 +158,11 @@ fn open_private(path: &Path) -> io::Result<fs::File> {
 }
 
 /// How this machine reaches a listener.
-fn origin(listen: SocketAddr) -> String {
+fn origin(scheme: &str, listen: SocketAddr) -> String {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    format!("http://{}", SocketAddr::new(ip, listen.port()))
+    format!("{scheme}://{}", SocketAddr::new(ip, listen.port()))
 }

@@ -21,5 +21,6 @@ mod lists;
 mod pairing;
 mod storm;
 mod tidy;
+mod tls;
 mod up;
 mod walkthrough;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use reqwest::Url;
 
-use crate::Error;
+use crate::{Error, HubOptions};
 
 /// The origin of a hub, with the paths that hang below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,18 @@ impl Address {
         Ok(Self(url))
     }
 
+    /// The address of a hub, once it is clear that everything else about the hub fits it.
+    pub(crate) fn of(options: &HubOptions) -> Result<Self, Error> {
+        let address = Self::parse(&options.address)?;
+        if options.pin.is_some() && !address.is_encrypted() {
+            return Err(Error::Invalid {
+                what: format!("a pin is for TLS, and {address} is not"),
+                hint: "Write the address with https://, or leave the pin (--pin, ATTACHE_PIN) out.".to_owned(),
+            });
+        }
+        Ok(address)
+    }
+
     /// `http://127.0.0.1:7800`
     pub fn origin(&self) -> String {
         self.0.as_str().trim_end_matches('/').to_owned()
@@ -60,7 +72,7 @@ impl Address {
         (host, self.0.port_or_known_default().unwrap_or(80))
     }
 
-    pub(crate) fn is_encrypted(&self) -> bool {
+    pub fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
     }
 

@@ -17,6 +17,9 @@ pub enum Error {
     /// Nothing answered, or the connection broke before the answer was complete.
     #[error("cannot reach the hub at {address}: {reason}. {}", Code::Unreachable.hint())]
     Unreachable { address: String, reason: String },
+    /// Something answered, and did not prove that it is the hub.
+    #[error("{address} cannot be trusted: {reason}. {hint}")]
+    Untrusted { address: String, reason: String, hint: String },
     /// Something answered that does not speak like a hub.
     #[error(
         "{address} answered in a way that no hub does: {reason}. Check that the address is that of an Attaché hub."
@@ -52,7 +55,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(refusal) => refusal.code.exit_code(),
-            Self::Unreachable { .. } => exit::UNREACHABLE,
+            Self::Unreachable { .. } | Self::Untrusted { .. } => exit::UNREACHABLE,
             Self::BadReply { .. } => exit::FAILED,
             Self::Invalid { .. } => exit::USAGE,
         }
@@ -61,7 +64,7 @@ impl Error {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
-            Self::Unreachable { .. } => Some(Code::Unreachable),
+            Self::Unreachable { .. } | Self::Untrusted { .. } => Some(Code::Unreachable),
             Self::BadReply { .. } | Self::Invalid { .. } => None,
         }
     }
@@ -90,7 +93,8 @@ impl Error {
     /// The same request may succeed a little later.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            // A device keeps what it has to report until the hub can prove itself again.
+            Self::Unreachable { .. } | Self::Untrusted { .. } => true,
             Self::Refused(refusal) => refusal.status == 429 || refusal.status >= 500,
             Self::BadReply { .. } | Self::Invalid { .. } => false,
         }

@@ -10,7 +10,7 @@ use reqwest::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Address, Backoff, Credential, Error, HubOptions, Result, Timeouts};
+use crate::{Address, Backoff, Credential, Error, HubOptions, Result, Timeouts, tls};
 
 /// A client of one hub with one credential. Clones share connections.
 #[derive(Clone)]
@@ -59,36 +59,26 @@ const TRIES: u32 = 4;
 
 impl Hub {
     pub fn new(options: HubOptions) -> Result<Self> {
-        let HubOptions { address, credential, timeouts, trusted_certificate, env } = options;
-        let address = Address::parse(&address)?;
-        let invalid = |what: &str, hint: &str| Error::Invalid { what: what.to_owned(), hint: hint.to_owned() };
-        let mut builder = Client::builder()
-            .default_headers(headers(&credential)?)
+        let address = Address::of(&options)?;
+        let builder = Client::builder()
+            .default_headers(headers(&options.credential)?)
             .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(timeouts.connect)
+            .connect_timeout(options.timeouts.connect)
             // A redirect would carry the credential to a place that nobody chose, and so would a proxy.
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .tcp_nodelay(true);
-        let certificates = trusted_certificate
-            .map(|pem| reqwest::Certificate::from_pem_bundle(&pem))
-            .transpose()
-            .map_err(|_| {
-                invalid(
-                    "the trusted certificate is not PEM",
-                    "Give the file that the hub was started with as --tls-cert.",
-                )
-            })?
-            .unwrap_or_default();
-        builder = if address.is_encrypted() {
-            builder.tls_certs_merge(certificates)
+        let builder = if address.is_encrypted() {
+            builder.tls_backend_preconfigured(tls::config(&options, &["h2", "http/1.1"])?)
         } else {
             // Without TLS there is no need for the machine's certificates, which may be missing and are slow to load.
-            builder.tls_certs_only(certificates)
+            builder.tls_certs_only([])
         };
-        let client = builder.build().map_err(|error| {
-            invalid(&format!("cannot set up TLS: {}", chain(&error)), "Install the package ca-certificates.")
+        let client = builder.build().map_err(|error| Error::Invalid {
+            what: format!("cannot set up TLS: {}", chain(&error)),
+            hint: "Install the package ca-certificates.".to_owned(),
         })?;
+        let HubOptions { timeouts, env, .. } = options;
         Ok(Self(Arc::new(Inner { client, address, timeouts, env })))
     }
 
@@ -143,7 +133,8 @@ impl Hub {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            if ask.repeat == Repeat::Never || !error.is_passing() || backoff.tries() + 1 >= TRIES {
+            let hopeless = !error.is_passing() || matches!(error, Error::Untrusted { .. });
+            if ask.repeat == Repeat::Never || hopeless || backoff.tries() + 1 >= TRIES {
                 return Err(error);
             }
             tracing::debug!(%error, "the request is repeated");
@@ -200,6 +191,9 @@ impl Hub {
     }
 
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Error {
+        if let Some(untrusted) = tls::distrusted(&self.0.address.origin(), error) {
+            return untrusted;
+        }
         let reason = if error.is_timeout() { "no answer in time".to_owned() } else { chain(error) };
         Error::Unreachable { address: self.0.address.origin(), reason }
     }

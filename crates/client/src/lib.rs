@@ -44,6 +44,7 @@ mod hub;
 mod options;
 pub mod sse;
 mod stream;
+mod tls;
 pub mod webhook;
 
 pub use address::Address;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_protocol::{Secret, env::Env};
+use attache_protocol::{Pin, Secret, env::Env};
 
 #[derive(Debug, Clone)]
 pub struct HubOptions {
@@ -12,6 +12,8 @@ pub struct HubOptions {
     pub timeouts: Timeouts,
     /// A certificate (PEM) to trust besides the machine's own, for a hub that signs its own.
     pub trusted_certificate: Option<Vec<u8>>,
+    /// The only key that the hub may have. With it, no certificate authority is asked and no name is compared.
+    pub pin: Option<Pin>,
     pub env: Env,
 }
 
@@ -43,6 +45,7 @@ impl HubOptions {
             credential,
             timeouts: Timeouts::default(),
             trusted_certificate: None,
+            pin: None,
             env: Env::system(),
         }
     }

@@ -20,6 +20,7 @@ mod serve;
 pub mod stream;
 pub mod surface;
 mod sweep;
+mod tls;
 
 pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};
@@ -28,3 +29,4 @@ pub use in_process::InProcessAgent;
 pub use options::{Options, OwnerKey};
 pub use serve::serve;
 pub use surface::platform::{openapi, router};
+pub use tls::{Certificate, PIN_FILE, Tls, TlsError};

@@ -4,6 +4,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use attache_protocol::rules::permission::OnTimeout;
 
+use crate::Tls;
+
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -15,6 +17,10 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people reach the hub when it is not `http://<listen>`, for example behind a proxy.
     pub public_url: Option<String>,
+    /// With it the port speaks TLS and nothing else.
+    pub tls: Option<Tls>,
+    /// How often a certificate that was replaced is looked for.
+    pub certificate_every: Duration,
     pub owner_key: OwnerKey,
     /// The agent that is meant when a call names none, by name or id.
     pub default_agent: Option<String>,
@@ -82,6 +88,8 @@ impl Options {
             data: data.into(),
             listen,
             public_url: None,
+            tls: None,
+            certificate_every: MINUTE,
             owner_key: OwnerKey::FirstStart,
             default_agent: None,
             heartbeat_timeout: Duration::from_secs(120),
@@ -115,10 +123,27 @@ impl Options {
 
     /// Where people and devices reach the hub, without a slash at the end.
     pub fn origin(&self) -> String {
+        let scheme = self.scheme();
         match &self.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None if self.listen.ip().is_unspecified() => format!("http://127.0.0.1:{}", self.listen.port()),
-            None => format!("http://{}", self.listen),
+            None if self.listen.ip().is_unspecified() => format!("{scheme}://127.0.0.1:{}", self.listen.port()),
+            None => format!("{scheme}://{}", self.listen),
         }
+    }
+
+    /// What the port itself speaks, whatever stands in front of it.
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Whether browsers may be told never to use plain HTTP for this host again. They remember it for every port of the
+    /// host, so it has to be a name that belongs to the hub as a whole; and under a certificate that the hub made for
+    /// itself, nobody could click a warning away any more.
+    pub(crate) fn is_https_for_good(&self) -> bool {
+        let host = self.public_url.as_deref().and_then(|url| url.strip_prefix("https://"));
+        let self_signed = self.tls.as_ref().is_some_and(Tls::is_self_signed);
+        host.map(|host| host.trim_end_matches('/')).is_some_and(|host| {
+            !self_signed && !host.contains(':') && host != "localhost" && host.parse::<std::net::Ipv4Addr>().is_err()
+        })
     }
 }

@@ -1,21 +1,34 @@
-//! One port: HTTP/1.1 and HTTP/2 by prior knowledge, a cap on connections, time for headers, and a graceful end.
+//! One port: HTTP/1.1 and HTTP/2, plain or over TLS, a cap on connections, time for headers, and a graceful end.
 
-use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
-use axum::Router;
+use attache_protocol::Code;
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, Request, Response, header},
+    response::IntoResponse as _,
+};
+use hyper::{
+    body::Incoming,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Handle,
+    Error, Handle,
     surface::{
         limits::{Edge, Port},
         seat::Seat,
@@ -26,6 +39,8 @@ const MAX_HEADERS: usize = 100;
 const HEADER_BYTES: usize = 64 * 1024;
 /// With this, HTTP/2 by prior knowledge begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// With this, a TLS handshake begins; no request in plain HTTP does.
+const HANDSHAKE: u8 = 0x16;
 /// After an accept that failed, usually for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -36,6 +51,20 @@ struct Speakers {
     two: Builder<TokioExecutor>,
 }
 
+/// A connection after its first bytes.
+enum Opened {
+    Plain(TcpStream, Version),
+    Encrypted(Box<TlsStream<TcpStream>>, Version),
+    /// Plain HTTP where TLS is spoken.
+    Mistaken(TcpStream),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Version {
+    One,
+    Two,
+}
+
 /// Serves the router on the listener until `shutdown` resolves; then stops accepting, ends long waits and streams, lets
 /// requests in flight finish, and closes the store.
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
@@ -43,6 +72,10 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
     let speakers = Speakers::new(hub.options().header_timeout);
     let seats = Arc::new(Semaphore::new(hub.options().max_connections));
     let mut connections = JoinSet::new();
+    let _watching = hub.options().tls.clone().map(|tls| {
+        let every = hub.options().certificate_every;
+        AbortOnDropHandle::new(tokio::spawn(tls.watch(every, hub.env().clone())))
+    });
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
@@ -76,42 +109,84 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 /// One connection from its first byte to its end.
 async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge) {
     let _ = stream.set_nodelay(true);
-    let first = tokio::select! {
-        first = begins_with_preface(&stream, hub.options().header_timeout) => first,
+    let opened = tokio::select! {
+        opened = open(&hub, stream) => opened,
         () = hub.drained() => Err(io::ErrorKind::ConnectionAborted.into()),
     };
-    if let Ok(preface) = first {
-        let speaker = if preface { &speakers.two } else { &speakers.one };
-        let mut connection = pin!(speaker.serve_connection_with_upgrades(TokioIo::new(stream), edge));
-        let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = hub.drained() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection broke");
-        }
+    match opened {
+        Ok(Opened::Plain(stream, version)) => converse(&hub, speakers.of(version), stream, edge).await,
+        Ok(Opened::Encrypted(stream, version)) => converse(&hub, speakers.of(version), stream, edge).await,
+        Ok(Opened::Mistaken(stream)) => converse(&hub, &speakers.one, stream, service_fn(say_https)).await,
+        Err(error) => tracing::debug!(%error, "a connection did not begin"),
     }
 }
 
+/// Finds out what is spoken, and agrees on keys where that is TLS.
+async fn open(hub: &Handle, stream: TcpStream) -> io::Result<Opened> {
+    let until = Instant::now() + hub.options().header_timeout;
+    let Some(tls) = &hub.options().tls else {
+        let version = if begins_with_preface(&stream, until).await? { Version::Two } else { Version::One };
+        return Ok(Opened::Plain(stream, version));
+    };
+    let mut first = [0];
+    if look(&stream, &mut first, until).await? == 1 && first != [HANDSHAKE] {
+        return Ok(Opened::Mistaken(stream));
+    }
+    let stream = timeout_at(until, tls.accept(stream)).await.map_err(|_| late())??;
+    let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
+    Ok(Opened::Encrypted(Box::new(stream), version))
+}
+
+/// Answers requests until either side ends, or until the hub does.
+async fn converse<I, S>(hub: &Handle, speaker: &Builder<TokioExecutor>, stream: I, service: S)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send,
+    S::Future: Send + 'static,
+{
+    let mut connection = pin!(speaker.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = hub.drained() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+async fn say_https(_: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let error = Error::new(Code::InvalidRequest, "This port speaks TLS, and the request came in plain HTTP.")
+        .hint("Use the same address with https:// (or wss://).");
+    let mut response = error.into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
+}
+
 /// Looks at the first bytes without taking them. A client that sends nothing does not keep its seat.
-async fn begins_with_preface(stream: &TcpStream, limit: Duration) -> io::Result<bool> {
-    let until = Instant::now() + limit;
+async fn begins_with_preface(stream: &TcpStream, until: Instant) -> io::Result<bool> {
     let mut first = [0; PREFACE.len()];
     loop {
-        let looked = tokio::time::timeout_at(until, stream.peek(&mut first)).await;
-        let seen = looked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let seen = look(stream, &mut first, until).await?;
         if seen == first.len() || seen == 0 || !PREFACE.starts_with(&first[..seen]) {
             return Ok(seen == first.len() && first == *PREFACE);
         }
         // A first packet that ends within the greeting is rare enough to wait for its rest like this.
         if Instant::now() >= until {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(late());
         }
         sleep(Duration::from_millis(5)).await;
     }
+}
+
+async fn look(stream: &TcpStream, first: &mut [u8], until: Instant) -> io::Result<usize> {
+    timeout_at(until, stream.peek(first)).await.map_err(|_| late())?
+}
+
+fn late() -> io::Error {
+    io::ErrorKind::TimedOut.into()
 }
 
 // === impl Speakers ===
@@ -132,5 +207,12 @@ impl Speakers {
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(20));
         Self { one, two }
+    }
+
+    const fn of(&self, version: Version) -> &Builder<TokioExecutor> {
+        match version {
+            Version::One => &self.one,
+            Version::Two => &self.two,
+        }
     }
 }

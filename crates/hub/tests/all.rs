@@ -27,6 +27,7 @@ mod recovery;
 mod register;
 mod sessions;
 mod streams;
+mod tls;
 mod work;
 mod world;
 

@@ -9,6 +9,7 @@ pub mod id;
 pub mod json;
 pub mod log;
 pub mod pairing;
+pub mod pin;
 pub mod rules;
 pub mod secret;
 pub mod time;
@@ -20,5 +21,6 @@ pub use id::{
     PermissionId, RunId, RuntimeId, TenantId, UserId, WorkspaceId,
 };
 pub use json::Json;
+pub use pin::Pin;
 pub use secret::Secret;
 pub use time::Timestamp;

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use attache_client::{Attached, Credential, Hub, HubOptions, PairingTicket, Polled};
-use attache_protocol::{Code, Json, Secret, env::Env};
+use attache_protocol::{Code, Json, Pin, Secret, env::Env};
 
 use crate::{
     Error,
@@ -22,6 +22,8 @@ pub struct PairOptions {
     pub adapter_secret: Option<Secret<String>>,
     /// A certificate (PEM) to trust besides the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
+    /// The only key that the hub may have. The profile keeps it.
+    pub pin: Option<Pin>,
     pub env: Env,
 }
 
@@ -71,6 +73,7 @@ fn expired() -> attache_client::Error {
 fn hub(options: &PairOptions) -> Result<Hub, Error> {
     let mut hub = HubOptions::new(options.api_base.as_str(), Credential::None);
     hub.trusted_certificate.clone_from(&options.trusted_certificate);
+    hub.pin = options.pin;
     hub.env = options.env.clone();
     Ok(Hub::new(hub)?)
 }
@@ -91,6 +94,7 @@ fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Res
         };
         profile.heartbeat_timeout_ms = heartbeat_timeout_ms;
         profile.last_heartbeat_at = None;
+        profile.pin = options.pin.or(profile.pin);
         profile.device_name = options.device_name.or(profile.device_name);
         if options.local_agent_endpoint.is_some() {
             // A secret belongs to its endpoint.

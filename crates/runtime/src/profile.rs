@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::{AgentId, RuntimeId, Secret, Timestamp, env::Env};
+use attache_protocol::{AgentId, Pin, RuntimeId, Secret, Timestamp, env::Env};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value};
 
@@ -38,6 +38,9 @@ pub struct Profile {
     pub runtime_id: RuntimeId,
     pub runtime_token: Secret<String>,
     pub api_base: String,
+    /// The only key that the hub may have; absent where a certificate authority vouches for it, or without TLS.
+    #[serde(default)]
+    pub pin: Option<Pin>,
     #[serde(default)]
     pub local_agent_endpoint: Option<String>,
     /// How the adapter is spoken to; `http` today.
@@ -176,6 +179,7 @@ impl Profile {
             runtime_id,
             runtime_token,
             api_base,
+            pin: None,
             local_agent_endpoint: None,
             adapter: http(),
             adapter_secret: None,
@@ -221,6 +225,9 @@ impl Serialize for OnDisk<'_, Profile> {
         map.serialize_entry("runtime_id", &profile.runtime_id)?;
         map.serialize_entry("runtime_token", profile.runtime_token.expose())?;
         map.serialize_entry("api_base", &profile.api_base)?;
+        if let Some(pin) = &profile.pin {
+            map.serialize_entry("pin", pin)?;
+        }
         map.serialize_entry("local_agent_endpoint", &profile.local_agent_endpoint)?;
         map.serialize_entry("adapter", &profile.adapter)?;
         if let Some(secret) = &profile.adapter_secret {

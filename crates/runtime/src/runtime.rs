@@ -6,7 +6,7 @@ use attache_client::{
     Address, Credential, Hub, HubOptions,
     channel::{self, Channel},
 };
-use attache_protocol::{Json, env::Env};
+use attache_protocol::{Json, Pin, env::Env};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -44,6 +44,8 @@ pub struct Options {
     pub cwd: Option<PathBuf>,
     /// A certificate (PEM) to trust besides the machine's own.
     pub trusted_certificate: Option<Vec<u8>>,
+    /// The only key that the hub may have, when it is not the profile's.
+    pub pin: Option<Pin>,
     pub observer: Option<Observer>,
     pub pace: Pace,
     pub env: Env,
@@ -116,6 +118,7 @@ impl Runtime {
         let credential = Credential::RuntimeToken(profile.runtime_token.clone());
         let mut hub = HubOptions::new(profile.api_base.as_str(), credential);
         hub.trusted_certificate.clone_from(&options.trusted_certificate);
+        hub.pin = options.pin.or(profile.pin);
         hub.env = options.env.clone();
         let channel = channel::Options {
             device_info: Some(Json::of(&DeviceInfo::of(&profile))),
@@ -280,6 +283,7 @@ impl Options {
             adapter: AdapterSource::Profile,
             cwd: None,
             trusted_certificate: None,
+            pin: None,
             observer: None,
             pace: Pace::default(),
             env: Env::system(),

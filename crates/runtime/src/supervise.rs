@@ -132,7 +132,7 @@ impl Keeper {
         let stdin = child.stdin.take();
         let listening = timeout(READY_TIME, async {
             loop {
-                if let Some(Ready { url }) =
+                if let Some(Ready { url, .. }) =
                     fs::read(ready_file).ok().and_then(|text| serde_json::from_slice(&text).ok())
                 {
                     return Ok(url);

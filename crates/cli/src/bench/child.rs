@@ -53,7 +53,7 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let ready_after = begin.elapsed();
-        let Ready { url } = serde_json::from_slice(&std::fs::read(&file)?)?;
+        let Ready { url, .. } = serde_json::from_slice(&std::fs::read(&file)?)?;
         let key = std::fs::read_to_string(home.join("home/hub/admin.key"))?;
         Ok(Self { child, url, key: Secret::new(key.trim().to_owned()), ready_after })
     }

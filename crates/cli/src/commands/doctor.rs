@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use attache_client::{Credential, Hub, HubOptions, Page};
+use attache_client::{Hub, Page};
 use attache_protocol::error::exit;
 use attache_runtime::profile::{Profile, Profiles};
 use serde::Serialize;
@@ -121,8 +121,7 @@ async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding
         }
     };
     let origin = choice.address.origin();
-    let credential = choice.key.clone().map_or(Credential::None, Credential::Key);
-    let hub = match Hub::new(HubOptions::new(origin.as_str(), credential)) {
+    let hub = match Hub::new(choice.options()) {
         Ok(hub) => hub,
         Err(error) => {
             findings.push(Finding::problem("hub", error.to_string()));
@@ -141,8 +140,9 @@ async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding
             findings.push(check_key(&hub, &choice).await);
         }
         Err(error) => {
+            let absent = choice.address.is_loopback() && matches!(error, attache_client::Error::Unreachable { .. });
             let failure = Failure::from(error);
-            let fix = if choice.address.is_loopback() { "Start one: attache up".to_owned() } else { failure.hint };
+            let fix = if absent { "Start one: attache up".to_owned() } else { failure.hint };
             findings.push(Finding::problem("hub", failure.message).fix(fix));
         }
     }
@@ -207,7 +207,7 @@ async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &m
             findings.push(finding);
         }
         let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
-        if !known && let Ok(hub) = Hub::new(HubOptions::new(profile.api_base.as_str(), Credential::None)) {
+        if !known && let Ok(hub) = status::hub(context, profile) {
             findings.push(match hub.health().await {
                 Ok(_) => Finding::ok("profile_hub", format!("the profile's hub at {} answers", hub.address())),
                 Err(_) => {

@@ -11,6 +11,7 @@ use crate::{
     output::Style,
     process::{self, Ending},
     site::{Place, Site},
+    tls::TlsArgs,
 };
 
 /// Run a hub: the platform's API and the console on one port
@@ -18,6 +19,8 @@ use crate::{
 #[command(after_help = "Examples:
   attache hub                                        on this machine
   attache hub --listen 127.0.0.1:8080 --public-url https://hub.example.org    behind a proxy with TLS
+  attache hub --listen 0.0.0.0:7800 --tls-self-signed    with a certificate of its own; it prints the pin for clients
+  attache hub --listen 0.0.0.0:7800 --tls-cert chain.pem --tls-key key.pem --public-url https://hub.example.org:7800
   attache hub --listen 0.0.0.0:7800 --insecure-lan   on a network that you trust
 
 The owner key is written to <data>/admin.key at the first start. SIGTERM or Ctrl-C finishes what is in flight; a second
@@ -32,13 +35,15 @@ pub(crate) struct Args {
     /// Where people and devices reach this hub, when it is not where it listens
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Listen off this machine without TLS: whoever sees the network sees every key
     #[arg(long)]
     insecure_lan: bool,
     /// The agent that is meant when a call names none, by name or id [default: the only one]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
-    /// Write {"url":…} to this file once it listens
+    /// Write {"url":…,"pin":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     #[command(flatten)]
@@ -66,12 +71,12 @@ struct Tuning {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    if !args.listen.ip().is_loopback() && !args.insecure_lan {
+    if !args.listen.ip().is_loopback() && !args.insecure_lan && !args.tls.is_given() {
         return Err(Failure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
-            .hint("Listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
+            .hint("Give it a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
     }
     let ending = Ending::of_signals()?;
-    let place = Place { listen: args.listen, data: args.data };
+    let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let site = Site::open(&context, place, |options| {
         options.public_url = public_url;
@@ -79,12 +84,17 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         tuning.apply(options);
     })
     .await?;
-    let url = site.local.origin.clone();
-    process::write_ready(args.ready_file.as_deref(), &Ready { url: url.clone() })?;
+    let (url, pin) = (site.local.origin.clone(), site.needed_pin());
+    process::write_ready(args.ready_file.as_deref(), &Ready { url: url.clone(), pin })?;
     let output = &context.output;
     output.line(&url)?;
     if site.hub.origin() != url {
         output.say_styled(Style::Dim, format_args!("People reach it at {}.", site.hub.origin()));
+    }
+    if let Some(pin) = pin {
+        output.say(format_args!("Its pin: {pin}"));
+        output
+            .say_styled(Style::Dim, "Elsewhere, pass it with --pin or ATTACHE_PIN; commands on this machine know it.");
     }
     output.say_styled(Style::Dim, format_args!("The owner key is in {}.", site.local.key_file.display()));
     output.say_styled(Style::Dim, "Sign in to the console with: attache login");

@@ -9,7 +9,7 @@ use std::{
 
 use attache_hub::{OwnerKey, Principal};
 use attache_protocol::{
-    AgentId, Code, Json, Secret,
+    AgentId, Code, Json, Pin, Secret,
     error::exit,
     wire::{
         account::{Account, AccountRequest},
@@ -31,6 +31,7 @@ use crate::{
     process::{self, Ending},
     site::{Place, Site},
     supervised,
+    tls::TlsArgs,
 };
 
 /// Run everything on this machine: a hub, its console, and a shell agent named `local`
@@ -56,7 +57,9 @@ pub(crate) struct Args {
     /// The agent that is meant when a call names none, by name or id
     #[arg(long, value_name = "AGENT", default_value = LOCAL)]
     default_agent: String,
-    /// Write {"url":…,"agent_id":…} to this file once it is ready
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Write {"url":…,"agent_id":…,"pin":…} to this file once it is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -65,6 +68,8 @@ pub(crate) struct Args {
 struct Ready<'a> {
     url: &'a str,
     agent_id: AgentId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<Pin>,
 }
 
 /// What `--json` prints once it is ready.
@@ -74,6 +79,8 @@ struct Started<'a> {
     login_url: &'a str,
     agent_id: AgentId,
     agent_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<Pin>,
 }
 
 /// The built-in agent.
@@ -88,7 +95,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let ending = Ending::of_signals()?;
-    let place = Place { listen: args.listen, data: args.data };
+    let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let default_agent = args.default_agent;
     let site = Site::open(&context, place, |options| {
         options.owner_key = OwnerKey::Recover;
@@ -100,13 +107,14 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = find_or_pair(&context, &site, &owner, &account).await?;
 
     let (hub, url) = (site.hub.clone(), site.local.origin.clone());
+    let (own_pin, pin) = (site.pin(), site.needed_pin());
     // The hub outlives the runtime, which has to report what it finished.
     let hub_ending = Ending { finish: Default::default(), abort: ending.abort.clone() };
     let serving = tokio::spawn(site.serve(hub_ending.clone()));
     let online = Arc::new(Notify::new());
     let working = match profile {
         Some(profile) => {
-            let runtime = runtime(&context, &profile, &url, cwd, online.clone())?;
+            let runtime = runtime(&context, &profile, &url, own_pin, cwd, online.clone())?;
             let shutdown = Shutdown { finish: ending.finish.clone(), abort: ending.abort.clone() };
             Some(tokio::spawn(Box::pin(runtime.run(shutdown))))
         }
@@ -115,11 +123,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     if working.is_some() {
         let _ = tokio::time::timeout(PATIENCE, online.notified()).await;
     }
-    process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id })?;
+    process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id, pin })?;
     let link = hub.login_link(&owner).map_err(|error| Failure::failed(error.message))?;
     greet(
         &context,
-        &Started { url: &url, login_url: &link.url, agent_id: account.agent_id, agent_name: &account.name },
+        &Started { url: &url, login_url: &link.url, agent_id: account.agent_id, agent_name: &account.name, pin },
     )?;
 
     let mut serving = serving;
@@ -257,6 +265,7 @@ fn runtime(
     context: &Context,
     profile: &Profile,
     url: &str,
+    pin: Option<Pin>,
     cwd: PathBuf,
     online: Arc<Notify>,
 ) -> Result<Runtime, Failure> {
@@ -267,6 +276,7 @@ fn runtime(
     options.profile = Some(profile.key());
     // The port may be another one than last time.
     options.api_base = Some(url.to_owned());
+    options.pin = pin;
     options.env = context.env.clone();
     let output = context.output;
     options.observer = Some(Arc::new(move |notice: &Notice| match notice {

@@ -15,8 +15,7 @@ use tokio_tungstenite::{
     tungstenite::{self, client::IntoClientRequest as _, http::HeaderValue, protocol::WebSocketConfig},
 };
 
-use super::tls;
-use crate::{Address, Error, HubOptions, Result, hub::headers};
+use crate::{Address, Error, HubOptions, Result, hub::headers, tls};
 
 /// How to reach the hub's channel.
 pub(crate) struct Way {
@@ -41,9 +40,10 @@ const LARGEST: usize = 64 << 20;
 
 impl Way {
     pub(crate) fn new(options: &HubOptions) -> Result<Self> {
-        let address = Address::parse(&options.address)?;
+        let address = Address::of(options)?;
         let tls = match address.is_encrypted() {
-            true => Some(tls::config(options.trusted_certificate.as_deref())?),
+            // A WebSocket begins as a request of HTTP/1.1.
+            true => Some(Arc::new(tls::config(options, &["http/1.1"])?)),
             false => None,
         };
         let headers = headers(&options.credential)?;
@@ -75,7 +75,9 @@ impl Way {
             Some(config) => {
                 let name = ServerName::try_from(host.to_owned()).map_err(|error| self.broken(error))?;
                 let connected = TlsConnector::from(config.clone()).connect(name, stream);
-                Box::new(timeout(self.limit, connected).await.map_err(late)?.map_err(|error| self.broken(error))?)
+                Box::new(timeout(self.limit, connected).await.map_err(late)?.map_err(|error| {
+                    tls::distrusted(&self.address.origin(), &error).unwrap_or_else(|| self.broken(error))
+                })?)
             }
         };
         let config = WebSocketConfig::default()

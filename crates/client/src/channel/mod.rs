@@ -7,7 +7,6 @@
 mod line;
 mod pending;
 mod session;
-mod tls;
 
 use std::{fmt, sync::Arc, time::Duration};
 

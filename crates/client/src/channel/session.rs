@@ -99,7 +99,7 @@ impl Keeper {
             self.told.send_replace(State::Broken(error.clone()));
             self.peer.hear(Event::Broken(error.clone()));
             let wait = match &error {
-                Error::Unreachable { .. } => backoff.next(&self.options.hub.env),
+                Error::Unreachable { .. } | Error::Untrusted { .. } => backoff.next(&self.options.hub.env),
                 Error::Refused(refusal) if refusal.status >= 500 || refusal.status == 429 => {
                     backoff.next(&self.options.hub.env)
                 }

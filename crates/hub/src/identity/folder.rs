@@ -60,7 +60,7 @@ impl Folder {
 }
 
 /// Writes a file of mode 0600 that is there in full or not at all.
-fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;

@@ -10,7 +10,7 @@ mod table;
 
 pub(crate) use authenticate::Guard;
 pub(crate) use cache::Cache;
-pub(crate) use folder::Folder;
+pub(crate) use folder::{Folder, write_private};
 pub use principal::{Principal, Who};
 pub(crate) use session::Logins;
 pub use session::Session;

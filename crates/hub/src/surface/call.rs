@@ -151,7 +151,7 @@ fn socket_origin(hub: &Handle, uri: &Uri, headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));
     let origin = match (&hub.options().public_url, host) {
-        (None, Some(host)) => format!("http://{host}"),
+        (None, Some(host)) => format!("{}://{host}", hub.options().scheme()),
         (Some(_), _) | (None, None) => hub.origin(),
     };
     match origin.strip_prefix("https://") {

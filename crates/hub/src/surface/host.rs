@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use attache_protocol::Code;
 use axum::http::{HeaderMap, Uri, header};
 
-use crate::{Error, Options, Result};
+use crate::{Error, Options, Result, Tls};
 
 /// The hosts and origins that are the hub's own.
 #[derive(Debug, Clone)]
@@ -14,7 +14,14 @@ pub(crate) struct OwnNames {
     hosts: Vec<String>,
     origins: Vec<String>,
     /// Listening on every address: any address with our port is ours. Names are not, which is what rebinding needs.
-    any_address: Option<u16>,
+    any_address: Option<AnyAddress>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AnyAddress {
+    scheme: &'static str,
+    port: u16,
+    default_port: u16,
 }
 
 /// The `host[:port]` of an origin URL without a path; `None` if it is something else.
@@ -29,19 +36,26 @@ pub(crate) fn authority(url: &str) -> Option<&str> {
 
 impl OwnNames {
     pub(crate) fn new(options: &Options) -> Self {
-        let port = options.listen.port();
+        let (scheme, port) = (options.scheme(), options.listen.port());
+        let default_port = if scheme == "https" { 443 } else { 80 };
         let mut hosts = Vec::new();
+        let mut push = |host: &str| {
+            hosts.push(format!("{host}:{port}"));
+            if port == default_port {
+                hosts.push(host.to_owned());
+            }
+        };
         for host in ["localhost", "127.0.0.1", "[::1]"] {
-            push(&mut hosts, "http://", host, port);
+            push(host);
         }
         if !options.listen.ip().is_unspecified() {
-            let host = match options.listen {
-                SocketAddr::V4(address) => address.ip().to_string(),
-                SocketAddr::V6(address) => format!("[{}]", address.ip()),
-            };
-            push(&mut hosts, "http://", &host, port);
+            push(&bracketed(options.listen.ip()));
         }
-        let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
+        // No page of another site can have a certificate with these names, so none can have rebound them.
+        for name in options.tls.iter().flat_map(Tls::names) {
+            push(&name.parse().map_or_else(|_| name.clone(), bracketed));
+        }
+        let mut origins: Vec<String> = hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
         if let Some(url) = options.public_url.as_deref().map(str::to_ascii_lowercase)
             && let Some(authority) = authority(&url)
         {
@@ -54,7 +68,8 @@ impl OwnNames {
             }
             origins.push(format!("{scheme}{bare}"));
         }
-        Self { hosts, origins, any_address: options.listen.ip().is_unspecified().then_some(port) }
+        let any_address = options.listen.ip().is_unspecified().then_some(AnyAddress { scheme, port, default_port });
+        Self { hosts, origins, any_address }
     }
 
     /// Refuses a request that was meant for another host, or that another site's page sent.
@@ -85,8 +100,12 @@ impl OwnNames {
     }
 
     fn check_origin(&self, origin: &str) -> Result<()> {
+        let address = || {
+            let scheme = self.any_address?.scheme;
+            origin.strip_prefix(scheme)?.strip_prefix("://")
+        };
         let own = self.origins.iter().any(|own| own.eq_ignore_ascii_case(origin))
-            || origin.strip_prefix("http://").is_some_and(|host| self.is_own_address(host));
+            || address().is_some_and(|host| self.is_own_address(host));
         if own {
             return Ok(());
         }
@@ -94,10 +113,10 @@ impl OwnNames {
     }
 
     fn is_own_address(&self, host: &str) -> bool {
-        let Some(port) = self.any_address else { return false };
+        let Some(own) = self.any_address else { return false };
         match host.parse::<SocketAddr>() {
-            Ok(address) => address.port() == port,
-            Err(_) => port == 80 && host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok(),
+            Ok(address) => address.port() == own.port,
+            Err(_) => own.port == own.default_port && host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok(),
         }
     }
 }
@@ -106,10 +125,10 @@ fn wrong_host() -> Error {
     Error::new(Code::WrongHost, "The hub does not answer to this host name.")
 }
 
-fn push(hosts: &mut Vec<String>, scheme: &str, host: &str, port: u16) {
-    hosts.push(format!("{host}:{port}"));
-    if scheme == "http://" && port == 80 {
-        hosts.push(host.to_owned());
+fn bracketed(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
     }
 }
 
@@ -142,6 +161,24 @@ mod tests {
         }
         for bad in ["http://evil.example", "null", "https://localhost:7800", "http://localhost:7801"] {
             assert_eq!(verdict(&names, "localhost:7800", Some(bad)), Some(Code::ForeignOrigin), "{bad}");
+        }
+    }
+
+    #[test]
+    fn under_tls_the_names_of_its_own_certificate_are_the_hubs() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["localhost", "127.0.0.1", "fd00::1", "box.lan"].map(str::to_owned).to_vec();
+        let mut options = Options::new(folder.path(), "0.0.0.0:443".parse().unwrap());
+        let certificate = crate::Certificate::SelfSigned { names };
+        options.tls = Some(Tls::open(folder.path(), certificate, &attache_protocol::env::Env::system()).unwrap());
+        let names = OwnNames::new(&options);
+        for good in ["localhost", "box.lan:443", "Box.lan", "[fd00::1]", "192.168.1.7", "192.168.1.7:443"] {
+            assert_eq!(verdict(&names, good, Some(&format!("https://{}", good.to_ascii_lowercase()))), None, "{good}");
+            let plain = format!("http://{good}");
+            assert_eq!(verdict(&names, good, Some(&plain)), Some(Code::ForeignOrigin), "{plain}");
+        }
+        for bad in ["evil.example", "box.lan:80", "192.168.1.7:80"] {
+            assert_eq!(verdict(&names, bad, None), Some(Code::WrongHost), "{bad}");
         }
     }
 

@@ -6,7 +6,7 @@ use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
-    http::{Method, Request, Response},
+    http::{HeaderValue, Method, Request, Response, header},
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
@@ -31,7 +31,10 @@ struct Shared {
     hub: Handle,
     names: OwnNames,
     router: Router,
+    https_for_good: bool,
 }
+
+const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// What the log says of a request: never its query, no path below which a secret stands, and nothing that looks like one.
 struct Begun {
@@ -49,7 +52,8 @@ pub(crate) struct Port(Arc<Shared>);
 impl Port {
     pub(crate) fn new(hub: Handle, router: Router) -> Self {
         let names = OwnNames::new(hub.options());
-        Self(Arc::new(Shared { hub, names, router }))
+        let https_for_good = hub.options().is_https_for_good();
+        Self(Arc::new(Shared { hub, names, router, https_for_good }))
     }
 
     pub(crate) fn edge(&self, peer: SocketAddr, seat: Seat) -> Edge {
@@ -75,7 +79,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
             request.extensions_mut().insert(Peer(peer));
             request.extensions_mut().insert(seat);
             let answer = AssertUnwindSafe(shared.router.clone().call(request)).catch_unwind().await;
-            let response = match answer {
+            let mut response = match answer {
                 Ok(Ok(response)) => response,
                 Ok(Err(never)) => match never {},
                 Err(_) => {
@@ -84,6 +88,9 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                     Error::internal(&"a request panicked").into_response()
                 }
             };
+            if shared.https_for_good {
+                response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
+            }
             shared.hub.metrics().answered(response.status().as_u16());
             if let Some(begun) = begun {
                 begun.log(&response);

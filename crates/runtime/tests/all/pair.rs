@@ -19,6 +19,7 @@ fn options(hub: &FakeHub) -> PairOptions {
         local_agent_endpoint: Some("http://127.0.0.1:9".into()),
         adapter_secret: Some(Secret::new("as_hidden".into())),
         trusted_certificate: None,
+        pin: None,
         env: Env::system(),
     }
 }

@@ -69,6 +69,7 @@ impl Device {
             local_agent_endpoint: Some(endpoint),
             adapter_secret: Some(secret),
             trusted_certificate: None,
+            pin: None,
             env,
         };
         pair::redeem(home, options, &code).await?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use attache_client::{Address, PairingTicket};
-use attache_protocol::{Secret, pairing::PairingCode};
+use attache_protocol::{Pin, Secret, pairing::PairingCode};
 use attache_runtime::{
     pair::{self, PairOptions},
     profile::{LocalExecutor, Profile, ProfileSet, Profiles},
@@ -23,6 +23,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache runtime pair K7QM-2XHD --api-base https://hub.example.org
+  attache runtime pair K7QM-2XHD --api-base https://10.0.0.5:7800 --pin sha256:…     a hub with a certificate of its own
   attache runtime pair --api-base https://hub.example.org     show a code, a QR code and an address to confirm it at
   attache runtime pair K7QM-2XHD --local-executor-type command --local-executor-ref ./my-agent
   attache runtime pair K7QM-2XHD --local-agent-endpoint http://127.0.0.1:7801
@@ -34,6 +35,9 @@ pub(super) struct Args {
     /// The hub: its origin, with or without /api/v1 [default: the hub of this machine]
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
+    /// The pin of a hub that made its own certificate; the profile keeps it [default: $ATTACHE_PIN]
+    #[arg(long, value_name = "sha256:…")]
+    pin: Option<Pin>,
     /// What executes tasks: `shell`, `command`, or a label for an adapter of your own [default: shell]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
@@ -133,6 +137,7 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
         local_agent_endpoint: endpoint,
         adapter_secret,
         trusted_certificate: None,
+        pin: context.pin(args.pin, earlier.and_then(|profile| profile.pin), &address)?,
         env: context.env.clone(),
     })
 }

@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use attache_protocol::error::exit;
+use attache_client::Address;
+use attache_protocol::{Pin, error::exit};
 use attache_runtime::{Notice, Options, Runtime, Shutdown, Stopped, profile::Profiles};
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -22,6 +23,9 @@ pub(super) struct Args {
     /// Another address of the profile's hub
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
+    /// The pin of the hub's certificate [default: the profile's]
+    #[arg(long, value_name = "sha256:…")]
+    pin: Option<Pin>,
     /// Which pairing to use [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
@@ -44,6 +48,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut options = Options::new(home.path());
     options.adapter = supervised::source(&home, profile, None)?;
     options.profile = Some(key.clone());
+    let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
+    options.pin = context.pin(args.pin, profile.pin, &address)?;
     options.api_base = args.api_base;
     options.env = context.env.clone();
     let (output, online) = (context.output, Arc::new(Notify::new()));

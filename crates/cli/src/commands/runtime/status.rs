@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use attache_client::{Credential, Hub, HubOptions};
-use attache_protocol::{AgentId, RuntimeId, Timestamp};
+use attache_client::{Address, Credential, Hub, HubOptions};
+use attache_protocol::{AgentId, Pin, RuntimeId, Timestamp};
 use attache_runtime::{
     Connection,
     ledger::Ledger,
@@ -35,6 +35,8 @@ pub(in crate::commands) struct View {
     agent_id: AgentId,
     runtime_id: RuntimeId,
     api_base: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<Pin>,
     local_agent_endpoint: Option<String>,
     adapter: String,
     device_name: Option<String>,
@@ -73,7 +75,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         running,
         connection: Connection::read(home.path(), profile.agent_id).filter(|_| running),
         online: is_online(profile, context.now()),
-        hub_reachable: reachable(profile).await,
+        hub_reachable: reachable(&context, profile).await,
         view: View::of(profile, active),
     };
     let output = &context.output;
@@ -130,9 +132,15 @@ pub(in crate::commands) fn is_online(profile: &Profile, now: Timestamp) -> bool 
     profile.last_heartbeat_at.is_some_and(|at| now.since(at) < limit)
 }
 
-async fn reachable(profile: &Profile) -> bool {
-    let Ok(hub) = Hub::new(HubOptions::new(profile.api_base.as_str(), Credential::None)) else { return false };
+async fn reachable(context: &Context, profile: &Profile) -> bool {
+    let Ok(hub) = hub(context, profile) else { return false };
     hub.health().await.is_ok()
+}
+
+/// The profile's hub, for what needs no credential.
+pub(in crate::commands) fn hub(context: &Context, profile: &Profile) -> Result<Hub, Failure> {
+    let pin = context.pin(None, profile.pin, &Address::parse(&profile.api_base)?)?;
+    Ok(Hub::new(HubOptions { pin, ..HubOptions::new(profile.api_base.as_str(), Credential::None) })?)
 }
 
 // === impl View ===
@@ -145,6 +153,7 @@ impl View {
             agent_id: profile.agent_id,
             runtime_id: profile.runtime_id,
             api_base: profile.api_base.clone(),
+            pin: profile.pin,
             local_agent_endpoint: profile.local_agent_endpoint.clone(),
             adapter: profile.adapter.clone(),
             device_name: profile.device_name.clone(),

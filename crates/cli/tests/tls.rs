@@ -1,0 +1,137 @@
+//! A hub with a certificate of its own: who gets in, what each is told, and work that goes all the way.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::harness::{Home, Process, http, until};
+
+/// `attache hub --tls-self-signed` on a free port: the process, its address and its pin.
+fn hub(home: &Home) -> (Process, String, String) {
+    let (process, ready) = home.ready("hub", &["hub", "--listen", "127.0.0.1:0", "--tls-self-signed"]);
+    let text = |name: &str| ready[name].as_str().unwrap().to_owned();
+    (process, text("url"), text("pin"))
+}
+
+/// A home elsewhere, with the owner's key in a file.
+fn elsewhere(hub: &Home) -> (Home, String) {
+    let home = Home::new();
+    let file = home.path().join("owner.key");
+    fs::write(&file, hub.owner_key()).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    (home, file)
+}
+
+#[test]
+fn a_device_pairs_with_the_pin_and_works_over_tls() {
+    let here = Home::new();
+    let (process, url, pin) = hub(&here);
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    let told = process.tells("Its pin: ");
+    assert!(told.contains(&format!("Its pin: {pin}\n")), "{told}");
+    assert_eq!(fs::read_to_string(here.a2a().join("hub/tls.pin")).unwrap(), format!("{pin}\n"));
+
+    // On the hub's own machine nothing has to be said.
+    here.attache(&["agents", "add", "builder"]).succeeds();
+    let code = here.attache(&["--json", "agents", "code", "builder"]).succeeds().json();
+    let code = code["pairing_code"].as_str().unwrap();
+
+    let (laptop, key) = elsewhere(&here);
+    let without = laptop.attache(&["runtime", "pair", code, "--api-base", &url]).exits(5);
+    assert_eq!(
+        without.stderr,
+        format!(
+            "error: {url} cannot be trusted: this machine does not trust its certificate\n\
+             \x20 → If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
+             `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.\n"
+        )
+    );
+    laptop.attache(&["runtime", "pair", code, "--api-base", &url, "--pin", &pin]).succeeds();
+    let profiles = laptop.profiles();
+    let profile = profiles["profiles"].as_object().unwrap().values().next().unwrap();
+    assert_eq!((profile["pin"].as_str(), profile["api_base"].as_str()), (Some(&*pin), Some(&*format!("{url}/api/v1"))));
+    let runtime = laptop.runtime(&[]);
+    let status = laptop.attache(&["--json", "runtime", "status"]).succeeds().json();
+    assert_eq!((status["hub_reachable"].as_bool(), status["pin"].as_str()), (Some(true), Some(&*pin)));
+    until("the channel", || {
+        let status = laptop.attache(&["--json", "runtime", "status"]).succeeds().json();
+        status["connection"]["channel_id"].is_string().then_some(())
+    });
+
+    let ask = ["ask", "builder", "echo over tls", "--hub", &url, "--key-file", &key];
+    let mut asked = ask.to_vec();
+    asked.extend(["--pin", &pin]);
+    assert_eq!(laptop.attache(&asked).succeeds().stdout, "over tls\n");
+    let mut command = laptop.command(&ask);
+    let ran = crate::harness::Ran::of(command.env("ATTACHE_PIN", &pin), &laptop.logs());
+    assert_eq!(ran.succeeds().stdout, "over tls\n");
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    asked[8] = &wrong;
+    let ran = laptop.attache(&asked).exits(5);
+    assert!(
+        ran.stderr.starts_with(&format!("error: {url} cannot be trusted: its key is not the pinned one\n")),
+        "{}",
+        ran.stderr
+    );
+    asked[8] = "sha256:short";
+    assert!(laptop.attache(&asked).exits(2).stderr.contains("not a pin"));
+    assert_eq!(here.attache(&["ask", "builder", "echo at home"]).succeeds().stdout, "at home\n");
+    assert!(here.attache(&["doctor"]).succeeds().stdout.contains("answers"));
+    drop(runtime);
+}
+
+#[test]
+fn the_certificate_outlives_the_hub() {
+    let home = Home::new();
+    let (process, _, pin) = hub(&home);
+    let file = home.a2a().join("hub/tls/certificate.pem");
+    let certificate = fs::read(&file).unwrap();
+    assert!(process.terminate().success());
+    let (process, url, again) = hub(&home);
+    assert_eq!((again, fs::read(&file).unwrap()), (pin, certificate));
+
+    let plain = url.replace("https://", "http://");
+    let reply = http::send("GET", &format!("{plain}/healthz"), &[], b"").unwrap().expect(400);
+    assert_eq!(reply.json()["error"]["hint"], "Use the same address with https:// (or wss://).");
+    let address = url.trim_start_matches("https://");
+    let taken = home.attache(&["hub", "--listen", address]).exits(1);
+    assert!(taken.stderr.starts_with(&format!("error: an Attaché hub already runs at {url} (")), "{}", taken.stderr);
+    drop(process);
+}
+
+#[test]
+fn everything_on_this_machine_speaks_tls_too() {
+    let home = Home::new();
+    let (_up, ready) = home.ready("up", &["up", "--listen", "127.0.0.1:0", "--tls-self-signed"]);
+    assert!(ready["url"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{ready}");
+    assert!(ready["pin"].as_str().unwrap().starts_with("sha256:"), "{ready}");
+    assert_eq!(home.attache(&["ask", "local", "echo hi"]).succeeds().stdout, "hi\n");
+    let link = home.attache(&["login"]).succeeds().stdout;
+    assert!(link.starts_with(ready["url"].as_str().unwrap()), "{link}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_starts() {
+    let home = Home::new();
+    let refused = |args: &[&str], message: &str, hint: &str| {
+        let mut all = vec!["hub"];
+        all.extend(args);
+        let ran = home.attache(&all).exits(2);
+        assert!(ran.stderr.starts_with(message), "{}", ran.stderr);
+        assert!(ran.stderr.contains(hint), "{}", ran.stderr);
+    };
+    refused(
+        &["--listen", "0.0.0.0:0"],
+        "error: 0.0.0.0:0 can be reached from other machines, and there is no TLS\n",
+        "--tls-self-signed",
+    );
+    refused(
+        &["--listen", "127.0.0.1:0", "--tls-self-signed", "--public-url", "http://hub.example"],
+        "error: --public-url begins with http://, and the hub speaks TLS\n",
+        "https://",
+    );
+    refused(&["--tls-cert", "chain.pem"], "error: ", "--tls-key");
+    refused(&["--tls-cert", "a", "--tls-key", "b", "--tls-self-signed"], "error: ", "cannot be used with");
+    let ran =
+        home.attache(&["hub", "--listen", "127.0.0.1:0", "--tls-cert", "gone.pem", "--tls-key", "gone.key"]).exits(1);
+    assert!(ran.stderr.starts_with("error: cannot read gone.pem: "), "{}", ran.stderr);
+}

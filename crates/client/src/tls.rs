@@ -1,0 +1,161 @@
+//! Whom to believe at the other end of a TLS connection: the machine's certificates, or one pinned key. HTTP and channels
+//! decide alike.
+
+use std::{io, sync::Arc};
+
+use attache_protocol::Pin;
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls_platform_verifier::Verifier;
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, aws_lc_rs::default_provider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    server::ParsedCertificate,
+};
+
+use crate::{Error, HubOptions, Result};
+
+/// Accepts one key, whatever the certificate around it says: names and dates are for those who do not know the key.
+#[derive(Debug)]
+struct Pinned {
+    pin: Pin,
+    provider: Arc<CryptoProvider>,
+}
+
+/// What a handshake that failed means for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Distrust {
+    /// Another key than the pinned one.
+    OtherKey,
+    /// A certificate that this machine does not believe.
+    Unknown,
+    /// No TLS at all.
+    Plain,
+}
+
+/// TLS for a hub, speaking the given protocols above it.
+pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientConfig> {
+    let invalid = |what: String, hint: &str| Error::Invalid { what, hint: hint.to_owned() };
+    let provider = Arc::new(default_provider());
+    let failed =
+        |error: rustls::Error| invalid(format!("cannot set up TLS: {error}"), "Install the package ca-certificates.");
+    let verifier: Arc<dyn ServerCertVerifier> = match options.pin {
+        Some(pin) => Arc::new(Pinned { pin, provider: provider.clone() }),
+        None => {
+            let trusted = options.trusted_certificate.as_deref().unwrap_or_default();
+            let extra: Vec<CertificateDer<'static>> =
+                CertificateDer::pem_slice_iter(trusted).collect::<Result<_, _>>().map_err(|_| {
+                    invalid(
+                        "the trusted certificate is not PEM".to_owned(),
+                        "Give the file that the hub was started with as --tls-cert.",
+                    )
+                })?;
+            Arc::new(Verifier::new_with_extra_roots(extra, provider.clone()).map_err(failed)?)
+        }
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .dangerous() // The verifier is the platform's own, or stricter; only the setter has this name.
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// The error for a hub whose certificate was not believed; `None` for any other cause.
+pub(crate) fn distrusted(address: &str, cause: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let (reason, hint) = match Distrust::find(cause)? {
+        Distrust::OtherKey => (
+            "its key is not the pinned one",
+            "If the hub got a new key, compare its pin (`attache hub` prints it, and <data>/tls.pin holds it) and pass \
+             that one with --pin; otherwise somebody else answers there.",
+        ),
+        Distrust::Unknown => (
+            "this machine does not trust its certificate",
+            "If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
+             `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.",
+        ),
+        Distrust::Plain => ("it does not speak TLS", "Write its address with http://, or start the hub with TLS."),
+    };
+    Some(Error::Untrusted { address: address.to_owned(), reason: reason.to_owned(), hint: hint.to_owned() })
+}
+
+// === impl Distrust ===
+
+impl Distrust {
+    fn find(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut cause = Some(cause);
+        while let Some(error) = cause {
+            // An I/O error hides the error that it was made of.
+            let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let found = match inner {
+                Some(inner) => inner.downcast_ref::<rustls::Error>(),
+                None => error.downcast_ref::<rustls::Error>(),
+            };
+            match found {
+                Some(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
+                    return Some(Self::OtherKey);
+                }
+                Some(rustls::Error::InvalidCertificate(_)) => return Some(Self::Unknown),
+                Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+                    return Some(Self::Plain);
+                }
+                _ => {}
+            }
+            // What an I/O error wraps may itself be an I/O error.
+            cause = match inner {
+                Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
+                None => error.source(),
+            };
+        }
+        None
+    }
+}
+
+// === impl Pinned ===
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
+        let hash = digest(&SHA256, &key);
+        let shown = Pin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes"));
+        if shown == self.pin {
+            return Ok(ServerCertVerified::assertion());
+        }
+        tracing::debug!(pin = %shown, "the hub has another key than the pinned one");
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,251 @@
+//! TLS on the hub's port: with a certificate of the owner's, or with one that the hub makes for itself.
+//!
+//! A certificate that changes on the disk is taken up without a restart; one that cannot be used is logged, and the one
+//! before it stays.
+
+mod own;
+
+use std::{
+    fmt, fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use attache_protocol::{Pin, env::Env};
+use aws_lc_rs::digest::{SHA256, digest};
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, ServerConfig,
+        crypto::aws_lc_rs::default_provider,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::ParsedCertificate,
+    },
+    server::TlsStream,
+};
+
+use crate::identity::{Folder, write_private};
+
+/// What the port needs to speak TLS. Clones share the certificate.
+#[derive(Clone)]
+pub struct Tls(Arc<Inner>);
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone)]
+pub enum Certificate {
+    /// PEM files: the chain, the hub's own certificate first, and its key.
+    Files { certificate: PathBuf, key: PathBuf },
+    /// Made once and kept in the hub's folder, for these names and addresses.
+    SelfSigned { names: Vec<String> },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}: {source}", path = .path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{path} holds no certificate in PEM; give the whole chain, the hub's own certificate first", path = .0.display())]
+    Certificate(PathBuf),
+    #[error("{path} holds no private key in PEM, or one that is protected by a password", path = .0.display())]
+    Key(PathBuf),
+    #[error("the certificate and the key do not work together: {0}")]
+    Mismatch(rustls::Error),
+    #[error("no certificate can be made: {0}")]
+    Make(rcgen::Error),
+}
+
+struct Inner {
+    certificate: Certificate,
+    data: PathBuf,
+    loaded: RwLock<Loaded>,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    acceptor: TlsAcceptor,
+    pin: Pin,
+    /// What was loaded, so that a change is noticed.
+    stamp: Stamp,
+}
+
+/// What tells two versions of the files apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stamp {
+    /// Device, inode, size and time of change of both files.
+    Files([(u64, u64, u64, i64, i64); 2]),
+    Own(Vec<u8>),
+}
+
+/// A certificate and its key, as PEM.
+struct Pair {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    /// Where each was read from, for errors.
+    paths: [PathBuf; 2],
+}
+
+/// Beside the owner key, for commands on the same machine.
+pub const PIN_FILE: &str = "tls.pin";
+
+// === impl Tls ===
+
+impl Tls {
+    /// Reads the certificate, or makes it, and writes its pin to `tls.pin` in the hub's folder.
+    pub fn open(data: &Path, certificate: Certificate, env: &Env) -> Result<Self, TlsError> {
+        Folder::open(data).map_err(|source| TlsError::Write { path: data.to_owned(), source })?;
+        let loaded = load(&certificate, data, env)?;
+        write_pin(data, loaded.pin)?;
+        Ok(Self(Arc::new(Inner { certificate, data: data.to_owned(), loaded: RwLock::new(loaded) })))
+    }
+
+    /// The pin of the key that is in use now.
+    pub fn pin(&self) -> Pin {
+        self.loaded().pin
+    }
+
+    pub fn is_self_signed(&self) -> bool {
+        matches!(self.0.certificate, Certificate::SelfSigned { .. })
+    }
+
+    /// The names and addresses that the hub gave to itself.
+    pub(crate) fn names(&self) -> &[String] {
+        match &self.0.certificate {
+            Certificate::Files { .. } => &[],
+            Certificate::SelfSigned { names } => names,
+        }
+    }
+
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let acceptor = self.loaded().acceptor;
+        acceptor.accept(stream).await
+    }
+
+    /// Looks at the certificate again and again, for as long as the hub serves.
+    pub(crate) async fn watch(self, every: Duration, env: Env) {
+        // A version that cannot be used is named once.
+        let mut refused = None;
+        loop {
+            tokio::time::sleep(every).await;
+            let (tls, env, known) = (self.clone(), env.clone(), refused.clone());
+            let looked = tokio::task::spawn_blocking(move || tls.look(&env, known.as_ref())).await;
+            match looked {
+                Ok(Ok(true)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
+                Ok(Ok(false)) => {}
+                Ok(Err((stamp, error))) => {
+                    tracing::warn!(%error, "the new certificate cannot be used; the hub goes on with the one before");
+                    refused = stamp;
+                }
+                Err(error) => tracing::warn!(%error, "the certificate could not be looked at"),
+            }
+        }
+    }
+
+    /// Takes up a certificate that changed, unless it is the one that was `refused` before; says whether it did.
+    fn look(&self, env: &Env, refused: Option<&Stamp>) -> Result<bool, (Option<Stamp>, TlsError)> {
+        let Inner { certificate, data, loaded } = &*self.0;
+        let now = match certificate {
+            Certificate::Files { certificate, key } => match Stamp::of_files(certificate, key) {
+                Ok(stamp) => Some(stamp),
+                // In the middle of being replaced: the next look tells.
+                Err(_) => return Ok(false),
+            },
+            Certificate::SelfSigned { .. } => None,
+        };
+        let known = self.loaded().stamp;
+        if now.as_ref().is_some_and(|now| *now == known || Some(now) == refused) {
+            return Ok(false);
+        }
+        let fresh = load(certificate, data, env).map_err(|error| (now, error))?;
+        if fresh.stamp == known {
+            return Ok(false);
+        }
+        let pin = fresh.pin;
+        *loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        write_pin(data, pin).map_err(|error| (None, error))?;
+        Ok(true)
+    }
+
+    fn loaded(&self) -> Loaded {
+        self.0.loaded.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.0.certificate)
+    }
+}
+
+fn load(certificate: &Certificate, data: &Path, env: &Env) -> Result<Loaded, TlsError> {
+    match certificate {
+        Certificate::Files { certificate, key } => {
+            // Before the content: a file that changes in between is read again at the next look.
+            let stamp = Stamp::of_files(certificate, key)?;
+            let pair = Pair::read(certificate, key)?;
+            pair.load(stamp)
+        }
+        Certificate::SelfSigned { names } => {
+            let pair = own::keep(data, names, env)?;
+            let stamp = Stamp::Own(pair.certificate.clone());
+            pair.load(stamp)
+        }
+    }
+}
+
+fn write_pin(data: &Path, pin: Pin) -> Result<(), TlsError> {
+    let path = data.join(PIN_FILE);
+    write_private(&path, format!("{pin}\n").as_bytes()).map_err(|source| TlsError::Write { path, source })
+}
+
+// === impl Pair ===
+
+impl Pair {
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let read = |path: &Path| fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
+        let paths = [certificate.to_owned(), key.to_owned()];
+        Ok(Self { certificate: read(certificate)?, key: read(key)?, paths })
+    }
+
+    fn load(self, stamp: Stamp) -> Result<Loaded, TlsError> {
+        let [certificate_path, key_path] = self.paths;
+        let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<Vec<_>, _>>();
+        let Some(chain) = chain.ok().filter(|chain| !chain.is_empty()) else {
+            return Err(TlsError::Certificate(certificate_path));
+        };
+        let Ok(key) = PrivateKeyDer::from_pem_slice(&self.key) else {
+            return Err(TlsError::Key(key_path));
+        };
+        let pin = pin_of(&chain[0]).map_err(|_| TlsError::Certificate(certificate_path))?;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Mismatch)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(TlsError::Mismatch)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), pin, stamp })
+    }
+}
+
+fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, rustls::Error> {
+    let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
+    let hash = digest(&SHA256, &key);
+    Ok(Pin::from_digest(hash.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
+}
+
+// === impl Stamp ===
+
+impl Stamp {
+    fn of_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let stamp = |path: &Path| {
+            // A link is followed: whoever replaces certificates often turns a link.
+            let file = fs::metadata(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
+            Ok((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+        };
+        Ok(Self::Files([stamp(certificate)?, stamp(key)?]))
+    }
+}
