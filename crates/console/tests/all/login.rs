@@ -52,6 +52,60 @@ async fn over_tls_the_cookie_is_bound_to_the_host() {
 }
 
 #[tokio::test]
+async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
+    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| {
+        let certificate = attache_hub::Certificate::SelfSigned { names: vec!["localhost".to_owned()] };
+        let env = attache_protocol::env::Env::system();
+        options.tls = Some(attache_hub::Tls::open(&options.data, certificate, &env).unwrap());
+    })
+    .await;
+    let token = world.login_token();
+    let mut visitor = world.visitor();
+    let entered = visitor.post_bare("/login", &[("token", &token)], &[("origin", "https://127.0.0.1:7800")]).await;
+    assert_eq!(entered.status, StatusCode::SEE_OTHER);
+    let cookie = entered.header("set-cookie");
+    assert!(cookie.starts_with("__Host-attache_session=cs_"), "{cookie}");
+    assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+    // A cookie that plain HTTP could have set is nobody's session.
+    let secret = crate::world::between(cookie, "__Host-attache_session=", ";").to_owned();
+    let plain = Request::get("/runs").header("cookie", format!("attache_session={secret}"));
+    assert_eq!(visitor.send(plain, axum::body::Body::empty()).await.status, StatusCode::SEE_OTHER);
+    visitor.keep(&entered);
+    assert_eq!(visitor.get("/runs").await.status, StatusCode::OK);
+}
+
+/// Every path of the console that takes a form, with something in place of its parameters.
+fn forms() -> Vec<String> {
+    let routes = include_str!("../../src/lib.rs");
+    let taking = routes.lines().map(str::trim).filter(|line| line.starts_with(".route(") && line.contains("post("));
+    taking
+        .map(|line| {
+            let path = crate::world::between(line, ".route(\"", "\"");
+            let segments = path.split('/').map(|segment| if segment.starts_with('{') { "x" } else { segment });
+            segments.collect::<Vec<_>>().join("/")
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn no_form_is_taken_without_the_token_of_its_session() {
+    let world = World::new().await;
+    let visitor = world.signed_in(Role::Owner).await;
+    let forms = forms();
+    assert!(forms.len() > 12 && forms.contains(&"/settings/keys".to_owned()), "{forms:?}");
+    for path in forms {
+        let answer = visitor.post_bare(&path, &[("csrf", "0"), ("token", "lt_0")], &[]).await;
+        // Whoever is about to sign in has no session yet; the link itself is the proof.
+        let expected = if path == "/login" { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        assert_eq!(answer.status, expected, "{path}");
+        let headers = [("sec-fetch-site", "cross-site")];
+        assert_eq!(visitor.post_bare(&path, &[], &headers).await.status, StatusCode::FORBIDDEN, "{path}");
+        let stranger = world.visitor().post_bare(&path, &[("csrf", "0")], &[]).await;
+        assert_ne!(stranger.status, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn nobody_sees_a_page_without_a_session() {
     let world = World::new().await;
     let visitor = world.visitor();
