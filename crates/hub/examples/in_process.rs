@@ -46,12 +46,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let owner = hub.authenticate_key(key.trim()).await?;
 
     let greeter = hub.host(&owner, "greeter", Greeter).await?;
-    let request = CallRequest {
-        task: "world".to_owned(),
-        agent_type: Some("greet".to_owned()),
-        context: None,
-        callback_url: None,
-    };
+    let request =
+        CallRequest { task: "world".to_owned(), agent_type: Some("greet".to_owned()), ..CallRequest::default() };
     let call = hub.call(&owner, request, CallHeaders::default()).await?;
     let mut frames = hub.watch_call(&owner, call, Shown::Everything, None).await?;
     while let Some(frame) = frames.next().await {

@@ -21,6 +21,7 @@ use crate::{
     identity::{Cache, Folder, Logins, limiter::Limiter},
     metrics::Metrics,
     options::{Options, OwnerKey},
+    outbox,
     recovery::Words,
     stream::feed::Feeds,
     sweep,
@@ -53,6 +54,7 @@ struct Inner {
     credentials: Arc<Cache>,
     logins: Logins,
     pairing: Pairing,
+    signers: outbox::Signers,
     blobs: Blobs,
     words: Arc<Words>,
     feeds: Feeds,
@@ -85,6 +87,7 @@ impl Hub {
         let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
         let folder = Folder::open(&options.data).map_err(failed)?;
         let key = folder.pairing_key(&env).map_err(failed)?;
+        let signers = outbox::Signers::new(folder.webhook_key(&env).map_err(failed)?);
         let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
 
         let bus = Bus::default();
@@ -109,6 +112,7 @@ impl Hub {
             credentials,
             logins: Logins::default(),
             pairing,
+            signers,
             blobs,
             words,
             feeds: Feeds::default(),
@@ -121,6 +125,7 @@ impl Hub {
         };
         let handle = Handle(Arc::new(inner));
         handle.tasks().spawn(sweep::run(handle.clone()));
+        handle.tasks().spawn(outbox::run(handle.clone()));
         handle.tasks().spawn(channel::beat(handle.clone()));
         Ok(handle)
     }
@@ -285,6 +290,11 @@ impl Handle {
 
     pub(crate) fn pairing(&self) -> &Pairing {
         &self.0.pairing
+    }
+
+    /// The secrets that deliveries are signed with.
+    pub(crate) fn signers(&self) -> &outbox::Signers {
+        &self.0.signers
     }
 
     pub(crate) fn blobs(&self) -> &Blobs {

@@ -14,6 +14,7 @@ pub mod identity;
 pub mod in_process;
 mod metrics;
 mod options;
+pub mod outbox;
 mod recovery;
 mod render;
 mod serve;

@@ -2,16 +2,19 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use attache_client::egress::{Guard, Policy};
 use attache_protocol::rules::permission::OnTimeout;
 
 use crate::Tls;
+
+use crate::outbox;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The hub's own folder: blobs, `admin.key`, `pairing.key`. Made with mode 0700.
+    /// The hub's own folder: blobs, `admin.key`, `pairing.key`, `webhook.key`. Made with mode 0700.
     pub data: PathBuf,
     /// The address that the listener is bound to (with its real port).
     pub listen: SocketAddr,
@@ -24,6 +27,10 @@ pub struct Options {
     pub owner_key: OwnerKey,
     /// The agent that is meant when a call names none, by name or id.
     pub default_agent: Option<String>,
+    /// The way out to URLs that others chose.
+    pub egress: Guard,
+    /// How webhooks are told.
+    pub outbox: outbox::Options,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
     pub heartbeat_timeout: Duration,
     /// A claim younger than this need not be named in a heartbeat.
@@ -92,6 +99,8 @@ impl Options {
             certificate_every: MINUTE,
             owner_key: OwnerKey::FirstStart,
             default_agent: None,
+            egress: Guard::new(Policy::default()),
+            outbox: outbox::Options::default(),
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),

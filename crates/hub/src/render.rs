@@ -1,5 +1,6 @@
 //! From the store's records to what travels.
 
+use attache_client::egress;
 use attache_protocol::{
     log,
     rules::{
@@ -8,7 +9,8 @@ use attache_protocol::{
     },
     wire::{
         account::{self, Presence},
-        artifact, ask, channel, conversation, key, permission,
+        artifact, ask, channel, conversation, delivery, key,
+        permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
         runtime,
     },
@@ -26,11 +28,38 @@ pub(crate) fn account(record: record::Account) -> account::Account {
         instructions: record.instructions,
         skills: record.skills.parse().unwrap_or_default(),
         a2a: record.a2a,
-        approvals: record.approvals.and_then(|approvals| approvals.parse().ok()),
+        approvals: record.approvals.and_then(|approvals| approvals.parse().ok()).map(shown),
         owner_id: record.owner,
         runtime: record.runtime.map(runtime),
         created_at: record.created_at,
         archived_at: record.archived_at,
+    }
+}
+
+/// A webhook's URL may carry a secret in its query.
+fn shown(policy: ApprovalPolicy) -> ApprovalPolicy {
+    ApprovalPolicy { webhook_url: policy.webhook_url.as_deref().map(egress::masked), ..policy }
+}
+
+pub(crate) fn delivery(record: record::delivery::Delivery) -> delivery::Delivery {
+    let (at, status, error) = match record.last {
+        Some(last) => (Some(last.at), last.status, last.error),
+        None => (None, None, None),
+    };
+    delivery::Delivery {
+        delivery_id: record.id,
+        kind: record.kind,
+        task_run_id: record.run,
+        permission_request_id: record.permission,
+        url: egress::masked(&record.url),
+        state: record.state,
+        attempts: record.attempts,
+        next_attempt_at: record.next_at,
+        last_attempt_at: at,
+        last_status: status,
+        last_error: error,
+        created_at: record.created_at,
+        delivered_at: record.delivered_at,
     }
 }
 

@@ -30,6 +30,9 @@ conversations create      yes   yes   yes      -      -         -
 conversations add_message yes   yes   yes      -      -         -
 artifacts     see         yes   yes   yes      yes    own       own
 artifacts     upload      yes   yes   yes      -      own       own
+deliveries    see         yes   yes   yes      yes    own       -
+deliveries    resend      yes   yes   yes      -      own       -
+deliveries    see_secret  own   own   own      own    own       -
 keys          see         yes   yes   -        -      -         -
 keys          create      yes   yes   -        -      -         -
 keys          revoke      yes   yes   own      own    -         -
@@ -112,6 +115,10 @@ async fn the_endpoints_keep_to_the_table() {
         ("GET", "/api/v1/channels/chn_00000000000000000000000000000001".to_owned(), "yyyyyn"),
         ("GET", "/api/v1/channels/chn_00000000000000000000000000000001/events".to_owned(), "yyyyyn"),
         ("POST", "/api/a2a/register".to_owned(), "yyynnn"),
+        ("GET", "/api/v1/deliveries".to_owned(), "yyyyyn"),
+        ("GET", "/api/v1/deliveries/dlv_00000000000000000000000000000001".to_owned(), "yyyyyn"),
+        ("POST", "/api/v1/deliveries/dlv_00000000000000000000000000000001/resend".to_owned(), "yyynyn"),
+        ("GET", "/api/v1/deliveries/secret".to_owned(), "yyyyyn"),
     ];
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let callers = [

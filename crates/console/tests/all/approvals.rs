@@ -83,7 +83,7 @@ async fn what_happens_without_an_answer_follows_the_agents_policy() {
         ("goer", OnTimeout::DenyAndContinue, "means no, and the agent goes on without it."),
     ] {
         let (device, run) = working(&world, agent).await;
-        let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout) };
+        let approvals = ApprovalPolicy { timeout_ms: Some(600_000), on_timeout: Some(on_timeout), webhook_url: None };
         let update = AccountRequest { approvals: Some(approvals), ..AccountRequest::default() };
         world.hub.update_account(&world.owner, agent, update).await.unwrap();
         let asked = device.ask(run, asking("Run", r#"{"command":"ls"}"#)).await;

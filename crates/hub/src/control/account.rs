@@ -28,6 +28,7 @@ impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
         by.may(Action::CreateAgent)?;
         check_request(&request)?;
+        self.check_webhook(&request).await?;
         let account = NewAccount {
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
@@ -60,6 +61,7 @@ impl Handle {
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
         by.may(Action::EditAgent)?;
         check_request(&request)?;
+        self.check_webhook(&request).await?;
         let patch = AccountPatch {
             owner: None,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
@@ -81,6 +83,13 @@ impl Handle {
         self.store().archive_account(self.context(by), agent).await.map(render::account).map_err(about("agent"))
     }
 
+    async fn check_webhook(&self, request: &AccountRequest) -> Result<()> {
+        match request.approvals.as_ref().and_then(|policy| policy.webhook_url.as_deref()) {
+            Some(url) => self.check_egress("approvals.webhook_url", url).await,
+            None => Ok(()),
+        }
+    }
+
     /// Who, when and for which tenant, as the store wants it.
     pub(crate) fn context(&self, by: &Principal) -> Context {
         Context::new(by.tenant, by.actor(), self.now()).for_user(by.user)
@@ -97,7 +106,7 @@ fn check_request(request: &AccountRequest) -> Result<()> {
     if let Some(instructions) = &request.instructions {
         check::text("instructions", instructions, 0..=MAX_TEXT)?;
     }
-    if let Some(millis) = request.approvals.and_then(|policy| policy.timeout_ms) {
+    if let Some(millis) = request.approvals.as_ref().and_then(|policy| policy.timeout_ms) {
         check::millis("approvals.timeout_ms", millis, PATIENCE)?;
     }
     if let Some(a2a) = &request.a2a {

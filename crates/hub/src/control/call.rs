@@ -28,19 +28,20 @@ impl Handle {
         &self,
         by: &Principal,
         parent: Option<RunId>,
-        request: CallRequest,
+        mut request: CallRequest,
         headers: CallHeaders,
     ) -> Result<CallId> {
         by.may(Action::CreateRun)?;
-        if request.callback_url.is_some() {
-            let refusal = Error::invalid("callback_url", "cannot be used: callbacks are not switched on in this hub");
-            return Err(refusal.hint("Leave it out, and watch the call or ask for its result instead."));
-        }
         check_task("task", &request.task)?;
         let wanted = request.agent_type.as_deref().map_or(Wanted::Default, Wanted::Type);
         let agent = self.route(by, wanted).await?;
-        let mut run = run_request(&agent.to_string(), &request.into());
-        run.parent_task_run_id = parent;
+        let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
+        let run = CreateRunRequest {
+            parent_task_run_id: parent,
+            callback_url,
+            callback_events,
+            ..run_request(&agent.to_string(), &request.into())
+        };
         let created = self.create_run(by, run, headers).await?;
         let (CreatedRun::New(run) | CreatedRun::Existing(run)) = created;
         Ok(CallId::of(run.task_run_id))

@@ -57,8 +57,9 @@ impl Handle {
         let ttl = self.ttl(by, request.parent_task_run_id, headers.ttl).await?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = digest(&request);
+        let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
-        (run.ttl, run.follow) = (ttl, headers.follow);
+        (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         if let Some(trace) = headers.trace_id {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);

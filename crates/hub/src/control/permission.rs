@@ -62,7 +62,8 @@ impl Handle {
         let (_, agent) = by.device()?;
         let worker = by.worker(request.epoch)?;
         check_ask(&request)?;
-        let (expires_at, on_timeout) = self.patience(by, agent).await?;
+        let policy = self.approval_policy(by, agent).await?;
+        let (expires_at, on_timeout) = self.patience(&policy);
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
@@ -77,7 +78,7 @@ impl Handle {
             channel: via,
             expires_at,
             on_timeout,
-            notify: None,
+            notify: self.callback_for_approval(by, run).await.or(policy.webhook_url),
         };
         let lease = self.options().heartbeat_timeout;
         match self.store().request_permission(worker, permission, lease, self.now()).await {
@@ -193,14 +194,24 @@ impl Handle {
         revoked.map(render::grant).map_err(about("grant"))
     }
 
-    /// When a new request of this agent expires, and what happens then.
-    async fn patience(&self, by: &Principal, agent: AgentId) -> Result<(Option<Timestamp>, OnTimeout)> {
+    async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        let policy = account.approvals.and_then(|policy| policy.parse::<ApprovalPolicy>().ok()).unwrap_or_default();
+        Ok(account.approvals.and_then(|policy| policy.parse().ok()).unwrap_or_default())
+    }
+
+    /// Where the run's caller wants to be told of its permission requests, instead of the agent's webhook. Whether the run
+    /// is there and takes a request is for the store to say.
+    async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
+        let callback = self.store().run(by.tenant, run).await.ok()?.callback?;
+        callback.approvals.then_some(callback.url)
+    }
+
+    /// When a new request expires under this policy, and what happens then.
+    fn patience(&self, policy: &ApprovalPolicy) -> (Option<Timestamp>, OnTimeout) {
         let on_timeout = policy.on_timeout.unwrap_or(self.options().on_permission_timeout);
         let timeout = policy.timeout_ms.map_or(self.options().permission_timeout, Duration::from_millis);
         let expires_at = (on_timeout != OnTimeout::KeepWaiting).then(|| self.now().plus(timeout));
-        Ok((expires_at, on_timeout))
+        (expires_at, on_timeout)
     }
 
     /// Only the runtime that asked hears the answer.

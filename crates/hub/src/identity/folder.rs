@@ -35,13 +35,20 @@ impl Folder {
 
     /// The key under which pairing codes are hashed, made at the first start.
     pub(crate) fn pairing_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
-        let path = self.0.join("pairing.key");
+        self.key("pairing.key", env)
+    }
+
+    /// The key from which the secrets of webhooks are derived, made at the first start.
+    pub(crate) fn webhook_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
+        self.key("webhook.key", env)
+    }
+
+    fn key(&self, name: &str, env: &Env) -> io::Result<Secret<[u8; 32]>> {
+        let path = self.0.join(name);
         match fs::read(&path) {
             Ok(bytes) => bytes.try_into().map(Secret::new).map_err(|_| {
-                io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "pairing.key is not 32 bytes long; remove it and start again",
-                )
+                let what = format!("{name} is not 32 bytes long; remove it and start again");
+                io::Error::new(io::ErrorKind::InvalidData, what)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut key = [0; 32];

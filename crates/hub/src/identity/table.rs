@@ -59,6 +59,9 @@ actions! {
     AddMessage          "conversations" "add_message";
     SeeArtifacts        "artifacts"     "see";
     UploadArtifact      "artifacts"     "upload";
+    SeeDeliveries       "deliveries"    "see";
+    ResendDelivery      "deliveries"    "resend";
+    SeeDeliverySecret   "deliveries"    "see_secret";
     SeeKeys             "keys"          "see";
     CreateKey           "keys"          "create";
     RevokeKey           "keys"          "revoke";
@@ -103,7 +106,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(_) => Yes,
             Column::AgentKey | Column::Runtime => Own,
         },
-        A::SeeChannels => match column {
+        A::SeeChannels | A::SeeDeliveries => match column {
             Column::Role(_) => Yes,
             Column::AgentKey => Own,
             Column::Runtime => No,
@@ -112,7 +115,11 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Yes,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
-        A::CancelRun | A::GiveInput => match column {
+        A::SeeDeliverySecret => match column {
+            Column::Role(_) | Column::AgentKey => Own,
+            Column::Runtime => No,
+        },
+        A::CancelRun | A::GiveInput | A::ResendDelivery => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
             Column::AgentKey => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,

@@ -100,7 +100,7 @@ async fn it_is_called_in_memory_and_watched_like_any_other() {
         task: "dig".to_owned(),
         agent_type: Some("obey".to_owned()),
         context: Some(Json::from_text(r#"{ "n":1e400}"#).unwrap()),
-        callback_url: None,
+        ..CallRequest::default()
     };
     let id: CallId = world.hub.call(&by, request, CallHeaders::default()).await.unwrap();
     let mut follow = world.hub.watch_call(&by, id, Shown::Everything, None).await.unwrap();

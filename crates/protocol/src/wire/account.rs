@@ -35,7 +35,7 @@ pub struct AccountRequest {
     /// Switches of the A2A surface, kept as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub a2a: Option<Json>,
-    /// How its permission requests time out; `{}` goes back to the hub's own rule.
+    /// How its permission requests time out and who is told of them; `{}` goes back to the hub's own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
 }

@@ -143,14 +143,17 @@ pub struct GrantList {
     pub next_cursor: Option<String>,
 }
 
-/// `approvals` of an agent account: how its requests time out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// `approvals` of an agent account: how its requests time out, and who is told of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_timeout: Option<OnTimeout>,
+    /// Is told of every request of this agent that waits for a person. Shown with the values of its query as `***`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_url: Option<String>,
 }
 
 // === impl PermissionAnswer ===

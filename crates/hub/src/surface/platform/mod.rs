@@ -8,6 +8,7 @@ mod artifact;
 mod audit;
 mod channel;
 mod conversation;
+mod deliveries;
 mod delivery;
 mod document;
 mod event;
@@ -104,6 +105,10 @@ routes! {
     get    "/api/v1/workspaces/{workspace}/artifacts"               artifact::list;
     put    "/api/v1/workspaces/{workspace}/artifacts/{name}"        artifact::upload;
     get    "/api/v1/artifacts/{artifact}"                           artifact::read;
+    get    "/api/v1/deliveries"                                     deliveries::list;
+    get    "/api/v1/deliveries/secret"                              deliveries::secret;
+    get    "/api/v1/deliveries/{delivery}"                          deliveries::read;
+    post   "/api/v1/deliveries/{delivery}/resend"                   deliveries::resend;
     post   "/api/v1/api-keys"                                       key::create;
     get    "/api/v1/api-keys"                                       key::list;
     delete "/api/v1/api-keys/{key}"                                 key::revoke;

@@ -1,0 +1,118 @@
+//! Callbacks and deliveries: which URLs may be told, how that went, one more try, and with what it is signed.
+
+use attache_protocol::{
+    Code, DeliveryId, RunId,
+    wire::{
+        delivery::{Delivery, DeliveryList, DeliverySecret, DeliveryState},
+        run::CallbackEvent,
+    },
+};
+use attache_store::record::delivery::{self, Callback, DeliveryFilter};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{PageRequest, check},
+    error::{about, about_list},
+    identity::{Action, Verdict},
+    outbox::Subject,
+    render,
+};
+
+/// Which deliveries to list; every member that is given must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeliveryQuery {
+    pub state: Option<DeliveryState>,
+    pub run: Option<RunId>,
+    pub page: PageRequest,
+}
+
+const WHAT: &str = "delivery";
+
+impl Handle {
+    /// Newest first. An agent sees those of the runs that it asked for.
+    pub async fn deliveries(&self, by: &Principal, query: DeliveryQuery) -> Result<DeliveryList> {
+        let verdict = by.may(Action::SeeDeliveries)?;
+        let page = query.page.page()?;
+        let failed = about_list(WHAT, &page);
+        let filter = DeliveryFilter { state: query.state, run: query.run };
+        let listed = self.store().deliveries(by.tenant, filter, page).await.map_err(failed)?;
+        let mut deliveries = Vec::new();
+        for delivery in listed.items {
+            if verdict == Verdict::Yes || self.own_run(by, delivery.run).await.is_ok() {
+                deliveries.push(render::delivery(delivery));
+            }
+        }
+        Ok(DeliveryList { deliveries, next_cursor: listed.next })
+    }
+
+    pub async fn delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
+        self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(render::delivery)
+    }
+
+    /// One more try, now, also of what was delivered already. It carries the same id.
+    pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
+        self.visible_delivery(by, Action::ResendDelivery, delivery).await?;
+        let resent = self.store().resend_delivery(self.context(by), delivery).await;
+        resent.map(render::delivery).map_err(about(WHAT))
+    }
+
+    /// What the caller's own deliveries are signed with or, with an agent, what that agent's approval webhook is signed with.
+    pub async fn delivery_secret(&self, by: &Principal, agent: Option<&str>) -> Result<DeliverySecret> {
+        by.may(Action::SeeDeliverySecret)?;
+        let subject = match agent {
+            None => Subject::of(by),
+            Some(agent) => self.agent_subject(by, agent).await?,
+        };
+        Ok(DeliverySecret { secret: self.signers().secret(by.tenant, &subject).expose().clone() })
+    }
+
+    /// A person's secret is theirs alone; the organisation's is for whoever may give its agents a webhook.
+    async fn agent_subject(&self, by: &Principal, agent: &str) -> Result<Subject> {
+        let verdict = by.may(Action::EditAgent)?;
+        let account = self.store().account(by.tenant, check::agent_ref("agent_id", agent)?).await;
+        let owner = account.map_err(about("agent"))?.owner;
+        if owner != by.user && (owner.is_some() || verdict == Verdict::Own) {
+            return Err(Error::forbidden("The agent belongs to somebody else, and so does the secret of its webhook."));
+        }
+        Ok(Subject::of_agent(owner))
+    }
+
+    async fn visible_delivery(&self, by: &Principal, action: Action, id: DeliveryId) -> Result<delivery::Delivery> {
+        let verdict = by.may(action)?;
+        let found = self.store().delivery(by.tenant, id).await.map_err(about(WHAT))?;
+        if verdict == Verdict::Own {
+            self.own_run(by, found.run).await.map_err(|_| Error::not_found(WHAT))?;
+        }
+        Ok(found)
+    }
+
+    /// The callback of a new run, once its URL was judged.
+    pub(crate) async fn callback(
+        &self,
+        url: Option<String>,
+        events: Option<Vec<CallbackEvent>>,
+    ) -> Result<Option<Callback>> {
+        let events = events.unwrap_or_default();
+        let Some(url) = url else {
+            return if events.is_empty() {
+                Ok(None)
+            } else {
+                Err(Error::invalid("callback_events", "needs a `callback_url`"))
+            };
+        };
+        self.check_egress("callback_url", &url).await?;
+        Ok(Some(Callback { url, approvals: events.contains(&CallbackEvent::Approval) }))
+    }
+
+    /// Judges the text of a URL that somebody wants to be called, and where it leads today.
+    pub(crate) async fn check_egress(&self, field: &str, url: &str) -> Result<()> {
+        // Somebody sends back what they were shown.
+        if url.split_once('?').is_some_and(|(_, query)| query.contains("***")) {
+            return Err(Error::invalid(field, "has `***` where its secret was hidden; give the whole URL"));
+        }
+        let guard = &self.options().egress;
+        let refused = |why: String| Error::new(Code::EgressRefused, format!("`{field}` is not called: {why}"));
+        let target = guard.check(url).map_err(|why| refused(why.to_string()))?;
+        guard.resolve(&target).await.map(drop).map_err(|why| refused(why.to_string()))
+    }
+}

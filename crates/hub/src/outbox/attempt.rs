@@ -1,0 +1,138 @@
+//! One try of one delivery, from its body to the record of how it went.
+
+use std::time::Duration;
+
+use attache_client::{
+    egress::{self, Failure, Reply},
+    webhook,
+};
+use attache_protocol::Secret;
+use attache_store::record::{
+    AgentRef,
+    delivery::{Attempt, Delivery, Next},
+};
+use axum::http::{HeaderMap, HeaderValue, header};
+
+use super::{Subject, body, retry};
+use crate::Handle;
+
+/// What a try says about its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It answers; perhaps not what we would like.
+    Well,
+    /// It cannot be reached, is overloaded, or fails by itself.
+    Ill,
+    Unknown,
+}
+
+struct Letter {
+    secret: Secret<String>,
+    body: Vec<u8>,
+}
+
+const GONE: u16 = 410;
+const TOO_MANY: u16 = 429;
+/// How often the outcome is offered to a store that does not take it.
+const RECORDS: usize = 5;
+
+pub(super) async fn make(hub: &Handle, delivery: Delivery) -> Health {
+    let letter = match write(hub, &delivery).await {
+        Ok(letter) => letter,
+        Err(attache_store::Error::NotFound) => {
+            let error = Some("What it tells of is not there any more.".to_owned());
+            record(hub, &delivery, Attempt { at: hub.now(), status: None, error }, Next::GiveUp).await;
+            return Health::Unknown;
+        }
+        Err(error) => {
+            tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
+            rest(hub).await;
+            return Health::Unknown;
+        }
+    };
+    let sent = send(hub, &delivery, letter).await;
+    let (attempt, next, health) = judge(hub, &delivery, sent);
+    let target = egress::origin(&delivery.url);
+    match &attempt.error {
+        None => tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, "delivered"),
+        Some(error) => {
+            tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, error, "not delivered");
+        }
+    }
+    record(hub, &delivery, attempt, next).await;
+    health
+}
+
+async fn write(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Letter> {
+    let run = hub.store().run(delivery.tenant, delivery.run).await?;
+    let (owner, body) = match delivery.permission {
+        None => (None, body::run_ended(hub, &crate::render::run(run.clone()))),
+        Some(permission) => {
+            let account = hub.store().account(delivery.tenant, AgentRef::Id(run.agent)).await?;
+            let permission = hub.store().permission(delivery.tenant, permission).await?;
+            (account.owner, body::permission_requested(hub, permission))
+        }
+    };
+    let secret = hub.signers().secret(delivery.tenant, &Subject::of_delivery(delivery, &run, owner));
+    Ok(Letter { secret, body })
+}
+
+async fn send(hub: &Handle, delivery: &Delivery, letter: Letter) -> Result<Reply, Failure> {
+    let guard = &hub.options().egress;
+    let target = guard.check(&delivery.url)?;
+    let Letter { secret, body } = letter;
+    let mut headers: HeaderMap =
+        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.now()).expect("an id fits into a header");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    guard.post(&target, headers, body.into()).await
+}
+
+fn judge(hub: &Handle, delivery: &Delivery, sent: Result<Reply, Failure>) -> (Attempt, Next, Health) {
+    let number = delivery.attempts + 1;
+    let options = &hub.options().outbox;
+    let retry = |asked: Option<Duration>| retry::after(options, hub.env(), number, asked);
+    let (status, error, next, health) = match sent {
+        Ok(reply) => {
+            let asked = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let asked = asked.and_then(|value| retry::asked(value, hub.now()));
+            answered(reply.status, || retry(asked))
+        }
+        // The answer was there, with more behind it than anybody reads.
+        Err(Failure::TooLarge { status, .. }) => answered(status, || retry(None)),
+        Err(failure @ Failure::Refused(_)) => (None, Some(failure.to_string()), Next::GiveUp, Health::Unknown),
+        Err(failure @ Failure::NoTls { .. }) => (None, Some(failure.to_string()), retry(None), Health::Unknown),
+        Err(failure) => (None, Some(failure.to_string()), retry(None), Health::Ill),
+    };
+    (Attempt { at: hub.now(), status, error }, next, health)
+}
+
+fn answered(status: u16, retry: impl FnOnce() -> Next) -> (Option<u16>, Option<String>, Next, Health) {
+    let (why, next, health) = match status {
+        200..=299 => return (Some(status), None, Next::Delivered, Health::Well),
+        GONE => ("It answered 410: it does not want this any more.", Next::GiveUp, Health::Well),
+        TOO_MANY => ("It answered 429: it has too much to do.", retry(), Health::Ill),
+        300..=399 => ("It answered with a redirect, and none is followed. Give the final URL.", retry(), Health::Well),
+        500..=599 => ("It answered that it failed.", retry(), Health::Ill),
+        _ => ("It did not answer with success (2xx).", retry(), Health::Well),
+    };
+    (Some(status), Some(why.to_owned()), next, health)
+}
+
+/// An outcome that the store did not take is offered again; without it the delivery is repeated, under the same id.
+async fn record(hub: &Handle, delivery: &Delivery, attempt: Attempt, next: Next) {
+    for _ in 0..RECORDS {
+        match hub.store().record_attempt(delivery.id, delivery.attempts + 1, attempt.clone(), next).await {
+            Ok(_) => return,
+            Err(error) => tracing::warn!(delivery.id = %delivery.id, %error, "cannot keep how a delivery went"),
+        }
+        rest(hub).await;
+    }
+}
+
+/// A store that fails is not asked again at once.
+async fn rest(hub: &Handle) {
+    tokio::select! {
+        () = tokio::time::sleep(hub.options().outbox.look_every) => {}
+        () = hub.drained() => {}
+    }
+}

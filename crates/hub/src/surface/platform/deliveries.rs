@@ -1,0 +1,72 @@
+//! `/api/v1/deliveries`: what webhooks were told, and how that went.
+
+use attache_protocol::{
+    RunId,
+    wire::delivery::{Delivery, DeliveryList, DeliverySecret, DeliveryState},
+};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Answer;
+use crate::{
+    Handle,
+    control::{DeliveryQuery, PageRequest},
+    surface::{
+        extract::{Caller, Params, Segment, id},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    state: Option<DeliveryState>,
+    task_run_id: Option<RunId>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// What this agent's approval webhook is signed with, instead of the caller's own deliveries.
+    agent_id: Option<String>,
+}
+
+/// List deliveries, newest first
+#[utoipa::path(get, path = "/api/v1/deliveries", tag = "deliveries", params(Query),
+    responses((status = 200, body = DeliveryList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+    let query = DeliveryQuery {
+        state: query.state,
+        run: query.task_run_id,
+        page: PageRequest { limit: query.limit, cursor: query.cursor },
+    };
+    Ok(reply::json(StatusCode::OK, &hub.deliveries(&by, query).await?))
+}
+
+/// Read a delivery
+#[utoipa::path(get, path = "/api/v1/deliveries/{delivery}", tag = "deliveries", params(("delivery" = String, Path)),
+    responses((status = 200, body = Delivery)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(delivery): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.delivery(&by, id(&delivery, "delivery")?).await?))
+}
+
+/// Send a delivery once more, now, under the same id
+#[utoipa::path(post, path = "/api/v1/deliveries/{delivery}/resend", tag = "deliveries",
+    params(("delivery" = String, Path)), responses((status = 200, body = Delivery)))]
+pub(super) async fn resend(State(hub): State<Handle>, Caller(by): Caller, Segment(delivery): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.resend_delivery(&by, id(&delivery, "delivery")?).await?))
+}
+
+/// With what the caller's own deliveries are signed
+///
+/// docs/webhooks.md says how a receiver verifies a signature, and what the bodies are.
+#[utoipa::path(get, path = "/api/v1/deliveries/secret", tag = "deliveries", params(Whose),
+    responses((status = 200, body = DeliverySecret)))]
+pub(super) async fn secret(State(hub): State<Handle>, Caller(by): Caller, Params(whose): Params<Whose>) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.delivery_secret(&by, whose.agent_id.as_deref()).await?))
+}
