@@ -70,6 +70,7 @@ pub fn router(hub: Handle, options: Options) -> Router {
         .route("/settings/theme", post(page::settings::choose_theme))
         .route("/live", get(live::feed))
         .route("/docs", get(docs::index))
+        .route("/docs/", get(docs::home))
         .route("/docs/{page}", get(docs::show))
         .route("/docs/examples/{folder}/{file}", get(docs::example))
         .route("/llms.txt", get(docs::llms))

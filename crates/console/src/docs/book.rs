@@ -9,6 +9,8 @@ use crate::view::html::Markup;
 #[derive(Debug, Clone, Copy)]
 struct Source {
     slug: &'static str,
+    /// A short one, for the navigation.
+    name: &'static str,
     /// One sentence for lists.
     about: &'static str,
     markdown: &'static str,
@@ -29,6 +31,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) slug: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) markdown: &'static str,
     pub(crate) title: String,
@@ -44,8 +47,13 @@ pub(crate) struct Example {
 }
 
 macro_rules! source {
-    ($slug:literal, $about:literal) => {
-        Source { slug: $slug, about: $about, markdown: include_str!(concat!("../../../../docs/", $slug, ".md")) }
+    ($slug:literal, $name:literal, $about:literal) => {
+        Source {
+            slug: $slug,
+            name: $name,
+            about: $about,
+            markdown: include_str!(concat!("../../../../docs/", $slug, ".md")),
+        }
     };
 }
 
@@ -59,10 +67,15 @@ const PARTS: &[(&str, &[Source])] = &[
     (
         "Begin here",
         &[
-            source!("start", "what Attaché is; install, start, pair a laptop, ask, approve"),
-            source!("walkthrough-laptop", "a cloud assistant asks the agent on a laptop, to paste step by step"),
+            source!("start", "Getting started", "what Attaché is; install, start, pair a laptop, ask, approve"),
+            source!(
+                "walkthrough-laptop",
+                "The cloud asks a laptop",
+                "a cloud assistant asks the agent on a laptop, to paste step by step"
+            ),
             source!(
                 "walkthrough-knowledge",
+                "A terminal asks for knowledge",
                 "a terminal agent asks the organisation's knowledge agent, to paste step by step"
             ),
         ],
@@ -70,23 +83,31 @@ const PARTS: &[(&str, &[Source])] = &[
     (
         "Call agents",
         &[
-            source!("calls", "call, watch, result: one task for one agent, wherever it is"),
-            source!("cli", "every command, option, file and exit code"),
-            source!("api", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
-            source!("errors", "every error and failure code: what it means and what to do next"),
+            source!("calls", "Calls", "call, watch, result: one task for one agent, wherever it is"),
+            source!("cli", "Command line", "every command, option, file and exit code"),
+            source!("api", "HTTP API", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
+            source!("errors", "Errors", "every error and failure code: what it means and what to do next"),
         ],
     ),
     (
         "Be an agent",
         &[
-            source!("adapter", "serve an agent on a device: two HTTP calls in any language"),
-            source!("runtime", "what connects a device to its agent, and what happens when something breaks"),
-            source!("channels", "hold a channel yourself: envelopes and plain frames over WebSocket or SSE"),
+            source!("adapter", "Adapters", "serve an agent on a device: two HTTP calls in any language"),
+            source!(
+                "runtime",
+                "The runtime",
+                "what connects a device to its agent, and what happens when something breaks"
+            ),
+            source!(
+                "channels",
+                "Channels",
+                "hold a channel yourself: envelopes and plain frames over WebSocket or SSE"
+            ),
         ],
     ),
     (
         "When something is wrong",
-        &[source!("diagnosis", "symptom, check, command; a protocol that an agent can follow by itself")],
+        &[source!("diagnosis", "Diagnosis", "symptom, check, command; a protocol that an agent can follow by itself")],
     ),
 ];
 
@@ -146,6 +167,7 @@ impl Page {
         let rendered = markdown::render(source.markdown);
         Self {
             slug: source.slug,
+            name: source.name,
             about: source.about,
             markdown: source.markdown,
             title: rendered.title.unwrap_or_else(|| source.slug.to_owned()),

@@ -13,7 +13,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
-    response::IntoResponse as _,
+    response::{IntoResponse as _, Redirect},
 };
 
 use crate::{
@@ -55,6 +55,11 @@ pub(crate) async fn index(State(console): State<Console>, asked: HeaderMap) -> R
     let t = text::for_request(&asked);
     let html = sheet(&asked, None, None, t.docs)?;
     Ok(answer(&asked, HTML, ASK_AGAIN, html))
+}
+
+/// The address with a stroke at its end.
+pub(crate) async fn home() -> Redirect {
+    Redirect::permanent("/docs")
 }
 
 /// A page; its Markdown when the name ends in `.md` or the reader prefers it.

@@ -12,7 +12,11 @@ use axum::{
     http::{Method, Request, StatusCode},
 };
 
-use crate::world::{Answer, Visitor, World, between};
+use crate::{
+    browser::Site,
+    webdriver::Browser,
+    world::{Answer, Visitor, World, between},
+};
 
 /// Files of `docs/` that are for people who change the code, and are not served.
 const NOT_SERVED: &[&str] = &["seeds"];
@@ -72,6 +76,7 @@ async fn every_file_is_a_page_with_a_twin_and_needs_no_credential() {
             assert_eq!(twin.body, file, "{slug}");
         }
     }
+    assert_eq!(visitor.get("/docs/").await.header("location"), "/docs");
     let twin = ask(&visitor, "/docs", &[("accept", "text/markdown")]).await;
     assert_eq!(twin.body, visitor.get("/llms.txt").await.body);
 }
@@ -138,6 +143,31 @@ fn assert_well_formed(html: &str, path: &str) {
         }
     }
     assert_eq!(open, Vec::<&str>::new(), "{path}: never closed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_fit_a_phone_in_light_and_dark_and_a_block_can_be_copied() {
+    let Some(browser) = Browser::open().await else { return };
+    let site = Site::new().await;
+    let pages: Vec<_> = slugs().into_iter().map(|slug| format!("/docs/{slug}")).chain(["/docs".to_owned()]).collect();
+    for theme in ["light", "dark"] {
+        browser.size(1280, 1400).await;
+        browser.go(&site.at("/docs")).await;
+        browser.run(&format!("document.querySelector('.theme [value={theme}]').click()")).await;
+        for path in &pages {
+            browser.size(390, 1600).await;
+            browser.go(&site.at(path)).await;
+            assert_eq!(browser.run("return document.documentElement.dataset.theme").await, theme, "{path}");
+            let overflow = "return document.documentElement.scrollWidth - innerWidth";
+            assert_eq!(browser.run(overflow).await, 0, "{path} is wider than a phone");
+            browser.screenshot(&site.shots, &format!("{theme}{}-phone", path.replace('/', "-"))).await;
+        }
+    }
+    browser.go(&site.at("/docs/start")).await;
+    browser.wait("!document.querySelector('[data-copy-from]').hidden").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    drop(browser);
+    site.close().await;
 }
 
 #[tokio::test]
