@@ -13,6 +13,7 @@ mod push;
 mod request;
 mod rpc;
 mod task;
+pub mod v03;
 
 pub use card::{
     AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider, AgentSkill, Capabilities,

@@ -1,0 +1,67 @@
+//! A2A 0.3 as JSON-RPC speaks it: everything has a `kind`, states and roles are small words. It is read into the model of
+//! version 1.0 and written from it; nothing else knows of it.
+//!
+//! What 0.3 cannot say: data that is no object travels as `{"value": …}` and is taken out again on the way back.
+
+mod part;
+mod request;
+mod task;
+
+pub use part::{File, FileContent, Part};
+pub use request::{
+    Configuration, DeletePushConfig, GetPushConfig, PushAuthentication, PushConfig, SendParams, TaskIdParams,
+    TaskPushConfig, TaskQueryParams,
+};
+pub use task::{Artifact, ArtifactUpdate, Message, Role, State, Status, StatusUpdate, Stream, Task};
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A member `kind` that always has the same value. Absent is as good: senders forget it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kind<const WHICH: u8>;
+
+pub const TASK: u8 = 0;
+pub const MESSAGE: u8 = 1;
+pub const STATUS_UPDATE: u8 = 2;
+pub const ARTIFACT_UPDATE: u8 = 3;
+
+const NAMES: [&str; 4] = ["task", "message", "status-update", "artifact-update"];
+
+// === impl Kind ===
+
+impl<const WHICH: u8> Kind<WHICH> {
+    const NAME: &'static str = NAMES[WHICH as usize];
+}
+
+impl<const WHICH: u8> Serialize for Kind<WHICH> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(Self::NAME)
+    }
+}
+
+impl<'de, const WHICH: u8> Deserialize<'de> for Kind<WHICH> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<const WHICH: u8>;
+        impl<const WHICH: u8> de::Visitor<'_> for Visitor<WHICH> {
+            type Value = Kind<WHICH>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "`{}`", Kind::<WHICH>::NAME)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Kind<WHICH>, E> {
+                if text == Kind::<WHICH>::NAME {
+                    Ok(Kind)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+        }
+        deserializer.deserialize_str(Visitor::<WHICH>)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Parts of 0.3: text, a file or data, told apart by `kind`.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
+
+use super::super::{Content, Part as New};
+use crate::{Json, json::Members};
+
+/// A part as 0.3 writes it. It is read and written by hand, because data must stay as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part(pub New);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+}
+
+/// What a file holds, once it is known to hold exactly one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileContent {
+    Bytes(String),
+    Uri(String),
+}
+
+/// The one member of an object that stands for data which is no object.
+const VALUE: &str = "value";
+
+// === impl Part ===
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Part;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part, which is an object with a `kind`")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+                let (mut kind, mut text, mut file, mut data, mut metadata) =
+                    (None::<String>, None::<String>, None::<File>, None::<Json>, None::<Json>);
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "kind" => kind = map.next_value()?,
+                        "text" => text = map.next_value()?,
+                        "file" => file = map.next_value()?,
+                        "data" => data = Some(map.next_value()?),
+                        "metadata" => metadata = map.next_value()?,
+                        _ => drop(map.next_value::<de::IgnoredAny>()?),
+                    }
+                }
+                let kind = kind.ok_or_else(|| de::Error::missing_field("kind"))?;
+                let part = match kind.as_str() {
+                    "text" => New::new(Content::Text(text.ok_or_else(|| de::Error::missing_field("text"))?)),
+                    "file" => {
+                        of_file(file.ok_or_else(|| de::Error::missing_field("file"))?).map_err(de::Error::custom)?
+                    }
+                    "data" => {
+                        let data = data.ok_or_else(|| de::Error::missing_field("data"))?;
+                        if !data.is_object() {
+                            return Err(de::Error::custom("`data` must be an object"));
+                        }
+                        New::new(Content::Data(unwrapped(data)))
+                    }
+                    other => return Err(de::Error::unknown_variant(other, &["text", "file", "data"])),
+                };
+                Ok(Part(New { metadata, ..part }))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let New { content, filename, media_type, metadata } = &self.0;
+        let file = |bytes, uri| File { bytes, uri, name: filename.clone(), mime_type: media_type.clone() };
+        let mut map = serializer.serialize_map(None)?;
+        match content {
+            Content::Text(text) => {
+                map.serialize_entry("kind", "text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Content::Raw(bytes) => {
+                map.serialize_entry("kind", "file")?;
+                map.serialize_entry("file", &file(Some(bytes.clone()), None))?;
+            }
+            Content::Url(uri) => {
+                map.serialize_entry("kind", "file")?;
+                map.serialize_entry("file", &file(None, Some(uri.clone())))?;
+            }
+            Content::Data(data) => {
+                map.serialize_entry("kind", "data")?;
+                map.serialize_entry("data", &wrapped(data))?;
+            }
+        }
+        if let Some(metadata) = metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}
+
+fn of_file(file: File) -> Result<New, &'static str> {
+    let content = match FileContent::of(file.bytes, file.uri)? {
+        FileContent::Bytes(bytes) => Content::Raw(bytes),
+        FileContent::Uri(uri) => Content::Url(uri),
+    };
+    Ok(New { filename: file.name, media_type: file.mime_type, ..New::new(content) })
+}
+
+fn wrapped(data: &Json) -> Json {
+    if data.is_object() && unwrapped(data.clone()) == *data {
+        return data.clone();
+    }
+    Json::from_text(format!(r#"{{"{VALUE}":{}}}"#, data.get())).expect("an object with one JSON member is JSON")
+}
+
+/// Takes data out of `{"value": …}`.
+fn unwrapped(data: Json) -> Json {
+    match data.parse::<Members>() {
+        Ok(Members(mut members)) if members.len() == 1 && members[0].0 == VALUE => members.remove(0).1,
+        _ => data,
+    }
+}
+
+// === impl FileContent ===
+
+impl FileContent {
+    fn of(bytes: Option<String>, uri: Option<String>) -> Result<Self, &'static str> {
+        match (bytes, uri) {
+            (Some(bytes), None) => Ok(Self::Bytes(bytes)),
+            (None, Some(uri)) => Ok(Self::Uri(uri)),
+            _ => Err("a file has one of `bytes` and `uri`"),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What 0.3 sends, in the model of 1.0, and back.
+
+use super::{super as new, *};
+use crate::Json;
+
+const MESSAGE_TEXT: &str = concat!(
+    r#"{"kind":"message","messageId":"m1","role":"user","parts":[{"kind":"text","text":"hi","metadata":{"n":42.0}},"#,
+    r#"{"kind":"data","data":{"a":9007199254740993,"b": 1e400}},"#,
+    r#"{"kind":"file","file":{"bytes":"aGk=","name":"x.txt","mimeType":"text/plain"}},"#,
+    r#"{"kind":"file","file":{"uri":"https://x/y"}}],"contextId":"c1","taskId":"t1"}"#
+);
+
+fn json(text: &str) -> Json {
+    Json::from_text(text).unwrap()
+}
+
+#[test]
+fn a_message_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
+    let old: Message = serde_json::from_str(MESSAGE_TEXT).unwrap();
+    let message = new::Message::from(old);
+    assert_eq!(
+        serde_json::to_string(&message).unwrap(),
+        concat!(
+            r#"{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi","metadata":{"n":42.0}},"#,
+            r#"{"data":{"a":9007199254740993,"b": 1e400}},"#,
+            r#"{"raw":"aGk=","filename":"x.txt","mediaType":"text/plain"},{"url":"https://x/y"}],"#,
+            r#""contextId":"c1","taskId":"t1"}"#
+        )
+    );
+    assert_eq!(serde_json::to_string(&Message::from(message)).unwrap(), MESSAGE_TEXT);
+}
+
+#[test]
+fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
+    for data in ["7", "null", r#"[1, 2.0]"#, r#""x""#, r#"{"value":1}"#, r#"{"value":{"value":2}}"#, r#"{"a":1}"#, "{}"]
+    {
+        let part = Part(new::Part::new(new::Content::Data(json(data))));
+        let text = serde_json::to_string(&part).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(shown["data"].is_object(), "0.3 knows objects only: {text}");
+        let back: Part = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, part, "{text}");
+    }
+}
+
+#[test]
+fn a_part_without_its_kind_or_with_another_is_refused() {
+    for text in [
+        r#"{"text":"x"}"#,
+        r#"{"kind":"text"}"#,
+        r#"{"kind":"image","text":"x"}"#,
+        r#"{"kind":"data","data":7}"#,
+        r#"{"kind":"file","file":{}}"#,
+        r#"{"kind":"file","file":{"bytes":"x","uri":"y"}}"#,
+    ] {
+        assert!(serde_json::from_str::<Part>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_event_finds_its_way_by_its_kind_and_says_when_it_is_the_last() {
+    for (state, last) in [("working", false), ("input-required", true), ("completed", true), ("auth-required", true)] {
+        let text = format!(
+            r#"{{"kind":"status-update","taskId":"t","contextId":"c","status":{{"state":"{state}"}},"final":{last}}}"#
+        );
+        let event = new::StreamResponse::from(Stream::read(&json(&text)).unwrap());
+        assert_eq!(serde_json::to_string(&Stream::from(event)).unwrap(), text);
+    }
+    for text in [
+        r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"canceled"},"artifacts":[{"artifactId":"a","parts":[{"kind":"text","text":"x"}]}]}"#,
+        r#"{"kind":"artifact-update","taskId":"t","contextId":"c","artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]},"append":true,"lastChunk":true}"#,
+        MESSAGE_TEXT,
+    ] {
+        let event = new::StreamResponse::from(Stream::read(&json(text)).unwrap());
+        assert_eq!(serde_json::to_string(&Stream::from(event)).unwrap(), text);
+    }
+    assert!(Stream::read(&json(r#"{"kind":"other"}"#)).is_err());
+    let unknown = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"unknown"}}"#;
+    let Stream::Task(task) = Stream::read(&json(unknown)).unwrap() else { panic!("it is a task") };
+    assert_eq!(new::Task::from(task).status.state, new::TaskState::TaskStateWorking);
+}
+
+#[test]
+fn blocking_is_the_opposite_of_returning_immediately() {
+    let read = |configuration: &str| {
+        let text = format!(r#"{{"message":{MESSAGE_TEXT},"configuration":{configuration}}}"#);
+        new::SendMessage::from(serde_json::from_str::<SendParams>(&text).unwrap()).configuration.unwrap()
+    };
+    assert_eq!(read("{}").return_immediately, None);
+    assert_eq!(read(r#"{"blocking":true}"#).return_immediately, Some(false));
+    let full = read(
+        r#"{"blocking":false,"historyLength":3,"pushNotificationConfig":
+            {"url":"https://x","token":"t","authentication":{"schemes":["Bearer","Basic"],"credentials":"c"}}}"#,
+    );
+    let push = new::PushConfig {
+        url: "https://x".to_owned(),
+        token: Some("t".to_owned()),
+        authentication: Some(new::Authentication { scheme: "Bearer".to_owned(), credentials: Some("c".to_owned()) }),
+        ..new::PushConfig::default()
+    };
+    let wanted = new::SendConfiguration {
+        accepted_output_modes: Vec::new(),
+        task_push_notification_config: Some(push),
+        history_length: Some(3),
+        return_immediately: Some(true),
+    };
+    assert_eq!(full, wanted);
+}
