@@ -10,7 +10,7 @@ CREATE TABLE tenants (
     -- Log rows up to this seq were removed by retention; the chain goes on from this hash.
     log_floor integer not null default 0,
     log_floor_hash blob not null
-);
+, usage_upto integer not null default 0);
 CREATE TABLE log (
     key integer primary key,
     at integer not null,
@@ -33,7 +33,7 @@ CREATE TABLE agent_accounts (
     approvals text,
     created integer not null,
     archived integer
-) without rowid;
+, owner blob) without rowid;
 CREATE UNIQUE INDEX agent_accounts_name on agent_accounts (tenant, name) where archived is null;
 CREATE TABLE agent_runtimes (
     no integer primary key,
@@ -75,7 +75,7 @@ CREATE TABLE api_keys (
     created integer not null,
     expires integer,
     revoked integer
-);
+, user blob, scopes text);
 CREATE TABLE task_runs (
     id integer primary key,
     uid blob not null unique,
@@ -99,7 +99,7 @@ CREATE TABLE task_runs (
     request text not null,
     usage text,
     result text
-);
+, user blob);
 CREATE INDEX task_runs_queue on task_runs (agent, priority desc, id) where status = 0;
 CREATE INDEX task_runs_unsuccessful on task_runs (status, id) where status >= 3;
 CREATE INDEX task_runs_conversation on task_runs (conversation, id) where conversation is not null;
@@ -124,7 +124,7 @@ CREATE TABLE conversations (
     title text,
     metadata text,
     created integer not null
-);
+, user blob);
 CREATE TABLE messages (
     id integer primary key,
     uid blob not null unique,
@@ -292,3 +292,67 @@ CREATE TABLE inputs (
     parts text not null
 );
 CREATE UNIQUE INDEX inputs_key on inputs (run, key) where key is not null;
+CREATE TABLE users (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    name text not null,
+    role text not null,
+    -- A hash with its salt and parameters.
+    password text,
+    created integer not null,
+    removed integer
+);
+CREATE UNIQUE INDEX users_name on users (tenant, name) where removed is null;
+CREATE TABLE access_rules (
+    tenant blob primary key,
+    text text not null,
+    version integer not null,
+    changed integer not null,
+    changed_by text not null
+) without rowid;
+CREATE INDEX api_keys_user on api_keys (user, no) where user is not null;
+CREATE TABLE quotas (
+    tenant blob not null,
+    user blob not null,
+    agent blob not null,
+    calls integer,
+    tokens integer,
+    micro_usd integer,
+    primary key (tenant, user, agent)
+) without rowid;
+CREATE TABLE usage_days (
+    tenant blob not null,
+    day integer not null,
+    user blob not null,
+    agent blob not null,
+    calls integer not null,
+    failed integer not null,
+    tokens integer not null,
+    micro_usd integer not null,
+    reported integer not null,
+    estimated integer not null,
+    unknown integer not null,
+    duration_ms integer not null,
+    primary key (tenant, day, user, agent)
+) without rowid;
+CREATE TABLE deliveries (
+    no integer primary key,
+    id blob not null unique,
+    tenant blob not null,
+    run blob not null,
+    -- Null: it tells of the run's end.
+    permission blob,
+    url text not null,
+    state text not null,
+    attempts integer not null default 0,
+    next integer,
+    last_at integer,
+    last_status integer,
+    last_error text,
+    created integer not null,
+    delivered integer
+);
+CREATE INDEX deliveries_run on deliveries (run, no);
+CREATE INDEX deliveries_due on deliveries (next) where state = 'pending';
+CREATE INDEX deliveries_failed on deliveries (no) where state = 'failed';

@@ -1,6 +1,6 @@
-//! Writes on agent accounts and API keys.
+//! Writes on tenants and agent accounts.
 
-use attache_protocol::{Json, KeyId, TenantId, Timestamp, log::GENESIS};
+use attache_protocol::{Json, TenantId, Timestamp, log::GENESIS};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
@@ -12,10 +12,8 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{Account, AccountPatch, AgentRef, Key, KeyKind, NewAccount, NewKey},
+    record::{Account, AccountPatch, AgentRef, NewAccount, people::UserRef},
 };
-
-pub(super) const KEY: &str = "id, name, role, created, expires, revoked from api_keys";
 
 // === impl Transaction ===
 
@@ -50,8 +48,8 @@ impl Transaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
-                    approvals)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    approvals, owner)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 Key16(new.id.uuid()),
@@ -63,6 +61,7 @@ impl Transaction<'_, '_> {
                 new.a2a.as_ref().map(Json::get),
                 context.at.millis(),
                 new.approvals.as_ref().map(Json::get),
+                context.user.map(|user| Key16(user.uuid())),
             ])?;
         self.log(context.tenant, context.stamp(), &entry::agent_created(new.id, &new.name), None)?;
         self.account(context.tenant, &AgentRef::Id(new.id))
@@ -81,11 +80,14 @@ impl Transaction<'_, '_> {
         if let Some(name) = patch.name.as_ref().filter(|name| **name != account.name) {
             self.refuse_taken_name(context.tenant, name)?;
         }
+        if let Some(Some(owner)) = patch.owner {
+            self.present_user(context.tenant, &UserRef::Id(owner))?;
+        }
         self.connection
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
-                    approvals = coalesce(?7, approvals)
+                    approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end
                  where id = ?1",
             )?
             .execute(params![
@@ -96,6 +98,8 @@ impl Transaction<'_, '_> {
                 patch.skills.as_ref().map(Json::get),
                 patch.a2a.as_ref().map(Json::get),
                 patch.approvals.as_ref().map(Json::get),
+                patch.owner.is_some(),
+                patch.owner.flatten().map(|owner| Key16(owner.uuid())),
             ])?;
         self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id), None)?;
@@ -128,61 +132,6 @@ impl Transaction<'_, '_> {
             .prepare_cached("select 1 from agent_accounts where tenant = ?1 and name = ?2 and archived is null")?
             .exists(params![Key16(tenant.uuid()), name])?;
         if taken { Err(Error::NameTaken) } else { Ok(()) }
-    }
-
-    pub(super) fn create_key(&mut self, context: &Context, new: &NewKey) -> Result<Key> {
-        // Sessions are not logged, so the log cannot refuse an unknown tenant for them.
-        self.cache.head(context.tenant).ok_or(Error::NotFound)?;
-        let kind = match new.kind {
-            KeyKind::Api => 0,
-            KeyKind::Session => 1,
-        };
-        self.connection.execute(
-            "insert into api_keys (id, tenant, kind, name, role, secret, created, expires)
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            params![
-                Key16(new.id.uuid()),
-                Key16(context.tenant.uuid()),
-                kind,
-                new.name,
-                new.role.as_str(),
-                new.secret.0,
-                context.at.millis(),
-                new.expires_at.map(Timestamp::millis),
-            ],
-        )?;
-        if new.kind == KeyKind::Api {
-            self.log(context.tenant, context.stamp(), &entry::key_created(new.id, &new.name, new.role), None)?;
-        }
-        self.key(context.tenant, new.id).map(|(key, _)| key)
-    }
-
-    pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
-        let (key, kind) = self.key(context.tenant, id)?;
-        if key.revoked_at.is_some() {
-            return Ok(key);
-        }
-        self.connection.execute(
-            "update api_keys set revoked = ?2 where id = ?1",
-            params![Key16(id.uuid()), context.at.millis()],
-        )?;
-        if kind == KeyKind::Api {
-            self.log(context.tenant, context.stamp(), &entry::key_revoked(id), None)?;
-        }
-        Ok(Key { revoked_at: Some(context.at), ..key })
-    }
-
-    fn key(&self, tenant: TenantId, id: KeyId) -> Result<(Key, KeyKind)> {
-        self.connection
-            .prepare_cached(
-                "select id, name, role, created, expires, revoked, kind from api_keys where id = ?1 and tenant = ?2",
-            )?
-            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], |row| {
-                let kind = if row.get::<_, i64>(6)? == 0 { KeyKind::Api } else { KeyKind::Session };
-                Ok((rows::key(row)?, kind))
-            })
-            .optional()?
-            .ok_or(Error::NotFound)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the writer keeps in memory because a table would cost a write per call: log heads, deadlines, claims and
-//! idempotency keys. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
+//! What the writer keeps in memory because a table would cost a write per call: log heads, deadlines, claims, idempotency
+//! keys and what runs use. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,6 +13,7 @@ use attache_protocol::{
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
+    ledger::Ledger,
     log_keys::LogKeys,
     rows::{self, Hot},
 };
@@ -46,6 +47,7 @@ pub(super) struct Cache {
     keys: HashMap<IdempotencyKey, i64>,
     /// In order of creation, so that old keys are dropped without a search.
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
+    pub(super) ledger: Ledger,
     undo: Vec<Undo>,
 }
 
@@ -63,7 +65,7 @@ enum Undo {
 impl Cache {
     /// Reads everything back from the tables.
     pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut cache = Self::default();
+        let mut cache = Self { ledger: Ledger::rebuild(connection)?, ..Self::default() };
         cache.read_heads(connection)?;
         cache.read_live_runs(connection)?;
         cache.read_keys(connection)?;
@@ -140,6 +142,11 @@ impl Cache {
         self.heads.get(&tenant).copied()
     }
 
+    /// Every tenant with the seq of its newest row.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (TenantId, i64)> + '_ {
+        self.heads.iter().map(|(tenant, head)| (*tenant, head.seq))
+    }
+
     pub(super) fn set_head(&mut self, tenant: TenantId, head: Head) {
         let before = self.heads.insert(tenant, head);
         self.undo.push(Undo::Head(tenant, before));
@@ -158,6 +165,7 @@ impl Cache {
         if let Some(hot) = to {
             self.enter(hot);
         }
+        self.ledger.follow(from, to);
     }
 
     fn leave(&mut self, hot: &Hot) {
@@ -259,6 +267,7 @@ impl Cache {
     /// The job's changes stand.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
+        self.ledger.keep();
     }
 
     /// The job was rolled back: memory follows the tables.
@@ -281,6 +290,7 @@ impl Cache {
                 }
             }
         }
+        self.ledger.roll_back();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writes on conversations, messages and artifacts.
 
-use attache_protocol::{ArtifactId, ConversationId, Json, TenantId, Timestamp};
+use attache_protocol::{ArtifactId, ConversationId, Json, TenantId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{
@@ -27,13 +27,14 @@ impl Transaction<'_, '_> {
 
     pub(super) fn create_conversation(&mut self, context: &Context, new: &NewConversation) -> Result<Conversation> {
         self.connection.execute(
-            "insert into conversations (id, tenant, title, metadata, created) values (?1, ?2, ?3, ?4, ?5)",
+            "insert into conversations (id, tenant, title, metadata, created, user) values (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
                 Key16(new.id.uuid()),
                 Key16(context.tenant.uuid()),
                 new.title,
                 new.metadata.as_ref().map(Json::get),
                 context.at.millis(),
+                context.user.map(|user| Key16(user.uuid())),
             ],
         )?;
         self.log(context.tenant, context.stamp(), &entry::conversation_created(new.id), None)?;
@@ -132,22 +133,23 @@ pub(super) fn read_conversation(
 ) -> Result<Conversation> {
     let key = || [Key16(conversation.uuid()), Key16(tenant.uuid())];
     let made = connection
-        .prepare_cached("select id, title, metadata, created from conversations where id = ?1 and tenant = ?2")?
+        .prepare_cached("select id, title, metadata, created, user from conversations where id = ?1 and tenant = ?2")?
         .query_row(key(), rows::conversation)
         .optional()?;
     if let Some(made) = made {
         return Ok(made);
     }
     connection
-        .prepare_cached("select created from task_runs where uid = ?1 and tenant = ?2 and conversation is null")?
-        .query_row(key(), |row| row.get(0))
-        .optional()?
-        .map(|created| Conversation {
-            user: None,
-            id: conversation,
-            title: None,
-            metadata: None,
-            created_at: Timestamp::from_millis(created),
+        .prepare_cached("select created, user from task_runs where uid = ?1 and tenant = ?2 and conversation is null")?
+        .query_row(key(), |row| {
+            Ok(Conversation {
+                id: conversation,
+                title: None,
+                metadata: None,
+                user: rows::maybe_user(row, 1)?,
+                created_at: rows::time(row, 0)?,
+            })
         })
+        .optional()?
         .ok_or(Error::NotFound)
 }

@@ -127,6 +127,10 @@ impl Transaction<'_, '_> {
         let moved = moved(logged, transition.state, event, written.via);
         self.store(&moved, stamp.at, result, written.usage)?;
         self.cache.track(Some(hot), &moved);
+        if moved.state.status().is_terminal() {
+            self.count_usage(&moved, stamp.at, written.usage)?;
+            self.call_back(&moved, stamp.at)?;
+        }
         if matches!(moved.state.phase, Phase::Pending { .. }) {
             self.woken.push(Woken::Queue(hot.agent));
         }

@@ -1,10 +1,10 @@
 //! Reading lists, a page at a time.
 
-use attache_protocol::{AgentId, ConversationId, TenantId, WorkspaceId, rules::run::Status};
+use attache_protocol::{AgentId, ConversationId, TenantId, UserId, WorkspaceId, rules::run::Status};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
-    agents, content,
+    content, keys,
     rows::{self, Key16},
     writer::Transaction,
 };
@@ -40,6 +40,7 @@ fn matches(filter: &RunFilter, record: &RunRecord) -> bool {
     filter.agent.is_none_or(|agent| record.agent == agent)
         && filter.conversation.is_none_or(|conversation| record.conversation == conversation)
         && filter.parent.is_none_or(|parent| record.parent == Some(parent))
+        && filter.user.is_none_or(|user| record.user == Some(user))
 }
 
 pub(super) fn runs(
@@ -51,6 +52,7 @@ pub(super) fn runs(
     let agent = filter.agent.map(|agent| Key16(agent.uuid()));
     let conversation = filter.conversation.map(|conversation| Key16(conversation.uuid()));
     let parent = filter.parent.map(|parent| Key16(parent.uuid()));
+    let user = filter.user.map(|user| Key16(user.uuid()));
     let tenant = Key16(tenant.uuid());
     let (before, limit) = (before(page)?, one_more(page));
     let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
@@ -74,6 +76,10 @@ pub(super) fn runs(
     if let Some(parent) = &parent {
         values.push(parent);
         conditions += &format!(" and r.parent = ?{}", values.len());
+    }
+    if let Some(user) = &user {
+        values.push(user);
+        conditions += &format!(" and r.user = ?{}", values.len());
     }
     let mut found = Vec::new();
     for source in sources(connection, filter)? {
@@ -147,21 +153,15 @@ fn long_queue(connection: &Connection) -> Result<bool> {
 }
 
 pub(super) fn accounts(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {
-    let after = match &page.cursor {
-        None => "",
-        Some(cursor) => cursor.strip_prefix('@').ok_or(Error::NotFound)?,
-    };
-    let mut items = connection
+    let first = first_name(page)?;
+    let items = connection
         .prepare_cached(&format!(
-            "select {} where a.tenant = ?1 and a.name > ?2 and a.archived is null order by a.name limit ?3",
+            "select {} where a.tenant = ?1 and a.name >= ?2 and a.archived is null order by a.name limit ?3",
             rows::ACCOUNT
         ))?
-        .query_map(params![Key16(tenant.uuid()), after, one_more(page)], rows::account)?
+        .query_map(params![Key16(tenant.uuid()), first, one_more(page)], rows::account)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    let more = items.len() > page.limit;
-    items.truncate(page.limit);
-    let next = items.last().filter(|_| more).map(|account| format!("@{}", account.name));
-    Ok(Listed { items, next })
+    Ok(paged_by_name(items, page.limit, |account| &account.name))
 }
 
 pub(super) fn runtimes(
@@ -181,12 +181,18 @@ pub(super) fn runtimes(
     )
 }
 
-pub(super) fn keys(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Key>> {
+pub(super) fn keys(
+    connection: &Connection,
+    tenant: TenantId,
+    user: Option<UserId>,
+    page: &Page,
+) -> Result<Listed<Key>> {
+    let user = user.map(|user| Key16(user.uuid()));
     newest(
         connection,
         "no",
-        &format!("{} where tenant = ?1 and no < ?2 and kind = 0", agents::KEY),
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page)],
+        &format!("{} where tenant = ?1 and no < ?2 and kind = 0 and (?4 is null or user = ?4)", keys::KEY),
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &user],
         page,
         rows::key,
     )
@@ -196,7 +202,7 @@ pub(super) fn conversations(connection: &Connection, tenant: TenantId, page: &Pa
     newest(
         connection,
         "no",
-        "id, title, metadata, created from conversations where tenant = ?1 and no < ?2",
+        "id, title, metadata, created, user from conversations where tenant = ?1 and no < ?2",
         &[&Key16(tenant.uuid()), &before(page)?, &one_more(page)],
         page,
         rows::conversation,
@@ -269,6 +275,22 @@ fn paged<T>(mut found: Vec<(i64, T)>, limit: usize) -> Listed<T> {
     found.truncate(limit);
     let next = found.last().filter(|_| more).map(|(key, _)| key.to_string());
     Listed { items: found.into_iter().map(|(_, item)| item).collect(), next }
+}
+
+/// Cuts a list that is ordered by name; its cursors are names.
+pub(super) fn paged_by_name<T>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> Listed<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|item| format!("@{}", name(item)));
+    Listed { items, next }
+}
+
+/// The first name that a page may show: byte by byte, nothing is between a name and the same with a zero.
+pub(super) fn first_name(page: &Page) -> Result<String> {
+    match &page.cursor {
+        None => Ok(String::new()),
+        Some(cursor) => Ok(format!("{}\0", cursor.strip_prefix('@').ok_or(Error::NotFound)?)),
+    }
 }
 
 pub(super) fn before(page: &Page) -> Result<i64> {

@@ -24,19 +24,24 @@ mod cache;
 mod calls;
 mod channels;
 mod content;
+mod deliveries;
 mod directory;
 mod frames;
 mod grants;
 mod journal;
+mod keys;
+mod ledger;
 mod lists;
 mod log_keys;
 mod open;
 mod packed;
+mod people;
 mod permissions;
 mod readers;
 mod rows;
 mod runs;
 mod runtimes;
+mod spending;
 mod statements;
 mod streams;
 mod sweep;
@@ -241,7 +246,7 @@ impl Store for Sqlite {
     }
 
     async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
-        self.read(move |connection| read_credential(connection, secret)).await
+        self.read(move |connection| keys::credential(connection, secret)).await
     }
 
     async fn create_key(&self, context: Context, key: NewKey) -> Result<Key> {
@@ -252,8 +257,8 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.revoke_key(&context, key)).await
     }
 
-    async fn keys(&self, tenant: TenantId, _user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
-        self.read(move |connection| lists::keys(connection, tenant, &page)).await
+    async fn keys(&self, tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
+        self.read(move |connection| lists::keys(connection, tenant, user, &page)).await
     }
 
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
@@ -382,10 +387,6 @@ impl Store for Sqlite {
     }
 }
 
-impl crate::People for Sqlite {}
-impl crate::Spending for Sqlite {}
-impl crate::Deliveries for Sqlite {}
-
 fn read_run(connection: &rusqlite::Connection, tenant: TenantId, run: RunId) -> Result<RunRecord> {
     connection
         .prepare_cached(&format!(
@@ -396,37 +397,4 @@ fn read_run(connection: &rusqlite::Connection, tenant: TenantId, run: RunId) -> 
         .query_row([Key16(run.uuid()), Key16(tenant.uuid())], rows::run)
         .optional()?
         .ok_or(Error::NotFound)
-}
-
-fn read_credential(connection: &rusqlite::Connection, secret: SecretHash) -> Result<Option<Credential>> {
-    let runtime = connection
-        .prepare_cached("select tenant, id, agent, state, kind from agent_runtimes where token = ?1")?
-        .query_row([secret.0], |row| {
-            Ok(Credential::Runtime {
-                tenant: rows::tenant_id(row.get(0)?),
-                runtime: rows::runtime_id(row.get(1)?),
-                agent: rows::agent_id(row.get(2)?),
-                user: None,
-                kind: rows::runtime_kind(row, 4)?,
-                state: rows::runtime_state(row, 3)?,
-            })
-        })
-        .optional()?;
-    if runtime.is_some() {
-        return Ok(runtime);
-    }
-    Ok(connection
-        .prepare_cached("select tenant, id, role, expires, revoked from api_keys where secret = ?1")?
-        .query_row([secret.0], |row| {
-            Ok(Credential::Key {
-                tenant: rows::tenant_id(row.get(0)?),
-                key: rows::key_id(row.get(1)?),
-                user: None,
-                role: rows::role(row, 2)?,
-                scopes: None,
-                expires_at: rows::maybe_time(row, 3)?,
-                revoked: row.get::<_, Option<i64>>(4)?.is_some(),
-            })
-        })
-        .optional()?)
 }

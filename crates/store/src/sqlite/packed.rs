@@ -6,14 +6,17 @@ use std::{borrow::Cow, time::Duration};
 
 use attache_protocol::{
     ChannelId, Json, RuntimeId, Timestamp,
-    rules::run::{Digest, Limits, Phase, Waits},
+    rules::{
+        quota::{self, Reservation, Spend},
+        run::{Digest, Limits, Phase, Waits},
+    },
 };
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use super::rows::{self, Hot, Life};
-use crate::record::{NewRun, channel::Report};
+use crate::record::{NewRun, channel::Report, delivery::Callback};
 
 /// Of runs that were not passed on; it is not written down.
 const USUAL_TTL: i64 = 8;
@@ -38,6 +41,22 @@ pub(super) struct Packed {
     /// The channel over which it was claimed last.
     pub(super) channel: Option<ChannelId>,
     pub(super) report: Option<Report>,
+    pub(super) terms: Terms,
+}
+
+/// What only some runs have; for the others nothing is written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// What the run holds beside its call.
+    pub(super) tokens: u64,
+    pub(super) micro_usd: u64,
+    /// Whether that is its budget, which it never exceeds.
+    tokens_given: bool,
+    cost_given: bool,
+    /// Somebody is told when it has ended.
+    pub(super) calls_back: bool,
+    /// A quota ended it before it counted.
+    pub(super) refused: bool,
 }
 
 /// What the caller asked for, as JSON.
@@ -55,7 +74,19 @@ pub(super) struct Request<'a> {
     pub(super) allowed_tools: Option<Cow<'a, Json>>,
     #[serde(default = "usual_ttl", skip_serializing_if = "is_usual")]
     pub(super) ttl: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) callback: Option<Cow<'a, Callback>>,
+    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    pub(super) budget: Budget,
     pub(super) input: Cow<'a, Json>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Budget {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    micro_usd: Option<u64>,
 }
 
 /// What has not been read of a packed state.
@@ -83,12 +114,13 @@ impl Packed {
             calls: hot.calls,
             channel: hot.channel,
             report: hot.report,
+            terms: Terms::of(hot),
         }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life, claimed_seq, calls, channel, report } =
-            self;
+        let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = self;
+        let Self { claimed_seq, calls, channel, report, terms, .. } = self;
         let mut bytes = Vec::with_capacity(128);
         for number in [
             *epoch,
@@ -123,6 +155,11 @@ impl Packed {
                 bytes.extend_from_slice(source.uuid().as_bytes());
             });
         });
+        if *terms != Terms::default() {
+            put(&mut bytes, terms.flags());
+            put(&mut bytes, terms.tokens.cast_signed());
+            put(&mut bytes, terms.micro_usd.cast_signed());
+        }
         bytes
     }
 
@@ -153,6 +190,10 @@ impl Packed {
             report: unread
                 .list(|unread| Some(Report { seq: unread.number()?, source: unread.list(Unread::channel)?.pop() }))?
                 .pop(),
+            terms: match unread.0 {
+                [] => Terms::default(),
+                _ => Terms::read(unread.number()?, unread.number()?.cast_unsigned(), unread.number()?.cast_unsigned()),
+            },
         })
     }
 }
@@ -178,6 +219,60 @@ fn put_list<T>(bytes: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>,
     put(bytes, i64::try_from(items.len()).unwrap_or(i64::MAX));
     for item in items {
         put_item(bytes, item);
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    const TOKENS_GIVEN: i64 = 1;
+    const COST_GIVEN: i64 = 2;
+    const CALLS_BACK: i64 = 4;
+    const REFUSED: i64 = 8;
+
+    /// An ended run holds nothing, and whom it calls back has been noted.
+    fn of(hot: &Hot) -> Self {
+        if hot.state.status().is_terminal() {
+            return Self { refused: hot.refused, ..Self::default() };
+        }
+        let Reservation { held, request, .. } = hot.reservation;
+        Self {
+            tokens: held.tokens,
+            micro_usd: held.micro_usd,
+            tokens_given: request.budget.tokens.is_some(),
+            cost_given: request.budget.micro_usd.is_some(),
+            calls_back: hot.calls_back,
+            refused: hot.refused,
+        }
+    }
+
+    fn flags(self) -> i64 {
+        let flag = |set, flag| if set { flag } else { 0 };
+        flag(self.tokens_given, Self::TOKENS_GIVEN)
+            | flag(self.cost_given, Self::COST_GIVEN)
+            | flag(self.calls_back, Self::CALLS_BACK)
+            | flag(self.refused, Self::REFUSED)
+    }
+
+    const fn read(flags: i64, tokens: u64, micro_usd: u64) -> Self {
+        Self {
+            tokens,
+            micro_usd,
+            tokens_given: flags & Self::TOKENS_GIVEN != 0,
+            cost_given: flags & Self::COST_GIVEN != 0,
+            calls_back: flags & Self::CALLS_BACK != 0,
+            refused: flags & Self::REFUSED != 0,
+        }
+    }
+
+    /// What a run that was created on this day holds.
+    pub(super) fn reservation(self, day: quota::Day) -> Reservation {
+        let budget = quota::Budget {
+            tokens: self.tokens_given.then_some(self.tokens),
+            micro_usd: self.cost_given.then_some(self.micro_usd),
+        };
+        let held = Spend { calls: 1, tokens: self.tokens, micro_usd: self.micro_usd };
+        Reservation { day, held, request: quota::Request { budget, ..quota::Request::default() } }
     }
 }
 
@@ -232,6 +327,8 @@ impl<'a> Request<'a> {
             context_fragments: new.context_fragments.as_ref().map(Cow::Borrowed),
             allowed_tools: new.allowed_tools.as_ref().map(Cow::Borrowed),
             ttl: new.ttl,
+            callback: new.callback.as_ref().map(Cow::Borrowed),
+            budget: Budget { tokens: new.budget.tokens, micro_usd: new.budget.micro_usd },
             input: Cow::Borrowed(&new.input),
         }
     }
@@ -244,6 +341,20 @@ impl<'a> Request<'a> {
 impl FromSql for Request<'static> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         serde_json::from_str(value.as_str()?).map_err(|error| FromSqlError::Other(error.into()))
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    const fn is_open(&self) -> bool {
+        self.tokens.is_none() && self.micro_usd.is_none()
+    }
+}
+
+impl From<Budget> for quota::Budget {
+    fn from(Budget { tokens, micro_usd }: Budget) -> Self {
+        Self { tokens, micro_usd }
     }
 }
 
@@ -289,19 +400,34 @@ mod tests {
             calls: 2,
             channel: Some(ChannelId::from_uuid(Uuid::from_u128(8))),
             report: Some(Report { source: Some(ChannelId::from_uuid(Uuid::from_u128(9))), seq: -1 }),
+            terms: Terms::default(),
         }
+    }
+
+    fn with_terms() -> Packed {
+        let terms = Terms { tokens: u64::MAX, micro_usd: 1, cost_given: true, calls_back: true, ..Terms::default() };
+        Packed { terms, ..packed() }
     }
 
     #[test]
     fn a_state_comes_back_as_it_was_packed() {
-        let packed = packed();
-        assert_eq!(Packed::column_result(ValueRef::Blob(&packed.bytes())).unwrap(), packed);
+        for packed in [packed(), with_terms()] {
+            assert_eq!(Packed::column_result(ValueRef::Blob(&packed.bytes())).unwrap(), packed);
+        }
+    }
+
+    #[test]
+    fn usual_terms_take_no_room() {
+        let refused = Packed { terms: Terms { refused: true, ..Terms::default() }, ..packed() };
+        assert_eq!(refused.bytes(), [packed().bytes(), vec![8, 0, 0]].concat());
     }
 
     #[test]
     fn a_torn_or_longer_state_is_an_error() {
-        let mut bytes = packed().bytes();
-        for end in 0..bytes.len() {
+        let mut bytes = with_terms().bytes();
+        // Without its terms it is whole too.
+        let whole = packed().bytes().len();
+        for end in (0..bytes.len()).filter(|end| *end != whole) {
             assert!(Packed::column_result(ValueRef::Blob(&bytes[..end])).is_err(), "{end}");
         }
         bytes.push(0);
@@ -312,6 +438,7 @@ mod tests {
     fn a_request_keeps_its_json_to_the_byte() {
         let text = concat!(
             r#"{"task_type":"a\"b","caller":"system","context_fragments":null,"allowed_tools":[ 1.50 ],"#,
+            r#""callback":{"url":"http://127.0.0.1/"},"budget":{"tokens":18446744073709551615},"#,
             r#""input":{"n": 1e400,"n":-0}}"#
         );
         assert_eq!(Request::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);

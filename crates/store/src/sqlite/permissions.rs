@@ -104,6 +104,9 @@ impl Transaction<'_, '_> {
             None => {
                 after = self.append_for(after, stamp, &entry::ask::approval_required(new.id))?;
                 after = self.wait(after, asked, stamp)?;
+                if let Some(url) = &new.notify {
+                    self.notify(&hot, new.id, url, at)?;
+                }
             }
         }
         self.put(&hot, &after, None)?;

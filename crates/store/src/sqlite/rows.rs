@@ -3,10 +3,17 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, MessageId, PermissionId,
-    RunId, RuntimeId, TenantId, Timestamp, WorkspaceId,
-    rules::run::{Claim, Ending, Phase, State, Status},
-    wire::{conversation, key::Role, runtime::RuntimeState},
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, MessageId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    rules::{
+        quota::{Day, Reservation},
+        run::{Claim, Ending, Phase, State, Status},
+    },
+    wire::{
+        conversation,
+        key::{Role, Scope},
+        runtime::RuntimeState,
+    },
 };
 use rusqlite::{
     Row,
@@ -21,15 +28,15 @@ use crate::{
 };
 
 /// What the rules need of a run, without its texts: the columns that [`hot`] reads.
-pub(super) const HOT: &str = "id, uid, tenant, agent, status, until, state";
+pub(super) const HOT: &str = "id, uid, tenant, agent, status, until, state, created, user, usage is not null";
 
-/// The columns that [`run`] reads, of `task_runs r join agent_accounts a`.
-pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, a.name, r.conversation, \
-     r.parent, r.request, r.priority, r.result, r.usage, r.created, r.ended";
+/// The columns that [`run`] reads, of `task_runs r join agent_accounts a`; first those of [`HOT`].
+pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until, r.state, r.created, r.user, \
+     r.usage is not null, a.name, r.conversation, r.parent, r.request, r.priority, r.result, r.usage, r.ended";
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
-     t.kind, a.approvals \
+     t.kind, a.approvals, a.owner \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str =
@@ -55,6 +62,16 @@ pub(super) struct Hot {
     pub(super) channel: Option<ChannelId>,
     /// The newest report of the newest claim that can be told from another.
     pub(super) report: Option<Report>,
+    pub(super) created: Timestamp,
+    pub(super) user: Option<UserId>,
+    /// What it holds of its quotas until it ends.
+    pub(super) reservation: Reservation,
+    /// Whether it has said what it used.
+    pub(super) reported: bool,
+    /// Whether somebody is told when it ends.
+    pub(super) calls_back: bool,
+    /// A quota ended it before it counted.
+    pub(super) refused: bool,
 }
 
 /// A run as the rules see it and as everybody else does, from one reading.
@@ -95,6 +112,8 @@ id_reader! {
     grant_id GrantId;
     ask_id AskId;
     input_id InputId;
+    user_id UserId;
+    delivery_id DeliveryId;
 }
 
 impl ToSql for Key16 {
@@ -177,6 +196,21 @@ pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Optio
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
 }
 
+pub(super) fn maybe_user(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<UserId>> {
+    Ok(row.get::<_, Option<_>>(column)?.map(user_id))
+}
+
+/// Scopes as their column has them.
+pub(super) fn scopes_text(scopes: &[Scope]) -> String {
+    scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn maybe_scopes(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Vec<Scope>>> {
+    let scope = |text: &str| Scope::from_text(text).ok_or_else(|| corrupt(column, "an unknown scope"));
+    let text: Option<String> = row.get(column)?;
+    text.map(|text| text.split_whitespace().map(scope).collect()).transpose()
+}
+
 pub(super) fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<Json> {
     maybe_json(row, column)?.ok_or_else(|| corrupt(column, "JSON is missing"))
 }
@@ -206,6 +240,7 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         _ => return Err(corrupt(4, "an unknown status")),
     };
     let (runtime, claimed) = claim.unzip();
+    let created = time(row, 7)?;
     Ok(Hot {
         row: row.get(0)?,
         id: run_id(row.get(1)?),
@@ -220,6 +255,12 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         calls: packed.calls,
         channel: packed.channel,
         report: packed.report,
+        created,
+        user: maybe_user(row, 8)?,
+        reservation: packed.terms.reservation(Day::of(created)),
+        reported: row.get(9)?,
+        calls_back: packed.terms.calls_back,
+        refused: packed.terms.refused,
     })
 }
 
@@ -231,34 +272,34 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 /// Reads [`RUN`], and keeps what the rules need beside the record.
 pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
     let hot = hot(row)?;
-    let request: Request<'_> = row.get(10)?;
+    let request: Request<'_> = row.get(13)?;
     let record = RunRecord {
         id: hot.id,
         tenant: hot.tenant,
         agent: hot.agent,
-        agent_name: row.get(7)?,
-        conversation: row.get::<_, Option<_>>(8)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
-        parent: row.get::<_, Option<_>>(9)?.map(run_id),
+        agent_name: row.get(10)?,
+        conversation: row.get::<_, Option<_>>(11)?.map_or_else(|| hot.id.own_conversation(), conversation_id),
+        parent: row.get::<_, Option<_>>(12)?.map(run_id),
         task_type: request.task_type.into_owned(),
         input: request.input.into_owned(),
         context_fragments: request.context_fragments.map(Cow::into_owned),
         allowed_tools: request.allowed_tools.map(Cow::into_owned),
         workspace_root: request.workspace_root.map(Cow::into_owned),
-        priority: row.get(11)?,
+        priority: row.get(14)?,
         caller: request.caller.into_owned(),
-        user: None,
-        callback: None,
-        budget: attache_protocol::rules::quota::Budget::default(),
+        user: hot.user,
+        callback: request.callback.map(Cow::into_owned),
+        budget: request.budget.into(),
         trace_id: request.trace.map(Cow::into_owned),
         ttl: request.ttl,
         channel: hot.channel,
         state: hot.state.clone(),
         runtime: hot.runtime,
         claimed_at: hot.claimed,
-        result: maybe_json(row, 12)?,
-        usage: maybe_json(row, 13)?,
-        created_at: time(row, 14)?,
-        ended_at: maybe_time(row, 15)?,
+        result: maybe_json(row, 15)?,
+        usage: maybe_json(row, 16)?,
+        created_at: hot.created,
+        ended_at: maybe_time(row, 17)?,
         last_seq: hot.last_seq,
     };
     Ok(Whole { hot, record })
@@ -271,7 +312,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         None => None,
     };
     Ok(Account {
-        owner: None,
+        owner: maybe_user(row, 21)?,
         id: agent_id(row.get(0)?),
         tenant: tenant_id(row.get(1)?),
         name: row.get(2)?,
@@ -335,11 +376,11 @@ pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     Role::from_text(&row.get::<_, String>(column)?).ok_or_else(|| corrupt(column, "an unknown role"))
 }
 
-/// Reads `id, name, role, created, expires, revoked`.
+/// Reads `id, name, role, created, expires, revoked, user, scopes`.
 pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
     Ok(Key {
-        user: None,
-        scopes: None,
+        user: maybe_user(row, 6)?,
+        scopes: maybe_scopes(row, 7)?,
         id: key_id(row.get(0)?),
         name: row.get(1)?,
         role: role(row, 2)?,
@@ -349,10 +390,10 @@ pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
     })
 }
 
-/// Reads `id, title, metadata, created`.
+/// Reads `id, title, metadata, created, user`.
 pub(super) fn conversation(row: &Row<'_>) -> rusqlite::Result<Conversation> {
     Ok(Conversation {
-        user: None,
+        user: maybe_user(row, 4)?,
         id: conversation_id(row.get(0)?),
         title: row.get(1)?,
         metadata: maybe_json(row, 2)?,

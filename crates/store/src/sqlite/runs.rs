@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::{Command, Refusal, State, Status, Worker},
+    rules::{
+        quota::{self, Verdict},
+        run::{Command, Refusal, State, Status, Worker},
+    },
 };
 use rusqlite::{OptionalExtension as _, params};
 
@@ -41,6 +44,8 @@ impl Transaction<'_, '_> {
         if let Some(follow) = &new.follow {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
+        let request = quota::Request { budget: new.budget, ..quota::Request::default() };
+        let reservation = self.reserve(&context, agent.id, request)?;
         let state = State::created(new.limits, context.at);
         let stamp = Stamp { actor: &context.actor, at: context.at };
         let created = entry::task_created(agent.id, &new.task_type);
@@ -59,6 +64,12 @@ impl Transaction<'_, '_> {
             calls: 0,
             channel: None,
             report: None,
+            created: context.at,
+            user: context.user,
+            reservation,
+            reported: false,
+            calls_back: new.callback.is_some(),
+            refused: false,
         };
         hot.row = self.insert_run(&context, &new, &hot)?;
         if let Some(follow) = &new.follow {
@@ -150,6 +161,7 @@ impl Transaction<'_, '_> {
             new.idempotency_key.map(|key| [key, new.request_digest].concat()),
             Packed::of(hot).bytes(),
             Request::of(new, &context.actor).text(),
+            context.user.map(|user| Key16(user.uuid())),
         ])?;
         Ok(self.connection.last_insert_rowid())
     }
@@ -168,10 +180,14 @@ impl Transaction<'_, '_> {
                 return Err(Error::NotFound);
             }
         }
-        let found =
-            self.statements.next_run.query_row(params![Key16(agent.uuid()), at.millis()], rows::whole).optional()?;
-        let Some(whole) = found else { return Ok(None) };
-        let whole = self.named(whole)?;
+        let whole = loop {
+            let next = params![Key16(agent.uuid()), at.millis()];
+            let found = self.statements.next_run.query_row(next, rows::whole).optional()?;
+            let Some(whole) = found else { return Ok(None) };
+            if self.has_room(&whole.hot, at)? {
+                break self.named(whole)?;
+            }
+        };
         let agent_instructions = self.directory.agent(self.connection, agent)?.instructions.clone();
         self.lower_running_floor(whole.hot.row)?;
         let actor = entry::runtime_actor(runtime);
@@ -207,22 +223,29 @@ impl Transaction<'_, '_> {
                 return self.refuse(&hot, entry::call::PROGRESS, by, Stamp { actor: &actor, at }, error);
             }
         };
-        let status = renewed.state.status();
         if let (Some(report), Some(newest)) = (report, hot.report)
             && report.source == newest.source
             && report.seq <= newest.seq
         {
-            self.renew(&hot, renewed.state)?;
-            return Ok(Ok(status));
+            let renewed = self.renew(&hot, renewed.state)?;
+            return Ok(Ok(renewed.state.status()));
         }
         let mut moved = Hot { report: report.or(hot.report), ..renewed };
         for event in events {
             moved = self.append_chunk(moved, at, (event.kind, &event.data))?;
         }
+        let mut verdict = Verdict::Continue;
+        if let Some(usage) = usage {
+            (moved.reservation, verdict) = self.report_usage(&moved, usage)?;
+            moved.reported = true;
+        }
         if moved.state != hot.state || moved.last_seq != hot.last_seq || moved.report != hot.report || usage.is_some() {
             self.put(&hot, &moved, usage.as_ref())?;
         }
-        Ok(Ok(status))
+        if let Verdict::Stop(exceeded) = verdict {
+            moved = self.exceed(&moved, &exceeded, at)?;
+        }
+        Ok(Ok(moved.state.status()))
     }
 
     pub(super) fn finish(

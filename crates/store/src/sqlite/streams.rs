@@ -26,7 +26,7 @@ pub(super) fn run_events(
     let (hot, ended, result) = connection
         .prepare_cached(&format!("select {}, ended, result from task_runs where uid = ?1 and tenant = ?2", rows::HOT))?
         .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| {
-            Ok((rows::hot(row)?, rows::maybe_time(row, 7)?, rows::maybe_json(row, 8)?))
+            Ok((rows::hot(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
         })
         .optional()?
         .ok_or(Error::NotFound)?;

@@ -54,6 +54,7 @@ impl Transaction<'_, '_> {
         self.expire_permissions(at, &mut swept.runs)?;
         self.expire_asks(at, &mut swept.runs)?;
         self.cache.forget_old_keys(at);
+        self.write_usage()?;
         self.list_new_runs()?;
         self.raise_running_floor()?;
         Ok(swept)
@@ -110,6 +111,9 @@ impl Transaction<'_, '_> {
             "delete from pairing_codes where agent is null and expires < ?1",
             [retention.chunks_before.millis()],
         )?;
+        self.cut_deliveries(retention.log_before)?;
+        // The log is where a start finds the runs that are not summed up yet.
+        self.write_usage()?;
         let tenants = self
             .connection
             .prepare_cached("select no from tenants order by no")?

@@ -1,0 +1,243 @@
+//! The outbox of webhooks.
+
+use async_trait::async_trait;
+use attache_protocol::{
+    DeliveryId, PermissionId, RunId, TenantId, Timestamp,
+    wire::delivery::{DeliveryKind, DeliveryState},
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+
+use super::{
+    Sqlite,
+    journal::Stamp,
+    lists,
+    packed::Request,
+    rows::{self, Hot, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Deliveries, Error, Result, Woken, entry,
+    record::{
+        Listed, Page,
+        delivery::{Attempt, Delivery, DeliveryFilter, Next},
+    },
+};
+
+/// The columns that [`delivery`] reads, with their table.
+const DELIVERY: &str = "d.id, d.tenant, d.run, d.permission, d.url, d.state, d.attempts, d.next, d.last_at, \
+     d.last_status, d.last_error, d.created, d.delivered from deliveries d";
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    /// Notes whom an ended run calls back.
+    pub(super) fn call_back(&mut self, hot: &Hot, at: Timestamp) -> Result<()> {
+        if !hot.calls_back {
+            return Ok(());
+        }
+        let request: Request<'_> = self
+            .connection
+            .prepare_cached("select request from task_runs where id = ?1")?
+            .query_row([hot.row], |row| row.get(0))?;
+        match request.callback {
+            Some(callback) => self.deliver(&Delivery::due(hot.tenant, hot.id, None, callback.into_owned().url, at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes whom a permission that waits for a person is told to.
+    pub(super) fn notify(&mut self, hot: &Hot, permission: PermissionId, url: &str, at: Timestamp) -> Result<()> {
+        self.deliver(&Delivery::due(hot.tenant, hot.id, Some(permission), url.to_owned(), at))
+    }
+
+    fn deliver(&mut self, delivery: &Delivery) -> Result<()> {
+        self.connection
+            .prepare_cached(
+                "insert into deliveries (id, tenant, run, permission, url, state, next, created)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute(params![
+                Key16(delivery.id.uuid()),
+                Key16(delivery.tenant.uuid()),
+                Key16(delivery.run.uuid()),
+                delivery.permission.map(|permission| Key16(permission.uuid())),
+                delivery.url,
+                state_text(delivery.state),
+                delivery.next_at.map(Timestamp::millis),
+                delivery.created_at.millis(),
+            ])?;
+        self.woken.push(Woken::Deliveries);
+        Ok(())
+    }
+
+    fn record_attempt(&mut self, id: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery> {
+        let before = self
+            .connection
+            .prepare_cached(&format!("select {DELIVERY} where d.id = ?1"))?
+            .query_row([Key16(id.uuid())], delivery)
+            .optional()?
+            .ok_or(Error::NotFound)?;
+        if before.state != DeliveryState::Pending || number != before.attempts + 1 {
+            return Ok(before);
+        }
+        let after = before.tried(attempt.clone(), next);
+        self.update_delivery(&after)?;
+        let row = match next {
+            Next::Delivered => Some(entry::people::delivery_delivered(&after, &attempt)),
+            Next::GiveUp => Some(entry::people::delivery_failed(&after, &attempt)),
+            Next::RetryAt(_) => None,
+        };
+        if let Some(row) = row {
+            self.log(after.tenant, Stamp { actor: Context::SYSTEM, at: attempt.at }, &row, None)?;
+        }
+        Ok(after)
+    }
+
+    fn resend_delivery(&mut self, context: &Context, id: DeliveryId) -> Result<Delivery> {
+        let before = read_delivery(self.connection, context.tenant, id)?;
+        let after = Delivery { state: DeliveryState::Pending, next_at: Some(context.at), ..before };
+        self.update_delivery(&after)?;
+        self.log(context.tenant, context.stamp(), &entry::people::delivery_resent(&after), None)?;
+        self.woken.push(Woken::Deliveries);
+        Ok(after)
+    }
+
+    fn update_delivery(&self, delivery: &Delivery) -> Result<()> {
+        let last = delivery.last.as_ref();
+        self.connection
+            .prepare_cached(
+                "update deliveries set state = ?2, attempts = ?3, next = ?4, last_at = ?5, last_status = ?6,
+                    last_error = ?7, delivered = ?8
+                 where id = ?1",
+            )?
+            .execute(params![
+                Key16(delivery.id.uuid()),
+                state_text(delivery.state),
+                delivery.attempts,
+                delivery.next_at.map(Timestamp::millis),
+                last.map(|last| last.at.millis()),
+                last.and_then(|last| last.status),
+                last.and_then(|last| last.error.as_deref()),
+                delivery.delivered_at.map(Timestamp::millis),
+            ])?;
+        Ok(())
+    }
+
+    /// Forgets what was settled and is old.
+    pub(super) fn cut_deliveries(&self, before: Timestamp) -> Result<()> {
+        self.connection
+            .prepare_cached("delete from deliveries where state <> 'pending' and created < ?1")?
+            .execute([before.millis()])?;
+        Ok(())
+    }
+}
+
+fn due_deliveries(connection: &Connection, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    Ok(connection
+        .prepare_cached(&format!(
+            "select {DELIVERY} indexed by deliveries_due where d.state = 'pending' and d.next <= ?1
+             order by d.next, d.no limit ?2"
+        ))?
+        .query_map([at.millis(), limit], delivery)?
+        .collect::<rusqlite::Result<_>>()?)
+}
+
+fn read_delivery(connection: &Connection, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+    connection
+        .prepare_cached(&format!("select {DELIVERY} where d.id = ?1 and d.tenant = ?2"))?
+        .query_row([Key16(id.uuid()), Key16(tenant.uuid())], delivery)
+        .optional()?
+        .ok_or(Error::NotFound)
+}
+
+fn deliveries(
+    connection: &Connection,
+    tenant: TenantId,
+    filter: &DeliveryFilter,
+    page: &Page,
+) -> Result<Listed<Delivery>> {
+    let run = filter.run.map(|run: RunId| Key16(run.uuid()));
+    let tenant = Key16(tenant.uuid());
+    let (before, limit) = (lists::before(page)?, lists::one_more(page));
+    let mut values: Vec<&dyn ToSql> = vec![&tenant, &before, &limit];
+    let mut conditions = String::new();
+    // A literal: a partial index is only used when its condition is plain to see.
+    if let Some(state) = filter.state {
+        conditions += &format!(" and d.state = '{}'", state_text(state));
+    }
+    if let Some(run) = &run {
+        values.push(run);
+        conditions += " and d.run = ?4";
+    }
+    let selection = format!("{DELIVERY} where d.tenant = ?1 and d.no < ?2{conditions}");
+    lists::newest(connection, "d.no", &selection, &values, page, delivery)
+}
+
+const fn state_text(state: DeliveryState) -> &'static str {
+    match state {
+        DeliveryState::Pending => "pending",
+        DeliveryState::Delivered => "delivered",
+        DeliveryState::Failed => "failed",
+    }
+}
+
+/// Reads [`DELIVERY`].
+fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    let state = match row.get_ref(5)?.as_str()? {
+        "pending" => DeliveryState::Pending,
+        "delivered" => DeliveryState::Delivered,
+        "failed" => DeliveryState::Failed,
+        _ => return Err(rows::corrupt(5, "an unknown state of a delivery")),
+    };
+    let permission = row.get::<_, Option<_>>(3)?.map(rows::permission_id);
+    let last = match rows::maybe_time(row, 8)? {
+        Some(at) => Some(Attempt { at, status: row.get(9)?, error: row.get(10)? }),
+        None => None,
+    };
+    Ok(Delivery {
+        id: rows::delivery_id(row.get(0)?),
+        tenant: rows::tenant_id(row.get(1)?),
+        kind: if permission.is_some() { DeliveryKind::PermissionRequested } else { DeliveryKind::RunEnded },
+        run: rows::run_id(row.get(2)?),
+        permission,
+        url: row.get(4)?,
+        state,
+        attempts: row.get(6)?,
+        next_at: rows::maybe_time(row, 7)?,
+        last,
+        created_at: rows::time(row, 11)?,
+        delivered_at: rows::maybe_time(row, 12)?,
+    })
+}
+
+// === impl Sqlite ===
+
+#[async_trait]
+impl Deliveries for Sqlite {
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+        self.read(move |connection| due_deliveries(connection, at, limit)).await
+    }
+
+    async fn record_attempt(
+        &self,
+        delivery: DeliveryId,
+        number: i64,
+        attempt: Attempt,
+        next: Next,
+    ) -> Result<Delivery> {
+        self.write(move |transaction| transaction.record_attempt(delivery, number, attempt, next)).await
+    }
+
+    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
+        self.write(move |transaction| transaction.resend_delivery(&context, delivery)).await
+    }
+
+    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery> {
+        self.read(move |connection| read_delivery(connection, tenant, delivery)).await
+    }
+
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>> {
+        self.read(move |connection| deliveries(connection, tenant, &filter, &page)).await
+    }
+}

@@ -1,0 +1,163 @@
+//! API keys, sessions, and what a bearer secret stands for.
+
+use attache_protocol::{KeyId, TenantId, Timestamp, UserId, secret::SecretHash};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{
+    rows::{self, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, entry,
+    record::{Credential, Key, KeyKind, NewKey, people::UserRef},
+};
+
+pub(super) const KEY: &str = "id, name, role, created, expires, revoked, user, scopes, kind from api_keys";
+
+/// The columns that [`worth`] reads, with their tables.
+const WORTH: &str = "k.tenant, k.id, k.user, k.role, u.role, k.scopes, k.expires, \
+     k.revoked is not null or u.removed is not null \
+     from api_keys k left join users u on u.id = k.user";
+
+/// Which keys of a user end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    All,
+    Sessions { keep: Option<KeyId> },
+}
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    pub(super) fn create_key(&mut self, context: &Context, new: &NewKey) -> Result<Key> {
+        // Sessions are not logged, so the log cannot refuse an unknown tenant for them.
+        self.cache.head(context.tenant).ok_or(Error::NotFound)?;
+        if let Some(user) = new.user {
+            self.present_user(context.tenant, &UserRef::Id(user))?;
+        }
+        let kind = match new.kind {
+            KeyKind::Api => 0,
+            KeyKind::Session => 1,
+        };
+        self.connection.execute(
+            "insert into api_keys (id, tenant, kind, name, role, secret, created, expires, user, scopes)
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                Key16(new.id.uuid()),
+                Key16(context.tenant.uuid()),
+                kind,
+                new.name,
+                new.role.as_str(),
+                new.secret.0,
+                context.at.millis(),
+                new.expires_at.map(Timestamp::millis),
+                new.user.map(|user| Key16(user.uuid())),
+                new.scopes.as_deref().map(rows::scopes_text),
+            ],
+        )?;
+        if new.kind == KeyKind::Api {
+            self.log(context.tenant, context.stamp(), &entry::key_created(new.id, &new.name, new.role), None)?;
+        }
+        self.key(context.tenant, new.id).map(|(key, _)| key)
+    }
+
+    pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
+        let (key, kind) = self.key(context.tenant, id)?;
+        if key.revoked_at.is_some() {
+            return Ok(key);
+        }
+        self.connection.execute(
+            "update api_keys set revoked = ?2 where id = ?1",
+            params![Key16(id.uuid()), context.at.millis()],
+        )?;
+        if kind == KeyKind::Api {
+            self.log(context.tenant, context.stamp(), &entry::key_revoked(id), None)?;
+        }
+        Ok(Key { revoked_at: Some(context.at), ..key })
+    }
+
+    /// Revokes the keys of a user that were not revoked, in order of creation: all of them, or the sessions but one.
+    pub(super) fn revoke_keys(&mut self, context: &Context, user: UserId, which: Ending) -> Result<()> {
+        let keys = self
+            .connection
+            .prepare_cached("select id, kind from api_keys where user = ?1 and revoked is null order by no")?
+            .query_map([Key16(user.uuid())], |row| Ok((rows::key_id(row.get(0)?), kind(row, 1)?)))?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for (key, kind) in keys {
+            let ends = match which {
+                Ending::All => true,
+                Ending::Sessions { keep } => kind == KeyKind::Session && Some(key) != keep,
+            };
+            if ends {
+                self.revoke_key(context, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, tenant: TenantId, id: KeyId) -> Result<(Key, KeyKind)> {
+        self.connection
+            .prepare_cached(&format!("select {KEY} where id = ?1 and tenant = ?2"))?
+            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], |row| Ok((rows::key(row)?, kind(row, 8)?)))
+            .optional()?
+            .ok_or(Error::NotFound)
+    }
+}
+
+/// What this secret stands for.
+pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<Option<Credential>> {
+    let runtime = connection
+        .prepare_cached(
+            "select t.tenant, t.id, t.agent, t.state, t.kind, a.owner
+             from agent_runtimes t cross join agent_accounts a on a.id = t.agent where t.token = ?1",
+        )?
+        .query_row([secret.0], |row| {
+            Ok(Credential::Runtime {
+                tenant: rows::tenant_id(row.get(0)?),
+                runtime: rows::runtime_id(row.get(1)?),
+                agent: rows::agent_id(row.get(2)?),
+                user: rows::maybe_user(row, 5)?,
+                kind: rows::runtime_kind(row, 4)?,
+                state: rows::runtime_state(row, 3)?,
+            })
+        })
+        .optional()?;
+    if runtime.is_some() {
+        return Ok(runtime);
+    }
+    Ok(connection
+        .prepare_cached(&format!("select {WORTH} where k.secret = ?1"))?
+        .query_row([secret.0], worth)
+        .optional()?)
+}
+
+/// What the key stands for, whatever its secret.
+pub(super) fn key_credential(connection: &Connection, key: KeyId) -> Result<Option<Credential>> {
+    Ok(connection
+        .prepare_cached(&format!("select {WORTH} where k.id = ?1"))?
+        .query_row([Key16(key.uuid())], worth)
+        .optional()?)
+}
+
+/// Reads [`WORTH`]: a key is worth no more than its user.
+fn worth(row: &Row<'_>) -> rusqlite::Result<Credential> {
+    let user = rows::maybe_user(row, 2)?;
+    let own = rows::role(row, 3)?;
+    Ok(Credential::Key {
+        tenant: rows::tenant_id(row.get(0)?),
+        key: rows::key_id(row.get(1)?),
+        user,
+        role: if user.is_some() { own.min(rows::role(row, 4)?) } else { own },
+        scopes: rows::maybe_scopes(row, 5)?,
+        expires_at: rows::maybe_time(row, 6)?,
+        revoked: row.get(7)?,
+    })
+}
+
+fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<KeyKind> {
+    match row.get::<_, i64>(column)? {
+        0 => Ok(KeyKind::Api),
+        1 => Ok(KeyKind::Session),
+        _ => Err(rows::corrupt(column, "an unknown kind of key")),
+    }
+}

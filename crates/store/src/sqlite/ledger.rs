@@ -1,0 +1,306 @@
+//! What live runs hold and what ended runs used, in the writer's memory: a run that nobody limits costs no write for it.
+//!
+//! Sums go to `usage_days` in bulk, with a mark of how far into the log they reach. What ended after the mark is added
+//! again at start, from the runs themselves.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use attache_protocol::{
+    AgentId, Json, TenantId, Timestamp, UserId,
+    rules::{
+        quota::{Account, Day, Limits, Spend},
+        run::Status,
+    },
+    wire::usage::{CostSource, Used},
+};
+use rusqlite::{Connection, Row};
+
+use super::{
+    log_keys::LogKeys,
+    rows::{self, Hot},
+};
+use crate::record::spending::Target;
+
+/// How many accounts are remembered.
+const MAX_ACCOUNTS: usize = 10_000;
+
+/// What one user has one agent do on one day: the grain of every sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Cell {
+    pub(super) tenant: TenantId,
+    pub(super) day: Day,
+    pub(super) user: Option<UserId>,
+    pub(super) agent: AgentId,
+}
+
+/// What ended runs used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) calls: u64,
+    pub(super) failed: u64,
+    pub(super) tokens: u64,
+    pub(super) micro_usd: u64,
+    pub(super) reported: u64,
+    pub(super) estimated: u64,
+    pub(super) unknown: u64,
+    pub(super) duration_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    held: HashMap<Cell, Spend>,
+    /// What `usage_days` does not have yet.
+    unwritten: BTreeMap<Cell, Sums>,
+    /// How far into each tenant's log `usage_days` reaches.
+    written_upto: HashMap<TenantId, i64>,
+    quotas: BTreeMap<(TenantId, Target), Limits>,
+    /// Accounts of targets with a quota. They can be added up again at any time.
+    accounts: HashMap<(TenantId, Target, Day), Account>,
+    undo: Vec<Undo>,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Spent(Cell, Option<Sums>),
+    Written { unwritten: BTreeMap<Cell, Sums>, upto: Vec<(TenantId, i64)> },
+    Quota(TenantId, Target, Option<Limits>),
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// Reads the quotas and what ended after the marks. What live runs hold comes with the runs.
+    pub(super) fn rebuild(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut ledger = Self::default();
+        let mut quotas = connection.prepare("select tenant, user, agent, calls, tokens, micro_usd from quotas")?;
+        let mut found = quotas.query([])?;
+        while let Some(row) = found.next()? {
+            let target = Target { user: maybe_id(row, 1, rows::user_id)?, agent: maybe_id(row, 2, rows::agent_id)? };
+            let amount = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned));
+            let limits = Limits { calls: amount(3)?, tokens: amount(4)?, micro_usd: amount(5)? };
+            ledger.quotas.insert((rows::tenant_id(row.get(0)?), target), limits);
+        }
+        let mut tenants = connection.prepare("select id, no, usage_upto from tenants")?;
+        let mut found = tenants.query([])?;
+        while let Some(row) = found.next()? {
+            let (keys, upto) = (LogKeys::of(row.get(1)?), row.get(2)?);
+            ledger.written_upto.insert(rows::tenant_id(row.get(0)?), upto);
+            ledger.read_ended(connection, keys, upto)?;
+        }
+        ledger.undo.clear();
+        Ok(ledger)
+    }
+
+    fn read_ended(&mut self, connection: &Connection, keys: LogKeys, upto: i64) -> rusqlite::Result<()> {
+        let sql = format!(
+            "select {}, ended, usage from log cross join task_runs on uid = run
+             where key > ?1 and key <= ?2 and type in ('task.completed', 'task.failed', 'task.cancelled')",
+            rows::HOT
+        );
+        let [_, last] = keys.all();
+        let mut statement = connection.prepare(&sql)?;
+        let mut found = statement.query([keys.at(upto), last])?;
+        while let Some(row) = found.next()? {
+            let (hot, ended, usage) = (rows::hot(row)?, rows::time(row, 10)?, rows::maybe_json(row, 11)?);
+            self.spend(&hot, ended, usage.as_ref());
+        }
+        Ok(())
+    }
+
+    /// A run moved from one state to the next; what it holds moves with it.
+    pub(super) fn follow(&mut self, from: Option<&Hot>, to: Option<&Hot>) {
+        let (before, after) = (from.and_then(holding), to.and_then(holding));
+        if before == after {
+            return;
+        }
+        if let Some((cell, held)) = before {
+            let left = self.held.get(&cell).copied().unwrap_or_default().minus(held);
+            match left.calls {
+                0 => self.held.remove(&cell),
+                1.. => self.held.insert(cell, left),
+            };
+            self.adjust(cell, |account| account.held = account.held.minus(held));
+        }
+        if let Some((cell, held)) = after {
+            let sum = self.held.entry(cell).or_default();
+            *sum = sum.plus(held);
+            self.adjust(cell, |account| account.held = account.held.plus(held));
+        }
+    }
+
+    /// An ended run used this much in all.
+    pub(super) fn spend(&mut self, hot: &Hot, ended: Timestamp, usage: Option<&Json>) {
+        if hot.refused {
+            return;
+        }
+        let cell = Cell::of(hot);
+        let used = Sums::of(hot.state.status(), usage, ended.since(hot.created));
+        let before = self.unwritten.get(&cell).copied();
+        self.unwritten.insert(cell, before.unwrap_or_default().plus(used));
+        self.undo.push(Undo::Spent(cell, before));
+        self.adjust(cell, |account| account.spent = account.spent.plus(used.spend()));
+    }
+
+    fn adjust(&mut self, cell: Cell, change: impl Fn(&mut Account)) {
+        if self.accounts.is_empty() {
+            return;
+        }
+        for target in Target::covering(cell.user, cell.agent) {
+            if let Some(account) = self.accounts.get_mut(&(cell.tenant, target, cell.day)) {
+                change(account);
+            }
+        }
+    }
+
+    pub(super) fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
+    pub(super) fn limits(&self, tenant: TenantId, target: Target) -> Option<Limits> {
+        self.quotas.get(&(tenant, target)).copied()
+    }
+
+    /// Every quota of a tenant, by target.
+    pub(super) fn quotas(&self, tenant: TenantId) -> Vec<(Target, Limits)> {
+        let first = (tenant, Target::default());
+        let quotas = self.quotas.range(first..).take_while(|((owner, _), _)| *owner == tenant);
+        quotas.map(|((_, target), limits)| (*target, *limits)).collect()
+    }
+
+    pub(super) fn set_limits(&mut self, tenant: TenantId, target: Target, limits: Option<Limits>) {
+        let before = match limits {
+            Some(limits) => self.quotas.insert((tenant, target), limits),
+            None => self.quotas.remove(&(tenant, target)),
+        };
+        self.undo.push(Undo::Quota(tenant, target, before));
+    }
+
+    pub(super) fn account(&self, tenant: TenantId, target: Target, day: Day) -> Option<Account> {
+        self.accounts.get(&(tenant, target, day)).copied()
+    }
+
+    /// Begins to follow an account of which `usage_days` has `written`.
+    pub(super) fn open(&mut self, tenant: TenantId, target: Target, day: Day, written: Spend) -> Account {
+        let within = |cell: &Cell| cell.tenant == tenant && cell.day == day && target.covers(cell.user, cell.agent);
+        let unwritten = self.unwritten.iter().filter(|(cell, _)| within(cell)).map(|(_, sums)| sums.spend());
+        let held = self.held.iter().filter(|(cell, _)| within(cell)).map(|(_, held)| *held);
+        let account = Account {
+            day,
+            spent: unwritten.fold(written, Spend::plus),
+            held: held.fold(Spend::default(), Spend::plus),
+        };
+        if self.accounts.len() >= MAX_ACCOUNTS {
+            self.accounts.clear();
+        }
+        self.accounts.insert((tenant, target, day), account);
+        account
+    }
+
+    pub(super) const fn unwritten(&self) -> &BTreeMap<Cell, Sums> {
+        &self.unwritten
+    }
+
+    pub(super) fn written_upto(&self, tenant: TenantId) -> i64 {
+        self.written_upto.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// Everything is in `usage_days` now, up to these places in the logs.
+    pub(super) fn set_written(&mut self, upto: &[(TenantId, i64)]) {
+        let before = upto.iter().map(|(tenant, _)| (*tenant, self.written_upto(*tenant))).collect();
+        self.written_upto.extend(upto.iter().copied());
+        self.undo.push(Undo::Written { unwritten: std::mem::take(&mut self.unwritten), upto: before });
+    }
+
+    pub(super) fn keep(&mut self) {
+        self.undo.clear();
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        if !self.undo.is_empty() {
+            // They are added up again: not every change can be taken back from a sum that ends at the largest number.
+            self.accounts.clear();
+        }
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Spent(cell, Some(sums)) => {
+                    self.unwritten.insert(cell, sums);
+                }
+                Undo::Spent(cell, None) => {
+                    self.unwritten.remove(&cell);
+                }
+                Undo::Written { unwritten, upto } => {
+                    self.unwritten = unwritten;
+                    self.written_upto.extend(upto);
+                }
+                Undo::Quota(tenant, target, Some(limits)) => {
+                    self.quotas.insert((tenant, target), limits);
+                }
+                Undo::Quota(tenant, target, None) => {
+                    self.quotas.remove(&(tenant, target));
+                }
+            }
+        }
+    }
+}
+
+/// What a run holds, until it ends.
+fn holding(hot: &Hot) -> Option<(Cell, Spend)> {
+    (!hot.state.status().is_terminal()).then(|| (Cell::of(hot), hot.reservation.held))
+}
+
+/// An id that is an empty blob when it is absent.
+pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -> rusqlite::Result<Option<T>> {
+    match row.get_ref(column)?.as_blob()? {
+        [] => Ok(None),
+        bytes => bytes.try_into().map(|bytes| Some(id(bytes))).map_err(|_| rows::corrupt(column, "not an id")),
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    const fn of(hot: &Hot) -> Self {
+        Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.user, agent: hot.agent }
+    }
+}
+
+// === impl Sums ===
+
+impl Sums {
+    /// Of one run.
+    fn of(status: Status, usage: Option<&Json>, took: Duration) -> Self {
+        let used = usage.and_then(|usage| Used::read(usage).ok()).unwrap_or(Used::NOTHING);
+        let one_if = |is| if is { 1 } else { 0 };
+        Self {
+            calls: 1,
+            failed: one_if(status != Status::Completed),
+            tokens: used.tokens.unwrap_or(0),
+            micro_usd: used.micro_usd.unwrap_or(0),
+            reported: one_if(used.source == CostSource::Reported),
+            estimated: one_if(used.source == CostSource::Estimated),
+            unknown: one_if(used.source == CostSource::Unknown),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    #[must_use]
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            failed: self.failed.saturating_add(other.failed),
+            tokens: self.tokens.saturating_add(other.tokens),
+            micro_usd: self.micro_usd.saturating_add(other.micro_usd),
+            reported: self.reported.saturating_add(other.reported),
+            estimated: self.estimated.saturating_add(other.estimated),
+            unknown: self.unknown.saturating_add(other.unknown),
+            duration_ms: self.duration_ms.saturating_add(other.duration_ms),
+        }
+    }
+
+    pub(super) const fn spend(&self) -> Spend {
+        Spend { calls: self.calls, tokens: self.tokens, micro_usd: self.micro_usd }
+    }
+}

@@ -1,0 +1,313 @@
+//! Quotas: set, asked for room, and charged; and the sums of what was used.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use attache_protocol::{
+    AgentId, Json, TenantId, Timestamp, UserId,
+    rules::{
+        quota::{Account, Day, Exceeded, Limits, Line, Request, Reservation, Spend, Verdict, check, report, reserve},
+        run::{Command, FailureCode},
+    },
+    wire::usage::Used,
+};
+use rusqlite::{OptionalExtension as _, Row, params};
+
+use super::{
+    Sqlite,
+    journal::{Stamp, Written},
+    ledger::{self, Cell, Sums},
+    rows::{self, Hot, Key16},
+    writer::Transaction,
+};
+use crate::{
+    Context, Error, Result, Spending, entry, outcome,
+    record::{
+        AgentRef,
+        people::UserRef,
+        spending::{Quota, Target, Usage},
+    },
+};
+
+/// The mark of a tenant without ended runs moves too, once it lags this far behind its log.
+const MARK_STEP: i64 = 10_000;
+
+/// The columns that [`sums`] reads.
+const SUMS: &str = "calls, failed, tokens, micro_usd, reported, estimated, unknown, duration_ms";
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    fn set_quota(&mut self, context: &Context, target: Target, limits: Limits) -> Result<Quota> {
+        let Context { tenant, at, .. } = *context;
+        if let Some(user) = target.user {
+            self.present_user(tenant, &UserRef::Id(user))?;
+        }
+        if let Some(agent) = target.agent
+            && self.account(tenant, &AgentRef::Id(agent))?.archived_at.is_some()
+        {
+            return Err(Error::NotFound);
+        }
+        let amount = |limit: Option<u64>| limit.map(u64::cast_signed);
+        let [user, agent] = keys_of(target);
+        self.connection
+            .prepare_cached(
+                "insert or replace into quotas (tenant, user, agent, calls, tokens, micro_usd)
+                 values (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                Key16(tenant.uuid()),
+                user,
+                agent,
+                amount(limits.calls),
+                amount(limits.tokens),
+                amount(limits.micro_usd),
+            ])?;
+        self.log(tenant, context.stamp(), &entry::people::quota_changed(target, limits), None)?;
+        self.cache.ledger.set_limits(tenant, target, Some(limits));
+        Ok(Quota { target, limits, account: self.day_account(tenant, target, Day::of(at))? })
+    }
+
+    fn remove_quota(&mut self, context: &Context, target: Target) -> Result<()> {
+        let tenant = context.tenant;
+        self.cache.ledger.limits(tenant, target).ok_or(Error::NotFound)?;
+        let [user, agent] = keys_of(target);
+        self.connection
+            .prepare_cached("delete from quotas where tenant = ?1 and user = ?2 and agent = ?3")?
+            .execute(params![Key16(tenant.uuid()), user, agent])?;
+        self.log(tenant, context.stamp(), &entry::people::quota_removed(target), None)?;
+        self.cache.ledger.set_limits(tenant, target, None);
+        Ok(())
+    }
+
+    fn quotas(&mut self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
+        let quotas = self.cache.ledger.quotas(tenant).into_iter();
+        let shown = quotas.map(|(target, limits)| {
+            Ok(Quota { target, limits, account: self.day_account(tenant, target, Day::of(at))? })
+        });
+        shown.collect()
+    }
+
+    /// The account of a day, from memory or added up.
+    fn day_account(&mut self, tenant: TenantId, target: Target, day: Day) -> Result<Account> {
+        if let Some(account) = self.cache.ledger.account(tenant, target, day) {
+            return Ok(account);
+        }
+        let mut written = Spend::default();
+        for row in self.usage_of(tenant, day, day)? {
+            if target.covers(row.user, row.agent) {
+                let Usage { calls, tokens, micro_usd, .. } = row;
+                written = written.plus(Spend { calls, tokens, micro_usd });
+            }
+        }
+        Ok(self.cache.ledger.open(tenant, target, day, written))
+    }
+
+    /// The quotas that a run of this user with this agent falls under, as they stand on that day.
+    fn lines(
+        &mut self,
+        tenant: TenantId,
+        user: Option<UserId>,
+        agent: AgentId,
+        day: Day,
+    ) -> Result<(Vec<Target>, Vec<Line>)> {
+        let (mut targets, mut lines) = (Vec::new(), Vec::new());
+        if self.cache.ledger.has_quotas() {
+            for target in Target::covering(user, agent) {
+                if let Some(limits) = self.cache.ledger.limits(tenant, target) {
+                    targets.push(target);
+                    lines.push(Line { limits, account: self.day_account(tenant, target, day)? });
+                }
+            }
+        }
+        Ok((targets, lines))
+    }
+
+    fn lines_of(&mut self, hot: &Hot) -> Result<Vec<Line>> {
+        self.lines(hot.tenant, hot.user, hot.agent, hot.reservation.day).map(|(_, lines)| lines)
+    }
+
+    /// What a new run holds, if its quotas have room for it.
+    pub(super) fn reserve(&mut self, context: &Context, agent: AgentId, request: Request) -> Result<Reservation> {
+        let (targets, lines) = self.lines(context.tenant, context.user, agent, Day::of(context.at))?;
+        match reserve(&lines, request, context.at) {
+            Ok(reserved) => Ok(reserved.reservation),
+            Err(exceeded) => {
+                let target = exceeded.line.map_or(Target::default(), |line| targets[line]);
+                Err(Error::QuotaExceeded { target, exceeded })
+            }
+        }
+    }
+
+    /// Whether a pending run may still be claimed. If not, it has failed; one that was never claimed counts nowhere.
+    pub(super) fn has_room(&mut self, hot: &Hot, at: Timestamp) -> Result<bool> {
+        match check(&self.lines_of(hot)?) {
+            Ok(()) => Ok(true),
+            Err(exceeded) => {
+                let refused = hot.state.epoch == 0;
+                self.exceed(&Hot { refused, ..hot.clone() }, &exceeded, at)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// What a running run holds after it said how much it has used, and whether it may go on.
+    pub(super) fn report_usage(&mut self, hot: &Hot, usage: &Json) -> Result<(Reservation, Verdict)> {
+        let lines = self.lines_of(hot)?;
+        let (reserved, verdict) = report(&lines, hot.reservation, Used::spend(Some(usage)));
+        Ok((reserved.reservation, verdict))
+    }
+
+    /// A quota ends the run.
+    pub(super) fn exceed(&mut self, hot: &Hot, exceeded: &Exceeded, at: Timestamp) -> Result<Hot> {
+        let result = outcome::failed_by_quota(exceeded);
+        let written = Written { result: Some(&result), ..Written::default() };
+        let halt = Command::Halt { code: FailureCode::QuotaExceeded };
+        self.step(hot, &halt, Stamp { actor: Context::SYSTEM, at }, written)
+    }
+
+    /// Counts a run that has ended. `usage` is what its last report said, if that said anything.
+    pub(super) fn count_usage(&mut self, hot: &Hot, ended: Timestamp, usage: Option<&Json>) -> Result<()> {
+        let mut stored = None;
+        if usage.is_none() && hot.reported {
+            stored = self
+                .connection
+                .prepare_cached("select usage from task_runs where id = ?1")?
+                .query_row([hot.row], |row| rows::maybe_json(row, 0))?;
+        }
+        self.cache.ledger.spend(hot, ended, usage.or(stored.as_ref()));
+        Ok(())
+    }
+
+    /// Moves the sums from memory to `usage_days`.
+    pub(super) fn write_usage(&mut self) -> Result<()> {
+        let unwritten: Vec<(Cell, Sums)> =
+            self.cache.ledger.unwritten().iter().map(|(cell, sums)| (*cell, *sums)).collect();
+        for (cell, sums) in &unwritten {
+            self.add_to_day(cell, sums)?;
+        }
+        let spent: BTreeSet<TenantId> = unwritten.iter().map(|(cell, _)| cell.tenant).collect();
+        let ledger = &self.cache.ledger;
+        let lags = |tenant: TenantId, seq: i64| seq - ledger.written_upto(tenant) >= MARK_STEP;
+        let heads = self.cache.heads().filter(|(tenant, seq)| lags(*tenant, *seq) || spent.contains(tenant));
+        let upto: Vec<(TenantId, i64)> = heads.collect();
+        if upto.is_empty() {
+            return Ok(());
+        }
+        for (tenant, seq) in &upto {
+            self.connection
+                .prepare_cached("update tenants set usage_upto = ?2 where id = ?1")?
+                .execute(params![Key16(tenant.uuid()), seq])?;
+        }
+        self.cache.ledger.set_written(&upto);
+        Ok(())
+    }
+
+    fn add_to_day(&self, cell: &Cell, more: &Sums) -> Result<()> {
+        let [user, agent] = keys_of(Target { user: cell.user, agent: Some(cell.agent) });
+        let tenant = || Key16(cell.tenant.uuid());
+        let before = self
+            .connection
+            .prepare_cached(&format!(
+                "select {SUMS} from usage_days where tenant = ?1 and day = ?2 and user = ?3 and agent = ?4"
+            ))?
+            .query_row(params![tenant(), cell.day.0, user, agent], |row| sums(row, 0))
+            .optional()?;
+        let sums = before.unwrap_or_default().plus(*more);
+        self.connection
+            .prepare_cached(&format!(
+                "insert or replace into usage_days (tenant, day, user, agent, {SUMS})
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+            ))?
+            .execute(params![
+                tenant(),
+                cell.day.0,
+                user,
+                agent,
+                sums.calls.cast_signed(),
+                sums.failed.cast_signed(),
+                sums.tokens.cast_signed(),
+                sums.micro_usd.cast_signed(),
+                sums.reported.cast_signed(),
+                sums.estimated.cast_signed(),
+                sums.unknown.cast_signed(),
+                sums.duration_ms.cast_signed(),
+            ])?;
+        Ok(())
+    }
+
+    fn usage(&mut self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
+        self.write_usage()?;
+        self.usage_of(tenant, first, last)
+    }
+
+    /// What `usage_days` has.
+    fn usage_of(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
+        Ok(self
+            .connection
+            .prepare_cached(&format!(
+                "select day, user, agent, {SUMS} from usage_days where tenant = ?1 and day between ?2 and ?3
+                 order by day, user, agent"
+            ))?
+            .query_map(params![Key16(tenant.uuid()), first.0, last.0], |row| {
+                let Sums { calls, failed, tokens, micro_usd, reported, estimated, unknown, duration_ms } =
+                    sums(row, 3)?;
+                Ok(Usage {
+                    day: Day(row.get(0)?),
+                    user: ledger::maybe_id(row, 1, rows::user_id)?,
+                    agent: rows::agent_id(row.get(2)?),
+                    calls,
+                    failed,
+                    tokens,
+                    micro_usd,
+                    reported,
+                    estimated,
+                    unknown,
+                    duration_ms,
+                })
+            })?
+            .collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+/// Reads [`SUMS`].
+fn sums(row: &Row<'_>, first: usize) -> rusqlite::Result<Sums> {
+    let number = |offset| row.get::<_, i64>(first + offset).map(i64::cast_unsigned);
+    Ok(Sums {
+        calls: number(0)?,
+        failed: number(1)?,
+        tokens: number(2)?,
+        micro_usd: number(3)?,
+        reported: number(4)?,
+        estimated: number(5)?,
+        unknown: number(6)?,
+        duration_ms: number(7)?,
+    })
+}
+
+/// User and agent as key columns, which cannot be null.
+fn keys_of(Target { user, agent }: Target) -> [Vec<u8>; 2] {
+    let bytes = |id: Option<uuid::Uuid>| id.map(|id| id.as_bytes().to_vec()).unwrap_or_default();
+    [bytes(user.map(UserId::uuid)), bytes(agent.map(AgentId::uuid))]
+}
+
+// === impl Sqlite ===
+
+#[async_trait]
+impl Spending for Sqlite {
+    async fn set_quota(&self, context: Context, target: Target, limits: Limits) -> Result<Quota> {
+        self.write(move |transaction| transaction.set_quota(&context, target, limits)).await
+    }
+
+    async fn remove_quota(&self, context: Context, target: Target) -> Result<()> {
+        self.write(move |transaction| transaction.remove_quota(&context, target)).await
+    }
+
+    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
+        self.write(move |transaction| transaction.quotas(tenant, at)).await
+    }
+
+    async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
+        self.write(move |transaction| transaction.usage(tenant, first, last)).await
+    }
+}
