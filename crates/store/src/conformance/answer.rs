@@ -9,6 +9,9 @@ use crate::{
         PairingRequest, RunEvents, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
+        delivery::Delivery,
+        people::{AccessRules, User},
+        spending::{Quota, Usage},
     },
 };
 
@@ -47,6 +50,12 @@ pub enum Value {
     Grant(Box<GrantRecord>),
     Ask(Box<Ask>),
     Input(Input),
+    User(User),
+    AccessRules(Option<AccessRules>),
+    Quotas(Vec<Quota>),
+    Usage(Vec<Usage>),
+    Delivery(Box<Delivery>),
+    DueDeliveries(Vec<Delivery>),
     /// The pages of a list.
     Accounts(Vec<Vec<Account>>),
     Runtimes(Vec<Vec<Runtime>>),
@@ -58,4 +67,6 @@ pub enum Value {
     Channels(Vec<Vec<Channel>>),
     Permissions(Vec<Vec<Permission>>),
     Grants(Vec<Vec<GrantRecord>>),
+    Users(Vec<Vec<User>>),
+    Deliveries(Vec<Vec<Delivery>>),
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, PermissionId, RunId, RuntimeId,
-    TenantId, Timestamp, secret::SecretHash,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, KeyId, PermissionId, RunId,
+    RuntimeId, TenantId, Timestamp, UserId, rules::quota::Day, secret::SecretHash,
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Context,
-    record::{Created, Proof, ask::NewDecision},
+    record::{Created, Proof, ask::NewDecision, delivery::Next, spending::Target},
 };
 
 /// The durations that sequences use.
@@ -59,6 +59,13 @@ pub(super) struct Known {
     pub(super) asks: Vec<AskId>,
     pub(super) inputs: Vec<(RunId, InputId)>,
     pub(super) input_keys: Vec<(RunId, [u8; 16])>,
+    pub(super) users: Vec<UserId>,
+    /// The version of the access rules.
+    pub(super) rules: i64,
+    /// What quotas were set for.
+    pub(super) targets: Vec<Target>,
+    /// Those that there may be: of runs that call back, and of permissions that somebody is told of.
+    pub(super) deliveries: Vec<DeliveryId>,
     /// When something changes by itself, and who notices: engines err at the border.
     pub(super) borders: Vec<(Timestamp, Border)>,
 }
@@ -78,6 +85,10 @@ pub(super) enum Border {
     Question,
     /// A grant ends.
     Grant,
+    /// The accounts of a new day are empty.
+    Midnight,
+    /// A delivery is tried again.
+    Delivery,
 }
 
 // === impl Known ===
@@ -128,6 +139,7 @@ impl Known {
                 self.follows.extend(new.follow.as_ref().map(|follow| (follow.channel, run)));
                 if let Created::New(run) = &**created {
                     self.runs.push(run.id);
+                    self.deliveries.extend(run.callback.as_ref().map(|_| DeliveryId::of_run(run.id)));
                     if run.conversation == run.id.own_conversation() {
                         self.conversations.push(run.conversation);
                     }
@@ -150,6 +162,8 @@ impl Known {
                 if answered.id == permission.id =>
             {
                 self.permissions.push(answered.id);
+                let told = permission.notify.as_ref().map(|_| DeliveryId::of_permission(answered.id));
+                self.deliveries.extend(told);
                 self.borders.extend(answered.expires_at.map(|at| (at, Border::Question)));
             }
             (Step::DecidePermission(context, id, new), Value::Permission(decided)) => {
@@ -166,6 +180,16 @@ impl Known {
                 self.inputs.push((input.run, input.id));
                 self.input_keys.extend(new.key.map(|key| (new.run, key)));
             }
+            (Step::CreateUser(_, new), _) => self.users.push(new.id),
+            (Step::SetAccessRules(..), Value::AccessRules(Some(rules))) => self.rules = rules.version,
+            (Step::SetQuota(context, target, _), _) => {
+                self.targets.push(*target);
+                let midnight = (Day::of(context.at).ends_at(), Border::Midnight);
+                if !self.borders.contains(&midnight) {
+                    self.borders.push(midnight);
+                }
+            }
+            (Step::RecordAttempt { next: Next::RetryAt(at), .. }, _) => self.borders.push((*at, Border::Delivery)),
             _ => {}
         }
     }

@@ -132,6 +132,32 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::AddInput(context, input) => Value::Input(store.add_input(context, input).await?),
         Step::Input(run, input) => Value::Input(store.input(run, input).await?),
 
+        Step::CreateUser(context, new) => Value::User(store.create_user(context, new).await?),
+        Step::UpdateUser(context, user, patch, keep) => {
+            Value::User(store.update_user(context, user, patch, keep).await?)
+        }
+        Step::RemoveUser(context, user) => Value::User(store.remove_user(context, user).await?),
+        Step::User(tenant, user) => Value::User(store.user(tenant, user).await?),
+        Step::KeyCredential(key) => Value::Credential(store.key_credential(key).await?),
+        Step::AccessRules(tenant) => Value::AccessRules(store.access_rules(tenant).await?),
+        Step::SetAccessRules(context, text, expected) => {
+            Value::AccessRules(Some(store.set_access_rules(context, text, expected).await?))
+        }
+
+        Step::SetQuota(context, target, limits) => Value::Quotas(vec![store.set_quota(context, target, limits).await?]),
+        Step::RemoveQuota(context, target) => nothing(store.remove_quota(context, target).await)?,
+        Step::Quotas(tenant, at) => Value::Quotas(store.quotas(tenant, at).await?),
+        Step::Usage { tenant, first, last } => Value::Usage(store.usage(tenant, first, last).await?),
+
+        Step::DueDeliveries { at, limit } => Value::DueDeliveries(store.due_deliveries(at, limit).await?),
+        Step::RecordAttempt { delivery, number, attempt, next } => {
+            Value::Delivery(Box::new(store.record_attempt(delivery, number, attempt, next).await?))
+        }
+        Step::ResendDelivery(context, delivery) => {
+            Value::Delivery(Box::new(store.resend_delivery(context, delivery).await?))
+        }
+        Step::Delivery(tenant, delivery) => Value::Delivery(Box::new(store.delivery(tenant, delivery).await?)),
+
         Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
         Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
     })
@@ -147,7 +173,7 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Runtimes(agent) => {
             Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        List::Keys => Value::Keys(walk!(limit, page => store.keys(tenant, None, page.clone()).await)),
+        List::Keys(user) => Value::Keys(walk!(limit, page => store.keys(tenant, user, page.clone()).await)),
         List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
         List::Conversations => {
             Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
@@ -165,6 +191,10 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
             Value::Permissions(walk!(limit, page => store.permissions(tenant, filter.clone(), page.clone()).await))
         }
         List::Grants => Value::Grants(walk!(limit, page => store.grants(tenant, page.clone()).await)),
+        List::Users => Value::Users(walk!(limit, page => store.users(tenant, page.clone()).await)),
+        List::Deliveries(filter) => {
+            Value::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
+        }
     })
 }
 
@@ -173,7 +203,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
     Ok(match list {
         List::Accounts => Value::Accounts(vec![store.accounts(tenant, page).await?.items]),
         List::Runtimes(agent) => Value::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
-        List::Keys => Value::Keys(vec![store.keys(tenant, None, page).await?.items]),
+        List::Keys(user) => Value::Keys(vec![store.keys(tenant, user, page).await?.items]),
         List::Runs(filter) => Value::Runs(vec![store.runs(tenant, filter, page).await?.items]),
         List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
         List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),
@@ -181,5 +211,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
         List::Channels(filter) => Value::Channels(vec![store.channels(tenant, filter, page).await?.items]),
         List::Permissions(filter) => Value::Permissions(vec![store.permissions(tenant, filter, page).await?.items]),
         List::Grants => Value::Grants(vec![store.grants(tenant, page).await?.items]),
+        List::Users => Value::Users(vec![store.users(tenant, page).await?.items]),
+        List::Deliveries(filter) => Value::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items]),
     })
 }

@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, KeyId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp, WorkspaceId, rules::run::Worker, secret::SecretHash,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
+    RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    rules::{
+        quota::{Day, Limits},
+        run::Worker,
+    },
+    secret::SecretHash,
 };
 
 use crate::{
@@ -14,6 +19,9 @@ use crate::{
         NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
+        delivery::{Attempt, DeliveryFilter, Next},
+        people::{NewUser, UserPatch, UserRef},
+        spending::Target,
     },
 };
 
@@ -172,6 +180,36 @@ pub enum Step {
     AddInput(Context, NewInput),
     Input(RunId, InputId),
 
+    CreateUser(Context, NewUser),
+    UpdateUser(Context, UserRef, UserPatch, Option<KeyId>),
+    RemoveUser(Context, UserRef),
+    User(TenantId, UserRef),
+    KeyCredential(KeyId),
+    AccessRules(TenantId),
+    SetAccessRules(Context, String, Option<i64>),
+
+    SetQuota(Context, Target, Limits),
+    RemoveQuota(Context, Target),
+    Quotas(TenantId, Timestamp),
+    Usage {
+        tenant: TenantId,
+        first: Day,
+        last: Day,
+    },
+
+    DueDeliveries {
+        at: Timestamp,
+        limit: usize,
+    },
+    RecordAttempt {
+        delivery: DeliveryId,
+        number: i64,
+        attempt: Attempt,
+        next: Next,
+    },
+    ResendDelivery(Context, DeliveryId),
+    Delivery(TenantId, DeliveryId),
+
     /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
     List {
         tenant: TenantId,
@@ -189,7 +227,7 @@ pub enum Step {
 pub enum List {
     Accounts,
     Runtimes(Option<AgentId>),
-    Keys,
+    Keys(Option<UserId>),
     Runs(RunFilter),
     Conversations,
     Messages(ConversationId),
@@ -197,4 +235,6 @@ pub enum List {
     Channels(ChannelFilter),
     Permissions(PermissionFilter),
     Grants,
+    Users,
+    Deliveries(DeliveryFilter),
 }

@@ -7,9 +7,10 @@ use attache_protocol::{
     log::{hex, unhex},
     rules::{
         permission::State,
+        quota::Day,
         run::{Status, next_deadline},
     },
-    wire::ask::AskState,
+    wire::{ask::AskState, delivery::DeliveryState},
 };
 
 use super::{
@@ -24,11 +25,16 @@ use crate::{
         AgentRef, LogPage, Page, RunEvents, RunFilter, RunRecord,
         ask::{Ask, AskWhat, PermissionFilter},
         channel::ChannelFilter,
+        delivery::{Delivery, DeliveryFilter},
+        people::UserRef,
     },
 };
 
 /// More than any sequence makes, so that one page shows everything.
 const ALL: usize = 100_000;
+
+/// Beyond the end of any sequence.
+const NEVER: Timestamp = Timestamp::from_millis(i64::MAX / 2);
 
 /// Reads that show everything a sequence made.
 pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
@@ -39,7 +45,7 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         Step::Log { tenant, after: 0, limit: ALL },
         list(List::Accounts),
         list(List::Runtimes(None)),
-        list(List::Keys),
+        list(List::Keys(None)),
         list(List::Conversations),
         // In small pages once, so that cursors meet every kind of row.
         Step::List { tenant, list: List::Runs(RunFilter::default()), limit: 7 },
@@ -47,7 +53,19 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         list(List::Permissions(PermissionFilter::default())),
         list(List::Grants),
         Step::PendingPermissions(tenant),
+        list(List::Users),
+        list(List::Deliveries(DeliveryFilter::default())),
+        Step::DueDeliveries { at: NEVER, limit: ALL },
+        Step::AccessRules(tenant),
+        every_day(tenant),
     ];
+    reads.extend(known.users.iter().map(|user| Step::User(tenant, UserRef::Id(*user))));
+    reads.extend(known.keys.iter().map(|key| Step::KeyCredential(*key)));
+    if let Some(at) = at {
+        reads.push(Step::Quotas(tenant, at));
+        reads.push(Step::Quotas(tenant, Day(Day::of(at).0 - 1).begins_at()));
+        reads.push(Step::DueDeliveries { at, limit: ALL });
+    }
     for (channel, _) in &known.channels {
         let channel = *channel;
         reads.push(Step::ChannelEvents { tenant, channel, after: 0, limit: ALL });
@@ -72,6 +90,10 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
     reads
 }
 
+fn every_day(tenant: TenantId) -> Step {
+    Step::Usage { tenant, first: Day(0), last: Day::of(NEVER) }
+}
+
 /// Reads by another tenant, or by one that does not exist.
 fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
     let tenant = known.neighbour.unwrap_or_else(|| TenantId::from_uuid(run.uuid()));
@@ -84,14 +106,21 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         list(List::Runs(RunFilter::default())),
         list(List::Accounts),
         list(List::Runtimes(None)),
-        list(List::Keys),
+        list(List::Keys(None)),
         list(List::Conversations),
         list(List::Channels(ChannelFilter::default())),
         list(List::Permissions(PermissionFilter::default())),
         list(List::Grants),
         Step::PendingPermissions(tenant),
         Step::Follower(RunId::from_uuid(tenant.uuid())),
+        list(List::Users),
+        list(List::Deliveries(DeliveryFilter::default())),
+        Step::AccessRules(tenant),
+        Step::Quotas(tenant, Timestamp::default()),
+        every_day(tenant),
     ];
+    reads.extend(known.users.last().map(|user| Step::User(tenant, UserRef::Id(*user))));
+    reads.extend(known.deliveries.last().map(|delivery| Step::Delivery(tenant, *delivery)));
     if let Some((channel, _)) = known.channels.last() {
         reads.push(Step::Channel(tenant, *channel));
         reads.push(Step::ChannelEvents { tenant, channel: *channel, after: 0, limit: ALL });
@@ -120,6 +149,7 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
         (_, Value::ChannelEvents(events)) => {
             broken_count(events.floor, events.events.iter().map(|event| event.seq), events.last_seq)
         }
+        (_, Value::Deliveries(pages)) => pages.iter().flatten().find_map(astray),
         (Step::List { tenant, .. }, Value::Runs(pages)) => {
             let runs = || pages.iter().flatten();
             runs().find_map(|run| overdue(run, swept)).or_else(|| {
@@ -129,6 +159,12 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
         }
         _ => None,
     }
+}
+
+/// A delivery that waits for nothing, or that is tried though nobody waits for it.
+fn astray(delivery: &Delivery) -> Option<String> {
+    let waits = delivery.state == DeliveryState::Pending;
+    (waits != delivery.next_at.is_some()).then(|| format!("{delivery:?} is tried or it is not"))
 }
 
 /// Seqs that do not lead from one to the other without gaps.

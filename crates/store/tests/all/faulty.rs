@@ -7,7 +7,7 @@ use attache_protocol::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
     RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
-        quota::{Day, Limits},
+        quota::{Day, Limits, Spend},
         run::{Status, Worker},
     },
     secret::SecretHash,
@@ -57,9 +57,27 @@ enum Fault {
     ExpiresLate,
     /// Lets anybody answer for the engine that was asked.
     LetsAnybodyAnswer,
+    /// After a crash, runs hold nothing of their quotas.
+    ForgetsWhatRunsHold,
+    /// Counts a call twice once it has ended.
+    CountsCallsTwice,
+    /// Lets the day go on a millisecond longer.
+    EndsTheDayLate,
+    /// Lets the keys of a removed user live.
+    KeepsKeysOfRemovedUsers,
+    /// Takes a key's own role for what it is worth.
+    IgnoresTheUsersRole,
+    /// Lets the last owner go.
+    LetsTheLastOwnerGo,
+    /// Replaces rules that somebody changed in the meantime.
+    IgnoresTheRulesVersion,
+    /// Keeps an attempt that was kept before as the next one.
+    DeliversTwice,
+    /// Forgets after a crash what is due.
+    ForgetsDueDeliveries,
 }
 
-const FAULTS: [Fault; 17] = [
+const FAULTS: [Fault; 26] = [
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -77,6 +95,15 @@ const FAULTS: [Fault; 17] = [
     Fault::KeepsResumeTokens,
     Fault::ExpiresLate,
     Fault::LetsAnybodyAnswer,
+    Fault::ForgetsWhatRunsHold,
+    Fault::CountsCallsTwice,
+    Fault::EndsTheDayLate,
+    Fault::KeepsKeysOfRemovedUsers,
+    Fault::IgnoresTheUsersRole,
+    Fault::LetsTheLastOwnerGo,
+    Fault::IgnoresTheRulesVersion,
+    Fault::DeliversTwice,
+    Fault::ForgetsDueDeliveries,
 ];
 
 /// The model with a mistake.
@@ -85,13 +112,14 @@ struct Faulty {
     inner: Memory,
     fault: Fault,
     tenant: OnceLock<TenantId>,
+    crashed: bool,
 }
 
 // === impl Faulty ===
 
 impl Faulty {
     fn new(fault: Fault) -> Self {
-        Self { inner: Memory::new(), fault, tenant: OnceLock::new() }
+        Self { inner: Memory::new(), fault, tenant: OnceLock::new(), crashed: false }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -104,6 +132,21 @@ impl Faulty {
 
     fn usage(&self, usage: Option<Json>) -> Option<Json> {
         usage.filter(|usage| !self.has(Fault::DropsNulls) || usage.get() != "null")
+    }
+
+    /// What a key stands for, as this engine sees it.
+    async fn seen(&self, credential: Option<Credential>) -> Option<Credential> {
+        let Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked }) = credential
+        else {
+            return credential;
+        };
+        let owner = self.inner.user(tenant, UserRef::Id(user)).await.ok();
+        let removed = owner.is_some_and(|owner| owner.removed_at.is_some());
+        let revoked = revoked && !(removed && self.has(Fault::KeepsKeysOfRemovedUsers));
+        let keys = self.inner.keys(tenant, Some(user), Page { limit: 1_000, cursor: None }).await;
+        let own = keys.ok().and_then(|keys| keys.items.into_iter().find(|known| known.id == key));
+        let role = own.filter(|_| self.has(Fault::IgnoresTheUsersRole)).map_or(role, |key| key.role);
+        Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked })
     }
 }
 
@@ -118,6 +161,7 @@ impl Engine for Faulty {
     }
 
     async fn crash_and_reopen(&mut self) {
+        self.crashed = true;
         if self.has(Fault::ForgetsInACrash) {
             self.reset().await;
         }
@@ -164,7 +208,6 @@ as_the_model! {
     fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
     fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
     fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
-    fn credential(secret: SecretHash) -> Result<Option<Credential>>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
     fn keys(tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
@@ -196,6 +239,10 @@ as_the_model! {
     async fn ensure_tenant(&self, id: TenantId, name: &str, at: Timestamp) -> Result<TenantId> {
         let tenant = self.inner.ensure_tenant(id, name, at).await?;
         Ok(*self.tenant.get_or_init(|| tenant))
+    }
+
+    async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
+        Ok(self.seen(self.inner.credential(secret).await?).await)
     }
 
     async fn heartbeat(
@@ -362,32 +409,73 @@ as_the_model! {
     People
     fn create_user(context: Context, user: NewUser) -> Result<User>;
     fn update_user(context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<User>;
-    fn remove_user(context: Context, user: UserRef) -> Result<User>;
     fn user(tenant: TenantId, user: UserRef) -> Result<User>;
     fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
-    fn key_credential(key: KeyId) -> Result<Option<Credential>>;
     fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
-    fn set_access_rules(context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
     ---
+    async fn remove_user(&self, context: Context, user: UserRef) -> Result<User> {
+        match self.inner.remove_user(context.clone(), user.clone()).await {
+            Err(Error::LastOwner) if self.has(Fault::LetsTheLastOwnerGo) => self.inner.user(context.tenant, user).await,
+            answer => answer,
+        }
+    }
+
+    async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
+        Ok(self.seen(self.inner.key_credential(key).await?).await)
+    }
+
+    async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
+        let expected = expected.filter(|_| !self.has(Fault::IgnoresTheRulesVersion));
+        self.inner.set_access_rules(context, text, expected).await
+    }
 }
 
 as_the_model! {
     Spending
     fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
     fn remove_quota(context: Context, target: Target) -> Result<()>;
-    fn quotas(tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
     fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
     ---
+    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
+        let late = if self.has(Fault::EndsTheDayLate) { 1 } else { 0 };
+        let mut quotas = self.inner.quotas(tenant, at.minus(Duration::from_millis(late))).await?;
+        for Quota { account, .. } in &mut quotas {
+            if self.has(Fault::CountsCallsTwice) {
+                account.spent.calls *= 2;
+            }
+            if self.crashed && self.has(Fault::ForgetsWhatRunsHold) {
+                account.held = Spend::default();
+            }
+        }
+        Ok(quotas)
+    }
 }
 
 as_the_model! {
     Deliveries
-    fn due_deliveries(at: Timestamp, limit: usize) -> Result<Vec<Delivery>>;
-    fn record_attempt(delivery: DeliveryId, number: i64, attempt: Attempt, next: Next) -> Result<Delivery>;
     fn resend_delivery(context: Context, delivery: DeliveryId) -> Result<Delivery>;
     fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
     fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
     ---
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
+        let limit = if self.crashed && self.has(Fault::ForgetsDueDeliveries) { 0 } else { limit };
+        self.inner.due_deliveries(at, limit).await
+    }
+
+    async fn record_attempt(
+        &self,
+        delivery: DeliveryId,
+        number: i64,
+        attempt: Attempt,
+        next: Next,
+    ) -> Result<Delivery> {
+        let known = self.tenant.get().filter(|_| self.has(Fault::DeliversTwice));
+        let number = match known {
+            Some(tenant) => self.inner.delivery(*tenant, delivery).await.map_or(number, |known| known.attempts + 1),
+            None => number,
+        };
+        self.inner.record_attempt(delivery, number, attempt, next).await
+    }
 }
 
 #[tokio::test]

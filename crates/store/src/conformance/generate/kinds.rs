@@ -53,6 +53,17 @@ pub(super) enum Kind {
     AnswerTool,
     AddInput,
     ReadQuestion,
+    CreateUser,
+    UpdateUser,
+    RemoveUser,
+    SetRules,
+    ReadPeople,
+    SetQuota,
+    RemoveQuota,
+    ReadSpending,
+    RecordAttempt,
+    Resend,
+    ReadDeliveries,
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
@@ -77,7 +88,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 31] = [
     (28, Kind::Progress),
     (28, Kind::Finish),
     (6, Kind::Cancel),
-    (6, Kind::Release),
+    (8, Kind::Release),
     (12, Kind::Sweep),
     (5, Kind::Retain),
     (4, Kind::CreateConversation),
@@ -91,7 +102,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 31] = [
 ];
 
 /// The same for a sequence about channels and questions.
-pub(super) const CHANNELS: [(u64, Kind); 37] = [
+pub(super) const CHANNELS: [(u64, Kind); 40] = [
     (5, Kind::Crash),
     (1, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -121,7 +132,7 @@ pub(super) const CHANNELS: [(u64, Kind); 37] = [
     (5, Kind::ReadFrames),
     (8, Kind::Acknowledge),
     (8, Kind::PushEvents),
-    (4, Kind::ReadChannel),
+    (5, Kind::ReadChannel),
     (28, Kind::RequestPermission),
     (22, Kind::DecidePermission),
     (3, Kind::RevokeGrant),
@@ -129,4 +140,46 @@ pub(super) const CHANNELS: [(u64, Kind); 37] = [
     (12, Kind::AnswerTool),
     (10, Kind::AddInput),
     (4, Kind::ReadQuestion),
+    (2, Kind::SetQuota),
+    (1, Kind::RemoveQuota),
+    (4, Kind::RecordAttempt),
+];
+
+/// The same for a sequence about people, spending and deliveries.
+pub(super) const PEOPLE: [(u64, Kind); 35] = [
+    (6, Kind::Crash),
+    (2, Kind::CreateAccount),
+    (3, Kind::UpdateAccount),
+    (1, Kind::ArchiveAccount),
+    (3, Kind::Pair),
+    (1, Kind::RevokeRuntime),
+    (4, Kind::Heartbeat),
+    (8, Kind::CreateKey),
+    (3, Kind::RevokeKey),
+    (34, Kind::CreateRun),
+    (26, Kind::Claim),
+    (30, Kind::Progress),
+    (20, Kind::Finish),
+    (4, Kind::Cancel),
+    (3, Kind::Release),
+    (6, Kind::Sweep),
+    (5, Kind::Retain),
+    (2, Kind::CreateConversation),
+    (4, Kind::ReadOne),
+    (2, Kind::ReadEvents),
+    (5, Kind::List),
+    (1, Kind::WrongCursor),
+    (2, Kind::OpenChannel),
+    (4, Kind::RequestPermission),
+    (10, Kind::CreateUser),
+    (9, Kind::UpdateUser),
+    (4, Kind::RemoveUser),
+    (6, Kind::SetRules),
+    (4, Kind::ReadPeople),
+    (14, Kind::SetQuota),
+    (5, Kind::RemoveQuota),
+    (8, Kind::ReadSpending),
+    (18, Kind::RecordAttempt),
+    (5, Kind::Resend),
+    (6, Kind::ReadDeliveries),
 ];

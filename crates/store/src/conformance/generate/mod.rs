@@ -7,6 +7,8 @@ mod questions;
 #[cfg(test)]
 mod reach;
 mod reads;
+mod spending;
+mod users;
 mod work;
 
 use std::time::Duration;
@@ -17,7 +19,7 @@ use attache_protocol::{
     wire::runtime::RuntimeState,
 };
 
-use self::kinds::{CHANNELS, FOUNDATION, Kind};
+use self::kinds::{CHANNELS, FOUNDATION, Kind, PEOPLE};
 use super::{
     answer::Answer,
     draw::Draw,
@@ -43,7 +45,7 @@ pub(super) struct Generator {
     tenant: TenantId,
     /// Another tenant; in half of the sequences it does not exist.
     foreign: TenantId,
-    /// How often each kind of step comes: half of the sequences are about channels and questions.
+    /// How often each kind of step comes: some sequences are about channels and questions, others about people.
     weights: &'static [(u64, Kind)],
     /// What comes next, last one first; drawn when empty. Most sequences begin with making something to work with.
     planned: Vec<Kind>,
@@ -66,7 +68,11 @@ impl Generator {
         if draw.percent(90) {
             planned.extend([Kind::CreateAccount, Kind::Pair, Kind::CreateRun]);
         }
-        let weights = if draw.percent(55) { CHANNELS.as_slice() } else { FOUNDATION.as_slice() };
+        let weights = match draw.below(100) {
+            0..42 => CHANNELS.as_slice(),
+            42..70 => PEOPLE.as_slice(),
+            _ => FOUNDATION.as_slice(),
+        };
         planned.reverse();
         Self { draw, tenant, foreign, weights, planned, known: Known::default() }
     }
@@ -135,6 +141,17 @@ impl Generator {
             Kind::AnswerTool => self.answer_tool(model).await,
             Kind::AddInput => self.add_input(model).await,
             Kind::ReadQuestion => self.read_question(),
+            Kind::CreateUser => self.create_user(),
+            Kind::UpdateUser => self.update_user(),
+            Kind::RemoveUser => self.remove_user(),
+            Kind::SetRules => self.set_rules(),
+            Kind::ReadPeople => self.read_people(),
+            Kind::SetQuota => self.set_quota(),
+            Kind::RemoveQuota => self.remove_quota(),
+            Kind::ReadSpending => self.read_spending(),
+            Kind::RecordAttempt => self.record_attempt(model).await,
+            Kind::Resend => self.resend(model).await,
+            Kind::ReadDeliveries => self.read_deliveries(model).await,
         }
     }
 
@@ -161,6 +178,11 @@ impl Generator {
             Kind::RevokeGrant if self.known.grants.is_empty() => Kind::RequestPermission,
             Kind::AnswerTool if self.known.asks.is_empty() => Kind::Ask,
             Kind::PushEvents if self.known.follows.is_empty() => Kind::CreateRun,
+            Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
+            Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
+            Kind::RecordAttempt | Kind::Resend | Kind::ReadDeliveries if self.known.deliveries.is_empty() => {
+                Kind::CreateRun
+            }
             kind => kind,
         };
         let instead = match instead {
@@ -243,6 +265,8 @@ impl Generator {
                     Border::Question if self.draw.percent(20) => Kind::DecidePermission,
                     Border::Question => Kind::Sweep,
                     Border::Grant => Kind::RequestPermission,
+                    Border::Midnight => self.at_midnight(),
+                    Border::Delivery => Kind::ReadDeliveries,
                 };
                 (at, kind)
             })
@@ -266,7 +290,8 @@ impl Generator {
 
     fn context(&self) -> Context {
         let actor = self.draw.one_of(&["key:owner", "key:other", Context::SYSTEM, "user:日本"]).unwrap_or_default();
-        Context::new(self.tenant(), actor, self.at())
+        let user = if self.draw.percent(60) { self.draw.recent(&self.known.users) } else { None };
+        Context::new(self.tenant(), actor, self.at()).for_user(user)
     }
 
     /// A run of the model: one that somebody works on mostly, any other sometimes.

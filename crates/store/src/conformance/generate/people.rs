@@ -45,7 +45,7 @@ impl Generator {
 
     pub(super) fn update_account(&self) -> Step {
         let patch = AccountPatch {
-            owner: None,
+            owner: self.draw.percent(30).then(|| self.draw.percent(80).then(|| self.user())),
             approvals: self.draw.maybe_json(),
             name: self.draw.percent(50).then(|| self.name()),
             description: self.draw.maybe_text(),
@@ -138,8 +138,8 @@ impl Generator {
 
     pub(super) fn create_key(&self) -> Step {
         let new = NewKey {
-            user: None,
-            scopes: None,
+            user: self.draw.percent(if self.known.users.is_empty() { 3 } else { 75 }).then(|| self.user()),
+            scopes: self.scopes(),
             id: self.draw.env.key_id(),
             kind: if self.draw.percent(70) { KeyKind::Api } else { KeyKind::Session },
             name: self.draw.text(),

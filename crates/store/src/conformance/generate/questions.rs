@@ -33,7 +33,7 @@ impl Generator {
         let cwd = if self.draw.percent(90) { None } else { self.draw.maybe_text() };
         let paths = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text(), self.draw.text()] };
         let permission = NewPermission {
-            notify: None,
+            notify: self.draw.percent(30).then(|| self.url()),
             id: self.draw.env.permission_id(),
             run,
             subject: Subject::of(&tool, &input, cwd.as_deref(), &paths),

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use attache_protocol::rules::{quota::Spend, run::Status};
+
 use super::Generator;
 use crate::{
-    Asks as _, Channels as _, Store as _,
+    Asks as _, Channels as _, People as _, Store as _,
     conformance::{
         answer::{Answer, Value},
         perform,
         step::Step,
     },
     memory::Memory,
-    record::Created,
+    record::{Created, Credential, people::UserRef},
 };
 
 /// How often each kind of step had each kind of answer, each type of row was logged, and whatever else matters happened.
@@ -49,6 +51,22 @@ async fn reached(sequences: u64) -> BTreeMap<String, u64> {
             let source = permission.settled.and_then(|settled| settled.source);
             count(format!("a permission {:?} {source:?}", permission.state));
         }
+        for run in &generator.known.runs {
+            let Ok(run) = model.run(generator.tenant, *run).await else { continue };
+            let exceeded = run.result.is_some_and(|result| result.get().contains(r#""code":"quota_exceeded""#));
+            if exceeded && run.runtime.is_none() {
+                count("a run was refused by a quota".to_owned());
+            }
+        }
+        for key in &generator.known.keys {
+            let Ok(Some(Credential::Key { user: Some(user), revoked: true, .. })) = model.key_credential(*key).await
+            else {
+                continue;
+            };
+            if model.user(generator.tenant, UserRef::Id(user)).await.is_ok_and(|user| user.removed_at.is_some()) {
+                count("a key was of a removed user".to_owned());
+            }
+        }
         for ask in &generator.known.asks {
             let Ok(ask) = model.asked(generator.tenant, *ask).await else { continue };
             count(format!("{} {:?}", first_word(&format!("{:?}", ask.what)), ask.state));
@@ -78,6 +96,17 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
     let mut note = |what: &'static str, is_so: bool| shown.extend(is_so.then_some(what));
     match (step, value) {
         (Step::Claim { via, .. }, Value::Claimed(Some(_))) => note("a claim over a channel", via.is_some()),
+        (Step::Progress { .. }, Value::Status(status)) => {
+            note("a run was stopped by a quota", *status == Status::Failed);
+        }
+        (Step::Quotas(..), Value::Quotas(quotas)) => {
+            note("something is held", quotas.iter().any(|quota| quota.account.held != Spend::default()));
+            note("something was spent", quotas.iter().any(|quota| quota.account.spent != Spend::default()));
+        }
+        (Step::DueDeliveries { .. }, Value::DueDeliveries(due)) => note("a delivery is due", !due.is_empty()),
+        (Step::RecordAttempt { attempt, .. }, Value::Delivery(delivery)) => {
+            note("an attempt came out of turn", delivery.last.as_ref() != Some(attempt));
+        }
         (Step::RequestPermission { permission, .. }, Value::Permission(answered)) => {
             note("a permission was asked for before", answered.id != permission.id);
         }
@@ -104,7 +133,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 78] = [
+const ANSWERS: [&str; 95] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -143,11 +172,15 @@ const ANSWERS: [&str; 78] = [
     "CreateRun AgentArchived",
     "CreateRun KeyReused",
     "CreateRun NotFound",
+    "CreateRun QuotaExceeded",
+    "CreateUser NameTaken",
+    "CreateUser NotFound",
     "DecidePairing AgentArchived",
     "DecidePairing NotFound",
     "DecidePairing PairingInvalid",
     "DecidePermission AlreadyDecided",
     "DecidePermission NotFound",
+    "Delivery NotFound",
     "Finish Ended",
     "Finish ForeignArtifact",
     "Finish NotFound",
@@ -168,25 +201,38 @@ const ANSWERS: [&str; 78] = [
     "Progress NotRunning",
     "Progress StaleEpoch",
     "PushEvents NotFound",
+    "RecordAttempt NotFound",
     "Release Ended",
     "Release NotRunning",
     "Release StaleEpoch",
+    "RemoveQuota NotFound",
+    "RemoveUser LastOwner",
+    "RemoveUser NotFound",
     "RequestPermission Ended",
     "RequestPermission NotFound",
     "RequestPermission NotRunning",
     "RequestPermission StaleEpoch",
+    "ResendDelivery NotFound",
     "ResumeChannel ResumeRefused",
     "ResumeChannel RuntimeEnded",
     "RevokeGrant NotFound",
     "RevokeKey NotFound",
     "RevokeRuntime NotFound",
     "RunEvents NotFound",
+    "SetAccessRules NotFound",
+    "SetAccessRules VersionChanged",
+    "SetQuota NotFound",
     "UpdateAccount AgentArchived",
     "UpdateAccount NameTaken",
+    "UpdateAccount NotFound",
+    "UpdateUser LastOwner",
+    "UpdateUser NameTaken",
+    "UpdateUser NotFound",
+    "User NotFound",
 ];
 
-/// Every type of row in the tables of [`crate::Store`], [`crate::Channels`] and [`crate::Asks`].
-const ROWS: [&str; 37] = [
+/// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
+const ROWS: [&str; 46] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -199,6 +245,9 @@ const ROWS: [&str; 37] = [
     "channel.permission_returned",
     "channel.resumed",
     "conversation.created",
+    "delivery.delivered",
+    "delivery.failed",
+    "delivery.resent",
     "key.created",
     "key.revoked",
     "message.added",
@@ -209,6 +258,9 @@ const ROWS: [&str; 37] = [
     "permission.grant_revoked",
     "permission.late",
     "permission.requested",
+    "quota.changed",
+    "quota.removed",
+    "rules.changed",
     "runtime.attached",
     "runtime.offline",
     "runtime.online",
@@ -224,10 +276,13 @@ const ROWS: [&str; 37] = [
     "task.refused",
     "task.requeued",
     "task.waiting",
+    "user.created",
+    "user.removed",
+    "user.updated",
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 39] = [
+const OFTEN: [(&str, u64); 54] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -267,11 +322,26 @@ const OFTEN: [(&str, u64); 39] = [
     ("something was asked before", 3),
     ("Input Expired", 8),
     ("Tool Expired", 1),
+    ("CreateUser Ok", 150),
+    ("UpdateUser Ok", 40),
+    ("RemoveUser Ok", 15),
+    ("SetAccessRules Ok", 60),
+    ("SetQuota Ok", 150),
+    ("CreateRun QuotaExceeded", 60),
+    ("RecordAttempt Ok", 200),
+    ("ResendDelivery Ok", 25),
+    ("a run was refused by a quota", 5),
+    ("a run was stopped by a quota", 20),
+    ("a delivery is due", 10),
+    ("a key was of a removed user", 3),
+    ("an attempt came out of turn", 15),
+    ("something is held", 20),
+    ("something was spent", 20),
 ];
 
 #[tokio::test]
 async fn sequences_reach_every_answer_and_every_row() {
-    let reached = reached(400).await;
+    let reached = reached(550).await;
     let wanted = ANSWERS.iter().chain(&ROWS);
     let missed: Vec<_> = wanted.filter(|wanted| !reached.contains_key(**wanted)).collect();
     assert!(missed.is_empty(), "never reached: {missed:?} of {reached:#?}");

@@ -58,8 +58,8 @@ impl Generator {
             queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
         };
         let new = NewRun {
-            callback: None,
-            budget: attache_protocol::rules::quota::Budget::default(),
+            callback: self.callback(),
+            budget: self.budget(),
             ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
             follow: self.follow(),
             id: self.draw.env.run_id(),
@@ -102,7 +102,7 @@ impl Generator {
         let (by, run) = self.worker(model).await;
         let events = (0..self.draw.below(4)).map(|_| self.event()).collect();
         let report = self.report(model, run).await;
-        Step::Progress { by, run, events, usage: self.draw.maybe_json(), report, lease: LEASE, at: self.at() }
+        Step::Progress { by, run, events, usage: self.usage(), report, lease: LEASE, at: self.at() }
     }
 
     pub(super) async fn finish(&self, model: &Memory) -> Step {
@@ -114,7 +114,7 @@ impl Generator {
             let code = self.draw.one_of(&FailureCode::ALL).unwrap_or(FailureCode::TaskFailed);
             Outcome::Failed { code, result: self.draw.json() }
         };
-        Step::Finish { by, run, outcome, usage: self.draw.maybe_json(), at: self.at() }
+        Step::Finish { by, run, outcome, usage: self.usage(), at: self.at() }
     }
 
     pub(super) async fn cancel(&self, model: &Memory) -> Step {
@@ -255,13 +255,15 @@ impl Generator {
     }
 
     pub(super) fn any_list(&self) -> List {
-        match self.draw.below(10) {
+        match self.draw.below(12) {
+            10 => List::Users,
+            11 => List::Deliveries(self.delivery_filter()),
             7 => List::Channels(self.channel_filter()),
             8 => List::Permissions(self.permission_filter()),
             9 => List::Grants,
             0 => List::Accounts,
             1 => List::Runtimes(self.draw.percent(50).then(|| self.agent())),
-            2 => List::Keys,
+            2 => List::Keys(self.draw.percent(30).then(|| self.user())),
             3 => List::Runs(self.filter()),
             4 => List::Conversations,
             5 => List::Messages(self.conversation()),
@@ -271,7 +273,7 @@ impl Generator {
 
     fn filter(&self) -> RunFilter {
         RunFilter {
-            user: None,
+            user: self.draw.percent(20).then(|| self.user()),
             status: if self.draw.percent(40) { self.draw.one_of(&Status::ALL) } else { None },
             agent: self.draw.percent(25).then(|| self.agent()),
             conversation: self.draw.percent(25).then(|| self.conversation()),
