@@ -106,6 +106,10 @@ const PARTS: &[(&str, &[Source])] = &[
         ],
     ),
     (
+        "Run a hub",
+        &[source!("tls", "TLS", "let other machines reach the hub: certificates, and pins for a hub that made its own")],
+    ),
+    (
         "When something is wrong",
         &[source!("diagnosis", "Diagnosis", "symptom, check, command; a protocol that an agent can follow by itself")],
     ),
