@@ -107,7 +107,7 @@ const PARTS: &[(&str, &[Source])] = &[
     ),
     (
         "Run a hub",
-        &[source!("tls", "TLS", "let other machines reach the hub: certificates, and pins for a hub that made its own")],
+        &[source!("tls", "TLS", "other machines reach the hub: with a certificate, or a pin for its own one")],
     ),
     (
         "When something is wrong",
