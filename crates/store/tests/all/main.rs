@@ -6,4 +6,5 @@ mod conformance;
 mod faulty;
 mod model;
 mod peers;
+mod people;
 mod sqlite;

@@ -31,16 +31,16 @@ use attache_store::{
 };
 use tempfile::TempDir;
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// A tenant with an agent, its runtime, the channel of its worker, and the channel of an engine that calls it.
-struct World {
-    store: Box<dyn Store>,
-    env: Env,
-    tenant: TenantId,
-    agent: AgentId,
-    runtime: RuntimeId,
-    worker: ChannelId,
+pub(crate) struct World {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) env: Env,
+    pub(crate) tenant: TenantId,
+    pub(crate) agent: AgentId,
+    pub(crate) runtime: RuntimeId,
+    pub(crate) worker: ChannelId,
     engine: ChannelId,
     _folder: TempDir,
 }
@@ -49,7 +49,7 @@ struct World {
 
 impl World {
     /// The same world on every engine.
-    async fn all() -> Vec<Self> {
+    pub(crate) async fn all() -> Vec<Self> {
         let folder = || TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let database = folder();
         let sqlite = Sqlite::open(&database.path().join("hub.db")).unwrap();
@@ -86,11 +86,11 @@ impl World {
         world
     }
 
-    fn context(&self, actor: &str) -> Context {
+    pub(crate) fn context(&self, actor: &str) -> Context {
         Context::new(self.tenant, actor, self.env.now())
     }
 
-    fn by(&self) -> Worker {
+    pub(crate) fn by(&self) -> Worker {
         Worker { runtime: self.runtime, epoch: Some(1) }
     }
 
@@ -113,9 +113,9 @@ impl World {
         self.store.open_channel(self.context(actor), new).await.unwrap();
     }
 
-    /// A run that the engine follows, claimed over the worker's channel.
-    async fn claimed(&self) -> RunId {
-        let new = NewRun {
+    /// A run that the engine follows.
+    pub(crate) fn new_run(&self) -> NewRun {
+        NewRun {
             callback: None,
             budget: Budget::default(),
             ttl: 8,
@@ -134,7 +134,12 @@ impl World {
             trace_id: None,
             idempotency_key: None,
             request_digest: [0; 16],
-        };
+        }
+    }
+
+    /// A run that the engine follows, claimed over the worker's channel.
+    async fn claimed(&self) -> RunId {
+        let new = self.new_run();
         let run = new.id;
         self.store.create_run(self.context("key:engine"), new).await.unwrap();
         let claimed = self.store.claim(self.runtime, Some(self.worker), LEASE, self.env.now()).await.unwrap().unwrap();
@@ -142,7 +147,7 @@ impl World {
         run
     }
 
-    fn permission(&self, run: RunId, tool: &str) -> NewPermission {
+    pub(crate) fn permission(&self, run: RunId, tool: &str) -> NewPermission {
         let input = json(r#"{"command":"rm -rf build"}"#);
         NewPermission {
             notify: None,
@@ -168,23 +173,23 @@ impl World {
         NewDecision { decision, grant: self.env.grant_id(), via: "rest".to_owned(), from: None }
     }
 
-    async fn frames(&self, channel: ChannelId) -> Vec<Frame> {
+    pub(crate) async fn frames(&self, channel: ChannelId) -> Vec<Frame> {
         let frames = self.store.frames(channel, 0, usize::MAX).await.unwrap().frames;
         frames.into_iter().map(|(_, frame)| frame).collect()
     }
 
     /// Rows of the log after a seq, without actors that every test knows.
-    async fn log(&self, after: i64) -> Vec<String> {
+    pub(crate) async fn log(&self, after: i64) -> Vec<String> {
         let page = self.store.log(self.tenant, after, 100).await.unwrap();
         page.rows.iter().map(|row| format!("{} {} {}", row.actor, row.kind, row.data.get())).collect()
     }
 
-    async fn head(&self) -> i64 {
+    pub(crate) async fn head(&self) -> i64 {
         self.store.log(self.tenant, 0, 1).await.unwrap().head
     }
 }
 
-fn json(text: &str) -> Json {
+pub(crate) fn json(text: &str) -> Json {
     Json::from_text(text).unwrap()
 }
 
