@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use attache_protocol::{DeliveryId, TenantId, Timestamp};
 
 use crate::{
-    Context, Error, Result,
+    Context, Result,
     record::{
         Listed, Page,
         delivery::{Attempt, Delivery, DeliveryFilter, Next},
@@ -24,43 +24,19 @@ use crate::{
 #[async_trait]
 pub trait Deliveries: Send + Sync {
     /// Pending deliveries of every tenant whose time has come, by that time, then in order of creation.
-    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
-        let _ = (at, limit);
-        Err(not_built())
-    }
+    async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>>;
 
     /// Keeps how the attempt with this number went (the first is 1). One that is not the next of a pending delivery
     /// changes nothing: the answer shows the delivery as it is.
-    async fn record_attempt(
-        &self,
-        delivery: DeliveryId,
-        number: i64,
-        attempt: Attempt,
-        next: Next,
-    ) -> Result<Delivery> {
-        let _ = (delivery, number, attempt, next);
-        Err(not_built())
-    }
+    async fn record_attempt(&self, delivery: DeliveryId, number: i64, attempt: Attempt, next: Next)
+    -> Result<Delivery>;
 
     /// A person asks for one more try, now, also of what was delivered: it is pending and due at the context's time,
     /// whatever it was. Attempts go on counting, and the last one stays as it went.
-    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery> {
-        let _ = (context, delivery);
-        Err(not_built())
-    }
+    async fn resend_delivery(&self, context: Context, delivery: DeliveryId) -> Result<Delivery>;
 
-    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery> {
-        let _ = (tenant, delivery);
-        Err(not_built())
-    }
+    async fn delivery(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
 
     /// Newest first.
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>> {
-        let _ = (tenant, filter, page);
-        Err(not_built())
-    }
-}
-
-fn not_built() -> Error {
-    Error::Internal("not built".to_owned())
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
 }

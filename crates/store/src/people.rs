@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use attache_protocol::{KeyId, TenantId};
 
 use crate::{
-    Context, Error, Result,
+    Context, Result,
     record::{
         Credential, Listed, Page,
         people::{AccessRules, NewUser, User, UserPatch, UserRef},
@@ -22,63 +22,30 @@ use crate::{
 #[async_trait]
 pub trait People: Send + Sync {
     /// `NameTaken` if a user of the tenant that was not removed has the name.
-    async fn create_user(&self, context: Context, user: NewUser) -> Result<User> {
-        let _ = (context, user);
-        Err(not_built())
-    }
+    async fn create_user(&self, context: Context, user: NewUser) -> Result<User>;
 
     /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A patch that changes nothing is
     /// logged like any other. A new password ends every session of the user except `keep`.
-    async fn update_user(
-        &self,
-        context: Context,
-        user: UserRef,
-        patch: UserPatch,
-        keep: Option<KeyId>,
-    ) -> Result<User> {
-        let _ = (context, user, patch, keep);
-        Err(not_built())
-    }
+    async fn update_user(&self, context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>)
+    -> Result<User>;
 
     /// Revokes the user's keys and sessions and frees the name; agents and runs stay theirs. `LastOwner` as above.
     /// Removing again, by id, changes nothing.
-    async fn remove_user(&self, context: Context, user: UserRef) -> Result<User> {
-        let _ = (context, user);
-        Err(not_built())
-    }
+    async fn remove_user(&self, context: Context, user: UserRef) -> Result<User>;
 
     /// By name only users that were not removed are found.
-    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<User> {
-        let _ = (tenant, user);
-        Err(not_built())
-    }
+    async fn user(&self, tenant: TenantId, user: UserRef) -> Result<User>;
 
     /// Users that were not removed, by name ascending, byte by byte.
-    async fn users(&self, tenant: TenantId, page: Page) -> Result<Listed<User>> {
-        let _ = (tenant, page);
-        Err(not_built())
-    }
+    async fn users(&self, tenant: TenantId, page: Page) -> Result<Listed<User>>;
 
     /// What the key stands for, whatever its secret; `None` if unknown.
-    async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
-        let _ = key;
-        Err(not_built())
-    }
+    async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>>;
 
     /// `None` until somebody sets them.
-    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>> {
-        let _ = tenant;
-        Err(not_built())
-    }
+    async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>>;
 
     /// `VersionChanged` unless `expected` is the present version (0: there are none yet); `None` replaces whatever is
     /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the rules as they are.
-    async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules> {
-        let _ = (context, text, expected);
-        Err(not_built())
-    }
-}
-
-fn not_built() -> Error {
-    Error::Internal("not built".to_owned())
+    async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
 }

@@ -7,7 +7,7 @@ use attache_protocol::{
 };
 
 use crate::{
-    Context, Error, Result,
+    Context, Result,
     record::spending::{Quota, Target, Usage},
 };
 
@@ -39,31 +39,15 @@ use crate::{
 pub trait Spending: Send + Sync {
     /// `NotFound` for an unknown or removed user, or an unknown or archived agent. Setting the same limits again is logged
     /// like any other change.
-    async fn set_quota(&self, context: Context, target: Target, limits: Limits) -> Result<Quota> {
-        let _ = (context, target, limits);
-        Err(not_built())
-    }
+    async fn set_quota(&self, context: Context, target: Target, limits: Limits) -> Result<Quota>;
 
     /// `NotFound` where there is none.
-    async fn remove_quota(&self, context: Context, target: Target) -> Result<()> {
-        let _ = (context, target);
-        Err(not_built())
-    }
+    async fn remove_quota(&self, context: Context, target: Target) -> Result<()>;
 
     /// With the accounts of the day of `at`. Ordered by target: user, then agent, by id; absent ones first.
-    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
-        let _ = (tenant, at);
-        Err(not_built())
-    }
+    async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
 
     /// What ended runs used, of the days from `first` to `last`, ordered by day, user and agent, by id; absent users first.
     /// A run that a quota refused is not among them. Retention does not shorten it.
-    async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
-        let _ = (tenant, first, last);
-        Err(not_built())
-    }
-}
-
-fn not_built() -> Error {
-    Error::Internal("not built".to_owned())
+    async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
 }

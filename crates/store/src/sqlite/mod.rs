@@ -45,6 +45,8 @@ mod spending;
 mod statements;
 mod streams;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use readers::Readers;

@@ -73,6 +73,14 @@ fn explain(path: &Path, error: &rusqlite::Error) -> Error {
     Error::Internal(format!("cannot open the database {}: {error}", path.display()))
 }
 
+/// Makes a database as version 1 did, with these rows.
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "no version of this program makes such a database any more")]
+pub(super) fn of_version_1(path: &Path, rows: &str) {
+    let connection = Connection::open(path).unwrap();
+    connection.execute_batch(&format!("{}\n{rows}\npragma user_version = 1;", MIGRATIONS[0])).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

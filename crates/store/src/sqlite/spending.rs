@@ -11,7 +11,7 @@ use attache_protocol::{
     },
     wire::usage::Used,
 };
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     Sqlite,
@@ -94,7 +94,7 @@ impl Transaction<'_, '_> {
             return Ok(account);
         }
         let mut written = Spend::default();
-        for row in self.usage_of(tenant, day, day)? {
+        for row in usage_of(self.connection, tenant, day, day)? {
             if target.covers(row.user, row.agent) {
                 let Usage { calls, tokens, micro_usd, .. } = row;
                 written = written.plus(Spend { calls, tokens, micro_usd });
@@ -235,39 +235,32 @@ impl Transaction<'_, '_> {
             ])?;
         Ok(())
     }
+}
 
-    fn usage(&mut self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
-        self.write_usage()?;
-        self.usage_of(tenant, first, last)
-    }
-
-    /// What `usage_days` has.
-    fn usage_of(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
-        Ok(self
-            .connection
-            .prepare_cached(&format!(
-                "select day, user, agent, {SUMS} from usage_days where tenant = ?1 and day between ?2 and ?3
-                 order by day, user, agent"
-            ))?
-            .query_map(params![Key16(tenant.uuid()), first.0, last.0], |row| {
-                let Sums { calls, failed, tokens, micro_usd, reported, estimated, unknown, duration_ms } =
-                    sums(row, 3)?;
-                Ok(Usage {
-                    day: Day(row.get(0)?),
-                    user: ledger::maybe_id(row, 1, rows::user_id)?,
-                    agent: rows::agent_id(row.get(2)?),
-                    calls,
-                    failed,
-                    tokens,
-                    micro_usd,
-                    reported,
-                    estimated,
-                    unknown,
-                    duration_ms,
-                })
-            })?
-            .collect::<rusqlite::Result<_>>()?)
-    }
+/// What `usage_days` has.
+fn usage_of(connection: &Connection, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
+    Ok(connection
+        .prepare_cached(&format!(
+            "select day, user, agent, {SUMS} from usage_days where tenant = ?1 and day between ?2 and ?3
+             order by day, user, agent"
+        ))?
+        .query_map(params![Key16(tenant.uuid()), first.0, last.0], |row| {
+            let Sums { calls, failed, tokens, micro_usd, reported, estimated, unknown, duration_ms } = sums(row, 3)?;
+            Ok(Usage {
+                day: Day(row.get(0)?),
+                user: ledger::maybe_id(row, 1, rows::user_id)?,
+                agent: rows::agent_id(row.get(2)?),
+                calls,
+                failed,
+                tokens,
+                micro_usd,
+                reported,
+                estimated,
+                unknown,
+                duration_ms,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?)
 }
 
 /// Reads [`SUMS`].
@@ -308,6 +301,7 @@ impl Spending for Sqlite {
     }
 
     async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {
-        self.write(move |transaction| transaction.usage(tenant, first, last)).await
+        self.write(|transaction| transaction.write_usage()).await?;
+        self.read(move |connection| usage_of(connection, tenant, first, last)).await
     }
 }

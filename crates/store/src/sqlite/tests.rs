@@ -1,0 +1,220 @@
+//! What only the engine itself can show: how much a run writes, that memory follows an undone transaction, and that older
+//! databases open.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    AgentId, Json, RunId, RuntimeId, TenantId, UserId,
+    env::Env,
+    rules::{
+        quota::{Account, Budget, Day, Limits, Spend},
+        run::{self, Status, Worker},
+    },
+    secret::SecretHash,
+};
+use tempfile::TempDir;
+
+use super::{Sqlite, open};
+use crate::{
+    Context, Error, Spending as _, Store as _,
+    record::{
+        AgentRef, Live, NewAccount, NewRun, NewRuntime, Outcome, Page, Proof, RunFilter, RuntimeKind,
+        delivery::Callback,
+        spending::{Target, Usage},
+    },
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A store with an agent and its runtime.
+struct Desk {
+    store: Sqlite,
+    env: Env,
+    tenant: TenantId,
+    agent: AgentId,
+    runtime: RuntimeId,
+    _folder: TempDir,
+}
+
+// === impl Desk ===
+
+impl Desk {
+    async fn make() -> Self {
+        let folder = TempDir::new().unwrap();
+        let store = Sqlite::open(&folder.path().join("hub.db")).unwrap();
+        let env = Env::seeded(1);
+        let tenant = store.ensure_tenant(env.tenant_id(), "home", env.now()).await.unwrap();
+        let account = NewAccount {
+            id: env.agent_id(),
+            name: "builder".to_owned(),
+            description: None,
+            instructions: None,
+            skills: json("[]"),
+            a2a: None,
+            approvals: None,
+        };
+        let agent = store.create_account(Context::new(tenant, "system", env.now()), account).await.unwrap().id;
+        let runtime = NewRuntime {
+            id: env.runtime_id(),
+            kind: RuntimeKind::Device,
+            token: SecretHash([1; 32]),
+            proof: Proof::Owner { tenant, agent },
+            device_name: None,
+            labels: json("{}"),
+        };
+        let runtime = store.attach_runtime(runtime, env.now()).await.unwrap().id;
+        Self { store, env, tenant, agent, runtime, _folder: folder }
+    }
+
+    fn context(&self, user: Option<UserId>) -> Context {
+        Context::new(self.tenant, "system", self.env.now()).for_user(user)
+    }
+
+    fn run(&self, callback: Option<&str>) -> NewRun {
+        NewRun {
+            id: self.env.run_id(),
+            agent: AgentRef::Id(self.agent),
+            conversation: None,
+            parent: None,
+            task_type: "chat".to_owned(),
+            input: json(r#"{"text":"hi"}"#),
+            context_fragments: None,
+            allowed_tools: None,
+            workspace_root: None,
+            priority: 0,
+            limits: run::Limits { max_attempts: 3, timeout: LEASE * 10, queue_ttl: LEASE * 10 },
+            trace_id: None,
+            ttl: 8,
+            callback: callback.map(|url| Callback { url: url.to_owned(), approvals: false }),
+            budget: Budget::default(),
+            follow: None,
+            idempotency_key: None,
+            request_digest: [0; 16],
+        }
+    }
+
+    async fn claim(&self) -> RunId {
+        self.store.claim(self.runtime, None, LEASE, self.env.now()).await.unwrap().unwrap().run.id
+    }
+
+    fn worker(&self) -> Worker {
+        Worker { runtime: self.runtime, epoch: None }
+    }
+
+    async fn complete(&self, run: RunId, usage: Option<&str>) {
+        let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+        let done = self.store.finish(self.worker(), run, outcome, usage.map(json), self.env.now()).await;
+        assert_eq!(done.unwrap(), Status::Completed);
+    }
+
+    /// How many rows were written since the database was opened.
+    async fn written(&self) -> u64 {
+        self.store.write(|transaction| Ok(transaction.connection.total_changes())).await.unwrap()
+    }
+
+    /// How many rows the whole life of a run writes.
+    async fn rows_of_a_run(&self, user: Option<UserId>, callback: Option<&str>) -> u64 {
+        let before = self.written().await;
+        self.store.create_run(self.context(user), self.run(callback)).await.unwrap();
+        let run = self.claim().await;
+        self.complete(run, Some(r#"{"tokens":7,"cost_usd":0.01}"#)).await;
+        self.written().await - before
+    }
+
+    async fn usage(&self) -> Vec<Usage> {
+        self.store.usage(self.tenant, Day(i64::MIN), Day(i64::MAX)).await.unwrap()
+    }
+}
+
+fn json(text: &str) -> Json {
+    Json::from_text(text).unwrap()
+}
+
+/// Created, claimed, completed: a row of the log each, and the run's own. Users and quotas add nothing.
+#[tokio::test]
+async fn a_run_writes_six_rows_and_one_more_for_its_callback() {
+    let desk = Desk::make().await;
+    let user = Some(desk.env.user_id());
+    assert_eq!(desk.rows_of_a_run(None, None).await, 6);
+    assert_eq!(desk.rows_of_a_run(user, None).await, 6);
+    let limits = Limits { calls: Some(10), tokens: Some(1_000_000), micro_usd: None };
+    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    assert_eq!(desk.rows_of_a_run(user, None).await, 6);
+    assert_eq!(desk.rows_of_a_run(user, Some("http://127.0.0.1/")).await, 7);
+}
+
+#[tokio::test]
+async fn what_an_undone_transaction_counted_is_forgotten() {
+    let desk = Desk::make().await;
+    let limits = Limits { calls: Some(10), ..Limits::default() };
+    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    desk.rows_of_a_run(None, None).await;
+    let account = async || desk.store.quotas(desk.tenant, desk.env.now()).await.unwrap()[0].account;
+    let before = account().await;
+    let spent = Spend { calls: 1, tokens: 7, micro_usd: 10_000 };
+    assert_eq!(before, Account { day: Day::of(desk.env.now()), spent, held: Spend::default() });
+
+    let (context, run) = (desk.context(None), desk.run(None));
+    let id = run.id;
+    let undone: crate::Result<()> = desk
+        .store
+        .write(move |transaction| {
+            transaction.write_usage()?;
+            transaction.create_run(context.clone(), run)?;
+            transaction.cancel_run(&context, id, None)?;
+            Err(Error::Overloaded)
+        })
+        .await;
+    assert_eq!(undone, Err(Error::Overloaded));
+    assert_eq!(account().await, before);
+    let usage = desk.usage().await;
+    assert_eq!(usage.iter().map(|row| (row.calls, row.failed, row.tokens)).collect::<Vec<_>>(), [(1, 0, 7)]);
+    // They are written down now, and counted once.
+    assert_eq!(desk.usage().await, usage);
+}
+
+/// Its runs know nothing of users, quotas and callbacks, and nobody has summed up what they used.
+#[tokio::test]
+async fn a_database_of_version_1_opens_with_its_runs() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("hub.db");
+    open::of_version_1(&path, include_str!("migrations/version_1_rows.sql"));
+    let store = Sqlite::open(&path).unwrap();
+    let env = Env::seeded(1);
+    let at = env.now();
+    let tenant = store.ensure_tenant(env.tenant_id(), "another", at).await.unwrap();
+    assert_eq!(store.live(tenant).await.unwrap(), Live { pending: 1, running: 1 });
+    let limits = Limits { calls: Some(3), ..Limits::default() };
+    let quota = store.set_quota(Context::new(tenant, "system", at), Target::default(), limits).await.unwrap();
+    let spent = Spend { calls: 1, tokens: 7, micro_usd: 10_000 };
+    let held = Spend { calls: 2, ..Spend::default() };
+    assert_eq!(quota.account, Account { day: Day::of(at), spent, held });
+
+    let all = Page { limit: 9, cursor: None };
+    let runs = store.runs(tenant, RunFilter::default(), all).await.unwrap().items;
+    let [waits, runs, ended] = runs.try_into().unwrap();
+    assert_eq!(
+        [&waits, &runs, &ended].map(|run| run.state.status()),
+        [Status::Pending, Status::Running, Status::Completed]
+    );
+    let worker = Worker { runtime: runs.runtime.unwrap(), epoch: Some(1) };
+    let claimed = store.claim(worker.runtime, None, LEASE, at).await.unwrap().unwrap();
+    assert_eq!(claimed.run.id, waits.id);
+    // What it used, it said before the new version came.
+    let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    store.finish(worker, runs.id, outcome, None, at).await.unwrap();
+    let row = Usage {
+        day: Day::of(at),
+        user: None,
+        agent: runs.agent,
+        calls: 2,
+        failed: 0,
+        tokens: 12,
+        micro_usd: 10_000,
+        reported: 1,
+        estimated: 0,
+        unknown: 1,
+        duration_ms: 0,
+    };
+    assert_eq!(store.usage(tenant, Day::of(at), Day::of(at)).await.unwrap(), [row]);
+}
