@@ -13,7 +13,7 @@ use attache_protocol::{
     },
 };
 
-use crate::render;
+use crate::{identity::Left, render};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -29,18 +29,26 @@ pub struct Error {
     pub run: Option<Box<Run>>,
     /// The permission request as it is, for a decider who came too late.
     pub permission: Option<Box<PermissionRequest>>,
+    /// The limit that was reached, for the headers of the answer.
+    pub limited: Option<Left>,
 }
 
 // === impl Error ===
 
 impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), hint: None, run: None, permission: None }
+        Self { code, message: message.into(), hint: None, run: None, permission: None, limited: None }
     }
 
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn limited(mut self, left: Left) -> Self {
+        self.limited = Some(left);
         self
     }
 
@@ -127,6 +135,9 @@ impl Error {
         use attache_store::Error as E;
         match error {
             E::NotFound => Self::not_found(what),
+            E::NameTaken if what == "user" => {
+                Self::new(Code::NameTaken, "A user with this name exists already.").hint("Choose another name.")
+            }
             E::NameTaken => Self::new(Code::NameTaken, "An agent with this name exists already."),
             E::AgentArchived => Self::new(Code::AgentArchived, "The agent is archived."),
             E::Refused { refusal, run } => {

@@ -1,16 +1,19 @@
 //! A running hub: what it is made of, how it starts, and the handle through which everybody reaches it.
 
-use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, Secret, TenantId, Timestamp,
+    AgentId, Secret, TenantId, Timestamp, UserId,
     env::Env,
     secret::Kind,
     wire::{key::Role, system::Health},
 };
 use attache_store::{
     Context, Durability, Store,
-    record::{KeyKind, NewKey, Page},
+    record::{
+        KeyKind, NewKey, Page,
+        people::{NewUser, UserRef},
+    },
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -18,7 +21,12 @@ use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
     channel::{self, Live},
-    identity::{Cache, Folder, Logins, limiter::Limiter},
+    identity::{
+        Attempts, Cache, Folder, Logins,
+        limiter::{Limiter, Network},
+        password::Passwords,
+        token::Signer,
+    },
     metrics::Metrics,
     options::{Options, OwnerKey},
     outbox,
@@ -53,6 +61,11 @@ struct Inner {
     live: Live,
     credentials: Arc<Cache>,
     logins: Logins,
+    /// Where people sign in who have shown no credential yet.
+    tenant: TenantId,
+    signer: Signer,
+    passwords: Passwords,
+    attempts: Attempts,
     pairing: Pairing,
     signers: outbox::Signers,
     blobs: Blobs,
@@ -68,10 +81,10 @@ struct Inner {
 pub(crate) struct Pairing {
     pub(crate) key: Secret<[u8; 32]>,
     /// Failed redemptions.
-    pub(crate) by_address: Limiter<IpAddr>,
+    pub(crate) by_address: Limiter<Network>,
     pub(crate) by_agent: Limiter<AgentId>,
     /// Requests of devices that want a code.
-    pub(crate) requests: Limiter<IpAddr>,
+    pub(crate) requests: Limiter<Network>,
 }
 
 // === impl Hub ===
@@ -87,6 +100,7 @@ impl Hub {
         let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
         let folder = Folder::open(&options.data).map_err(failed)?;
         let key = folder.pairing_key(&env).map_err(failed)?;
+        let signer = Signer::new(folder.token_key(&env).map_err(failed)?, options.origin());
         let signers = outbox::Signers::new(folder.webhook_key(&env).map_err(failed)?);
         let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
 
@@ -102,15 +116,19 @@ impl Hub {
         let limit = options.pairing_failures_per_minute;
         let pairing = Pairing {
             key,
-            by_address: Limiter::new(limit),
-            by_agent: Limiter::new(limit),
-            requests: Limiter::new(limit),
+            by_address: Limiter::new("pairing", limit),
+            by_agent: Limiter::new("pairing", limit),
+            requests: Limiter::new("pairing", limit),
         };
         let inner = Inner {
             bus,
             live: Live::default(),
             credentials,
             logins: Logins::default(),
+            tenant,
+            signer,
+            passwords: Passwords::new(),
+            attempts: Attempts::new(&options),
             pairing,
             signers,
             blobs,
@@ -183,13 +201,28 @@ async fn ensure_owner(
         kind: KeyKind::Api,
         name: "owner (admin.key)".to_owned(),
         role: Role::Owner,
-        user: None,
+        user: owner_user(store, env, tenant).await.map_err(StartError::Store)?,
         scopes: None,
         secret: secret.hash(),
         expires_at: None,
     };
     store.create_key(Context::new(tenant, Context::SYSTEM, env.now()), key).await.map_err(StartError::Store)?;
     Ok(())
+}
+
+/// The person behind the owner key: the user `owner`, made at the first start, without a password. Somebody else who has
+/// that name is not given the key; it then belongs to nobody in particular.
+async fn owner_user(store: &dyn Store, env: &Env, tenant: TenantId) -> attache_store::Result<Option<UserId>> {
+    match store.user(tenant, UserRef::Name("owner".to_owned())).await {
+        Ok(user) => return Ok(Some(user.id).filter(|_| user.role == Role::Owner)),
+        Err(attache_store::Error::NotFound) => {}
+        // An engine that has no users yet.
+        Err(attache_store::Error::Internal(details)) if details == "not built" => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let user = NewUser { id: env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };
+    let context = Context::new(tenant, Context::SYSTEM, env.now());
+    store.create_user(context, user).await.map(|user| Some(user.id))
 }
 
 async fn has_owner(store: &dyn Store, tenant: TenantId) -> attache_store::Result<bool> {
@@ -282,6 +315,23 @@ impl Handle {
 
     pub(crate) fn credentials(&self) -> &Cache {
         &self.0.credentials
+    }
+
+    /// Where people sign in who have shown no credential yet.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.0.tenant
+    }
+
+    pub(crate) fn signer(&self) -> &Signer {
+        &self.0.signer
+    }
+
+    pub(crate) fn passwords(&self) -> &Passwords {
+        &self.0.passwords
+    }
+
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.0.attempts
     }
 
     pub(crate) fn logins(&self) -> &Logins {

@@ -5,9 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use attache_client::egress::{Guard, Policy};
 use attache_protocol::rules::permission::OnTimeout;
 
-use crate::Tls;
-
-use crate::outbox;
+use crate::{Tls, outbox};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -75,7 +73,15 @@ pub struct Options {
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
     /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
-    pub pairing_failures_per_minute: usize,
+    pub pairing_failures_per_minute: u32,
+    /// Wrong passwords, per address and per name, that are taken in a minute.
+    pub sign_in_failures_per_minute: u32,
+    /// Wrong credentials of an address that are answered in a minute.
+    pub failures_per_minute: u32,
+    /// Requests of an address without any credential that are answered in a minute.
+    pub anonymous_per_minute: u32,
+    /// How many requests one principal may make in a minute; `None`: as many as it likes.
+    pub requests_per_minute: Option<u32>,
 }
 
 /// What to do about `admin.key` when the store already has an owner.
@@ -127,6 +133,10 @@ impl Options {
             max_connections: 16_384,
             max_artifact: 1 << 30,
             pairing_failures_per_minute: 10,
+            sign_in_failures_per_minute: 10,
+            failures_per_minute: 60,
+            anonymous_per_minute: 1200,
+            requests_per_minute: None,
         }
     }
 

@@ -12,7 +12,7 @@ use attache_protocol::{
         artifact, ask, channel, conversation, delivery, key,
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
-        runtime,
+        runtime, user,
     },
 };
 use attache_store::record;
@@ -189,6 +189,17 @@ pub(crate) fn artifact(record: record::Artifact) -> artifact::Artifact {
         blake3: log::hex(&record.blake3),
         produced_by: record.produced_by,
         created_at: record.created_at,
+    }
+}
+
+pub(crate) fn user(record: record::people::User) -> user::User {
+    user::User {
+        user_id: record.id,
+        name: record.name,
+        role: record.role,
+        has_password: record.password.is_some(),
+        created_at: record.created_at,
+        removed_at: record.removed_at,
     }
 }
 

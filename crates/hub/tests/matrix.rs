@@ -7,12 +7,13 @@ const TABLE: &str = "
 resource      action      owner admin operator viewer agent_key runtime
 agents        see         yes   yes   yes      yes    yes       -
 agents        create      yes   yes   yes      -      -         -
-agents        edit        yes   yes   yes      -      -         -
-agents        archive     yes   yes   yes      -      -         -
-pairing       create_code yes   yes   yes      -      -         -
-pairing       decide      yes   yes   yes      -      -         -
+agents        edit        yes   yes   own      -      -         -
+agents        archive     yes   yes   own      -      -         -
+agents        give        yes   yes   -        -      -         -
+pairing       create_code yes   yes   own      -      -         -
+pairing       decide      yes   yes   own      -      -         -
 runtimes      see         yes   yes   yes      yes    -         -
-runtimes      revoke      yes   yes   yes      -      -         -
+runtimes      revoke      yes   yes   own      -      -         -
 runs          see         yes   yes   yes      yes    own       own
 runs          create      yes   yes   yes      -      yes       -
 runs          cancel      yes   yes   yes      -      own       -
@@ -33,9 +34,14 @@ artifacts     upload      yes   yes   yes      -      own       own
 deliveries    see         yes   yes   yes      yes    own       -
 deliveries    resend      yes   yes   yes      -      own       -
 deliveries    see_secret  own   own   own      own    own       -
-keys          see         yes   yes   -        -      -         -
-keys          create      yes   yes   -        -      -         -
+keys          see         yes   yes   own      -      -         -
+keys          create      yes   yes   own      -      -         -
 keys          revoke      yes   yes   own      own    -         -
+tokens        create      yes   yes   yes      yes    -         -
+users         see         yes   yes   own      own    -         -
+users         create      yes   yes   -        -      -         -
+users         edit        yes   yes   own      own    -         -
+users         remove      yes   yes   -        -      -         -
 audit         see         yes   yes   -        -      -         -
 login_links   create      yes   yes   -        -      -         -
 metrics       see         yes   yes   -        -      -         -
@@ -97,8 +103,8 @@ async fn the_endpoints_keep_to_the_table() {
         ("POST", "/api/v1/conversations".to_owned(), "yyynnn"),
         ("POST", format!("/api/v1/conversations/{conversation}/messages"), "yyynnn"),
         ("PUT", format!("/api/v1/workspaces/{workspace}/artifacts/a"), "yyynyy"),
-        ("GET", "/api/v1/api-keys".to_owned(), "yynnnn"),
-        ("POST", "/api/v1/api-keys".to_owned(), "yynnnn"),
+        ("GET", "/api/v1/api-keys".to_owned(), "yyynnn"),
+        ("POST", "/api/v1/api-keys".to_owned(), "yyynnn"),
         ("GET", "/api/v1/audit".to_owned(), "yynnnn"),
         ("POST", "/api/v1/login-links".to_owned(), "yynnnn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/input"), "yyynyn"),

@@ -3,19 +3,19 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Json,
+    Json, UserId,
     wire::account::{Account, AccountList, AccountRequest},
 };
 use attache_store::{
     Context,
-    record::{AccountPatch, NewAccount},
+    record::{AccountPatch, AgentRef, NewAccount},
 };
 
 use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::Action,
+    identity::{Action, Verdict},
     render,
 };
 
@@ -28,6 +28,7 @@ impl Handle {
     pub async fn create_account(&self, by: &Principal, request: AccountRequest) -> Result<Account> {
         by.may(Action::CreateAgent)?;
         check_request(&request)?;
+        let owner = self.new_owner(by, request.owner.as_deref()).await?;
         self.check_webhook(&request).await?;
         let account = NewAccount {
             approvals: request.approvals.map(|policy| Json::of(&policy)),
@@ -38,7 +39,12 @@ impl Handle {
             skills: Json::of(&request.skills.unwrap_or_default()),
             a2a: request.a2a,
         };
-        self.store().create_account(self.context(by), account).await.map(render::account).map_err(about("agent"))
+        let context = self.context(by);
+        let context = match owner {
+            Some(owner) => context.for_user(owner),
+            None => context,
+        };
+        self.store().create_account(context, account).await.map(render::account).map_err(about("agent"))
     }
 
     /// By id or by name.
@@ -59,11 +65,11 @@ impl Handle {
     }
 
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
-        by.may(Action::EditAgent)?;
+        let agent = self.own_agent(by, Action::EditAgent, agent).await?;
         check_request(&request)?;
         self.check_webhook(&request).await?;
         let patch = AccountPatch {
-            owner: None,
+            owner: self.new_owner(by, request.owner.as_deref()).await?,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             name: request.name,
             description: request.description,
@@ -71,15 +77,18 @@ impl Handle {
             skills: request.skills.map(|skills| Json::of(&skills)),
             a2a: request.a2a,
         };
-        let agent = check::agent_in_path(agent)?;
-        let updated = self.store().update_account(self.context(by), agent, patch).await;
-        updated.map(render::account).map_err(about("agent"))
+        let gives = patch.owner.is_some();
+        let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
+        if gives {
+            // Its keys act for somebody else now.
+            self.credentials().forget_agent(updated.id);
+        }
+        Ok(render::account(updated))
     }
 
     /// Revokes the agent's runtime, cancels its live runs and frees its name.
     pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
-        by.may(Action::ArchiveAgent)?;
-        let agent = check::agent_in_path(agent)?;
+        let agent = self.own_agent(by, Action::ArchiveAgent, agent).await?;
         self.store().archive_account(self.context(by), agent).await.map(render::account).map_err(about("agent"))
     }
 
@@ -90,10 +99,36 @@ impl Handle {
         }
     }
 
+    /// The agent in a path, if the caller may do this to it: some may with their own agents only.
+    pub(crate) async fn own_agent(&self, by: &Principal, action: Action, agent: &str) -> Result<AgentRef> {
+        let allowed = by.may(action)?;
+        let agent = check::agent_in_path(agent)?;
+        if allowed == Verdict::Yes {
+            return Ok(agent);
+        }
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        if by.owns(account.owner) { Ok(AgentRef::Id(account.id)) } else { Err(not_own()) }
+    }
+
+    /// To whom a request gives an agent, if to anybody; the empty text is nobody in particular.
+    async fn new_owner(&self, by: &Principal, owner: Option<&str>) -> Result<Option<Option<UserId>>> {
+        let Some(owner) = owner else { return Ok(None) };
+        by.may(Action::GiveAgent)?;
+        if owner.is_empty() {
+            return Ok(Some(None));
+        }
+        Ok(Some(Some(self.named_user(by, "owner", owner).await?.id)))
+    }
+
     /// Who, when and for which tenant, as the store wants it.
     pub(crate) fn context(&self, by: &Principal) -> Context {
         Context::new(by.tenant, by.actor(), self.now()).for_user(by.user)
     }
+}
+
+/// People see each other's agents, so that they are there is no secret.
+fn not_own() -> Error {
+    Error::forbidden("This agent belongs to somebody else.").hint("Ask its owner or an admin.")
 }
 
 fn check_request(request: &AccountRequest) -> Result<()> {

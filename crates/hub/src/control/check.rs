@@ -2,13 +2,18 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use attache_protocol::{Json, id::AgentId};
-use attache_store::record::{AgentRef, Page};
+use attache_protocol::{
+    Json,
+    id::{AgentId, UserId},
+};
+use attache_store::record::{AgentRef, Page, people::UserRef};
 
 use crate::{Error, Result};
 
 pub(crate) const MAX_PAGE: usize = 200;
 const DEFAULT_PAGE: usize = 50;
+/// In the place of a user's name: the caller's own.
+pub(crate) const ME: &str = "me";
 pub(crate) const MAX_EVENT: usize = 64 * 1024;
 
 /// Which part of a list to read.
@@ -51,7 +56,7 @@ pub(crate) fn agent_ref(field: &str, given: &str) -> Result<AgentRef> {
     if let Ok(id) = given.parse::<AgentId>() {
         return Ok(AgentRef::Id(id));
     }
-    if is_agent_name(given) {
+    if is_name(given) {
         return Ok(AgentRef::Name(given.to_owned()));
     }
     Err(Error::invalid(field, "must be an agent's id (`agt_…`) or name"))
@@ -63,7 +68,7 @@ pub(crate) fn agent_in_path(given: &str) -> Result<AgentRef> {
 }
 
 pub(crate) fn agent_name(given: &str) -> Result<()> {
-    if !is_agent_name(given) {
+    if !is_name(given) {
         let why = "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, and start with a letter or digit";
         return Err(Error::invalid("name", why));
     }
@@ -74,7 +79,28 @@ pub(crate) fn agent_name(given: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_agent_name(given: &str) -> bool {
+/// An id or a name, wherever a user is named.
+pub(crate) fn user_ref(field: &str, given: &str) -> Result<UserRef> {
+    match given.parse::<UserId>() {
+        Ok(id) => Ok(UserRef::Id(id)),
+        Err(_) if is_name(given) => Ok(UserRef::Name(given.to_owned())),
+        Err(_) => Err(Error::invalid(field, "must be a user's id (`usr_…`) or name")),
+    }
+}
+
+/// How people are named: like agents, so that rules can name both.
+pub(crate) fn user_name(given: &str) -> Result<()> {
+    if !is_name(given) {
+        let why = "must be 1 to 64 of a-z, 0-9, dot, dash and underscore, and start with a letter or digit";
+        return Err(Error::invalid("name", why));
+    }
+    if given.starts_with(UserId::PREFIX) || given == ME {
+        return Err(Error::invalid("name", "must be neither `me` nor start with `usr_`, which is how ids look"));
+    }
+    Ok(())
+}
+
+pub(crate) fn is_name(given: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = given.as_bytes();
     (1..=64).contains(&bytes.len())

@@ -182,10 +182,11 @@ fn idempotency_key(body: Option<String>, header: Option<String>) -> Result<Optio
 fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
-    // The keys of people are one person's; an agent must not find a run that somebody else asked for.
-    if by.column() == Column::AgentKey {
-        hasher.update(by.actor().as_bytes());
-    }
+    // All keys of a person are that person; nobody finds a run that somebody else asked for.
+    match by.user.filter(|_| by.column() != Column::AgentKey) {
+        Some(user) => hasher.update(user.uuid().as_bytes()),
+        None => hasher.update(by.actor().as_bytes()),
+    };
     hasher.update(key.as_bytes());
     first_half(hasher.finalize())
 }

@@ -5,25 +5,37 @@ use attache_protocol::{
     secret::Kind,
     wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList, Role},
 };
-use attache_store::record::{KeyKind, NewKey, Page};
+use attache_store::record::{self, KeyKind, NewKey, Page};
 
 use crate::{
     Error, Handle, Principal, Result,
     bus::Topic,
-    control::{PageRequest, check},
+    control::{PageRequest, check, token::narrowed},
     error::{about, about_list},
     identity::{Action, Verdict, Who},
     render,
 };
 
 impl Handle {
-    /// The one answer that shows the key. Nobody makes a key that may do more than their own.
+    /// The one answer that shows the key. Nobody makes a key that may do more than their own, or than its user.
     pub async fn create_key(&self, by: &Principal, request: CreateKeyRequest) -> Result<CreatedKey> {
-        by.may(Action::CreateKey)?;
+        let allowed = by.may(Action::CreateKey)?;
+        by.lasting()?;
         check::line("name", &request.name, 1..=200)?;
-        let role = request.role.unwrap_or(Role::Operator);
-        if by.role().is_none_or(|own| role > own) {
+        let own_role = by.role().ok_or_else(|| Error::forbidden("Only a person makes keys."))?;
+        let (user, most) = match &request.user {
+            Some(user) => {
+                let user = self.key_user(by, allowed, user).await?;
+                (Some(user.id), own_role.min(user.role))
+            }
+            None => (by.user, own_role),
+        };
+        let role = request.role.unwrap_or_else(|| most.min(Role::Operator));
+        if role > own_role {
             return Err(Error::forbidden("A key cannot make a key with a higher role than its own."));
+        }
+        if role > most {
+            return Err(Error::invalid("role", "is above the role of the user that the key would act for"));
         }
         if request.expires_at.is_some_and(|at| at <= self.now()) {
             return Err(Error::invalid("expires_at", "must lie in the future"));
@@ -34,35 +46,69 @@ impl Handle {
             kind: KeyKind::Api,
             name: request.name,
             role,
-            user: by.user,
-            scopes: request.scopes,
+            user,
+            scopes: narrowed(by, request.scopes)?,
             secret: secret.hash(),
             expires_at: request.expires_at,
         };
-        let key = self.store().create_key(self.context(by), key).await.map_err(about("key"))?;
+        let key = self.store().create_key(self.context(by), key).await.map_err(about("user"))?;
         Ok(CreatedKey { api_key: secret.expose().clone(), key: render::key(key) })
     }
 
+    /// Whom the key is for: the caller, or, for admins, anybody whose role is not above theirs.
+    async fn key_user(&self, by: &Principal, allowed: Verdict, user: &str) -> Result<record::people::User> {
+        let found = self.named_user(by, "user", user).await;
+        let found = match allowed {
+            Verdict::Yes => found?,
+            Verdict::Own | Verdict::No => found
+                .ok()
+                .filter(|found| by.user == Some(found.id))
+                .ok_or_else(|| Error::forbidden("Only an admin makes keys for others."))?,
+        };
+        if by.user != Some(found.id) && by.role().is_none_or(|own| found.role > own) {
+            return Err(Error::forbidden("Nobody makes a key for a person whose role is above their own."));
+        }
+        Ok(found)
+    }
+
+    /// Newest first: every key for admins, their user's own for others.
     pub async fn keys(&self, by: &Principal, page: PageRequest) -> Result<KeyList> {
-        by.may(Action::SeeKeys)?;
+        let allowed = by.may(Action::SeeKeys)?;
         let page = page.page()?;
+        let user = match (allowed, by.user) {
+            (Verdict::Yes, _) => None,
+            (Verdict::Own | Verdict::No, Some(user)) => Some(user),
+            // Nobody else is known to be the same person: the key sees itself.
+            (Verdict::Own | Verdict::No, None) => {
+                let own = match by.who {
+                    Who::Key { key, .. } => vec![render::key(self.find_key(by, key).await?)],
+                    Who::Runtime { .. } => Vec::new(),
+                };
+                return Ok(KeyList { api_keys: own, next_cursor: None });
+            }
+        };
         let failed = about_list("key", &page);
-        let listed = self.store().keys(by.tenant, None, page).await.map_err(failed)?;
+        let listed = self.store().keys(by.tenant, user, page).await.map_err(failed)?;
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
     }
 
     /// From the next request on, the key is refused. Any key may give itself up; only an owner takes one from an owner.
     pub async fn revoke_key(&self, by: &Principal, key: KeyId) -> Result<Key> {
-        let own = matches!(by.who, Who::Key { key: caller, .. } if caller == key);
-        match by.may(Action::RevokeKey)? {
-            Verdict::Yes if own || by.role() == Some(Role::Owner) => {}
-            Verdict::Yes => {
-                if self.find_key(by, key).await?.role == Role::Owner {
-                    return Err(Error::forbidden("Only an owner revokes an owner's key."));
+        let itself = matches!(by.who, Who::Key { key: caller, .. } if caller == key);
+        let allowed = if itself { Verdict::Own } else { by.may(Action::RevokeKey)? };
+        if !itself {
+            let found = self.find_key(by, key).await?;
+            let own = by.user.is_some() && by.owns(found.user);
+            match allowed {
+                Verdict::Yes if own || by.role() == Some(Role::Owner) || found.role != Role::Owner => {}
+                Verdict::Yes => return Err(Error::forbidden("Only an owner revokes an owner's key.")),
+                Verdict::Own | Verdict::No if own && by.role().is_some_and(|role| found.role <= role) => {}
+                Verdict::Own | Verdict::No if own => {
+                    return Err(Error::forbidden("This key may not revoke one with a higher role."));
                 }
+                // Keys of others are not there.
+                Verdict::Own | Verdict::No => return Err(Error::not_found("key")),
             }
-            Verdict::Own | Verdict::No if own => {}
-            Verdict::Own | Verdict::No => return Err(Error::forbidden("This key may only revoke itself.")),
         }
         self.keep_an_owner(by, key).await?;
         self.revoke(by, key).await
@@ -91,12 +137,12 @@ impl Handle {
         }
     }
 
-    async fn find_key(&self, by: &Principal, key: KeyId) -> Result<attache_store::record::Key> {
+    async fn find_key(&self, by: &Principal, key: KeyId) -> Result<record::Key> {
         let found = self.all_keys(by).await?.into_iter().find(|found| found.id == key);
         found.ok_or_else(|| Error::not_found("key"))
     }
 
-    async fn all_keys(&self, by: &Principal) -> Result<Vec<attache_store::record::Key>> {
+    async fn all_keys(&self, by: &Principal) -> Result<Vec<record::Key>> {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
             let listed = self.store().keys(by.tenant, None, Page { limit: check::MAX_PAGE, cursor }).await;

@@ -26,6 +26,8 @@ mod register;
 mod route;
 mod run;
 mod runtime;
+mod token;
+mod user;
 
 pub(crate) use call::{about_call, call_in_path};
 pub(crate) use progress::worker_error;

@@ -21,8 +21,7 @@ const POLL_INTERVAL_MS: u64 = 2000;
 impl Handle {
     /// The one answer that shows the code.
     pub async fn create_pairing_code(&self, by: &Principal, agent: &str) -> Result<PairingCodeResponse> {
-        by.may(Action::CreatePairingCode)?;
-        let agent = check::agent_in_path(agent)?;
+        let agent = self.own_agent(by, Action::CreatePairingCode, agent).await?;
         let code = PairingCode::generate(self.env());
         let expires_at = self.now().plus(self.options().pairing_ttl);
         let new = NewPairingCode { agent, code: self.hash_code(&code), expires_at };
@@ -32,7 +31,7 @@ impl Handle {
 
     /// A device redeems the code that a person gave it. The runtime that was active before is superseded.
     pub async fn attach(&self, from: IpAddr, request: AttachRequest) -> Result<AttachResponse> {
-        self.pairing().by_address.check(&from)?;
+        self.pairing().by_address.check(from)?;
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
         let Some(code) = PairingCode::parse(request.pairing_token.expose()) else {
             self.pairing().by_address.mark(from);
@@ -44,7 +43,7 @@ impl Handle {
 
     /// A device without a code asks for one to show.
     pub async fn request_pairing(&self, from: IpAddr, request: PairingRequest) -> Result<PairingRequestResponse> {
-        self.pairing().requests.check(&from)?;
+        self.pairing().requests.check(from)?;
         check::device(request.device_name.as_deref(), request.labels.as_ref())?;
         self.pairing().requests.mark(from);
         let code = PairingCode::generate(self.env());
@@ -70,7 +69,7 @@ impl Handle {
 
     /// The device asks whether a person has confirmed it, and becomes the agent's runtime when one has.
     pub async fn poll_pairing(&self, from: IpAddr, request: PairingPollRequest) -> Result<AttachResponse> {
-        self.pairing().by_address.check(&from)?;
+        self.pairing().by_address.check(from)?;
         self.attach_with(from, Proof::Poll(request.poll_token.hash()), None, None).await
     }
 
@@ -97,7 +96,10 @@ impl Handle {
     ) -> Result<()> {
         by.may(Action::DecidePairing)?;
         let decision = match decision.agent_id {
-            Some(agent) => record::PairingDecision::Confirm(check::agent_ref("agent_id", &agent)?),
+            Some(agent) => {
+                check::agent_ref("agent_id", &agent)?;
+                record::PairingDecision::Confirm(self.own_agent(by, Action::DecidePairing, &agent).await?)
+            }
             None => record::PairingDecision::Reject,
         };
         let code = self.typed_code(from, code)?;
@@ -138,7 +140,7 @@ impl Handle {
     }
 
     fn typed_code(&self, from: IpAddr, code: &str) -> Result<SecretHash> {
-        self.pairing().by_address.check(&from)?;
+        self.pairing().by_address.check(from)?;
         match PairingCode::parse(code) {
             Some(code) => Ok(self.hash_code(&code)),
             None => Err(Error::new(Code::PairingFailed, "This is not a pairing code; codes look like K7QM-2XHD.")),
@@ -150,7 +152,7 @@ impl Handle {
         if let attache_store::Error::PairingInvalid { agent } = &error {
             self.pairing().by_address.mark(from);
             if let Some(agent) = *agent {
-                if let Err(too_many) = self.pairing().by_agent.check(&agent) {
+                if let Err(too_many) = self.pairing().by_agent.check(agent) {
                     return too_many;
                 }
                 self.pairing().by_agent.mark(agent);

@@ -8,7 +8,7 @@ use attache_protocol::{
     secret::Kind,
     wire::{account::AccountRequest, channel::RegisterAgent},
 };
-use attache_store::record::{AgentRef, NewRuntime, Proof, RuntimeKind};
+use attache_store::record::{Account, AgentRef, NewRuntime, Proof, RuntimeKind};
 
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
 
@@ -55,7 +55,7 @@ impl Handle {
         labels: Json,
         address: IpAddr,
     ) -> Result<Registered> {
-        self.pairing().by_address.check(&address)?;
+        self.pairing().by_address.check(address)?;
         let Some(code) = PairingCode::parse(token) else {
             self.pairing().by_address.mark(address);
             return Err(Error::invalid("pairing_token", "is not a pairing code; codes look like K7QM-2XHD"));
@@ -94,7 +94,7 @@ impl Handle {
         let agent = check::agent_ref("agent_id", name)?;
         let is_name = matches!(agent, AgentRef::Name(_));
         match self.store().account(by.tenant, agent.clone()).await {
-            Ok(account) => return Ok(account.id),
+            Ok(account) => return own_name(by, &account),
             Err(attache_store::Error::NotFound) if is_name => {}
             Err(error) => return Err(Error::from_store("agent", error)),
         }
@@ -103,11 +103,21 @@ impl Handle {
             Ok(account) => Ok(account.agent_id),
             // Somebody else registered it in this very moment.
             Err(error) if error.code == Code::NameTaken => {
-                self.store().account(by.tenant, agent).await.map(|account| account.id).map_err(about("agent"))
+                let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+                own_name(by, &account)
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// Only the owner's own agent is registered again; another's keeps its key.
+fn own_name(by: &Principal, account: &Account) -> Result<AgentId> {
+    if by.owns(account.owner) {
+        return Ok(account.id);
+    }
+    Err(Error::new(Code::NameTaken, "An agent of somebody else has this name.")
+        .hint("Choose another name, or ask an admin to give you the agent."))
 }
 
 fn check_request(request: &RegisterAgent) -> Result<()> {

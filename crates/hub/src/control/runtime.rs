@@ -9,7 +9,7 @@ use crate::{
     Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::Action,
+    identity::{Action, Verdict},
     render,
 };
 
@@ -35,7 +35,10 @@ impl Handle {
 
     /// Fences the device and loses its claims. Revoking again changes nothing.
     pub async fn revoke_runtime(&self, by: &Principal, runtime: RuntimeId) -> Result<Runtime> {
-        by.may(Action::RevokeRuntime)?;
+        if by.may(Action::RevokeRuntime)? == Verdict::Own {
+            let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
+            self.own_agent(by, Action::RevokeRuntime, &found.agent.to_string()).await?;
+        }
         let revoked = self.store().revoke_runtime(self.context(by), runtime).await.map_err(about("runtime"))?;
         self.credentials().forget_agent(revoked.agent);
         Ok(render::runtime(revoked))

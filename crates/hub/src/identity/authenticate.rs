@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use attache_protocol::{
+    Timestamp,
     secret::{Kind, SecretHash},
-    wire::runtime::RuntimeState,
+    wire::{
+        key::{Role, Scope},
+        runtime::RuntimeState,
+    },
 };
 use attache_store::record::{Credential, RuntimeKind};
 use tokio::time::Instant;
@@ -12,7 +16,7 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Result,
     bus::{Topic, Watch},
-    identity::{Principal, Who},
+    identity::{By, Principal, Proof, Who, token},
 };
 
 /// How often an open stream asks whether its caller is still welcome.
@@ -31,9 +35,22 @@ pub(crate) struct Guard {
 // === impl Handle ===
 
 impl Handle {
-    /// The person, program or registered agent behind `Authorization: Bearer ak_…`.
+    /// The person, program or registered agent behind `Authorization: Bearer ak_…|<jwt>`.
     pub async fn authenticate_key(&self, secret: &str) -> Result<Principal> {
-        self.authenticate(Kind::ApiKey, secret).await
+        if token::looks_like_one(secret) {
+            self.authenticate_token(secret).await
+        } else {
+            self.authenticate(Kind::ApiKey, secret).await
+        }
+    }
+
+    /// A token is worth something only as long as its key is.
+    async fn authenticate_token(&self, text: &str) -> Result<Principal> {
+        let claims = self.signer().verify(text, self.now())?;
+        let expires_at = Timestamp::from_millis(claims.exp.saturating_mul(1000));
+        let proof = Proof::Token { key: claims.key, role: claims.role, scopes: claims.scopes, expires_at };
+        let principal = self.check_proof(&proof).await?;
+        if principal.tenant == claims.tenant { Ok(principal) } else { Err(unknown()) }
     }
 
     /// The device behind `X-Runtime-Token: rt_…`.
@@ -48,14 +65,14 @@ impl Handle {
 
     /// Whether the credential behind the principal is still good.
     pub async fn recheck(&self, principal: &Principal) -> Result<()> {
-        self.check_secret(principal.secret).await.map(drop)
+        self.check_proof(&principal.proof).await.map(drop)
     }
 
     async fn authenticate(&self, kind: Kind, secret: &str) -> Result<Principal> {
         if !secret.starts_with(kind.prefix()) {
             return Err(unknown());
         }
-        let principal = self.check_secret(SecretHash::of(secret)).await?;
+        let principal = self.check_proof(&Proof::Secret(SecretHash::of(secret))).await?;
         match (kind, principal.who) {
             (Kind::RuntimeToken, Who::Runtime { kind: RuntimeKind::Device, .. })
             | (Kind::ApiKey, Who::Runtime { kind: RuntimeKind::AgentKey, .. })
@@ -64,20 +81,19 @@ impl Handle {
         }
     }
 
-    async fn check_secret(&self, secret: SecretHash) -> Result<Principal> {
-        let credential = match self.credentials().get(secret) {
-            Some(credential) => credential,
-            None => {
-                let asked_at = Instant::now();
-                let found = self.store().credential(secret).await;
-                let credential = found.map_err(|error| Error::from_store("credential", error))?.ok_or_else(unknown)?;
-                self.credentials().put(secret, credential.clone(), asked_at);
-                credential
+    /// What the proof is worth now.
+    async fn check_proof(&self, proof: &Proof) -> Result<Principal> {
+        let by = match proof {
+            Proof::Secret(secret) => By::Secret(*secret),
+            Proof::Token { expires_at, .. } if *expires_at <= self.now() => {
+                return Err(Error::unauthenticated("This token has expired."));
             }
+            Proof::Token { key, .. } => By::Key(*key),
         };
-        match credential {
+        match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
-                Ok(Principal { tenant, who: Who::Runtime { runtime, agent, kind }, user, scopes: None, secret })
+                let who = Who::Runtime { runtime, agent, kind };
+                Ok(Principal { tenant, who, user, scopes: None, proof: proof.clone() })
             }
             Credential::Runtime { kind: RuntimeKind::Device, state, .. } => Err(Error::runtime_ended(state)),
             Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
@@ -86,10 +102,40 @@ impl Handle {
                 Err(Error::unauthenticated("This key has expired."))
             }
             Credential::Key { tenant, key, user, role, scopes, .. } => {
-                Ok(Principal { tenant, who: Who::Key { key, role }, user, scopes, secret })
+                let (role, scopes) = match proof {
+                    Proof::Secret(_) => (role, scopes),
+                    Proof::Token { role: claimed, scopes: said, .. } => {
+                        lesser((role, scopes), (*claimed, said.as_deref()))
+                    }
+                };
+                Ok(Principal { tenant, who: Who::Key { key, role }, user, scopes, proof: proof.clone() })
             }
         }
     }
+
+    async fn credential(&self, by: By) -> Result<Credential> {
+        if let Some(credential) = self.credentials().get(by) {
+            return Ok(credential);
+        }
+        let asked_at = Instant::now();
+        let found = match by {
+            By::Secret(secret) => self.store().credential(secret).await,
+            By::Key(key) => self.store().key_credential(key).await,
+        };
+        let credential = found.map_err(|error| Error::from_store("credential", error))?.ok_or_else(unknown)?;
+        self.credentials().put(by, credential.clone(), asked_at);
+        Ok(credential)
+    }
+}
+
+/// What the key is worth now, as far as the token says so too.
+fn lesser(key: (Role, Option<Vec<Scope>>), token: (Role, Option<&[Scope]>)) -> (Role, Option<Vec<Scope>>) {
+    let scopes = match (key.1, token.1) {
+        (scopes, None) => scopes,
+        (None, Some(said)) => Some(said.to_vec()),
+        (Some(scopes), Some(said)) => Some(scopes.into_iter().filter(|scope| said.contains(scope)).collect()),
+    };
+    (key.0.min(token.0), scopes)
 }
 
 fn unknown() -> Error {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::{AgentId, KeyId, secret::SecretHash};
+use attache_protocol::{AgentId, KeyId, UserId, secret::SecretHash};
 use attache_store::record::Credential;
 use tokio::time::Instant;
 
@@ -16,7 +16,15 @@ const CAPACITY: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct Cache {
     ttl: Duration,
-    entries: RwLock<HashMap<SecretHash, Entry>>,
+    entries: RwLock<HashMap<By, Entry>>,
+}
+
+/// By what a credential is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    Secret(SecretHash),
+    /// A token names its key.
+    Key(KeyId),
 }
 
 #[derive(Debug, Clone)]
@@ -32,22 +40,22 @@ impl Cache {
         Self { ttl, entries: RwLock::default() }
     }
 
-    pub(crate) fn get(&self, secret: SecretHash) -> Option<Credential> {
+    pub(crate) fn get(&self, by: By) -> Option<Credential> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(&secret)?;
+        let entry = entries.get(&by)?;
         (entry.fetched_at.elapsed() < self.ttl).then(|| entry.credential.clone())
     }
 
     /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that.
-    pub(crate) fn put(&self, secret: SecretHash, credential: Credential, asked_at: Instant) {
+    pub(crate) fn put(&self, by: By, credential: Credential, asked_at: Instant) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= CAPACITY && !entries.contains_key(&secret) {
+        if entries.len() >= CAPACITY && !entries.contains_key(&by) {
             entries.retain(|_, entry| entry.fetched_at.elapsed() < self.ttl);
             if entries.len() >= CAPACITY {
                 return;
             }
         }
-        entries.insert(secret, Entry { credential, fetched_at: asked_at });
+        entries.insert(by, Entry { credential, fetched_at: asked_at });
     }
 
     pub(crate) fn forget_agent(&self, of: AgentId) {
@@ -56,6 +64,14 @@ impl Cache {
 
     pub(crate) fn forget_key(&self, of: KeyId) {
         self.forget(|credential| matches!(credential, Credential::Key { key, .. } if *key == of));
+    }
+
+    /// Everything that acts for the user: keys, sessions, and what their agents work with.
+    pub(crate) fn forget_user(&self, of: UserId) {
+        self.forget(|credential| {
+            let (Credential::Key { user, .. } | Credential::Runtime { user, .. }) = credential;
+            *user == Some(of)
+        });
     }
 
     fn forget(&self, matches: impl Fn(&Credential) -> bool) {

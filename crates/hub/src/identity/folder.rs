@@ -8,6 +8,7 @@ use std::{
 };
 
 use attache_protocol::{Secret, env::Env};
+use aws_lc_rs::signature::Ed25519KeyPair;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Folder(PathBuf);
@@ -55,6 +56,26 @@ impl Folder {
                 env.fill(&mut key);
                 write_private(&path, &key)?;
                 Ok(Secret::new(key))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The key that signs tokens, as PKCS#8, made at the first start.
+    pub(crate) fn token_key(&self, env: &Env) -> io::Result<Ed25519KeyPair> {
+        let path = self.0.join("token.key");
+        let invalid = |what: &str| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("token.key {what}; remove it and start again"))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => Ed25519KeyPair::from_pkcs8(&bytes).map_err(|_| invalid("is no Ed25519 key in PKCS#8")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut seed = [0; 32];
+                env.fill(&mut seed);
+                let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| invalid("cannot be made"))?;
+                let document = key.to_pkcs8().map_err(|_| invalid("cannot be made"))?;
+                write_private(&path, document.as_ref())?;
+                Ok(key)
             }
             Err(error) => Err(error),
         }

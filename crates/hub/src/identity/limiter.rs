@@ -1,8 +1,9 @@
-//! Counts what went wrong in the last minute, per address or per agent, and says when it was too much.
+//! Counts attempts per minute, per address, agent, name or principal, and says when it was too much.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     hash::Hash,
+    net::{IpAddr, Ipv6Addr},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -13,55 +14,179 @@ use tokio::time::Instant;
 use crate::{Error, Result};
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// An attacker with more addresses than this makes the oldest forgotten, not the memory grow.
+/// An attacker with more addresses than twice this makes old ones forgotten, not the memory grow.
 const CAPACITY: usize = 8_192;
 
+/// So many in a minute that begins with the first one.
 #[derive(Debug)]
 pub(crate) struct Limiter<K> {
-    per_minute: usize,
-    marks: Mutex<HashMap<K, VecDeque<Instant>>>,
+    policy: &'static str,
+    per_minute: u32,
+    windows: Mutex<Generations<K>>,
+}
+
+/// What is left of a minute, as the `RateLimit` headers say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    pub policy: &'static str,
+    pub per_minute: u32,
+    pub remaining: u32,
+    /// Seconds until the next minute begins, rounded up.
+    pub reset: u64,
+}
+
+/// Whoever has an IPv6 address has its whole /64, so that is what counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Network(IpAddr);
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    began: Instant,
+    count: u32,
+}
+
+/// Two maps: when the younger is full it becomes the elder, and the elder is forgotten. What is in use stays young.
+#[derive(Debug)]
+struct Generations<K> {
+    young: HashMap<K, Window>,
+    old: HashMap<K, Window>,
 }
 
 // === impl Limiter ===
 
 impl<K: Eq + Hash + Clone> Limiter<K> {
-    pub(crate) fn new(per_minute: usize) -> Self {
-        Self { per_minute, marks: Mutex::default() }
+    /// `policy` is the limit's name in the `RateLimit` headers.
+    pub(crate) fn new(policy: &'static str, per_minute: u32) -> Self {
+        let generations = Generations { young: HashMap::new(), old: HashMap::new() };
+        Self { policy, per_minute, windows: Mutex::new(generations) }
     }
 
-    /// Refuses when the key has used up its minute.
-    pub(crate) fn check(&self, key: &K) -> Result<()> {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(times) = marks.get_mut(key) else { return Ok(()) };
-        expire(times);
-        if times.len() < self.per_minute {
-            return Ok(());
+    /// Refuses when the minute is used up, and counts nothing.
+    pub(crate) fn check(&self, key: impl Into<K>) -> Result<()> {
+        let now = Instant::now();
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        match windows.current(&key.into(), now) {
+            Some(window) if window.count >= self.per_minute => Err(self.refuse(*window, now)),
+            Some(_) | None => Ok(()),
         }
-        Err(Error::new(Code::TooManyRequests, "Too many failed attempts in the last minute."))
     }
 
-    pub(crate) fn mark(&self, key: K) {
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        if marks.len() >= CAPACITY && !marks.contains_key(&key) {
-            marks.retain(|_, times| {
-                expire(times);
-                !times.is_empty()
-            });
-            if marks.len() >= CAPACITY {
-                let oldest = marks.iter().min_by_key(|(_, times)| times.back().copied()).map(|(key, _)| key.clone());
-                oldest.map(|key| marks.remove(&key));
+    /// Counts one.
+    pub(crate) fn mark(&self, key: impl Into<K>) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = windows.entry(key.into(), Instant::now());
+        window.count = window.count.saturating_add(1);
+    }
+
+    /// Counts one, unless the minute is used up.
+    pub(crate) fn take(&self, key: impl Into<K>) -> Result<Left> {
+        self.take_at(key.into(), Instant::now())
+    }
+
+    fn take_at(&self, key: K, now: Instant) -> Result<Left> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = windows.entry(key, now);
+        if window.count >= self.per_minute {
+            return Err(self.refuse(*window, now));
+        }
+        window.count += 1;
+        Ok(self.left(*window, now))
+    }
+
+    fn left(&self, window: Window, now: Instant) -> Left {
+        let rest = WINDOW.saturating_sub(now.duration_since(window.began));
+        Left {
+            policy: self.policy,
+            per_minute: self.per_minute,
+            remaining: self.per_minute.saturating_sub(window.count),
+            reset: rest.as_secs() + u64::from(rest.subsec_nanos() > 0),
+        }
+    }
+
+    fn refuse(&self, window: Window, now: Instant) -> Error {
+        let left = self.left(window, now);
+        let message = format!("Too many attempts: {} in a minute are taken.", self.per_minute);
+        let hint = format!("Wait {} seconds, then try again.", left.reset);
+        Error::new(Code::TooManyRequests, message).hint(hint).limited(left)
+    }
+}
+
+// === impl Generations ===
+
+impl<K: Eq + Hash + Clone> Generations<K> {
+    /// The window that the key is in, if its minute is not over.
+    fn current(&self, key: &K, now: Instant) -> Option<&Window> {
+        let window = self.young.get(key).or_else(|| self.old.get(key));
+        window.filter(|window| now.duration_since(window.began) < WINDOW)
+    }
+
+    /// The window that the key is in, or a new one.
+    fn entry(&mut self, key: K, now: Instant) -> &mut Window {
+        let fresh = Window { began: now, count: 0 };
+        let kept = self.current(&key, now).copied().unwrap_or(fresh);
+        if self.young.len() >= CAPACITY && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let window = self.young.entry(key).or_insert(fresh);
+        *window = kept;
+        window
+    }
+}
+
+// === impl Network ===
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let [a, b, c, d, ..] = v6.segments();
+                Self(IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)))
             }
-        }
-        let times = marks.entry(key).or_default();
-        times.push_back(Instant::now());
-        if times.len() > self.per_minute {
-            times.pop_front();
+            v4 @ IpAddr::V4(_) => Self(v4),
         }
     }
 }
 
-fn expire(times: &mut VecDeque<Instant>) {
-    while times.front().is_some_and(|at| at.elapsed() >= WINDOW) {
-        times.pop_front();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_holds_so_many_and_the_next_one_as_many_again() {
+        let limiter: Limiter<u32> = Limiter::new("test", 2);
+        let left = |remaining, reset| Left { policy: "test", per_minute: 2, remaining, reset };
+        let began = Instant::now();
+        let later = |millis| began + Duration::from_millis(millis);
+        assert_eq!(limiter.take_at(1, began), Ok(left(1, 60)));
+        assert_eq!(limiter.take_at(1, later(10_500)), Ok(left(0, 50)));
+        let refused = limiter.take_at(1, later(10_500)).unwrap_err();
+        assert_eq!((refused.code, refused.limited), (Code::TooManyRequests, Some(left(0, 50))));
+        assert!(limiter.check(1_u32).is_err());
+        assert_eq!((limiter.check(2_u32), limiter.take_at(2, later(0))), (Ok(()), Ok(left(1, 60))));
+        assert!(limiter.take_at(1, later(59_999)).is_err());
+        assert_eq!(limiter.take_at(1, later(60_000)), Ok(left(1, 60)));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_in_use_is_remembered() {
+        let limiter: Limiter<usize> = Limiter::new("test", 3 * u32::try_from(CAPACITY).unwrap());
+        for key in 1..10 * CAPACITY {
+            limiter.mark(key);
+            limiter.mark(0_usize);
+            if key == 3 * CAPACITY {
+                assert!(limiter.check(0_usize).is_err());
+            }
+        }
+        let windows = limiter.windows.lock().unwrap();
+        assert!(windows.young.len() + windows.old.len() <= 2 * CAPACITY);
+    }
+
+    #[test]
+    fn an_address_counts_with_its_network() {
+        let network = |text: &str| Network::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::"));
+        assert_ne!(network("2001:db8:1:2::"), network("2001:db8:1:3::"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
     }
 }

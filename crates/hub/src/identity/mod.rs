@@ -1,16 +1,22 @@
 //! Who asks, and what they may do.
 
+mod attempts;
 mod authenticate;
 mod cache;
 mod folder;
 pub(crate) mod limiter;
+pub(crate) mod password;
 mod principal;
 mod session;
 mod table;
+pub(crate) mod token;
 
+pub(crate) use attempts::Attempts;
 pub(crate) use authenticate::Guard;
-pub(crate) use cache::Cache;
+pub(crate) use cache::{By, Cache};
 pub(crate) use folder::{Folder, write_private};
+pub use limiter::Left;
+pub(crate) use principal::Proof;
 pub use principal::{Principal, Who};
 pub(crate) use session::Logins;
 pub use session::Session;

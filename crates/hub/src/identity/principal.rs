@@ -1,7 +1,7 @@
 //! Who asks: the tenant and the identity behind a credential.
 
 use attache_protocol::{
-    AgentId, KeyId, RuntimeId, TenantId, UserId,
+    AgentId, KeyId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::Worker,
     secret::SecretHash,
     wire::key::{Role, Scope},
@@ -21,7 +21,16 @@ pub struct Principal {
     /// `None`: everything that the role may do.
     pub scopes: Option<Vec<Scope>>,
     /// By which the credential is looked up again while a stream is open.
-    pub(crate) secret: SecretHash,
+    pub(crate) proof: Proof,
+}
+
+/// What a caller showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A key, a runtime's token or a session.
+    Secret(SecretHash),
+    /// A token of this key, which is worth the less of what it says and of what the key is worth now.
+    Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +60,31 @@ impl Principal {
             Who::Key { role, .. } => Some(role),
             Who::Runtime { .. } => None,
         }
+    }
+
+    /// What outlives a token must not be made with one: keys, passwords, tokens, ways to sign in.
+    pub(crate) fn lasting(&self) -> Result<()> {
+        match self.proof {
+            Proof::Secret(_) => Ok(()),
+            Proof::Token { .. } => {
+                Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
+                    .hint("Use the API key that the token was made with."))
+            }
+        }
+    }
+
+    /// What has no scopes must not be made with a key that has some: it could do more than the key.
+    pub(crate) fn unscoped(&self) -> Result<()> {
+        match self.scopes {
+            None => Ok(()),
+            Some(_) => Err(Error::forbidden("A key with scopes may not set a password, which has none.")
+                .hint("Use a key without scopes, or sign in to the console.")),
+        }
+    }
+
+    /// Whether something that belongs to this user, or to nobody, is the caller's own.
+    pub(crate) fn owns(&self, owner: Option<UserId>) -> bool {
+        self.user == owner
     }
 
     /// The runtime and its agent; an error for people.

@@ -1,20 +1,29 @@
-//! Login links that work once, and the console's sessions that they open.
+//! Login links that work once, passwords, and the console's sessions that both open.
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
 };
 
 use attache_protocol::{
-    Secret, Timestamp,
+    Secret, TenantId, Timestamp, UserId,
     secret::{Kind, SecretHash},
-    wire::{key::Role, system::LoginLink},
+    wire::{
+        key::{Role, Scope},
+        system::LoginLink,
+    },
 };
-use attache_store::record::{KeyKind, NewKey};
+use attache_store::{
+    Context,
+    record::{KeyKind, NewKey, people::UserRef},
+};
 
 use crate::{
     Error, Handle, Result,
-    identity::{Action, Principal, Who},
+    control::check,
+    error::about,
+    identity::{Action, Principal, Proof, Who},
 };
 
 /// Links that wait at the same time; the oldest give way.
@@ -45,6 +54,7 @@ impl Handle {
     /// A link that signs one browser in, once, with the role of the person who made it.
     pub fn login_link(&self, by: &Principal) -> Result<LoginLink> {
         by.may(Action::CreateLoginLink)?;
+        by.lasting()?;
         let role = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
         let token = Kind::Session.generate(self.env());
         let expires_at = self.now().plus(self.options().login_ttl);
@@ -54,30 +64,67 @@ impl Handle {
 
     /// Uses a link's token up and opens a session.
     pub async fn redeem_login(&self, token: &str) -> Result<Session> {
-        let pending = self.logins().take(SecretHash::of(token), self.now()).ok_or_else(expired_link)?;
+        let Pending { principal, role, .. } =
+            self.logins().take(SecretHash::of(token), self.now()).ok_or_else(expired_link)?;
         // A key that was revoked since must not open a session.
-        self.recheck(&pending.principal).await.map_err(|_| expired_link())?;
+        self.recheck(&principal).await.map_err(|_| expired_link())?;
+        self.open_session(principal.tenant, principal.user, role, principal.scopes).await
+    }
+
+    /// Opens a session for whoever knows the password. Unknown names, people without a password and wrong passwords are
+    /// one answer, after the same work; a few failures a minute are taken, per address and per name.
+    pub async fn sign_in(&self, name: &str, password: &Secret<String>, from: IpAddr) -> Result<Session> {
+        let name = name.trim().to_lowercase();
+        let attempts = self.attempts();
+        // What cannot be a name is counted as one, so that nobody fills the memory with them.
+        let counted = if check::is_name(&name) { name.as_str() } else { "" };
+        attempts.by_address.check(from)?;
+        attempts.by_name.check(counted)?;
+        let tenant = self.tenant();
+        let user = match check::is_name(&name) {
+            true => self.store().user(tenant, UserRef::Name(name.clone())).await,
+            false => Err(attache_store::Error::NotFound),
+        };
+        let user = match user {
+            Ok(user) => Some(user),
+            Err(attache_store::Error::NotFound) => None,
+            Err(error) => return Err(Error::from_store("user", error)),
+        };
+        let hash = user.as_ref().and_then(|user| user.password.as_ref());
+        let known = self.passwords().verify(password, hash).await?;
+        let Some(user) = user.filter(|_| known) else {
+            attempts.by_address.mark(from);
+            attempts.by_name.mark(counted);
+            return Err(Error::unauthenticated("The name or the password is wrong.")
+                .hint("An admin can set a new password: `attache users set NAME --password`."));
+        };
+        self.open_session(tenant, Some(user.id), user.role, None).await
+    }
+
+    async fn open_session(
+        &self,
+        tenant: TenantId,
+        user: Option<UserId>,
+        role: Role,
+        scopes: Option<Vec<Scope>>,
+    ) -> Result<Session> {
         let secret = Kind::Session.generate(self.env());
         let expires_at = self.now().plus(self.options().session_ttl);
         let key = NewKey {
             id: self.env().key_id(),
             kind: KeyKind::Session,
             name: "console".to_owned(),
-            role: pending.role,
-            user: pending.principal.user,
-            scopes: None,
+            role,
+            user,
+            // A link is worth no more than the key that made it.
+            scopes: scopes.clone(),
             secret: secret.hash(),
             expires_at: Some(expires_at),
         };
-        let context = self.context(&pending.principal);
-        let key = self.store().create_key(context, key).await.map_err(|error| Error::from_store("key", error))?;
-        let principal = Principal {
-            tenant: pending.principal.tenant,
-            who: Who::Key { key: key.id, role: pending.role },
-            user: pending.principal.user,
-            scopes: None,
-            secret: secret.hash(),
-        };
+        let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
+        let key = self.store().create_key(context, key).await.map_err(about("user"))?;
+        let proof = Proof::Secret(secret.hash());
+        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, proof };
         Ok(Session { secret, principal, expires_at })
     }
 

@@ -1,9 +1,9 @@
 //! Who may do what: the table of DESIGN §9 for everything that is built so far.
 //!
-//! There are no users yet: every key of a tenant acts for the one person who owns it, so an operator's "own agents" are
-//! all agents of the tenant. A key's "own keys" is itself alone, because nobody else is known to be the same person.
+//! A person's own things are those of the same user. A key that belongs to nobody in particular has those that belong to
+//! nobody. A key with scopes may do what both its role and its scopes allow.
 
-use attache_protocol::wire::key::Role;
+use attache_protocol::wire::key::{Role, Scope};
 use attache_store::record::RuntimeKind;
 
 use crate::{
@@ -38,6 +38,7 @@ actions! {
     CreateAgent         "agents"        "create";
     EditAgent           "agents"        "edit";
     ArchiveAgent        "agents"        "archive";
+    GiveAgent           "agents"        "give";
     CreatePairingCode   "pairing"       "create_code";
     DecidePairing       "pairing"       "decide";
     SeeRuntimes         "runtimes"      "see";
@@ -65,6 +66,11 @@ actions! {
     SeeKeys             "keys"          "see";
     CreateKey           "keys"          "create";
     RevokeKey           "keys"          "revoke";
+    CreateToken         "tokens"        "create";
+    SeeUsers            "users"         "see";
+    CreateUser          "users"         "create";
+    EditUser            "users"         "edit";
+    RemoveUser          "users"         "remove";
     SeeAudit            "audit"         "see";
     CreateLoginLink     "login_links"   "create";
     SeeMetrics          "metrics"       "see";
@@ -74,8 +80,8 @@ actions! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Yes,
-    /// Only what belongs to the caller: a runtime's claims and their conversations, the runs that an agent asked for, a key
-    /// itself.
+    /// Only what belongs to the caller: a person's agents, keys and own entry, a runtime's claims and their conversations,
+    /// the runs that an agent asked for.
     Own,
     No,
 }
@@ -124,13 +130,13 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::AgentKey => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
+        A::EditAgent | A::ArchiveAgent | A::CreatePairingCode | A::DecidePairing | A::RevokeRuntime => match column {
+            Column::Role(Role::Owner | Role::Admin) => Yes,
+            Column::Role(Role::Operator) => Own,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime => No,
+        },
         A::CreateAgent
-        | A::EditAgent
-        | A::ArchiveAgent
         | A::RegisterAgent
-        | A::CreatePairingCode
-        | A::DecidePairing
-        | A::RevokeRuntime
         | A::DecidePermission
         | A::RevokeGrant
         | A::CreateConversation
@@ -143,12 +149,22 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(Role::Viewer) => No,
             Column::AgentKey | Column::Runtime => Own,
         },
-        A::RevokeKey => match column {
+        A::SeeKeys | A::CreateKey => match column {
+            Column::Role(Role::Owner | Role::Admin) => Yes,
+            Column::Role(Role::Operator) => Own,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime => No,
+        },
+        A::CreateToken => match column {
+            Column::Role(_) => Yes,
+            Column::AgentKey | Column::Runtime => No,
+        },
+        A::RevokeKey | A::SeeUsers | A::EditUser => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) => Own,
             Column::AgentKey | Column::Runtime => No,
         },
-        A::SeeKeys | A::CreateKey | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column {
+        A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column
+        {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) | Column::AgentKey | Column::Runtime => No,
         },
@@ -156,6 +172,56 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(_) => No,
             Column::AgentKey | Column::Runtime => Own,
         },
+    }
+}
+
+// === impl Action ===
+
+impl Action {
+    /// The scope that a key needs for this, if it has scopes at all.
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::SeeAgents
+            | Self::SeeRuntimes
+            | Self::SeeRuns
+            | Self::SeePermissions
+            | Self::SeeGrants
+            | Self::SeeChannels
+            | Self::SeeConversations
+            | Self::ListConversations
+            | Self::SeeArtifacts
+            | Self::SeeDeliveries
+            | Self::SeeMetrics
+            | Self::CreateToken => Scope::Read,
+            Self::CreateRun
+            | Self::CancelRun
+            | Self::GiveInput
+            | Self::CreateConversation
+            | Self::AddMessage
+            | Self::UploadArtifact
+            | Self::SeeDeliverySecret => Scope::Call,
+            Self::DecidePermission | Self::RevokeGrant => Scope::Decide,
+            // No person's key works; the scope only says that none of the others is meant.
+            Self::Work
+            | Self::CreateAgent
+            | Self::EditAgent
+            | Self::ArchiveAgent
+            | Self::GiveAgent
+            | Self::RegisterAgent
+            | Self::CreatePairingCode
+            | Self::DecidePairing
+            | Self::RevokeRuntime => Scope::Manage,
+            Self::ResendDelivery
+            | Self::SeeKeys
+            | Self::CreateKey
+            | Self::RevokeKey
+            | Self::SeeUsers
+            | Self::CreateUser
+            | Self::EditUser
+            | Self::RemoveUser
+            | Self::SeeAudit
+            | Self::CreateLoginLink => Scope::Admin,
+        }
     }
 }
 
@@ -171,13 +237,22 @@ impl Principal {
     }
 
     /// What this caller may do, so that a page need not offer what would be refused.
-    pub const fn verdict(&self, action: Action) -> Verdict {
-        verdict(self.column(), action)
+    pub fn verdict(&self, action: Action) -> Verdict {
+        if self.has_scope(action.scope()) { verdict(self.column(), action) } else { Verdict::No }
+    }
+
+    fn has_scope(&self, scope: Scope) -> bool {
+        self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope))
     }
 
     /// Refuses what the table refuses. What is only the caller's own is for the action to check.
     pub fn may(&self, action: Action) -> Result<Verdict> {
-        match (self.verdict(action), self.column()) {
+        let allowed = verdict(self.column(), action);
+        if allowed != Verdict::No && !self.has_scope(action.scope()) {
+            let hint = format!("Use a key that has the scope `{}`.", action.scope().as_str());
+            return Err(Error::forbidden("This key's scopes leave this out.").hint(hint));
+        }
+        match (allowed, self.column()) {
             (Verdict::No, Column::Runtime) => Err(Error::forbidden("A runtime's token may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
             (Verdict::No, Column::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")

@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     str::FromStr,
+    sync::{Arc, OnceLock},
 };
 
 use attache_protocol::{Code, json, secret::mask};
@@ -15,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
-use crate::{Error, Handle, Principal, Result, surface::scan};
+use crate::{Error, Handle, Principal, Result, identity::Left, surface::scan};
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
 pub(crate) const OUTPUT_LIMIT: usize = 4 << 20;
@@ -25,6 +26,10 @@ const DISCARD: usize = 16 << 20;
 /// The address that the request came from. [`crate::serve`] puts it into every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
+
+/// Where the caller's limit is written down on the way in, so that the answer can tell it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told(pub(crate) Arc<OnceLock<Left>>);
 
 /// Who asks, by `X-Runtime-Token` or `Authorization: Bearer`.
 #[derive(Debug)]
@@ -75,21 +80,42 @@ impl FromRequestParts<Handle> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
-        if let Some(token) = parts.headers.get("x-runtime-token") {
-            let token = token.to_str().unwrap_or_default();
-            return hub.authenticate_runtime(token).await.map(Self);
-        }
-        let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-            return Err(Error::unauthenticated("The request carries no credential."));
-        };
-        let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
-        match bearer {
-            Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => {
-                hub.authenticate_key(secret.trim()).await.map(Self)
+        let by = match authenticate(parts, hub).await {
+            // Somebody who guesses is told so only a few times a minute.
+            Err(error) if error.code.http_status() == 401 => {
+                hub.attempts().failed(address(parts))?;
+                return Err(error);
             }
-            Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
+            other => other?,
+        };
+        if let Some(left) = hub.attempts().admit(&by)?
+            && let Some(told) = parts.extensions.get::<Told>()
+        {
+            let _ = told.0.set(left);
         }
+        Ok(Self(by))
     }
+}
+
+async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
+    if let Some(token) = parts.headers.get("x-runtime-token") {
+        let token = token.to_str().unwrap_or_default();
+        return hub.authenticate_runtime(token).await;
+    }
+    let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
+        return Err(Error::unauthenticated("The request carries no credential."));
+    };
+    let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match bearer {
+        Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => hub.authenticate_key(secret.trim()).await,
+        Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
+    }
+}
+
+/// Where the request came from; a caller in this process has no address.
+fn address(parts: &Parts) -> IpAddr {
+    let peer = parts.extensions.get::<Peer>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())
 }
 
 impl FromRequestParts<Handle> for MaybeCaller {
@@ -111,8 +137,7 @@ impl<S: Sync> FromRequestParts<S> for From {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
-        let peer = parts.extensions.get::<Peer>();
-        Ok(Self(peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())))
+        Ok(Self(address(parts)))
     }
 }
 

@@ -6,7 +6,7 @@ use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
-    http::{HeaderValue, Method, Request, Response, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, header},
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
@@ -16,7 +16,7 @@ use tower::Service as _;
 
 use crate::{
     Error, Handle,
-    surface::{Peer, host::OwnNames, seat::Seat},
+    surface::{Peer, extract::Told, host::OwnNames, reply, seat::Seat},
 };
 
 /// The outermost service of one connection.
@@ -76,6 +76,16 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                 shared.hub.metrics().answered(error.code.http_status());
                 return Ok(error.into_response());
             }
+            if !carries_credential(request.headers())
+                && let Err(error) = shared.hub.attempts().anonymous(peer.ip())
+            {
+                shared.hub.metrics().answered(error.code.http_status());
+                return Ok(error.into_response());
+            }
+            let told = shared.hub.options().requests_per_minute.map(|_| Told::default());
+            if let Some(told) = &told {
+                request.extensions_mut().insert(told.clone());
+            }
             request.extensions_mut().insert(Peer(peer));
             request.extensions_mut().insert(seat);
             let answer = AssertUnwindSafe(shared.router.clone().call(request)).catch_unwind().await;
@@ -88,6 +98,9 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                     Error::internal(&"a request panicked").into_response()
                 }
             };
+            if let Some(left) = told.as_ref().and_then(|told| told.0.get()) {
+                reply::show_limit(&mut response, *left);
+            }
             if shared.https_for_good {
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
             }
@@ -98,6 +111,13 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
             Ok(response)
         })
     }
+}
+
+/// Whether it says who asks; whether that is true is for the surface to find out.
+fn carries_credential(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION)
+        || headers.contains_key("x-runtime-token")
+        || headers.contains_key(header::COOKIE)
 }
 
 // === impl Begun ===

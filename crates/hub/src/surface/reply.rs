@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use crate::Error;
+use crate::{Error, identity::Left};
 
 /// A JSON answer.
 pub fn json<T: Serialize + ?Sized>(status: StatusCode, value: &T) -> Response<Body> {
@@ -34,13 +34,31 @@ impl IntoResponse for Error {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+                let wait = self.limited.map_or(60, |left| left.reset);
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             StatusCode::SERVICE_UNAVAILABLE => {
                 response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}
         }
+        if let Some(left) = self.limited {
+            show_limit(&mut response, left);
+        }
         response
+    }
+}
+
+/// The fields of draft-ietf-httpapi-ratelimit-headers: the policy, and what is left of it.
+pub(crate) fn show_limit(response: &mut Response<Body>, left: Left) {
+    let Left { policy, per_minute, remaining, reset } = left;
+    let fields = [
+        ("ratelimit-policy", format!("\"{policy}\";q={per_minute};w=60")),
+        ("ratelimit", format!("\"{policy}\";r={remaining};t={reset}")),
+    ];
+    for (name, value) in fields {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
     }
 }

@@ -38,6 +38,10 @@ pub struct AccountRequest {
     /// How its permission requests time out and who is told of them; `{}` goes back to the hub's own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
+    /// The user it belongs to, by name or id, or `""` for nobody in particular; only an admin says this. Whoever makes an
+    /// agent owns it otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

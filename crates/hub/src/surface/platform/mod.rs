@@ -22,6 +22,8 @@ mod range;
 mod register;
 mod run;
 mod runtime;
+mod token;
+mod user;
 mod work;
 
 use attache_protocol::Code;
@@ -112,9 +114,16 @@ routes! {
     post   "/api/v1/api-keys"                                       key::create;
     get    "/api/v1/api-keys"                                       key::list;
     delete "/api/v1/api-keys/{key}"                                 key::revoke;
+    post   "/api/v1/tokens"                                         token::create;
+    post   "/api/v1/users"                                          user::create;
+    get    "/api/v1/users"                                          user::list;
+    get    "/api/v1/users/{user}"                                   user::read;
+    patch  "/api/v1/users/{user}"                                   user::update;
+    delete "/api/v1/users/{user}"                                   user::remove;
     get    "/api/v1/audit"                                          audit::read;
     post   "/api/v1/login-links"                                    login::create;
     get    "/api/v1/openapi.json"                                   document::read;
+    get    "/.well-known/jwks.json"                                 token::keys;
     get    "/healthz"                                               health::healthz;
     get    "/readyz"                                                health::readyz;
     get    "/metrics"                                               health::metrics;

@@ -1,0 +1,73 @@
+//! Short-lived tokens for a key, and the keys with which others verify them.
+
+use std::time::Duration;
+
+use attache_protocol::wire::{
+    key::Scope,
+    token::{KeySet, Token, TokenRequest},
+};
+
+use crate::{
+    Error, Handle, Principal, Result, Who,
+    control::check,
+    identity::{Action, Verdict, token::Grant, verdict},
+};
+
+const TTL: u64 = 15 * 60;
+const MAX_TTL: u64 = 60 * 60;
+const MAX_AUDIENCE: usize = 512;
+
+impl Handle {
+    /// The one answer that shows the token. It is worth what the key is worth, or less, and dies with it. Every scope
+    /// will do: a token gives nobody more than they have.
+    pub fn create_token(&self, by: &Principal, request: TokenRequest) -> Result<Token> {
+        let Who::Key { key, role } = by.who else {
+            return Err(Error::forbidden("Only a person's key makes tokens."));
+        };
+        if verdict(by.column(), Action::CreateToken) == Verdict::No {
+            return Err(Error::forbidden("This key's role may not do this."));
+        }
+        by.lasting()?;
+        let ttl = request.ttl_seconds.unwrap_or(TTL);
+        if !(1..=MAX_TTL).contains(&ttl) {
+            return Err(Error::invalid("ttl_seconds", "must be between 1 and 3600"));
+        }
+        if let Some(audience) = &request.audience {
+            check::token("audience", audience, 1..=MAX_AUDIENCE)?;
+        }
+        let grant = Grant {
+            audience: request.audience,
+            at: self.now(),
+            ttl: Duration::from_secs(ttl),
+            jti: self.env().uuid().simple().to_string(),
+            tenant: by.tenant,
+            key,
+            user: by.user,
+            role,
+            scopes: narrowed(by, request.scopes)?,
+        };
+        let (token, expires_at) = self.signer().sign(grant)?;
+        Ok(Token { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
+    }
+
+    /// With what anybody verifies the tokens.
+    pub fn token_keys(&self) -> KeySet {
+        self.signer().key_set()
+    }
+}
+
+/// The scopes that are asked for, sorted and once each, if the caller has them all; the caller's own unless told.
+pub(crate) fn narrowed(by: &Principal, scopes: Option<Vec<Scope>>) -> Result<Option<Vec<Scope>>> {
+    let Some(mut scopes) = scopes else { return Ok(by.scopes.clone()) };
+    if scopes.is_empty() {
+        return Err(Error::invalid("scopes", "must name at least one scope"));
+    }
+    scopes.sort_unstable();
+    scopes.dedup();
+    match &by.scopes {
+        Some(own) if scopes.iter().any(|scope| !own.contains(scope)) => {
+            Err(Error::forbidden("A key cannot give scopes that it does not have."))
+        }
+        Some(_) | None => Ok(Some(scopes)),
+    }
+}

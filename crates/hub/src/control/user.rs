@@ -1,0 +1,166 @@
+//! Users: add, look, change, remove. Nobody gives a role above their own, nor changes somebody who has one.
+
+use attache_protocol::wire::{
+    key::Role,
+    user::{CreateUserRequest, UpdateUserRequest, User, UserList},
+};
+use attache_store::record::{
+    self,
+    people::{NewUser, UserPatch, UserRef},
+};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{
+        PageRequest,
+        check::{self, ME},
+    },
+    error::{about, about_list},
+    identity::{Action, Verdict, Who, password},
+    render,
+};
+
+impl Handle {
+    pub async fn create_user(&self, by: &Principal, request: CreateUserRequest) -> Result<User> {
+        by.may(Action::CreateUser)?;
+        by.lasting()?;
+        check::user_name(&request.name)?;
+        let role = request.role.unwrap_or(Role::Operator);
+        may_give(by, role)?;
+        let password = match &request.password {
+            Some(password) => {
+                by.unscoped()?;
+                password::check_new("password", password)?;
+                Some(self.passwords().hash(self.env(), password).await?)
+            }
+            None => None,
+        };
+        let user = NewUser { id: self.env().user_id(), name: request.name, role, password };
+        self.store().create_user(self.context(by), user).await.map(render::user).map_err(about("user"))
+    }
+
+    /// By id, by name, or `me`.
+    pub async fn user(&self, by: &Principal, user: &str) -> Result<User> {
+        self.reachable_user(by, Action::SeeUsers, user).await.map(render::user)
+    }
+
+    /// People who were not removed, by name; for those who may not see the others, themselves alone.
+    pub async fn users(&self, by: &Principal, page: PageRequest) -> Result<UserList> {
+        let page = page.page()?;
+        if by.may(Action::SeeUsers)? == Verdict::Own {
+            let own = match by.user {
+                Some(id) => vec![render::user(self.find_user(by, UserRef::Id(id)).await?)],
+                None => Vec::new(),
+            };
+            return Ok(UserList { users: own, next_cursor: None });
+        }
+        let failed = about_list("user", &page);
+        let listed = self.store().users(by.tenant, page).await.map_err(failed)?;
+        Ok(UserList { users: listed.items.into_iter().map(render::user).collect(), next_cursor: listed.next })
+    }
+
+    /// People change their own password, and say the old one; the rest is for admins.
+    pub async fn update_user(&self, by: &Principal, user: &str, request: UpdateUserRequest) -> Result<User> {
+        let allowed = by.may(Action::EditUser)?;
+        by.lasting()?;
+        let found = self.reachable_user(by, Action::EditUser, user).await?;
+        let own = by.user == Some(found.id);
+        if let Some(name) = &request.name {
+            check::user_name(name)?;
+        }
+        if allowed == Verdict::Own && (request.name.is_some() || request.role.is_some()) {
+            return Err(Error::forbidden("Only an admin changes names and roles."));
+        }
+        if let Some(role) = request.role {
+            may_give(by, role)?;
+        }
+        let password = match &request.password {
+            Some(password) => {
+                by.unscoped()?;
+                password::check_new("password", password)?;
+                if own {
+                    self.check_current(&found, &request).await?;
+                }
+                Some(self.passwords().hash(self.env(), password).await?)
+            }
+            None => None,
+        };
+        let patch = UserPatch { name: request.name, role: request.role, password };
+        let keep = match by.who {
+            Who::Key { key, .. } if own => Some(key),
+            Who::Key { .. } | Who::Runtime { .. } => None,
+        };
+        let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
+        let updated = updated.map_err(about("user"))?;
+        self.credentials().forget_user(updated.id);
+        Ok(render::user(updated))
+    }
+
+    /// Ends everything that acts for the user at once; agents and runs stay.
+    pub async fn remove_user(&self, by: &Principal, user: &str) -> Result<User> {
+        by.may(Action::RemoveUser)?;
+        by.lasting()?;
+        let found = self.reachable_user(by, Action::RemoveUser, user).await?;
+        let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
+        self.credentials().forget_user(removed.id);
+        Ok(render::user(removed))
+    }
+
+    /// Whom a request means by name or id, in a member of its body.
+    pub(crate) async fn named_user(&self, by: &Principal, field: &str, user: &str) -> Result<record::people::User> {
+        let found = self.find_user(by, check::user_ref(field, user)?).await?;
+        match found.removed_at {
+            None => Ok(found),
+            Some(_) => Err(Error::not_found("user")),
+        }
+    }
+
+    /// The user, if the caller may do this to them: themselves, or people whose role is not above the caller's.
+    async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::people::User> {
+        let allowed = by.may(action)?;
+        let user = match (user, by.user) {
+            (ME, Some(id)) => UserRef::Id(id),
+            (ME, None) => {
+                return Err(Error::not_found("user").hint("This key belongs to nobody in particular; name a user."));
+            }
+            (user, _) => check::user_ref("user", user).map_err(|_| Error::not_found("user"))?,
+        };
+        let found = self.find_user(by, user).await?;
+        let own = by.user == Some(found.id);
+        match allowed {
+            // Who may not see the others learns nothing of them, not even that they are there.
+            Verdict::Own | Verdict::No if !own => return Err(Error::not_found("user")),
+            Verdict::Yes | Verdict::Own | Verdict::No => {}
+        }
+        let above = by.role().is_none_or(|role| found.role > role);
+        if above && !own && action != Action::SeeUsers {
+            return Err(Error::forbidden("Nobody changes a person whose role is above their own."));
+        }
+        Ok(found)
+    }
+
+    async fn find_user(&self, by: &Principal, user: UserRef) -> Result<record::people::User> {
+        self.store().user(by.tenant, user).await.map_err(about("user"))
+    }
+
+    /// A person who has a password must know it to change it, whatever else they hold.
+    async fn check_current(&self, user: &record::people::User, request: &UpdateUserRequest) -> Result<()> {
+        let Some(hash) = &user.password else { return Ok(()) };
+        let Some(current) = &request.current_password else {
+            return Err(Error::invalid("current_password", "is missing: say your present password too"));
+        };
+        self.attempts().by_name.check(user.name.as_str())?;
+        if self.passwords().verify(current, Some(hash)).await? {
+            return Ok(());
+        }
+        self.attempts().by_name.mark(user.name.as_str());
+        Err(Error::forbidden("The present password is wrong."))
+    }
+}
+
+fn may_give(by: &Principal, role: Role) -> Result<()> {
+    match by.role() {
+        Some(own) if role <= own => Ok(()),
+        Some(_) | None => Err(Error::forbidden("Nobody gives a role above their own.")),
+    }
+}

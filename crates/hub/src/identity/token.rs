@@ -1,0 +1,314 @@
+//! Short-lived tokens (JWT, EdDSA): signed here, and read with no more trust than their signature deserves.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    KeyId, Secret, TenantId, Timestamp, UserId,
+    wire::{
+        key::{Role, Scope},
+        token::{KeySet, PublicKey},
+    },
+};
+use aws_lc_rs::{
+    digest,
+    signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey},
+};
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// A token of ours is far shorter; nothing longer is looked at.
+const MAX_TOKEN: usize = 4096;
+/// How far another hub's clock may be off.
+const LEEWAY: Duration = Duration::from_secs(5);
+const ALGORITHM: &str = "EdDSA";
+const TYPE: &str = "JWT";
+
+/// The key that signs tokens, and what it is known by.
+pub(crate) struct Signer {
+    key: Ed25519KeyPair,
+    kid: String,
+    /// Who issues, and whom a token must be meant for to be taken here.
+    origin: String,
+}
+
+/// What a token says. Every member is there, and no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Claims {
+    pub(crate) iss: String,
+    /// The user, or the key where it belongs to nobody in particular.
+    pub(crate) sub: String,
+    pub(crate) aud: String,
+    pub(crate) exp: i64,
+    pub(crate) iat: i64,
+    pub(crate) nbf: i64,
+    pub(crate) jti: String,
+    pub(crate) tenant: TenantId,
+    pub(crate) key: KeyId,
+    pub(crate) role: Role,
+    /// Null: everything that the role may do.
+    pub(crate) scopes: Option<Vec<Scope>>,
+}
+
+/// What a token is to say.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) audience: Option<String>,
+    pub(crate) at: Timestamp,
+    pub(crate) ttl: Duration,
+    pub(crate) jti: String,
+    pub(crate) tenant: TenantId,
+    pub(crate) key: KeyId,
+    pub(crate) user: Option<UserId>,
+    pub(crate) role: Role,
+    pub(crate) scopes: Option<Vec<Scope>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    alg: String,
+    kid: String,
+    typ: String,
+}
+
+/// What could be a token, rather than a key: three parts.
+pub(crate) fn looks_like_one(text: &str) -> bool {
+    text.bytes().filter(|byte| *byte == b'.').count() == 2
+}
+
+// === impl Signer ===
+
+impl Signer {
+    pub(crate) fn new(key: Ed25519KeyPair, origin: String) -> Self {
+        // RFC 7638: the digest of the key's required members, in their order, so that it needs no file of its own.
+        let x = Base64UrlUnpadded::encode_string(key.public_key().as_ref());
+        let thumbprint = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#);
+        let thumbprint = digest::digest(&digest::SHA256, thumbprint.as_bytes());
+        Self { key, kid: Base64UrlUnpadded::encode_string(thumbprint.as_ref()), origin }
+    }
+
+    /// With what anybody verifies the tokens.
+    pub(crate) fn key_set(&self) -> KeySet {
+        KeySet {
+            keys: vec![PublicKey {
+                kty: "OKP".to_owned(),
+                crv: "Ed25519".to_owned(),
+                alg: ALGORITHM.to_owned(),
+                usage: "sig".to_owned(),
+                kid: self.kid.clone(),
+                x: Base64UrlUnpadded::encode_string(self.key.public_key().as_ref()),
+            }],
+        }
+    }
+
+    pub(crate) fn sign(&self, grant: Grant) -> Result<(Secret<String>, Timestamp)> {
+        let seconds = |at: Timestamp| at.millis().div_euclid(1000);
+        let expires_at = grant.at.plus(grant.ttl);
+        let claims = Claims {
+            iss: self.origin.clone(),
+            sub: grant.user.map_or_else(|| grant.key.to_string(), |user| user.to_string()),
+            aud: grant.audience.unwrap_or_else(|| self.origin.clone()),
+            exp: seconds(expires_at),
+            iat: seconds(grant.at),
+            nbf: seconds(grant.at),
+            jti: grant.jti,
+            tenant: grant.tenant,
+            key: grant.key,
+            role: grant.role,
+            scopes: grant.scopes,
+        };
+        let header = Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: TYPE.to_owned() };
+        let signed = format!("{}.{}", encode(&header), encode(&claims));
+        let signature = self.key.try_sign(signed.as_bytes()).map_err(|error| Error::internal(&error))?;
+        let token = format!("{signed}.{}", Base64UrlUnpadded::encode_string(signature.as_ref()));
+        Ok((Secret::new(token), Timestamp::from_millis(claims.exp * 1000)))
+    }
+
+    /// What the token says, if we signed it, for ourselves, and its time is now. One refusal for everything else: a
+    /// forger learns nothing from it.
+    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Claims> {
+        self.read(token, now).ok_or_else(|| {
+            Error::unauthenticated("The token is not valid here, or has expired.")
+                .hint("Get a new one with a key: POST /api/v1/tokens.")
+        })
+    }
+
+    fn read(&self, token: &str, now: Timestamp) -> Option<Claims> {
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, payload) = signed.split_once('.')?;
+        // The header chooses nothing: there is one algorithm and one key.
+        let wanted = Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: TYPE.to_owned() };
+        if decode::<Header>(header)? != wanted {
+            return None;
+        }
+        let signature = Base64UrlUnpadded::decode_vec(signature).ok()?;
+        let key = UnparsedPublicKey::new(&ED25519, self.key.public_key().as_ref());
+        key.verify(signed.as_bytes(), &signature).ok()?;
+        let claims: Claims = decode(payload)?;
+        let (now, leeway) = (now.millis(), i64::try_from(LEEWAY.as_millis()).unwrap_or(0));
+        let begun = claims.nbf.saturating_mul(1000) <= now.saturating_add(leeway);
+        let over = claims.exp.saturating_mul(1000) <= now;
+        (claims.iss == self.origin && claims.aud == self.origin && begun && !over).then_some(claims)
+    }
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> String {
+    Base64UrlUnpadded::encode_string(&serde_json::to_vec(value).expect("our own types serialise to JSON"))
+}
+
+/// Strict: an unknown member and a second one of the same name are refused.
+fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
+    serde_json::from_slice(&Base64UrlUnpadded::decode_vec(part).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::env::Env;
+
+    use super::*;
+
+    const ORIGIN: &str = "https://hub.example";
+
+    fn signer(seed: u8) -> Signer {
+        Signer::new(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap(), ORIGIN.to_owned())
+    }
+
+    fn grant(env: &Env) -> Grant {
+        Grant {
+            audience: None,
+            at: env.now(),
+            ttl: Duration::from_secs(900),
+            jti: "jti-1".to_owned(),
+            tenant: env.tenant_id(),
+            key: env.key_id(),
+            user: Some(env.user_id()),
+            role: Role::Operator,
+            scopes: Some(vec![Scope::Read]),
+        }
+    }
+
+    fn raw(signer: &Signer, header: &str, claims: &str) -> String {
+        let signed = format!("{}.{}", Base64UrlUnpadded::encode_string(header.as_bytes()), {
+            Base64UrlUnpadded::encode_string(claims.as_bytes())
+        });
+        let signature = signer.key.sign(signed.as_bytes());
+        format!("{signed}.{}", Base64UrlUnpadded::encode_string(signature.as_ref()))
+    }
+
+    #[test]
+    fn a_token_says_what_was_granted() {
+        let (env, signer) = (Env::seeded(1), signer(1));
+        let grant = grant(&env);
+        let (token, expires_at) = signer.sign(grant.clone()).unwrap();
+        let claims = signer.verify(token.expose(), env.now()).unwrap();
+        assert_eq!(
+            claims,
+            Claims {
+                iss: ORIGIN.to_owned(),
+                sub: grant.user.unwrap().to_string(),
+                aud: ORIGIN.to_owned(),
+                exp: 1_700_000_900,
+                iat: 1_700_000_000,
+                nbf: 1_700_000_000,
+                jti: "jti-1".to_owned(),
+                tenant: grant.tenant,
+                key: grant.key,
+                role: Role::Operator,
+                scopes: Some(vec![Scope::Read]),
+            }
+        );
+        assert_eq!(expires_at, Timestamp::from_millis(1_700_000_900_000));
+    }
+
+    #[test]
+    fn nothing_forged_is_believed() {
+        let (env, signer, other) = (Env::seeded(1), signer(1), signer(2));
+        let now = env.now();
+        let (good, _) = signer.sign(grant(&env)).unwrap();
+        let good = good.expose().as_str();
+        let (header, rest) = good.split_once('.').unwrap();
+        let (payload, signature) = rest.split_once('.').unwrap();
+        let text = |part: &str| String::from_utf8(Base64UrlUnpadded::decode_vec(part).unwrap()).unwrap();
+        let (header_text, claims) = (text(header), text(payload));
+        assert_eq!(raw(&signer, &header_text, &claims), good, "the table below forges with the right tool");
+        let b64 = |text: &str| Base64UrlUnpadded::encode_string(text.as_bytes());
+        let changed = claims.replace("operator", "owner");
+        assert_ne!(changed, claims);
+        let hs256 = {
+            let signed = format!("{}.{payload}", b64(&header_text.replace("EdDSA", "HS256")));
+            let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, signer.key.public_key().as_ref());
+            let tag = aws_lc_rs::hmac::sign(&key, signed.as_bytes());
+            format!("{signed}.{}", Base64UrlUnpadded::encode_string(tag.as_ref()))
+        };
+        let with = |claims: String| raw(&signer, &header_text, &claims);
+        let forged = [
+            ("nothing", String::new()),
+            ("dots", "..".to_owned()),
+            ("more dots", format!("{good}.x")),
+            ("alg none", format!("{}.{payload}.", b64(&header_text.replace("EdDSA", "none")))),
+            ("alg none, signed", format!("{}.{payload}.{signature}", b64(&header_text.replace("EdDSA", "none")))),
+            ("alg none, truly signed", raw(&signer, &header_text.replace("EdDSA", "none"), &claims)),
+            ("HS256 with the public key", hs256),
+            ("ES256", raw(&signer, &header_text.replace("EdDSA", "ES256"), &claims)),
+            ("another alg's case", raw(&signer, &header_text.replace("EdDSA", "eddsa"), &claims)),
+            ("another kid", raw(&signer, &header_text.replace(&signer.kid, &other.kid), &claims)),
+            ("another key", raw(&other, &header_text, &claims)),
+            ("another type", raw(&signer, &header_text.replace("JWT", "JWE"), &claims)),
+            ("a header with jwk", raw(&signer, &header_text.replace('}', r#","jwk":{}}"#), &claims)),
+            ("a header with crit", raw(&signer, &header_text.replace('}', r#","crit":["exp"]}"#), &claims)),
+            ("a header twice", raw(&signer, &header_text.replace('{', r#"{"alg":"EdDSA","#), &claims)),
+            ("a changed payload", format!("{header}.{}.{signature}", b64(&changed))),
+            ("a changed header", format!("{}.{payload}.{signature}", b64(&header_text.replace(':', ": ")))),
+            ("no signature", format!("{header}.{payload}.")),
+            ("half a signature", format!("{header}.{payload}.{}", &signature[..signature.len() / 2])),
+            ("truncated", good[..good.len() - 1].to_owned()),
+            ("padded", format!("{good}=")),
+            ("blanks", format!("{good} ")),
+            ("a newline inside", format!("{header}.{payload}\n.{signature}")),
+            ("another base64", format!("{header}.{payload}+.{signature}")),
+            ("a claim twice", with(claims.replace('{', r#"{"role":"owner","#))),
+            ("an unknown claim", with(claims.replace('{', r#"{"admin":true,"#))),
+            ("no expiry", with(claims.replace(r#""exp":1700000900,"#, ""))),
+            ("an expiry in words", with(claims.replace("1700000900", r#""1700000900""#))),
+            ("an endless number", with(claims.replace("1700000900", "1e400"))),
+            ("expired", with(claims.replace("1700000900", "1700000000"))),
+            ("expired long ago", with(claims.replace("1700000900", "-9223372036854775808"))),
+            ("not yet", with(claims.replace(r#""nbf":1700000000"#, r#""nbf":1700000006"#))),
+            ("another issuer", with(claims.replace(&format!(r#""iss":"{ORIGIN}"#), r#""iss":"https://evil.example"#))),
+            (
+                "another audience",
+                with(claims.replace(&format!(r#""aud":"{ORIGIN}"#), r#""aud":"https://other.example"#)),
+            ),
+            (
+                "many audiences",
+                with(claims.replace(&format!(r#""aud":"{ORIGIN}""#), &format!(r#""aud":["{ORIGIN}"]"#))),
+            ),
+            ("an unknown role", with(claims.replace("operator", "god"))),
+            ("no object", with("[]".to_owned())),
+            ("no JSON", with("{".to_owned())),
+            ("huge", with(claims.replace("jti-1", &"x".repeat(4096)))),
+            ("deep", with("[".repeat(1000))),
+        ];
+        for (what, token) in &forged {
+            assert_ne!(token, good, "{what} is no forgery");
+            assert_eq!(signer.read(token, now), None, "{what}");
+        }
+        assert!(signer.read(good, now).is_some());
+        assert!(signer.read(good, Timestamp::from_millis(1_700_000_899_999)).is_some());
+        assert_eq!(signer.read(good, Timestamp::from_millis(1_700_000_900_000)), None);
+        let early = with(claims.replace(r#""nbf":1700000000"#, r#""nbf":1700000004"#));
+        assert!(signer.read(&early, now).is_some(), "a clock may be off a little");
+    }
+}

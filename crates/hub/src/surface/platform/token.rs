@@ -1,0 +1,37 @@
+//! `/api/v1/tokens` and `/.well-known/jwks.json`.
+
+use attache_protocol::wire::token::{KeySet, Token, TokenRequest};
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+
+use super::Answer;
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input},
+        reply,
+    },
+};
+
+/// Make a short-lived token (JWT) that is worth what the caller's key is worth, or less
+#[utoipa::path(post, path = "/api/v1/tokens", tag = "keys", request_body = TokenRequest,
+    responses((status = 201, body = Token)))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<TokenRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request)?))
+}
+
+/// The public keys with which anybody verifies the hub's tokens
+#[utoipa::path(get, path = "/.well-known/jwks.json", tag = "system", responses((status = 200, body = KeySet)),
+    security(()))]
+pub(super) async fn keys(State(hub): State<Handle>) -> Response<Body> {
+    let mut response = reply::json(StatusCode::OK, &hub.token_keys());
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    response
+}

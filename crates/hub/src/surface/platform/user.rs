@@ -1,0 +1,57 @@
+//! `/api/v1/users`.
+
+use attache_protocol::wire::user::{CreateUserRequest, UpdateUserRequest, User, UserList};
+use axum::{extract::State, http::StatusCode};
+
+use super::{Answer, PageParams};
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input, Params, Segment},
+        reply,
+    },
+};
+
+/// Add a person
+#[utoipa::path(post, path = "/api/v1/users", tag = "users", request_body = CreateUserRequest,
+    responses((status = 201, body = User)))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<CreateUserRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.create_user(&by, request).await?))
+}
+
+/// List people, by name; who may not see the others sees themselves
+#[utoipa::path(get, path = "/api/v1/users", tag = "users", params(PageParams),
+    responses((status = 200, body = UserList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(page): Params<PageParams>) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.users(&by, page.page()).await?))
+}
+
+/// Read a person, by id or name; `me` is whom the caller acts for
+#[utoipa::path(get, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
+    responses((status = 200, body = User)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(user): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.user(&by, &user).await?))
+}
+
+/// Change a person; members that are absent stay as they are. A new password ends their sessions
+#[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
+    request_body = UpdateUserRequest, responses((status = 200, body = User)))]
+pub(super) async fn update(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(user): Segment,
+    Input(request): Input<UpdateUserRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.update_user(&by, &user, request).await?))
+}
+
+/// Remove a person: their keys, tokens and sessions end at once; their agents and runs stay
+#[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "users", params(("user" = String, Path)),
+    responses((status = 200, body = User)))]
+pub(super) async fn remove(State(hub): State<Handle>, Caller(by): Caller, Segment(user): Segment) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.remove_user(&by, &user).await?))
+}
