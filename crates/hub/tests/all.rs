@@ -9,6 +9,7 @@ mod bad_input;
 mod call;
 mod channel;
 mod counting;
+mod deliveries;
 mod document;
 mod drain;
 mod feeds;

@@ -83,7 +83,6 @@ async fn requests_that_make_no_sense_are_refused_in_words() {
         (r#"{"task":"x","agent_type":{}}"#, 400, "invalid_request"),
         (r#"{"task":"x","agent_type":""}"#, 400, "invalid_request"),
         (r#"{"task":"x","agent_type":"a\u0000b"}"#, 400, "invalid_request"),
-        (r#"{"task":"x","callback_url":"https://example.org/done"}"#, 400, "invalid_request"),
         (r#"{"task":"x","callback_url":7}"#, 400, "invalid_request"),
         (deep.as_str(), 400, "json_too_deep"),
         (long.as_str(), 413, "too_large"),
@@ -107,9 +106,6 @@ async fn requests_that_make_no_sense_are_refused_in_words() {
         let reply = client.call(Method::POST, "/api/a2a/v1/tasks", body).await;
         assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()), "{body}");
     }
-    let callback = client.post("/api/a2a/call", json!({"task": "x", "callback_url": "https://example.org"})).await;
-    let message = callback.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "`callback_url` cannot be used: callbacks are not switched on in this hub.");
     let runs = world.owner.get("/api/v1/task-runs").await.expect(200);
     assert_eq!(runs["task_runs"], json!([]), "nothing of this became a run");
     let id = call(&world.owner, json!({"task": "x"})).await;

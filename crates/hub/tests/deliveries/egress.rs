@@ -1,0 +1,97 @@
+//! A URL that somebody gives is judged when it is given, and again when it is called.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use attache_client::egress::{Guard, Limits, Lookup, Policy, Resolver};
+use serde_json::{Value, json};
+
+use super::receiver::{Receiver, completed, tried, world};
+use crate::world::{Engine, on_both};
+
+on_both! {
+    hostile_urls_are_refused_wherever_they_are_given
+    a_name_that_moves_between_registration_and_dispatch_is_not_called
+}
+
+const HOSTILE: &[&str] = &[
+    "file:///etc/passwd",
+    "gopher://hooks.example.org/",
+    "hooks.example.org/done",
+    "http://hooks.example.org/plain",
+    "https://10.0.0.1/",
+    "https://169.254.169.254/latest/meta-data/",
+    "https://[::1]/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://0177.0.0.1/",
+    "https://localhost/",
+    "https://metadata.google.internal/",
+    "https://ann:hunter2@hooks.example.org/",
+    "https://hooks.example.org@127.0.0.1/",
+    "https://hooks.example.org:22/",
+    "https://hooks.example.org/#x",
+    "https://hooks.example.org\\@127.0.0.1/",
+    "",
+];
+
+/// Leads to a public address once, and to this machine from then on.
+#[derive(Debug, Default)]
+struct Rebinding(AtomicUsize);
+
+impl Resolver for Rebinding {
+    fn resolve(&self, _: &str) -> Lookup {
+        let address = if self.0.fetch_add(1, Ordering::SeqCst) == 0 { "93.184.216.34" } else { "127.0.0.1" };
+        let address: IpAddr = address.parse().unwrap();
+        Box::pin(std::future::ready(Ok(vec![address])))
+    }
+}
+
+async fn hostile_urls_are_refused_wherever_they_are_given(engine: Engine) {
+    let (world, _device) = world(engine, |options| options.egress = Guard::new(Policy::default())).await;
+    for url in HOSTILE {
+        let call = world.owner.post("/api/a2a/call", json!({"task": "x", "callback_url": url})).await;
+        let create = json!({"agent_id": "builder", "callback_url": url});
+        let run = world.owner.post("/api/v1/task-runs", create).await;
+        let policy = json!({"approvals": {"webhook_url": url}});
+        let account = world.owner.patch("/api/v1/agent-accounts/builder", policy).await;
+        for reply in [call, run, account] {
+            assert_eq!(reply.refusal(), (403, "egress_refused".to_owned()), "{url}");
+            assert!(!String::from_utf8_lossy(&reply.body).contains("hunter2"));
+        }
+    }
+    let refused = world.owner.post("/api/a2a/call", json!({"task": "x", "callback_url": "https://10.0.0.1/"})).await;
+    let why = "`callback_url` is not called: `10.0.0.1` leads to a private network. Use a public address, or ask the \
+               owner to allow this one (--egress-allow).";
+    assert_eq!(refused.json()["error"]["message"], why);
+    for (member, value) in [("callback_url", json!(7)), ("callback_events", json!(["sneeze"]))] {
+        let mut body = json!({"task": "x"});
+        body[member] = value;
+        assert_eq!(world.owner.post("/api/a2a/call", body).await.status, 400, "{member}");
+    }
+    let runs = world.owner.get("/api/v1/task-runs").await.expect(200);
+    assert_eq!(runs["task_runs"], json!([]), "nothing of this became a run");
+    let account = world.owner.get("/api/v1/agent-accounts/builder").await.expect(200);
+    assert_eq!(account["approvals"], Value::Null);
+}
+
+async fn a_name_that_moves_between_registration_and_dispatch_is_not_called(engine: Engine) {
+    let receiver = Receiver::start(&[]).await;
+    let resolver = Arc::new(Rebinding::default());
+    let (world, device) =
+        world(engine, |options| options.egress = Guard::with(Policy::default(), Limits::default(), resolver.clone()))
+            .await;
+    let port = receiver.origin.rsplit(':').next().unwrap();
+    let delivery = completed(&world.owner, &device, &format!("https://hooks.example.org:{port}/done")).await;
+    let shown = tried(&world, &delivery, 1, "failed").await;
+    let why = "`hooks.example.org` leads to this machine itself (loopback). Use a public address, or ask the owner to \
+               allow this one (--egress-allow).";
+    assert_eq!((&shown["last_status"], &shown["last_error"]), (&json!(null), &json!(why)));
+    assert_eq!((receiver.count(), resolver.0.load(Ordering::SeqCst)), (0, 2), "resolved once each time");
+}

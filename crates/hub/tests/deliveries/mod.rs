@@ -1,0 +1,9 @@
+//! Callbacks and webhooks, against receivers on loopback that the owner allowed.
+
+mod callbacks;
+mod egress;
+mod python;
+mod receiver;
+mod retries;
+mod rights;
+mod targets;

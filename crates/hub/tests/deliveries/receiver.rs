@@ -1,0 +1,173 @@
+//! A webhook on loopback that answers by a script and keeps everything that it was told, and a hub that may call it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use attache_client::{
+    egress::{Guard, Policy},
+    webhook::{self, Unverified, Verified},
+};
+use attache_hub::Options;
+use attache_protocol::{Secret, Timestamp};
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, HeaderName, StatusCode, Uri},
+    response::{IntoResponse as _, Response},
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
+
+use crate::world::{Client, Device, Engine, PATIENCE, World};
+
+/// How the receiver answers the next delivery; 200 when nothing was said.
+#[derive(Debug, Clone, Copy)]
+pub enum Answer {
+    Status(u16),
+    With(u16, &'static str, &'static str),
+    /// Not at all.
+    Never,
+}
+
+/// One delivery, as it arrived.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub place: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+pub struct Receiver {
+    pub origin: String,
+    shared: Arc<Shared>,
+    read: Mutex<usize>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    told: Mutex<Vec<Told>>,
+    answers: Mutex<VecDeque<Answer>>,
+    count: watch::Sender<usize>,
+}
+
+// === impl Receiver ===
+
+impl Receiver {
+    pub async fn start(answers: &[Answer]) -> Self {
+        let shared = Arc::new(Shared { answers: Mutex::new(answers.iter().copied().collect()), ..Shared::default() });
+        let app = axum::Router::new().fallback(hear).with_state(shared.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { origin, shared, read: Mutex::new(0), task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}/done", self.origin)
+    }
+
+    /// The next delivery that nobody looked at.
+    pub async fn next(&self) -> Told {
+        let index = {
+            let mut read = self.read.lock().unwrap();
+            *read += 1;
+            *read - 1
+        };
+        let mut count = self.shared.count.subscribe();
+        timeout(PATIENCE, count.wait_for(|count| *count > index)).await.expect("a delivery in time").unwrap();
+        self.shared.told.lock().unwrap()[index].clone()
+    }
+
+    pub fn count(&self) -> usize {
+        *self.shared.count.borrow()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn hear(State(shared): State<Arc<Shared>>, place: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    let answer = shared.answers.lock().unwrap().pop_front().unwrap_or(Answer::Status(200));
+    let count = {
+        let mut told = shared.told.lock().unwrap();
+        told.push(Told { place: place.to_string(), headers, body });
+        told.len()
+    };
+    shared.count.send_replace(count);
+    match answer {
+        Answer::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        Answer::With(status, name, value) => {
+            (StatusCode::from_u16(status).unwrap(), [(HeaderName::from_static(name), value)]).into_response()
+        }
+        Answer::Never => std::future::pending().await,
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub fn id(&self) -> &str {
+        self.headers[webhook::DELIVERY].to_str().unwrap()
+    }
+
+    pub fn verify(&self, secret: &str, now: Timestamp) -> Result<Verified, Unverified> {
+        let secret = Secret::new(secret.to_owned());
+        webhook::verify(&secret, &self.headers, &self.body, now, webhook::TOLERANCE)
+    }
+}
+
+/// A hub that may call this machine, on a clock that stands still, with an agent `builder`.
+pub async fn world(engine: Engine, tune: impl FnOnce(&mut Options)) -> (World, Device) {
+    let world = World::timed(engine, |options| {
+        options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+        options.outbox.look_every = Duration::from_millis(10);
+        tune(options);
+    })
+    .await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    (world, device)
+}
+
+/// Calls `builder` with a callback and lets it complete: the delivery's id.
+pub async fn completed(caller: &Client, device: &Device, url: &str) -> String {
+    let body = json!({"task": "count", "agent_type": "builder", "callback_url": url});
+    let call = caller.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
+    let run = device.claim().await;
+    let path = format!("/api/v1/task-runs/{}/complete", run["task_run_id"].as_str().unwrap());
+    device.client.post(&path, json!({"epoch": 1, "output": {"text": "nine"}})).await.expect(200);
+    call.replace("a2a-", "dlv_")
+}
+
+pub async fn read(world: &World, delivery: &str) -> Value {
+    world.owner.get(&format!("/api/v1/deliveries/{delivery}")).await.expect(200)
+}
+
+/// The delivery once it was tried this often and is in this state.
+pub async fn tried(world: &World, delivery: &str, attempts: i64, state: &str) -> Value {
+    let look = async {
+        loop {
+            let found = read(world, delivery).await;
+            if found["attempts"] == attempts && found["state"] == state {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, look).await.expect("the delivery to be there in time")
+}
+
+pub async fn secret(client: &Client) -> String {
+    client.get("/api/v1/deliveries/secret").await.expect(200)["secret"].as_str().unwrap().to_owned()
+}

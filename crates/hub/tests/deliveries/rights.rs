@@ -1,0 +1,78 @@
+//! Who sees deliveries, who sends them again, and whose secret is whose.
+
+use serde_json::{Value, json};
+
+use super::receiver::{Receiver, completed, secret, tried, world};
+use crate::world::{Engine, on_both};
+
+on_both! {
+    an_agent_sees_its_own_and_has_a_secret_of_its_own
+    a_secret_is_always_the_same_and_somebodys_own
+}
+
+async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
+    let receiver = Receiver::start(&[]).await;
+    let (world, device) = world(engine, |_| {}).await;
+    let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
+    let helper = world.anonymous().key(registered["api_key"].as_str().unwrap());
+    let owners = completed(&world.owner, &device, &receiver.url()).await;
+    let own = completed(&helper, &device, &receiver.url()).await;
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    let (of_owner, of_helper) = if first.id() == owners { (first, second) } else { (second, first) };
+    let now = world.env.now();
+    of_owner.verify(&secret(&world.owner).await, now).unwrap();
+    of_helper.verify(&secret(&helper).await, now).unwrap();
+    assert!(of_helper.verify(&secret(&world.owner).await, now).is_err());
+    for delivery in [&owners, &own] {
+        tried(&world, delivery, 1, "delivered").await;
+    }
+
+    let ids = |list: &Value| -> Vec<String> {
+        let listed = list["deliveries"].as_array().unwrap();
+        listed.iter().map(|delivery| delivery["delivery_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&helper.get("/api/v1/deliveries").await.expect(200)), [own.clone()]);
+    let mut all = ids(&world.owner.get("/api/v1/deliveries").await.expect(200));
+    all.sort();
+    let mut both = vec![owners.clone(), own.clone()];
+    both.sort();
+    assert_eq!(all, both);
+    let missing = "dlv_00000000000000000000000000000001";
+    let unknown = helper.get(&format!("/api/v1/deliveries/{missing}")).await;
+    assert_eq!(unknown.status, 404);
+    for foreign in [
+        helper.get(&format!("/api/v1/deliveries/{owners}")).await,
+        helper.post(&format!("/api/v1/deliveries/{owners}/resend"), json!({})).await,
+    ] {
+        assert_eq!((foreign.status, foreign.body), (404, unknown.body.clone()), "like one that is not there");
+    }
+    assert_eq!(helper.get(&format!("/api/v1/deliveries/{own}")).await.status, 200);
+    helper.post(&format!("/api/v1/deliveries/{own}/resend"), json!({})).await.expect(200);
+    assert_eq!(receiver.next().await.id(), own);
+    let agents = helper.get("/api/v1/deliveries/secret?agent_id=builder").await;
+    assert_eq!(agents.refusal(), (403, "forbidden".to_owned()));
+    let viewer = world.key("viewer").await;
+    assert_eq!(viewer.get(&format!("/api/v1/deliveries/{own}")).await.status, 200);
+    let refused = viewer.post(&format!("/api/v1/deliveries/{own}/resend"), json!({})).await;
+    assert_eq!(refused.refusal(), (403, "forbidden".to_owned()));
+    assert_eq!(receiver.count(), 3);
+}
+
+async fn a_secret_is_always_the_same_and_somebodys_own(engine: Engine) {
+    let (world, _device) = world(engine, |_| {}).await;
+    let register = async |name: &str| {
+        let registered = world.owner.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
+        world.anonymous().key(registered["api_key"].as_str().unwrap())
+    };
+    let secrets =
+        [secret(&world.owner).await, secret(&register("one").await).await, secret(&register("two").await).await];
+    assert_eq!(secret(&world.owner).await, secrets[0]);
+    assert_eq!(secret(&register("one").await).await, secrets[1], "an agent keeps its own when it gets another key");
+    for (index, secret) in secrets.iter().enumerate() {
+        assert!(secret.starts_with("wh_") && secret.len() == 67, "{index}");
+        assert!(!secrets[index + 1..].contains(secret), "{index}");
+    }
+    let file = std::fs::metadata(world.data.path().join("hub/webhook.key")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.permissions());
+    assert_eq!((file.len(), mode & 0o777), (32, 0o600));
+}

@@ -1,0 +1,86 @@
+//! One target's trouble is not another's: circuits and shares.
+
+use std::time::Duration;
+
+use attache_hub::outbox::Patience;
+
+use super::receiver::{Answer, Receiver, completed, tried, world};
+use crate::world::{Engine, on_both};
+
+on_both! {
+    a_target_that_fails_is_left_alone_and_probed_once
+    a_slow_target_does_not_hold_up_the_others
+    many_for_an_ill_target_do_not_hide_the_others
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
+    let (ill, well) = (Receiver::start(&[Answer::Status(500); 3]).await, Receiver::start(&[]).await);
+    let (world, device) = world(engine, |options| {
+        options.outbox.patience = Patience { failures: 2, pause: 60 * SECOND };
+        options.outbox.retries = vec![SECOND; 9];
+    })
+    .await;
+    let first = completed(&world.owner, &device, &ill.url()).await;
+    ill.next().await;
+    tried(&world, &first, 1, "pending").await;
+    world.advance(2 * SECOND);
+    ill.next().await;
+    tried(&world, &first, 2, "pending").await;
+    // The circuit is open: what is due waits, and so does what is new.
+    world.advance(2 * SECOND);
+    let second = completed(&world.owner, &device, &format!("{}/other", ill.origin)).await;
+    let other = completed(&world.owner, &device, &well.url()).await;
+    assert_eq!(well.next().await.id(), other);
+    tried(&world, &other, 1, "delivered").await;
+    tried(&world, &second, 0, "pending").await;
+    assert_eq!(ill.count(), 2);
+    // One probe, which fails; then one that does not, and everything flows.
+    world.advance(60 * SECOND);
+    assert_eq!(ill.next().await.id(), first);
+    tried(&world, &first, 3, "pending").await;
+    tried(&world, &second, 0, "pending").await;
+    world.advance(61 * SECOND);
+    ill.next().await;
+    ill.next().await;
+    tried(&world, &first, 4, "delivered").await;
+    tried(&world, &second, 1, "delivered").await;
+}
+
+async fn a_slow_target_does_not_hold_up_the_others(engine: Engine) {
+    let (slow, quick) = (Receiver::start(&[Answer::Never; 8]).await, Receiver::start(&[]).await);
+    let (world, device) = world(engine, |options| {
+        options.outbox.slots = 3;
+        options.outbox.slots_per_target = 2;
+    })
+    .await;
+    for _ in 0..8 {
+        completed(&world.owner, &device, &slow.url()).await;
+    }
+    slow.next().await;
+    slow.next().await;
+    for _ in 0..5 {
+        let delivery = completed(&world.owner, &device, &quick.url()).await;
+        assert_eq!(quick.next().await.id(), delivery);
+        tried(&world, &delivery, 1, "delivered").await;
+    }
+    assert_eq!(slow.count(), 2);
+}
+
+async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
+    let (ill, well) = (Receiver::start(&[Answer::Status(500)]).await, Receiver::start(&[]).await);
+    let (world, device) = world(engine, |options| {
+        options.outbox.patience = Patience { failures: 1, pause: 3600 * SECOND };
+        options.outbox.slots = 2;
+    })
+    .await;
+    let first = completed(&world.owner, &device, &ill.url()).await;
+    tried(&world, &first, 1, "pending").await;
+    for _ in 0..20 {
+        completed(&world.owner, &device, &ill.url()).await;
+    }
+    let delivery = completed(&world.owner, &device, &well.url()).await;
+    assert_eq!(well.next().await.id(), delivery);
+    assert_eq!(ill.count(), 1);
+}
