@@ -378,6 +378,10 @@ async fn wrong_queries_paths_and_methods_are_refused() {
         "channels?status=idle",
         "channels?cursor=nonsense",
         "channels?limit=201",
+        "deliveries?state=lost",
+        "deliveries?task_run_id=x",
+        "deliveries?cursor=nonsense",
+        "deliveries/secret?who=me",
         "audit?after=-1",
         "audit?after=x",
     ] {
