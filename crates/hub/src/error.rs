@@ -31,13 +31,15 @@ pub struct Error {
     pub permission: Option<Box<PermissionRequest>>,
     /// The limit that was reached, for the headers of the answer.
     pub limited: Option<Left>,
+    /// How many seconds to wait before it may be different.
+    pub retry_after: Option<u64>,
 }
 
 // === impl Error ===
 
 impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), hint: None, run: None, permission: None, limited: None }
+        Self { code, message: message.into(), hint: None, run: None, permission: None, limited: None, retry_after: None }
     }
 
     #[must_use]
@@ -49,6 +51,13 @@ impl Error {
     #[must_use]
     pub(crate) fn limited(mut self, left: Left) -> Self {
         self.limited = Some(left);
+        self
+    }
+
+    /// After this time the answer may be another.
+    #[must_use]
+    pub(crate) fn retry_after(mut self, wait: std::time::Duration) -> Self {
+        self.retry_after = Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
         self
     }
 

@@ -17,6 +17,7 @@ use attache_store::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::identity::access::Access;
 use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
@@ -49,6 +50,8 @@ pub enum StartError {
     Folder { path: String, source: io::Error },
     #[error("cannot use the store: {0}")]
     Store(attache_store::Error),
+    #[error("the access rules cannot be used: {0}")]
+    Rules(String),
     #[error("--public-url {0} is not an http or https URL with a host and without a path")]
     PublicUrl(String),
 }
@@ -74,6 +77,7 @@ struct Inner {
     metrics: Metrics,
     tasks: TaskTracker,
     draining: CancellationToken,
+    access: Access,
 }
 
 /// What pairing needs beyond the store.
@@ -110,6 +114,7 @@ impl Hub {
         listen(&*store, &bus, &credentials, &words);
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
+        let access = Access::open(options.permissions.clone(), &*store, tenant, env.now()).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
         store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
 
@@ -137,6 +142,7 @@ impl Hub {
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
+            access,
             options,
             store,
             env,
@@ -362,6 +368,11 @@ impl Handle {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// The access rules of agents.
+    pub(crate) fn access(&self) -> &Access {
+        &self.0.access
     }
 
     /// Tasks that the hub owns and waits for when it stops.

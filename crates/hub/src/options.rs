@@ -29,6 +29,8 @@ pub struct Options {
     pub egress: Guard,
     /// How webhooks are told.
     pub outbox: outbox::Options,
+    /// The file with the access rules of agents, looked at with every sweep. Without one they live in the store.
+    pub permissions: Option<PathBuf>,
     /// A runtime that is silent for longer is offline; also how long a claim lives without being renewed.
     pub heartbeat_timeout: Duration,
     /// A claim younger than this need not be named in a heartbeat.
@@ -107,6 +109,7 @@ impl Options {
             default_agent: None,
             egress: Guard::new(Policy::default()),
             outbox: outbox::Options::default(),
+            permissions: None,
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),

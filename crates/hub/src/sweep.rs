@@ -1,4 +1,4 @@
-//! The hub's clockwork: deadlines every second, retention every hour.
+//! The hub's clockwork: deadlines and the file of access rules every second, retention every hour.
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -23,6 +23,9 @@ pub(crate) async fn run(hub: Handle) {
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "the sweep failed"),
+        }
+        if let Err(error) = hub.watch_rules_file().await {
+            tracing::warn!(%error, "the rules of the file could not be put in force");
         }
         if retained_at.elapsed() >= hub.options().retain_every {
             retained_at = Instant::now();

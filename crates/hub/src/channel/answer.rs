@@ -64,9 +64,11 @@ impl Refusal {
     /// A place in an action's own words, as a place in the frame.
     #[must_use]
     pub(super) fn rename(mut self, from: &str, to: &str) -> Self {
-        if self.field.as_deref() == Some(from) {
+        let below = self.field.as_deref().and_then(|field| field.strip_prefix(from));
+        if let Some(below) = below.filter(|below| below.is_empty() || below.starts_with('.')) {
+            let field = format!("{to}{below}");
             self.message = self.message.replacen(from.trim_start_matches("payload."), to, 1);
-            self.field = Some(to.to_owned());
+            self.field = Some(field);
         }
         self
     }

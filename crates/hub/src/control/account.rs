@@ -51,7 +51,11 @@ impl Handle {
     pub async fn account(&self, by: &Principal, agent: &str) -> Result<Account> {
         by.may(Action::SeeAgents)?;
         let agent = check::agent_in_path(agent)?;
-        self.store().account(by.tenant, agent).await.map(render::account).map_err(about("agent"))
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        match self.reach(by).await?.agent(&account).await? {
+            true => Ok(render::account(account)),
+            false => Err(Error::not_found("agent")),
+        }
     }
 
     /// Accounts that are not archived, by name.
@@ -60,7 +64,12 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("agent", &page);
         let listed = self.store().accounts(by.tenant, page).await.map_err(failed)?;
-        let agent_accounts = listed.items.into_iter().map(render::account).collect();
+        let (mut reach, mut agent_accounts) = (self.reach(by).await?, Vec::new());
+        for account in listed.items {
+            if reach.agent(&account).await? {
+                agent_accounts.push(render::account(account));
+            }
+        }
         Ok(AccountList { agent_accounts, next_cursor: listed.next })
     }
 

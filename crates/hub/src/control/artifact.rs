@@ -1,7 +1,7 @@
 //! Artifacts: bytes of a workspace, streamed to disk and back.
 
 use attache_protocol::{
-    ArtifactId, WorkspaceId,
+    ArtifactId, ConversationId, WorkspaceId,
     wire::artifact::{Artifact, ArtifactList},
 };
 use attache_store::record::{self, NewArtifact};
@@ -12,7 +12,7 @@ use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::Action,
+    identity::{Action, Verdict, access::Seen},
     render,
 };
 
@@ -64,21 +64,50 @@ impl Handle {
 
     /// Newest first.
     pub async fn artifacts(&self, by: &Principal, workspace: WorkspaceId, page: PageRequest) -> Result<ArtifactList> {
-        self.check_conversation(by, Action::SeeArtifacts, workspace.conversation(), "workspace").await?;
+        let verdict = by.may(Action::SeeArtifacts)?;
         let page = page.page()?;
-        self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
+        let conversation = workspace.conversation();
+        let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
+        let is_open = verdict == Verdict::Yes || self.has_part_by_run(by, conversation.id).await?;
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
-        let artifacts = listed.items.into_iter().map(render::artifact).collect();
+        let (mut reach, mut artifacts) = (self.reach(by).await?, Vec::new());
+        for artifact in listed.items {
+            if shows(reach.artifact(&conversation, &artifact.name).await?, is_open) {
+                artifacts.push(render::artifact(artifact));
+            }
+        }
+        // To somebody who sees nothing of it, a workspace is not there.
+        if !is_open && artifacts.is_empty() && reach.conversation(&conversation).await? != Seen::Yes {
+            return Err(Error::not_found("workspace"));
+        }
         Ok(ArtifactList { artifacts, next_cursor: listed.next })
     }
 
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::Artifact> {
-        by.may(Action::SeeArtifacts)?;
+        let verdict = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
+        if verdict == Verdict::Yes {
+            return Ok(record);
+        }
         let conversation = record.workspace.conversation();
-        self.check_conversation(by, Action::SeeArtifacts, conversation, "artifact").await?;
-        Ok(record)
+        let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("artifact"))?;
+        let seen = self.reach(by).await?.artifact(&conversation, &record.name).await?;
+        let is_open = seen == Seen::No && self.has_part_by_run(by, conversation.id).await?;
+        if shows(seen, is_open) { Ok(record) } else { Err(Error::not_found("artifact")) }
+    }
+
+    async fn has_part_by_run(&self, by: &Principal, conversation: ConversationId) -> Result<bool> {
+        self.has_part_in(by, Action::SeeArtifacts, conversation, "artifact").await
+    }
+}
+
+/// Who works on something sees what belongs to it, unless a rule says that this is not for them.
+const fn shows(seen: Seen, has_part: bool) -> bool {
+    match seen {
+        Seen::Yes => true,
+        Seen::No => has_part,
+        Seen::Never => false,
     }
 }
 

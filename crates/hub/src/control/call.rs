@@ -37,7 +37,8 @@ impl Handle {
         let agent = self.route(by, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let run = CreateRunRequest {
-            parent_task_run_id: parent,
+            parent_task_run_id: parent.or(request.parent_task_run_id),
+            budget: request.budget.take(),
             callback_url,
             callback_events,
             ..run_request(&agent.to_string(), &request.into())

@@ -4,14 +4,17 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
     Code, Json, RunId,
-    rules::{quota, run::Limits},
+    rules::run::Limits,
     wire::run::{CreateRunRequest, Run},
 };
-use attache_store::record::{Created, NewRun, channel::NewFollow};
+use attache_store::{
+    Error as StoreError,
+    record::{Created, NewRun, channel::NewFollow},
+};
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::check,
+    control::{check, quota::budget},
     error::about,
     identity::{Action, Column},
     render,
@@ -21,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
 const MAX_PART: usize = 1 << 20;
-const WHAT: &str = "agent, conversation or parent run";
+pub(super) const WHAT: &str = "agent, conversation or parent run";
 
 /// What a call carries beside its body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub struct CallHeaders {
     pub trace_id: Option<String>,
     /// How many more times the work may be passed on, if the caller says so. A parent run limits it further.
     pub ttl: Option<i64>,
+    /// The run that it is a part of, which means the same as the member of the body.
+    pub parent: Option<RunId>,
     /// The channel that hears of the run.
     pub follow: Option<NewFollow>,
 }
@@ -53,52 +58,33 @@ impl Handle {
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
-        self.check_place(by, &request).await?;
-        let ttl = self.ttl(by, request.parent_task_run_id, headers.ttl).await?;
+        request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
+        let origin = self.origin_of(by, &request).await?;
+        let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = digest(&request);
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
+        // What the hub found out itself is no part of the request: a repeated one may find out less.
+        request.parent_task_run_id = origin.parent();
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         if let Some(trace) = headers.trace_id {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);
         }
-        let created = self.store().create_run(self.context(by), run).await;
-        match created.map_err(about(WHAT))? {
+        let created = match self.store().create_run(self.context(by), run).await {
+            Err(StoreError::QuotaExceeded { target, exceeded }) => {
+                return Err(self.quota_exceeded(by, target, exceeded).await);
+            }
+            other => other.map_err(about(WHAT))?,
+        };
+        match created {
             Created::New(run) => {
                 self.metrics().runs_created.add(1);
                 Ok(CreatedRun::New(render::run(run)))
             }
             Created::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
         }
-    }
-
-    /// An agent works with what it may see: a conversation and a parent run that it holds or asked for.
-    async fn check_place(&self, by: &Principal, request: &CreateRunRequest) -> Result<()> {
-        if by.column() != Column::AgentKey {
-            return Ok(());
-        }
-        if let Some(conversation) = request.conversation_id {
-            self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
-        }
-        match request.parent_task_run_id {
-            Some(parent) => self.visible_run(by, parent).await.map(drop).map_err(|_| Error::not_found(WHAT)),
-            None => Ok(()),
-        }
-    }
-
-    /// Every hop from agent to agent takes one, so that work cannot go round in circles for ever.
-    async fn ttl(&self, by: &Principal, parent: Option<RunId>, given: Option<i64>) -> Result<i64> {
-        let mut ttl = given.unwrap_or(self.options().hops);
-        if let Some(parent) = parent {
-            let parent = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
-            ttl = ttl.min(parent.ttl - 1);
-        }
-        if ttl < 0 {
-            return Err(Error::new(Code::LoopRefused, "The work was passed on from agent to agent too many times."));
-        }
-        Ok(ttl)
     }
 
     fn new_run(
@@ -127,7 +113,7 @@ impl Handle {
             ttl: self.options().hops,
             follow: None,
             callback: None,
-            budget: quota::Budget::default(),
+            budget: budget(request.budget.as_ref())?,
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,
@@ -163,6 +149,24 @@ impl Handle {
         let mut bytes = [0; 16];
         self.env().fill(&mut bytes);
         attache_protocol::log::hex(&bytes)
+    }
+}
+
+/// Every hop from agent to agent takes one, so that work cannot go round in circles for ever.
+fn ttl(left: Option<i64>, given: i64) -> Result<i64> {
+    let ttl = left.map_or(given, |left| given.min(left - 1));
+    if ttl < 0 {
+        return Err(Error::new(Code::LoopRefused, "The work was passed on from agent to agent too many times."));
+    }
+    Ok(ttl)
+}
+
+fn parent(body: Option<RunId>, header: Option<RunId>) -> Result<Option<RunId>> {
+    match (body, header) {
+        (Some(body), Some(header)) if body != header => {
+            Err(Error::invalid("parent_task_run_id", "differs from the header X-Attache-Parent-Run"))
+        }
+        (body, header) => Ok(body.or(header)),
     }
 }
 

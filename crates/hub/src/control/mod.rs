@@ -3,6 +3,7 @@
 //! Each is a method of [`crate::Handle`] that takes the caller and wire types and answers with wire types. The rules of who
 //! may do what and of what is well-formed live here, so every surface has the same ones.
 
+mod access;
 mod account;
 mod artifact;
 mod audit;
@@ -12,6 +13,7 @@ mod channel;
 pub(crate) mod check;
 mod conversation;
 mod create_run;
+mod delegate;
 mod delivery;
 mod finish;
 mod heartbeat;
@@ -22,11 +24,13 @@ mod pairing;
 mod permission;
 mod progress;
 mod pull;
+mod quota;
 mod register;
 mod route;
 mod run;
 mod runtime;
 mod token;
+mod usage;
 mod user;
 
 pub(crate) use call::{about_call, call_in_path};
@@ -41,3 +45,4 @@ pub use permission::{PermissionQuery, Place};
 pub use pull::Pulled;
 pub use register::Registered;
 pub use run::RunQuery;
+pub use usage::{RecordQuery, UsageQuery};

@@ -5,6 +5,7 @@ use attache_protocol::{
     wire::{
         event::kind,
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
+        usage::Used,
     },
 };
 use attache_store::{
@@ -78,7 +79,12 @@ pub(crate) fn worker_error(by: &Principal, error: StoreError) -> Error {
 }
 
 pub(crate) fn check_usage(usage: Option<&Json>) -> Result<()> {
-    usage.map_or(Ok(()), |usage| check::object("usage", usage, MAX_USAGE))
+    let Some(usage) = usage else { return Ok(()) };
+    check::object("usage", usage, MAX_USAGE)?;
+    match Used::read(usage) {
+        Ok(_) => Ok(()),
+        Err(uncountable) => Err(Error::invalid(uncountable.member, uncountable.problem)),
+    }
 }
 
 fn events(request: ProgressRequest) -> Result<Vec<NewEvent>> {

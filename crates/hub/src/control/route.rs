@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use attache_protocol::{AgentId, Code, Json, TenantId, secret::mask, wire::account::Skill};
+use attache_protocol::{AgentId, Code, Json, secret::mask, wire::account::Skill};
 use attache_store::record::{Account, Page, channel::ChannelFilter};
 
-use crate::{Error, Handle, Principal, Result, control::check, error::about};
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Column};
 
 /// So many agents are listed in a refusal, each with so many of its words.
 const SHOWN: usize = 20;
@@ -38,44 +38,46 @@ struct Candidate {
 impl Handle {
     pub(crate) async fn route(&self, by: &Principal, wanted: Wanted<'_>) -> Result<AgentId> {
         match wanted {
-            Wanted::Default => self.default_agent(by.tenant).await,
-            Wanted::Type(text) => self.agent_of_type(by.tenant, text).await,
-            Wanted::All(words) => self.agent_with_all(by.tenant, words).await,
+            Wanted::Default => self.default_agent(by).await,
+            Wanted::Type(text) => self.agent_of_type(by, text).await,
+            Wanted::All(words) => self.agent_with_all(by, words).await,
         }
     }
 
-    async fn default_agent(&self, tenant: TenantId) -> Result<AgentId> {
+    async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
         if let Some(name) = &self.options().default_agent {
-            return self.named(tenant, name).await?.ok_or_else(|| {
-                Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
-                    .hint("Say which agent you mean with `agent_type`, or make an agent with that name.")
+            return self.named(by, name).await?.ok_or_else(|| match by.column() {
+                Column::AgentKey => Error::new(Code::NotFound, "This hub has no default agent that you may call.")
+                    .hint("Say which agent you mean with `agent_type`."),
+                Column::Role(_) | Column::Runtime => {
+                    Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
+                        .hint("Say which agent you mean with `agent_type`, or make an agent with that name.")
+                }
             });
         }
-        let page = Page { limit: 2, cursor: None };
-        let some = self.store().accounts(tenant, page).await.map_err(about("agent"))?.items;
-        match some.as_slice() {
+        match self.candidates(by).await?.as_slice() {
             [only] => Ok(only.id),
             [] => Err(Error::new(Code::NotFound, "This hub has no agents yet.")
                 .hint("Make one in the console, or with POST /api/a2a/register.")),
-            _ => {
-                let candidates = listed(&self.candidates(tenant).await?);
+            several => {
+                let candidates = listed(several);
                 Err(Error::invalid("agent_type", "is missing, and this hub has no default agent")
                     .hint(format!("Say which agent you mean: {candidates}. `--default-agent NAME` gives the hub one.")))
             }
         }
     }
 
-    async fn agent_of_type(&self, tenant: TenantId, text: &str) -> Result<AgentId> {
+    async fn agent_of_type(&self, by: &Principal, text: &str) -> Result<AgentId> {
         check::line("agent_type", text, 1..=200)?;
-        if let Some(agent) = self.named(tenant, text).await? {
+        if let Some(agent) = self.named(by, text).await? {
             return Ok(agent);
         }
-        let mut everybody = self.candidates(tenant).await?;
+        let mut everybody = self.candidates(by).await?;
         let skilled = matching(&everybody, |candidate| has(&candidate.skills, text));
         if !skilled.is_empty() {
             return only(text, &skilled);
         }
-        self.add_channel_words(tenant, &mut everybody).await?;
+        self.add_channel_words(by, &mut everybody).await?;
         let capable = matching(&everybody, |candidate| has(&candidate.capabilities, text));
         if capable.is_empty() {
             return Err(unknown(text, &everybody));
@@ -84,15 +86,15 @@ impl Handle {
     }
 
     /// This form of a call cannot name an agent, so of several that can do it the hub's default one is meant.
-    async fn agent_with_all(&self, tenant: TenantId, words: &[String]) -> Result<AgentId> {
+    async fn agent_with_all(&self, by: &Principal, words: &[String]) -> Result<AgentId> {
         if words.len() > MAX_REQUIRED {
             return Err(Error::invalid("task.capabilities_required", "must have at most 100 entries"));
         }
         for word in words {
             check::line("task.capabilities_required", word, 1..=200)?;
         }
-        let mut everybody = self.candidates(tenant).await?;
-        self.add_channel_words(tenant, &mut everybody).await?;
+        let mut everybody = self.candidates(by).await?;
+        self.add_channel_words(by, &mut everybody).await?;
         let able = matching(&everybody, |candidate| words.iter().all(|word| candidate.answers_to(word)));
         let wanted = words.join(", ");
         match able.as_slice() {
@@ -106,22 +108,28 @@ impl Handle {
         }
     }
 
-    async fn named(&self, tenant: TenantId, text: &str) -> Result<Option<AgentId>> {
+    /// To whom an agent is out of reach, it does not exist.
+    async fn named(&self, by: &Principal, text: &str) -> Result<Option<AgentId>> {
         let Ok(agent) = check::agent_ref("agent_type", text) else { return Ok(None) };
-        match self.store().account(tenant, agent).await {
-            Ok(account) => Ok(Some(account.id)),
+        match self.store().account(by.tenant, agent).await {
+            Ok(account) => Ok(self.reach(by).await?.agent(&account).await?.then_some(account.id)),
             Err(attache_store::Error::NotFound) => Ok(None),
             Err(error) => Err(Error::from_store("agent", error)),
         }
     }
 
-    /// Every agent of the tenant that takes work.
-    async fn candidates(&self, tenant: TenantId) -> Result<Vec<Candidate>> {
+    /// Every agent of the tenant that takes work from the caller.
+    async fn candidates(&self, by: &Principal) -> Result<Vec<Candidate>> {
         let (mut found, mut cursor) = (Vec::new(), None);
+        let mut reach = self.reach(by).await?;
         loop {
             let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().accounts(tenant, page).await.map_err(about("agent"))?;
-            found.extend(listed.items.into_iter().map(Candidate::new));
+            let listed = self.store().accounts(by.tenant, page).await.map_err(about("agent"))?;
+            for account in listed.items {
+                if reach.agent(&account).await? {
+                    found.push(Candidate::new(account));
+                }
+            }
             cursor = listed.next;
             if cursor.is_none() {
                 return Ok(found);
@@ -130,14 +138,14 @@ impl Handle {
     }
 
     /// What those who are connected said of themselves when they came.
-    async fn add_channel_words(&self, tenant: TenantId, candidates: &mut [Candidate]) -> Result<()> {
+    async fn add_channel_words(&self, by: &Principal, candidates: &mut [Candidate]) -> Result<()> {
         let places: HashMap<AgentId, usize> =
             candidates.iter().enumerate().map(|(place, candidate)| (candidate.id, place)).collect();
         let filter = ChannelFilter { connected: Some(true), agent: None };
         let mut cursor = None;
         loop {
             let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().channels(tenant, filter.clone(), page).await.map_err(about("channel"))?;
+            let listed = self.store().channels(by.tenant, filter.clone(), page).await.map_err(about("channel"))?;
             for channel in listed.items {
                 // Only a channel that works for an agent speaks for what the agent can do.
                 let agent = channel.runtime.and(channel.agent);

@@ -1,9 +1,9 @@
 //! Runs as callers see them: read, list, cancel. A runtime sees the runs that it claims, and those it
-//! claimed last; an agent with a key of its own also those that it asked for.
+//! claimed last; an agent with a key of its own also those that it asked for, and what the access rules give it.
 
 use attache_protocol::{
     ConversationId, RunId,
-    rules::run::{Phase, Status},
+    rules::run::Status,
     wire::run::{CancelRequest, Run, RunList},
 };
 use attache_store::record::{Page, RunFilter, RunRecord, RuntimeKind};
@@ -12,9 +12,15 @@ use crate::{
     Error, Handle, Principal, Result,
     control::{PageRequest, check},
     error::{about, about_list},
-    identity::{Action, Verdict, Who},
+    identity::{
+        Action, Column, Verdict, Who,
+        access::{Seen, has_part},
+    },
     render,
 };
+
+/// So many pages are looked through for one page that the caller may see; the answer then says where to go on.
+const MAX_LOOKS: usize = 25;
 
 /// Which runs to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +42,7 @@ impl Handle {
     /// Newest first.
     pub async fn runs(&self, by: &Principal, query: RunQuery) -> Result<RunList> {
         by.may(Action::SeeRuns)?;
-        let page = query.page.page()?;
+        let mut page = query.page.page()?;
         let agent = match (by.who, query.agent) {
             (Who::Runtime { agent, kind: RuntimeKind::Device, .. }, _) => Some(agent),
             (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
@@ -49,10 +55,23 @@ impl Handle {
             parent: query.parent,
             user: None,
         };
-        let failed = about_list("run", &page);
-        let listed = self.store().runs(by.tenant, filter, page).await.map_err(failed)?;
-        let task_runs = self.show_runs(listed.items.into_iter().filter(|run| sees(by, run))).await?;
-        Ok(RunList { task_runs, next_cursor: listed.next })
+        let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
+        // What the caller may not see leaves no holes in the page.
+        for _ in 0..MAX_LOOKS {
+            let failed = about_list("run", &page);
+            let asked = Page { limit: wanted - found.len(), cursor: page.cursor.take() };
+            let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            for run in listed.items {
+                if reach.run(by, &run).await? {
+                    found.push(run);
+                }
+            }
+            page.cursor = listed.next;
+            if page.cursor.is_none() || found.len() >= wanted {
+                break;
+            }
+        }
+        Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor: page.cursor })
     }
 
     /// Ends the run at once; the device that executes it learns it from the run's stream.
@@ -70,7 +89,7 @@ impl Handle {
     pub(crate) async fn visible_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         by.may(Action::SeeRuns)?;
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-        if sees(by, &record) { Ok(record) } else { Err(Error::not_found("run")) }
+        if self.reach(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
     /// The run, if the caller asked for it.
@@ -79,7 +98,8 @@ impl Handle {
         if record.caller == by.actor() { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
-    /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs.
+    /// Whether the caller may see what belongs to a conversation: a person always, a runtime through one of its runs, an
+    /// agent also by rule.
     pub(crate) async fn check_conversation(
         &self,
         by: &Principal,
@@ -87,7 +107,27 @@ impl Handle {
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<()> {
-        let (Verdict::Own, Who::Runtime { agent, kind, .. }) = (by.may(action)?, by.who) else { return Ok(()) };
+        if by.may(action)? != Verdict::Own {
+            return Ok(());
+        }
+        if action == Action::SeeConversations && by.column() == Column::AgentKey {
+            let found = self.store().conversation(by.tenant, conversation).await.map_err(about(what))?;
+            if self.reach(by).await?.conversation(&found).await? == Seen::Yes {
+                return Ok(());
+            }
+        }
+        if self.has_part_in(by, action, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
+    }
+
+    /// Whether one of the conversation's runs is the runtime's own.
+    pub(crate) async fn has_part_in(
+        &self,
+        by: &Principal,
+        action: Action,
+        conversation: ConversationId,
+        what: &'static str,
+    ) -> Result<bool> {
+        let Who::Runtime { agent, kind, .. } = by.who else { return Ok(true) };
         let filter = RunFilter {
             // An agent with a key of its own may also have asked another agent.
             agent: (kind == RuntimeKind::Device).then_some(agent),
@@ -100,26 +140,13 @@ impl Handle {
         loop {
             let page = Page { limit: check::MAX_PAGE, cursor };
             let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
-            if listed.items.iter().any(|run| sees(by, run)) {
-                return Ok(());
+            if listed.items.iter().any(|run| has_part(by, run)) {
+                return Ok(true);
             }
             cursor = listed.next;
             if cursor.is_none() {
-                return Err(Error::not_found(what));
+                return Ok(false);
             }
         }
-    }
-}
-
-/// A runtime sees what it holds, and what it held last once that has ended; an agent also what it asked for.
-fn sees(by: &Principal, run: &RunRecord) -> bool {
-    let Who::Runtime { runtime, kind, .. } = by.who else { return true };
-    if kind == RuntimeKind::AgentKey && run.caller == by.actor() {
-        return true;
-    }
-    match &run.state.phase {
-        Phase::Pending { .. } => false,
-        Phase::Running(claim) => claim.runtime == runtime,
-        Phase::Ended { .. } => run.runtime == Some(runtime),
     }
 }

@@ -49,7 +49,11 @@ impl Handle {
         match check::agent_ref("agent_id", agent)? {
             attache_store::record::AgentRef::Id(id) => Ok(id),
             name @ attache_store::record::AgentRef::Name(_) => {
-                self.store().account(by.tenant, name).await.map(|account| account.id).map_err(about("agent"))
+                let account = self.store().account(by.tenant, name).await.map_err(about("agent"))?;
+                match self.reach(by).await?.agent(&account).await? {
+                    true => Ok(account.id),
+                    false => Err(crate::Error::not_found("agent")),
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Who asks, and what they may do.
 
+pub(crate) mod access;
 mod attempts;
 mod authenticate;
 mod cache;

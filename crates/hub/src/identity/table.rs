@@ -72,6 +72,11 @@ actions! {
     EditUser            "users"         "edit";
     RemoveUser          "users"         "remove";
     SeeAudit            "audit"         "see";
+    SeeRules            "rules"         "see";
+    SetRules            "rules"         "set";
+    SeeQuotas           "quotas"        "see";
+    SetQuota            "quotas"        "set";
+    SeeUsage            "usage"         "see";
     CreateLoginLink     "login_links"   "create";
     SeeMetrics          "metrics"       "see";
 }
@@ -162,6 +167,16 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) => Own,
             Column::AgentKey | Column::Runtime => No,
+        },
+        // Who may see every run may see what all of them used; an operator answers for their own.
+        A::SeeUsage => match column {
+            Column::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
+            Column::Role(Role::Operator) => Own,
+            Column::AgentKey | Column::Runtime => No,
+        },
+        A::SeeRules | A::SetRules | A::SeeQuotas | A::SetQuota => match column {
+            Column::Role(Role::Owner | Role::Admin) => Yes,
+            Column::Role(Role::Operator | Role::Viewer) | Column::AgentKey | Column::Runtime => No,
         },
         A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column
         {

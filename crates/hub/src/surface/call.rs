@@ -16,7 +16,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    extract::{Caller, Input, Params, Segment, accepts, header_text},
+    extract::{Caller, Input, Params, Segment, accepts, header_text, parent_run},
     reply,
     seat::Seat,
     watch,
@@ -141,6 +141,7 @@ fn call_headers(headers: &HeaderMap) -> Result<CallHeaders> {
     Ok(CallHeaders {
         idempotency_key: header_text(headers, "idempotency-key")?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+        parent: parent_run(headers)?,
         ..CallHeaders::default()
     })
 }

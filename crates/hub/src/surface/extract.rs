@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use attache_protocol::{Code, json, secret::mask};
+use attache_protocol::{Code, RunId, json, secret::mask, wire::call::CallId};
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Path, Query},
@@ -68,6 +68,14 @@ pub(crate) fn header_text(headers: &HeaderMap, name: &'static str) -> Result<Opt
     let Some(value) = headers.get(name) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Error::invalid(name, "must be printable ASCII"))?;
     Ok(Some(text.to_owned()))
+}
+
+/// `X-Attache-Parent-Run`: the run that a call is a part of. A call's id is understood as well.
+pub(crate) fn parent_run(headers: &HeaderMap) -> Result<Option<RunId>> {
+    const NAME: &str = "x-attache-parent-run";
+    let Some(text) = header_text(headers, NAME)? else { return Ok(None) };
+    let call: CallId = text.parse().map_err(|_| Error::invalid(NAME, "must be the id of a run"))?;
+    Ok(Some(call.run()))
 }
 
 pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {

@@ -18,11 +18,14 @@ mod login;
 mod message;
 mod pairing;
 mod permission;
+mod quotas;
 mod range;
 mod register;
+mod rules;
 mod run;
 mod runtime;
 mod token;
+mod usage;
 mod user;
 mod work;
 
@@ -120,6 +123,13 @@ routes! {
     get    "/api/v1/users/{user}"                                   user::read;
     patch  "/api/v1/users/{user}"                                   user::update;
     delete "/api/v1/users/{user}"                                   user::remove;
+    get    "/api/v1/permission-rules"                               rules::read;
+    put    "/api/v1/permission-rules"                               rules::set;
+    post   "/api/v1/permission-rules/check"                         rules::check;
+    get    "/api/v1/quotas"                                         quotas::list;
+    put    "/api/v1/quotas"                                         quotas::set;
+    get    "/api/v1/usage"                                          usage::read;
+    get    "/api/v1/usage/records"                                  usage::records;
     get    "/api/v1/audit"                                          audit::read;
     post   "/api/v1/login-links"                                    login::create;
     get    "/api/v1/openapi.json"                                   document::read;

@@ -17,7 +17,7 @@ use crate::{
     Handle,
     control::{CallHeaders, CreatedRun, PageRequest, RunQuery},
     surface::{
-        extract::{Caller, Input, Params, Segment, header_text, id},
+        extract::{Caller, Input, Params, Segment, header_text, id, parent_run},
         reply,
     },
 };
@@ -39,7 +39,8 @@ pub(super) struct Query {
 ///
 /// The same idempotency key again answers 200 with the run that it made before.
 #[utoipa::path(post, path = "/api/v1/task-runs", tag = "runs", request_body = CreateRunRequest,
-    params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header)),
+    params(("Idempotency-Key" = Option<String>, Header), ("traceparent" = Option<String>, Header),
+        ("X-Attache-Parent-Run" = Option<String>, Header)),
     responses((status = 201, body = Run), (status = 200, body = Run, description = "The run that the key made before")))]
 pub(super) async fn create(
     State(hub): State<Handle>,
@@ -50,6 +51,7 @@ pub(super) async fn create(
     let headers = CallHeaders {
         idempotency_key: header_text(&headers, "idempotency-key")?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+        parent: parent_run(&headers)?,
         ..CallHeaders::default()
     };
     Ok(match hub.create_run(&by, request, headers).await? {

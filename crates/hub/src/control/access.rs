@@ -1,0 +1,141 @@
+//! The access rules as people read, change and question them.
+
+use attache_protocol::{
+    WorkspaceId,
+    rules::access::{self, Agent, Decision, Object},
+    wire::access::{AccessDecision, AccessRules, Because, CheckAccess, SetAccessRules},
+};
+use attache_store::record::{AgentRef, people};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::check,
+    error::about,
+    identity::{
+        Action,
+        access::{invalid, parse},
+    },
+};
+
+impl Handle {
+    pub async fn access_rules(&self, by: &Principal) -> Result<AccessRules> {
+        by.may(Action::SeeRules)?;
+        let stored = self.store().access_rules(by.tenant).await.map_err(about("tenant"))?;
+        Ok(self.shown_rules(by, stored))
+    }
+
+    /// Replaces the rules as a whole; where a file holds them, the file too.
+    pub async fn set_access_rules(&self, by: &Principal, request: SetAccessRules) -> Result<AccessRules> {
+        by.may(Action::SetRules)?;
+        let rules = parse(&request.text).map_err(|report| invalid(&report))?;
+        let _turn = self.access().change().await;
+        if let Some(file) = self.access().file_of(by.tenant) {
+            // What somebody wrote into the file a moment ago counts: whoever has not seen it is told.
+            self.look_at_rules_file().await?;
+            let version = self.rules_in_force(by.tenant).await?.version;
+            if request.version.is_some_and(|expected| expected != version) {
+                return Err(Error::from_store("tenant", attache_store::Error::VersionChanged));
+            }
+            file.write(&request.text).await.map_err(|error| {
+                tracing::error!(%error, "the permissions file cannot be written");
+                Error::new(attache_protocol::Code::Internal, format!("{} cannot be written: {error}.", file.name()))
+                    .hint("Nothing was changed. Let the hub write to the file and its folder, or edit it by hand.")
+            })?;
+        }
+        let kept = self.put_in_force(self.context(by), request.text, rules, request.version).await?;
+        if self.access().file_of(by.tenant).is_some() {
+            self.look_at_rules_file().await?;
+        }
+        Ok(self.shown_rules(by, Some(kept)))
+    }
+
+    /// What the rules in force say about one agent and one thing, and which of them decides.
+    pub async fn check_access(&self, by: &Principal, request: CheckAccess) -> Result<AccessDecision> {
+        by.may(Action::SeeRules)?;
+        let (name, id, owner) = self.agent_in_rules(by, &request.agent, "agent").await?;
+        let asking = Agent { name: &name, id: &id, owner: owner.as_deref() };
+        let (kind, rest) = request.object.split_once('/').unwrap_or((&request.object, ""));
+        let parts = rest.split_once('/');
+        let in_force = self.rules_in_force(by.tenant).await?;
+        let rights = in_force.rules.rights(asking);
+        let decision = match (kind, parts) {
+            ("agents", None) if !rest.is_empty() => {
+                let (name, id, owner) = self.agent_in_rules(by, rest, "object").await?;
+                rights.decide(Object::Agent(Agent { name: &name, id: &id, owner: owner.as_deref() }))
+            }
+            ("agents", Some((agent, below))) if below.starts_with("memory/") => {
+                let (name, id, owner) = self.agent_in_rules(by, agent, "object").await?;
+                let agent = Agent { name: &name, id: &id, owner: owner.as_deref() };
+                rights.decide(Object::Memory { agent, path: below.trim_start_matches("memory/") })
+            }
+            ("conversations", Some((user, id))) => rights.decide(Object::Conversation { user, id }),
+            ("resources", Some((space, name))) => {
+                let owner = self.owner_of_space(by, space).await?;
+                rights.decide(Object::Artifact { space, name, owner: owner.as_deref() })
+            }
+            _ => {
+                let forms = "must be agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID or \
+                             resources/SPACE/ARTIFACT";
+                return Err(Error::invalid("object", forms));
+            }
+        };
+        Ok(shown_decision(name.clone(), request.object.clone(), decision))
+    }
+
+    fn shown_rules(&self, by: &Principal, stored: Option<people::AccessRules>) -> AccessRules {
+        let file = self.access().file_of(by.tenant);
+        let problem = file.and_then(|_| self.access().problem());
+        let file = file.map(|file| file.name());
+        match stored {
+            Some(people::AccessRules { text, version, changed_at, changed_by }) => {
+                AccessRules { text, version, file, problem, changed_at: Some(changed_at), changed_by: Some(changed_by) }
+            }
+            None => AccessRules { text: String::new(), version: 0, file, problem, changed_at: None, changed_by: None },
+        }
+    }
+
+    /// Name, id and owner. A name that nobody has can be asked about all the same: rules are often there first.
+    async fn agent_in_rules(
+        &self,
+        by: &Principal,
+        text: &str,
+        field: &'static str,
+    ) -> Result<(String, String, Option<String>)> {
+        let agent = check::agent_ref(field, text)?;
+        let is_name = matches!(agent, AgentRef::Name(_));
+        let account = match self.store().account(by.tenant, agent).await {
+            Ok(account) => account,
+            Err(attache_store::Error::NotFound) if is_name => return Ok((text.to_owned(), String::new(), None)),
+            Err(error) => return Err(Error::from_store("agent", error)),
+        };
+        let owner = match account.owner {
+            Some(user) => Some(self.user_in_rules(by, user).await?),
+            None => None,
+        };
+        Ok((account.name, account.id.to_string(), owner))
+    }
+
+    /// A space that is a workspace belongs to whom its conversation belongs to.
+    async fn owner_of_space(&self, by: &Principal, space: &str) -> Result<Option<String>> {
+        let Ok(workspace) = space.parse::<WorkspaceId>() else { return Ok(None) };
+        match self.store().conversation(by.tenant, workspace.conversation()).await {
+            Ok(conversation) => match conversation.user {
+                Some(user) => self.user_in_rules(by, user).await.map(Some),
+                None => Ok(None),
+            },
+            Err(attache_store::Error::NotFound) => Ok(None),
+            Err(error) => Err(Error::from_store("workspace", error)),
+        }
+    }
+}
+
+fn shown_decision(agent: String, object: String, decision: Decision<'_>) -> AccessDecision {
+    let (Decision::Allowed(reason) | Decision::Denied(reason)) = decision;
+    let (because, rule) = match reason {
+        access::Because::Rule(pattern) => (Because::Rule, Some(pattern.to_string())),
+        access::Because::Own => (Because::Own, None),
+        access::Because::Fallback => (Because::Default, None),
+        access::Because::NoSuchName => (Because::NoSuchName, None),
+    };
+    AccessDecision { agent, object, allowed: decision.is_allowed(), because, rule }
+}

@@ -1,0 +1,166 @@
+//! Quotas: how much users and agents may use in a day, and what is said when it is too much.
+
+use attache_protocol::{
+    Code, Json,
+    rules::quota::{self, Day, Exceeded, Limits, Measure, Spend, micro_usd, usd},
+    wire::usage::{Amounts, Budget, Quota, QuotaList, SetQuotaRequest},
+};
+use attache_store::record::{
+    AgentRef,
+    people::UserRef,
+    spending::{self, Target},
+};
+
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
+
+const WHAT: &str = "user, agent or quota";
+
+impl Handle {
+    /// With what was used of them today.
+    pub async fn quotas(&self, by: &Principal) -> Result<QuotaList> {
+        by.may(Action::SeeQuotas)?;
+        let found = self.store().quotas(by.tenant, self.now()).await.map_err(about("tenant"))?;
+        let mut quotas = Vec::with_capacity(found.len());
+        for quota in found {
+            quotas.push(self.shown_quota(by, quota).await?);
+        }
+        Ok(QuotaList { quotas })
+    }
+
+    /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
+    pub async fn set_quota(&self, by: &Principal, request: SetQuotaRequest) -> Result<Option<Quota>> {
+        by.may(Action::SetQuota)?;
+        let limits = Limits {
+            calls: request.calls,
+            tokens: request.tokens,
+            micro_usd: request.cost_usd.as_ref().map(|cost| dollars("cost_usd", cost)).transpose()?,
+        };
+        let target = Target {
+            user: match &request.user {
+                Some(user) => Some(self.user_named(by, user).await?),
+                None => None,
+            },
+            agent: match &request.agent {
+                Some(agent) => {
+                    let agent = check::agent_ref("agent", agent)?;
+                    Some(self.store().account(by.tenant, agent).await.map_err(about(WHAT))?.id)
+                }
+                None => None,
+            },
+        };
+        if limits == Limits::default() {
+            self.store().remove_quota(self.context(by), target).await.map_err(about(WHAT))?;
+            return Ok(None);
+        }
+        let quota = self.store().set_quota(self.context(by), target, limits).await.map_err(about(WHAT))?;
+        self.shown_quota(by, quota).await.map(Some)
+    }
+
+    pub(crate) async fn user_named(&self, by: &Principal, user: &str) -> Result<attache_protocol::UserId> {
+        let user = match user.parse() {
+            Ok(id) => UserRef::Id(id),
+            Err(_) => UserRef::Name(user.to_owned()),
+        };
+        self.store().user(by.tenant, user).await.map(|user| user.id).map_err(about(WHAT))
+    }
+
+    /// What a quota refuses, said so that somebody can do something about it.
+    pub(crate) async fn quota_exceeded(&self, by: &Principal, target: Target, exceeded: Exceeded) -> Error {
+        let whose = self.target_name(by, target).await;
+        let whose = whose.unwrap_or_else(|_| "a user or agent".to_owned());
+        let Exceeded { measure, line, limit, spent, held, resets_at } = exceeded;
+        let message = match line {
+            Some(_) => format!(
+                "The daily quota of {whose} is used up: {} of {} are spent and {} are held by runs that have not ended.",
+                amount(measure, spent),
+                said(measure, limit),
+                amount(measure, held),
+            ),
+            None => format!("The run's own budget of {} is used up.", said(measure, limit)),
+        };
+        let hint = format!("It begins anew at {resets_at}; an owner can raise it: `attache quotas set`.");
+        let wait = resets_at.since(self.now());
+        Error::new(Code::QuotaExceeded, message).hint(hint).retry_after(wait)
+    }
+
+    async fn target_name(&self, by: &Principal, target: Target) -> Result<String> {
+        let agent = match target.agent {
+            Some(agent) => {
+                let account = self.store().account(by.tenant, AgentRef::Id(agent)).await;
+                Some(account.map_err(about("agent"))?.name)
+            }
+            None => None,
+        };
+        let user = match target.user {
+            Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
+            None => None,
+        };
+        Ok(match (user, agent) {
+            (None, None) => "the whole hub".to_owned(),
+            (Some(user), None) => format!("the user `{user}`"),
+            (None, Some(agent)) => format!("the agent `{agent}`"),
+            (Some(user), Some(agent)) => format!("the user `{user}` with the agent `{agent}`"),
+        })
+    }
+
+    async fn shown_quota(&self, by: &Principal, quota: spending::Quota) -> Result<Quota> {
+        let spending::Quota { target, limits, account } = quota;
+        let user_name = match target.user {
+            Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
+            None => None,
+        };
+        let agent_name = match target.agent {
+            Some(agent) => {
+                let account = self.store().account(by.tenant, AgentRef::Id(agent)).await;
+                Some(account.map_err(about("agent"))?.name)
+            }
+            None => None,
+        };
+        Ok(Quota {
+            user_id: target.user,
+            user_name,
+            agent_id: target.agent,
+            agent_name,
+            calls: limits.calls,
+            tokens: limits.tokens,
+            cost_usd: limits.micro_usd.map(cost),
+            spent: amounts(account.spent),
+            held: amounts(account.held),
+            resets_at: Day::of(self.now()).max(account.day).ends_at(),
+        })
+    }
+}
+
+/// What a caller allows one run to use.
+pub(crate) fn budget(given: Option<&Budget>) -> Result<quota::Budget> {
+    let Some(given) = given else { return Ok(quota::Budget::default()) };
+    let micro_usd = given.cost_usd.as_ref().map(|cost| dollars("budget.cost_usd", cost)).transpose()?;
+    Ok(quota::Budget { tokens: given.tokens, micro_usd })
+}
+
+fn dollars(field: &str, given: &Json) -> Result<u64> {
+    micro_usd(given.get()).ok_or_else(|| Error::invalid(field, "must be a number of dollars that is not negative"))
+}
+
+/// Millionths of a dollar as JSON has dollars.
+pub(crate) fn cost(micro_usd: u64) -> Json {
+    Json::from_text(usd(micro_usd)).expect("dollars are written as JSON writes numbers")
+}
+
+fn amounts(spend: Spend) -> Amounts {
+    Amounts { calls: spend.calls, tokens: spend.tokens, cost_usd: cost(spend.micro_usd) }
+}
+
+fn amount(measure: Measure, amount: u64) -> String {
+    match measure {
+        Measure::Calls | Measure::Tokens => amount.to_string(),
+        Measure::Cost => format!("${}", usd(amount)),
+    }
+}
+
+fn said(measure: Measure, limit: u64) -> String {
+    match measure {
+        Measure::Calls | Measure::Tokens => format!("{limit} {}", measure.as_str()),
+        Measure::Cost => format!("${}", usd(limit)),
+    }
+}

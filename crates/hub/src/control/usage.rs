@@ -1,0 +1,194 @@
+//! What runs used: by day, user and agent, and call by call.
+
+use std::collections::HashMap;
+
+use attache_protocol::{
+    AgentId, Timestamp, UserId,
+    rules::quota::Day,
+    wire::{
+        call::CallId,
+        usage::{CostSource, UsageRecord, UsageRecordList, UsageReport, UsageRow, Used},
+    },
+};
+use attache_store::record::{AgentRef, Page, RunFilter, RunRecord, people::UserRef, spending::Usage};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::{PageRequest, quota::cost},
+    error::{about, about_list},
+    identity::{Action, Verdict},
+};
+
+const DEFAULT_DAYS: i64 = 30;
+const MAX_DAYS: i64 = 400;
+/// So many pages of runs are looked through for one page of records; the answer then says where to go on.
+const MAX_LOOKS: usize = 25;
+
+/// From which day to which, as `2026-11-15`, both included. The last thirty days unless told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UsageQuery {
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+/// Which records to list; every member that is given must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecordQuery {
+    /// By id or name.
+    pub agent: Option<String>,
+    pub user: Option<String>,
+    /// On which the call was made, as `2026-11-15`.
+    pub day: Option<String>,
+    pub page: PageRequest,
+}
+
+impl Handle {
+    pub async fn usage(&self, by: &Principal, query: UsageQuery) -> Result<UsageReport> {
+        let only_own = by.may(Action::SeeUsage)? == Verdict::Own;
+        let today = Day::of(self.now());
+        let last = query.to.as_deref().map_or(Ok(today), |text| day("to", text))?;
+        let first = query.from.as_deref().map_or(Ok(Day(last.0 - DEFAULT_DAYS + 1)), |text| day("from", text))?;
+        if first > last || last.0 - first.0 >= MAX_DAYS {
+            return Err(Error::invalid("from", "must be before `to`, by at most 400 days"));
+        }
+        let used = self.store().usage(by.tenant, first, last).await.map_err(about("tenant"))?;
+        let mut names = Names::default();
+        let mut rows = Vec::with_capacity(used.len());
+        for row in used.into_iter().filter(|row| !only_own || row.user == by.user) {
+            rows.push(self.usage_row(by, row, &mut names).await?);
+        }
+        Ok(UsageReport { from: day_text(first), to: day_text(last), rows })
+    }
+
+    /// One record for every call that has ended, newest first.
+    pub async fn usage_records(&self, by: &Principal, query: RecordQuery) -> Result<UsageRecordList> {
+        let only_own = by.may(Action::SeeUsage)? == Verdict::Own;
+        let mut page = query.page.page()?;
+        let wanted = page.limit;
+        let day = query.day.as_deref().map(|text| day("day", text)).transpose()?;
+        let agent = match &query.agent {
+            Some(agent) => Some(self.resolve_agent(by, agent).await?),
+            None => None,
+        };
+        let mut user = match &query.user {
+            Some(user) => Some(self.user_named(by, user).await?),
+            None => None,
+        };
+        if only_own {
+            if user.is_some() && user != by.user {
+                return Ok(UsageRecordList { usage_records: Vec::new(), next_cursor: None });
+            }
+            user = by.user;
+        }
+        let is_wanted = |run: &RunRecord| {
+            let in_time = day.is_none_or(|day| Day::of(run.created_at) == day);
+            in_time && run.state.status().is_terminal() && (!only_own || run.user == by.user)
+        };
+        let filter = RunFilter { agent, user, ..RunFilter::default() };
+        let mut usage_records = Vec::new();
+        for _ in 0..MAX_LOOKS {
+            let failed = about_list("run", &page);
+            let asked = Page { limit: wanted - usage_records.len(), cursor: page.cursor.take() };
+            let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            let is_past = |run: &RunRecord| day.is_some_and(|day| Day::of(run.created_at) < day);
+            let is_over = listed.items.last().is_some_and(is_past);
+            usage_records.extend(listed.items.iter().filter(|run| is_wanted(run)).map(record));
+            page.cursor = listed.next.filter(|_| !is_over);
+            if page.cursor.is_none() || usage_records.len() >= wanted {
+                break;
+            }
+        }
+        Ok(UsageRecordList { usage_records, next_cursor: page.cursor })
+    }
+
+    async fn usage_row(&self, by: &Principal, row: Usage, names: &mut Names) -> Result<UsageRow> {
+        let user_name = match row.user {
+            Some(user) => Some(names.user(self, by, user).await?),
+            None => None,
+        };
+        Ok(UsageRow {
+            day: day_text(row.day),
+            user_id: row.user,
+            user_name,
+            agent_id: row.agent,
+            agent_name: names.agent(self, by, row.agent).await?,
+            calls: row.calls,
+            failed: row.failed,
+            tokens: row.tokens,
+            cost_usd: cost(row.micro_usd),
+            reported: row.reported,
+            estimated: row.estimated,
+            unknown: row.unknown,
+            duration_ms: row.duration_ms,
+        })
+    }
+}
+
+fn record(run: &RunRecord) -> UsageRecord {
+    let used = run.usage.as_ref().and_then(|usage| Used::read(usage).ok()).unwrap_or(Used::NOTHING);
+    let ended = run.ended_at.unwrap_or(run.created_at);
+    UsageRecord {
+        call_id: CallId::of(run.id),
+        caller: run.caller.clone(),
+        callee: run.agent_name.clone(),
+        tokens: used.tokens,
+        cost: used.micro_usd.map(cost),
+        cost_source: if used.micro_usd.is_some() { used.source } else { CostSource::Unknown },
+        duration_ms: u64::try_from(ended.since(run.created_at).as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// `2026-11-15`.
+fn day_text(day: Day) -> String {
+    let text = day.begins_at().to_string();
+    text.split_once('T').map_or(text.clone(), |(day, _)| day.to_owned())
+}
+
+fn day(field: &str, text: &str) -> Result<Day> {
+    let at: std::result::Result<Timestamp, _> = format!("{text}T00:00:00.000Z").parse();
+    let parsed = at.ok().map(Day::of).filter(|day| day_text(*day) == text);
+    parsed.ok_or_else(|| Error::invalid(field, "must be a day, like 2026-11-15"))
+}
+
+/// Names that were looked up for this answer.
+#[derive(Debug, Default)]
+struct Names {
+    users: HashMap<UserId, String>,
+    agents: HashMap<AgentId, String>,
+}
+
+// === impl Names ===
+
+impl Names {
+    async fn user(&mut self, hub: &Handle, by: &Principal, user: UserId) -> Result<String> {
+        if let Some(name) = self.users.get(&user) {
+            return Ok(name.clone());
+        }
+        let name = hub.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name;
+        self.users.insert(user, name.clone());
+        Ok(name)
+    }
+
+    async fn agent(&mut self, hub: &Handle, by: &Principal, agent: AgentId) -> Result<String> {
+        if let Some(name) = self.agents.get(&agent) {
+            return Ok(name.clone());
+        }
+        let name = hub.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?.name;
+        self.agents.insert(agent, name.clone());
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_written_in_one_way() {
+        assert_eq!(day("from", "2026-11-15").map(day_text), Ok("2026-11-15".to_owned()));
+        assert_eq!(day("from", "1970-01-01"), Ok(Day(0)));
+        for bad in ["", "2026-11-31", "2026-1-5", "today", "2026-11-15T00:00:00Z", "+2026-11-15"] {
+            assert!(day("from", bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The access rules in force: read once, shared by everybody who asks, and swapped when somebody changes them.
+
+mod file;
+mod reach;
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use attache_protocol::{
+    Code, TenantId, Timestamp,
+    access_file::{self, Report},
+    rules::access::{Fallback, Rules},
+};
+use attache_store::{Context, Store, record::people::AccessRules};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::{Error, Handle, Result, error::about, hub::StartError};
+
+use file::RulesFile;
+pub(crate) use reach::{Seen, has_part, holds};
+
+/// Everything that the hub knows about access rules.
+#[derive(Debug)]
+pub(crate) struct Access {
+    in_force: RwLock<HashMap<TenantId, Arc<InForce>>>,
+    /// The file that holds the rules of the hub's own tenant.
+    file: Option<(TenantId, RulesFile)>,
+    /// The content of the file that was looked at last.
+    seen: std::sync::Mutex<Option<[u8; 32]>>,
+    /// Why the file as it is now is not in force.
+    problem: RwLock<Option<String>>,
+    /// Changes come one after another, so that the file and the store say the same.
+    changing: Mutex<()>,
+}
+
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) rules: Rules,
+    pub(crate) version: i64,
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Without a file, rules live in the store. With one, it is read now, and a wrong one is refused.
+    pub(crate) async fn open(
+        file: Option<PathBuf>,
+        store: &dyn Store,
+        tenant: TenantId,
+        now: Timestamp,
+    ) -> std::result::Result<Self, StartError> {
+        let access = Self {
+            in_force: RwLock::default(),
+            file: file.map(|path| (tenant, RulesFile::new(path))),
+            seen: std::sync::Mutex::default(),
+            problem: RwLock::default(),
+            changing: Mutex::default(),
+        };
+        if let Some((_, file)) = &access.file {
+            let text = file.read().await.map_err(|unusable| StartError::Rules(unusable.to_string()))?;
+            let rules = parse(&text).map_err(|report| StartError::Rules(file.wrong(&report).to_string()))?;
+            let digest = digest(&text);
+            let context = Context::new(tenant, Context::SYSTEM, now);
+            let kept = store.set_access_rules(context, text, None).await.map_err(StartError::Store)?;
+            access.put(tenant, InForce { rules, version: kept.version });
+            access.set_seen(Some(digest));
+        }
+        Ok(access)
+    }
+
+    pub(crate) fn file_of(&self, tenant: TenantId) -> Option<&RulesFile> {
+        self.file.as_ref().filter(|(of, _)| *of == tenant).map(|(_, file)| file)
+    }
+
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever holds it is the only one who changes rules.
+    pub(crate) async fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().await
+    }
+
+    fn get(&self, tenant: TenantId) -> Option<Arc<InForce>> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner).get(&tenant).cloned()
+    }
+
+    /// An answer of the store that comes late does not undo a newer one.
+    fn put(&self, tenant: TenantId, new: InForce) -> Arc<InForce> {
+        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        match in_force.get(&tenant) {
+            Some(known) if known.version > new.version => known.clone(),
+            Some(_) | None => {
+                let new = Arc::new(new);
+                in_force.insert(tenant, new.clone());
+                new
+            }
+        }
+    }
+
+    fn set_seen(&self, digest: Option<[u8; 32]>) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = digest;
+    }
+
+    fn has_seen(&self, digest: [u8; 32]) -> bool {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == Some(digest)
+    }
+
+    /// Says whether it is another problem than before.
+    fn set_problem(&self, problem: Option<String>) -> bool {
+        let mut known = self.problem.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != problem;
+        *known = problem;
+        is_new
+    }
+}
+
+/// The text as rules; an empty text has none.
+pub(crate) fn parse(text: &str) -> std::result::Result<Rules, Report> {
+    access_file::parse(text)
+}
+
+pub(crate) fn invalid(report: &Report) -> Error {
+    Error::new(Code::RulesInvalid, report.to_string())
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// The rules of the tenant, from memory unless nobody has asked before.
+    pub(crate) async fn rules_in_force(&self, tenant: TenantId) -> Result<Arc<InForce>> {
+        if let Some(known) = self.access().get(tenant) {
+            return Ok(known);
+        }
+        let stored = match self.store().access_rules(tenant).await {
+            // An engine that has no rules yet.
+            Err(attache_store::Error::Internal(details)) if details == "not built" => None,
+            other => other.map_err(about("tenant"))?,
+        };
+        Ok(self.access().put(tenant, understood(stored)))
+    }
+
+    /// Makes the text what is in force, and says so in the log. The caller has parsed it, and holds [`Access::change`].
+    pub(crate) async fn put_in_force(
+        &self,
+        context: Context,
+        text: String,
+        rules: Rules,
+        expected: Option<i64>,
+    ) -> Result<AccessRules> {
+        let tenant = context.tenant;
+        let kept = self.store().set_access_rules(context, text, expected).await.map_err(about("tenant"))?;
+        self.access().put(tenant, InForce { rules, version: kept.version });
+        Ok(kept)
+    }
+
+    /// Takes over what somebody wrote into the file.
+    pub(crate) async fn watch_rules_file(&self) -> Result<()> {
+        let Some((_, file)) = &self.access().file else { return Ok(()) };
+        // Nearly always nothing happened, and then nobody is kept waiting.
+        match file.read().await {
+            Ok(text) if self.access().has_seen(digest(&text)) => Ok(()),
+            Ok(_) | Err(_) => {
+                let _turn = self.access().change().await;
+                self.look_at_rules_file().await
+            }
+        }
+    }
+
+    /// Looks at the file and takes what it says now. A wrong file changes nothing but what is said about it. The caller
+    /// holds [`Access::change`].
+    pub(crate) async fn look_at_rules_file(&self) -> Result<()> {
+        let Some((tenant, file)) = &self.access().file else { return Ok(()) };
+        let (seen, looked) = match file.read().await {
+            Ok(text) => match parse(&text) {
+                Ok(rules) => (Some(digest(&text)), Ok((text, rules))),
+                Err(report) => (Some(digest(&text)), Err(file.wrong(&report))),
+            },
+            Err(unusable) => (None, Err(unusable)),
+        };
+        let (text, rules) = match looked {
+            Ok(good) => good,
+            Err(unusable) => {
+                self.access().set_seen(seen);
+                if self.access().set_problem(Some(unusable.to_string())) {
+                    tracing::warn!(problem = %unusable, "the rules as they were stay in force");
+                }
+                return Ok(());
+            }
+        };
+        self.access().set_problem(None);
+        let context = Context::new(*tenant, Context::SYSTEM, self.now());
+        let kept = self.put_in_force(context, text, rules, None).await?;
+        self.access().set_seen(seen);
+        tracing::debug!(rules.version = kept.version, "the rules of the file are in force");
+        Ok(())
+    }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    *blake3::hash(text.as_bytes()).as_bytes()
+}
+
+/// What the store has was parsed before it was put there. If it cannot be read all the same, nobody reaches anything:
+/// a denial that got lost must not open a door.
+fn understood(stored: Option<AccessRules>) -> InForce {
+    let Some(stored) = stored else { return InForce { rules: Rules::default(), version: 0 } };
+    let rules = parse(&stored.text).unwrap_or_else(|report| {
+        tracing::error!(problem = %report, "the stored rules cannot be read, so agents reach nothing");
+        Rules { fallback: Fallback::Deny, entries: Vec::new() }
+    });
+    InForce { rules, version: stored.version }
+}

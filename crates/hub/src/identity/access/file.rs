@@ -1,0 +1,102 @@
+//! The permissions file: read as a whole, replaced as a whole.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::access_file::Report;
+
+#[derive(Debug, Clone)]
+pub(crate) struct RulesFile {
+    path: PathBuf,
+}
+
+/// Why the file cannot be used as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub(crate) struct Unusable {
+    path: String,
+    /// With line and column, where there are any.
+    problem: String,
+}
+
+// === impl RulesFile ===
+
+impl RulesFile {
+    pub(crate) const fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    pub(crate) async fn read(&self) -> Result<String, Unusable> {
+        let bytes = tokio::fs::read(&self.path).await;
+        let bytes = bytes.map_err(|error| self.unusable(format!("it cannot be read: {error}")))?;
+        String::from_utf8(bytes).map_err(|_| self.unusable("it is not UTF-8 text".to_owned()))
+    }
+
+    pub(crate) fn wrong(&self, report: &Report) -> Unusable {
+        self.unusable(report.to_string())
+    }
+
+    /// Replaces the content at once: whoever reads meanwhile sees the old or the new text. The mode stays as it was, and a
+    /// link stays a link.
+    pub(crate) async fn write(&self, text: &str) -> io::Result<()> {
+        let (path, text) = (self.path.clone(), text.to_owned());
+        tokio::task::spawn_blocking(move || replace(&path, text.as_bytes())).await.map_err(io::Error::other)?
+    }
+
+    fn unusable(&self, problem: String) -> Unusable {
+        Unusable { path: self.name(), problem }
+    }
+}
+
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let target = fs::canonicalize(path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(path.to_owned()),
+        _ => Err(error),
+    })?;
+    let mode = fs::metadata(&target).map_or(0o600, |metadata| metadata.permissions().mode() & 0o7777);
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let draft = target.with_file_name(name);
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
+    let written = (|| {
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, &target)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+        return written;
+    }
+    match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_its_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("real.yaml"), folder.path().join("permissions.yaml"));
+        fs::write(&target, "agents: {}\n").unwrap();
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        replace(&link, b"default: deny\n").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "default: deny\n");
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o7777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,280 @@
+//! What a caller may reach: people what their role says, a device its claims, an agent with a key of its own what the
+//! rules say. What an agent asked for itself, and what it was given to do, it sees whatever the rules say.
+
+use std::{collections::HashMap, sync::Arc};
+
+use attache_protocol::{
+    AgentId, ConversationId, UserId,
+    rules::{
+        access::{Agent, Because, Decision, Object},
+        run::Phase,
+    },
+};
+use attache_store::record::{
+    Account, Conversation, RunRecord, RuntimeKind,
+    people::{User, UserRef},
+};
+
+use super::InForce;
+use crate::{
+    Error, Handle, Principal, Result,
+    error::about,
+    identity::{Column, Who},
+};
+
+/// The reach of one caller, for as long as one request takes.
+#[derive(Debug)]
+pub(crate) enum Reach<'a> {
+    /// A person, or a device: the table says what they see, and no rule speaks about them.
+    Table,
+    Rules(Agents<'a>),
+}
+
+/// An agent, or several whose rights are to be had in common, under the rules.
+#[derive(Debug)]
+pub(crate) struct Agents<'a> {
+    hub: &'a Handle,
+    by: &'a Principal,
+    in_force: Arc<InForce>,
+    /// The caller.
+    own: Named,
+    names: HashMap<UserId, String>,
+}
+
+/// Those who passed a piece of work on, up to the caller, whose rights a further call has only in common.
+#[derive(Debug)]
+pub(crate) struct Chain<'r, 'a> {
+    agents: &'r mut Agents<'a>,
+    links: Vec<Named>,
+}
+
+/// An agent as rules name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    id: String,
+    name: String,
+    owner: Option<String>,
+}
+
+/// Whether something can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Yes,
+    /// Nothing gives it to the caller, but nothing keeps it from somebody who has a part in it.
+    No,
+    /// A rule says no.
+    Never,
+}
+
+/// What stands for the user where something belongs to nobody.
+pub(crate) const NOBODY: &str = "_";
+
+// === impl Handle ===
+
+impl Handle {
+    pub(crate) async fn reach<'a>(&'a self, by: &'a Principal) -> Result<Reach<'a>> {
+        let (Column::AgentKey, Who::Runtime { agent, .. }) = (by.column(), by.who) else { return Ok(Reach::Table) };
+        let in_force = self.rules_in_force(by.tenant).await?;
+        let own = Named { id: agent.to_string(), name: String::new(), owner: None };
+        let mut agents = Agents { hub: self, by, in_force, own, names: HashMap::new() };
+        let owner = agents.owner(by.user).await?;
+        let name = match agents.needs_names() {
+            true => agents.account(agent).await?.name,
+            false => agents.own.id.clone(),
+        };
+        agents.own = Named { name, owner, ..agents.own };
+        Ok(Reach::Rules(agents))
+    }
+
+    /// The user as rules name it. A name that was freed belongs to whoever has it now, so the things of a removed user go
+    /// by the user's id.
+    pub(crate) async fn user_in_rules(&self, by: &Principal, user: UserId) -> Result<String> {
+        match self.store().user(by.tenant, UserRef::Id(user)).await {
+            Ok(User { name, removed_at: None, .. }) => Ok(name),
+            Ok(_) | Err(attache_store::Error::NotFound) => Ok(user.to_string()),
+            Err(error) => Err(Error::from_store("user", error)),
+        }
+    }
+}
+
+// === impl Reach ===
+
+impl<'a> Reach<'a> {
+    /// Seeing an agent and calling it are the same.
+    pub(crate) async fn agent(&mut self, account: &Account) -> Result<bool> {
+        match self {
+            Self::Table => Ok(true),
+            Self::Rules(agents) => agents.reaches(account).await,
+        }
+    }
+
+    /// A device sees what it holds, and what it held last once that has ended.
+    pub(crate) async fn run(&mut self, by: &Principal, run: &RunRecord) -> Result<bool> {
+        if has_part(by, run) {
+            return Ok(true);
+        }
+        match self {
+            Self::Table => Ok(false),
+            Self::Rules(agents) => Ok(agents.conversation(run.user, run.conversation).await? == Seen::Yes),
+        }
+    }
+
+    /// Whether the rules give a conversation to the caller.
+    pub(crate) async fn conversation(&mut self, conversation: &Conversation) -> Result<Seen> {
+        match self {
+            Self::Table => Ok(Seen::No),
+            Self::Rules(agents) => agents.conversation(conversation.user, conversation.id).await,
+        }
+    }
+
+    /// Whether the rules give an artifact of a conversation to the caller.
+    pub(crate) async fn artifact(&mut self, of: &Conversation, name: &str) -> Result<Seen> {
+        match self {
+            Self::Table => Ok(Seen::No),
+            Self::Rules(agents) => agents.artifact(of, name).await,
+        }
+    }
+
+    /// The rights of everybody who passed the work on, in common; `None` where no rule speaks about the caller.
+    pub(crate) async fn chain<'r>(&'r mut self, links: &[AgentId]) -> Result<Option<Chain<'r, 'a>>> {
+        let Self::Rules(agents) = self else { return Ok(None) };
+        let mut named = Vec::new();
+        for link in links {
+            named.push(agents.named(*link).await?);
+        }
+        Ok(Some(Chain { agents, links: named }))
+    }
+}
+
+/// Whether the caller is the worker that has claimed the run.
+pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
+    match (by.who, &run.state.phase) {
+        (Who::Runtime { runtime, .. }, Phase::Running(claim)) => claim.runtime == runtime,
+        (Who::Runtime { .. } | Who::Key { .. }, _) => false,
+    }
+}
+
+/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for.
+pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
+    let Who::Runtime { runtime, kind, .. } = by.who else { return true };
+    if kind == RuntimeKind::AgentKey && run.caller == by.actor() {
+        return true;
+    }
+    match &run.state.phase {
+        Phase::Pending { .. } => false,
+        Phase::Running(claim) => claim.runtime == runtime,
+        Phase::Ended { .. } => run.runtime == Some(runtime),
+    }
+}
+
+// === impl Agents ===
+
+impl Agents<'_> {
+    /// Without patterns only the owner counts, and ids tell owners apart as well as names do.
+    fn needs_names(&self) -> bool {
+        !self.in_force.rules.entries.is_empty()
+    }
+
+    async fn account(&self, agent: AgentId) -> Result<Account> {
+        let agent = attache_store::record::AgentRef::Id(agent);
+        self.hub.store().account(self.by.tenant, agent).await.map_err(about("agent"))
+    }
+
+    async fn named(&mut self, agent: AgentId) -> Result<Named> {
+        let account = self.account(agent).await?;
+        let owner = self.owner(account.owner).await?;
+        Ok(Named { id: account.id.to_string(), name: account.name, owner })
+    }
+
+    async fn owner(&mut self, user: Option<UserId>) -> Result<Option<String>> {
+        let Some(user) = user else { return Ok(None) };
+        if !self.needs_names() {
+            return Ok(Some(user.to_string()));
+        }
+        if let Some(name) = self.names.get(&user) {
+            return Ok(Some(name.clone()));
+        }
+        let name = self.hub.user_in_rules(self.by, user).await?;
+        self.names.insert(user, name.clone());
+        Ok(Some(name))
+    }
+
+    async fn reaches(&mut self, account: &Account) -> Result<bool> {
+        let owner = self.owner(account.owner).await?;
+        let target = Named { id: account.id.to_string(), name: account.name.clone(), owner };
+        Ok(self.decide(&self.own, Object::Agent(target.agent())).is_allowed())
+    }
+
+    async fn conversation(&mut self, user: Option<UserId>, id: ConversationId) -> Result<Seen> {
+        let user = self.owner(user).await?;
+        let user = user.as_deref().unwrap_or(NOBODY);
+        let id = id.to_string();
+        Ok(self.decide(&self.own, Object::Conversation { user, id: &id }).into())
+    }
+
+    async fn artifact(&mut self, of: &Conversation, name: &str) -> Result<Seen> {
+        let owner = self.owner(of.user).await?;
+        let space = space(of);
+        Ok(self.decide(&self.own, Object::Artifact { space: &space, name, owner: owner.as_deref() }).into())
+    }
+
+    fn decide<'r>(&'r self, who: &'r Named, object: Object<'_>) -> Decision<'r> {
+        self.in_force.rules.rights(who.agent()).decide(object)
+    }
+}
+
+/// The space of what a conversation brings forth: the one that its metadata names, or its workspace.
+pub(crate) fn space(of: &Conversation) -> String {
+    let named = of.metadata.as_ref().and_then(|metadata| metadata.text_member("space"));
+    named.unwrap_or_else(|| of.id.workspace().to_string())
+}
+
+// === impl Chain ===
+
+impl Chain<'_, '_> {
+    /// `Err` names the link that may not reach the agent, and the pattern that says so.
+    pub(crate) async fn reaches(&mut self, account: &Account) -> Result<std::result::Result<(), String>> {
+        let owner = self.agents.owner(account.owner).await?;
+        let target = Named { id: account.id.to_string(), name: account.name.clone(), owner };
+        Ok(self.decide(Object::Agent(target.agent())))
+    }
+
+    pub(crate) async fn converses(&mut self, conversation: &Conversation) -> Result<std::result::Result<(), String>> {
+        let user = self.agents.owner(conversation.user).await?;
+        let id = conversation.id.to_string();
+        Ok(self.decide(Object::Conversation { user: user.as_deref().unwrap_or(NOBODY), id: &id }))
+    }
+
+    fn decide(&self, object: Object<'_>) -> std::result::Result<(), String> {
+        for link in &self.links {
+            if let Decision::Denied(because) = self.agents.decide(link, object) {
+                let why = match because {
+                    Because::Rule(pattern) => format!(", by the rule `{pattern}`"),
+                    Because::Own | Because::Fallback | Because::NoSuchName => String::new(),
+                };
+                return Err(format!("`{}` has a part in this work and may not reach {object}{why}.", link.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Named ===
+
+impl Named {
+    fn agent(&self) -> Agent<'_> {
+        Agent { name: &self.name, id: &self.id, owner: self.owner.as_deref() }
+    }
+}
+
+// === impl Seen ===
+
+impl From<Decision<'_>> for Seen {
+    fn from(decision: Decision<'_>) -> Self {
+        match decision {
+            Decision::Allowed(_) => Self::Yes,
+            Decision::Denied(Because::Rule(_)) => Self::Never,
+            Decision::Denied(Because::Own | Because::Fallback | Because::NoSuchName) => Self::No,
+        }
+    }
+}

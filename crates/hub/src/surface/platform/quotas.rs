@@ -1,0 +1,43 @@
+//! `/api/v1/quotas`: how much may be used in a day.
+
+use attache_protocol::wire::usage::{Quota, QuotaList, SetQuotaRequest};
+use axum::{
+    body::Body,
+    extract::State,
+    http::{Response, StatusCode},
+};
+
+use super::Answer;
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Input},
+        reply,
+    },
+};
+
+/// List the quotas, with what was used of them today
+#[utoipa::path(get, path = "/api/v1/quotas", tag = "quotas", responses((status = 200, body = QuotaList)))]
+pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.quotas(&by).await?))
+}
+
+/// Set the quota of a user, an agent, both together, or the whole hub
+///
+/// Limits that are absent do not exist; without any limit the quota is removed.
+#[utoipa::path(put, path = "/api/v1/quotas", tag = "quotas", request_body = SetQuotaRequest,
+    responses((status = 200, body = Quota), (status = 204, description = "The quota was removed")))]
+pub(super) async fn set(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<SetQuotaRequest>,
+) -> Answer {
+    Ok(match hub.set_quota(&by, request).await? {
+        Some(quota) => reply::json(StatusCode::OK, &quota),
+        None => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+    })
+}

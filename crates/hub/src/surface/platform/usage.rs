@@ -1,0 +1,57 @@
+//! `/api/v1/usage`: what runs used.
+
+use attache_protocol::wire::usage::{UsageRecordList, UsageReport};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Answer;
+use crate::{
+    Handle,
+    control::{PageRequest, RecordQuery, UsageQuery},
+    surface::{
+        extract::{Caller, Params},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Days {
+    /// The first day, as 2026-11-15; 30 days before the last unless told.
+    from: Option<String>,
+    /// The last day; today unless told.
+    to: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only calls of this agent, by id or name.
+    agent: Option<String>,
+    /// Only calls that were made for this user, by id or name.
+    user: Option<String>,
+    /// Only calls that were made on this day, as 2026-11-15.
+    day: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// What was used, by day, user and agent
+#[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(Days),
+    responses((status = 200, body = UsageReport)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Params(days): Params<Days>) -> Answer {
+    let query = UsageQuery { from: days.from, to: days.to };
+    Ok(reply::json(StatusCode::OK, &hub.usage(&by, query).await?))
+}
+
+/// What each call used, newest first
+#[utoipa::path(get, path = "/api/v1/usage/records", tag = "usage", params(Filter),
+    responses((status = 200, body = UsageRecordList)))]
+pub(super) async fn records(State(hub): State<Handle>, Caller(by): Caller, Params(filter): Params<Filter>) -> Answer {
+    let Filter { agent, user, day, limit, cursor } = filter;
+    let query = RecordQuery { agent, user, day, page: PageRequest { limit, cursor } };
+    Ok(reply::json(StatusCode::OK, &hub.usage_records(&by, query).await?))
+}
