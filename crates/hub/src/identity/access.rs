@@ -135,11 +135,7 @@ impl Handle {
         if let Some(known) = self.access().get(tenant) {
             return Ok(known);
         }
-        let stored = match self.store().access_rules(tenant).await {
-            // An engine that has no rules yet.
-            Err(attache_store::Error::Internal(details)) if details == "not built" => None,
-            other => other.map_err(about("tenant"))?,
-        };
+        let stored = self.store().access_rules(tenant).await.map_err(about("tenant"))?;
         Ok(self.access().put(tenant, understood(stored)))
     }
 

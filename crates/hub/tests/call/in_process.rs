@@ -231,5 +231,5 @@ async fn an_agent_calls_another_one_and_circles_are_refused() {
     assert_eq!(ended(&world, &id).await["result"]["summary"], "done: dig");
     let id = call(&world.owner, json!({"task": "circle", "agent_type": "lazy"})).await;
     let ended = ended(&world, &id).await;
-    assert_eq!(ended["error"], "The work was passed on from agent to agent too many times.", "{ended}");
+    assert_eq!(ended["error"], "The work would go round in a circle: lazy → lazy.", "{ended}");
 }

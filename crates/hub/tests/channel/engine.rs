@@ -242,7 +242,7 @@ async fn what_cannot_be_started_is_refused_with_the_field() {
 #[tokio::test]
 async fn work_passed_from_agent_to_agent_loses_a_hop_each_time_until_it_is_refused() {
     let world = World::start().await;
-    let names = ["one", "two"];
+    let names = ["one", "two", "three", "four", "five"];
     let mut agents = Vec::new();
     for name in names {
         world.agent(name).await;
@@ -254,7 +254,7 @@ async fn work_passed_from_agent_to_agent_loses_a_hop_each_time_until_it_is_refus
     host.ask(&frame).await;
     let mut hops = 0;
     for turn in 0.. {
-        let (this, next) = (turn % 2, names[(turn + 1) % 2]);
+        let (this, next) = (turn, names[turn + 1]);
         agents[this].notify(json!({"action": "ready", "credits": 1})).await;
         let got = agents[this].find_action("execute").await;
         hops += 1;
