@@ -39,7 +39,15 @@ pub struct Error {
 
 impl Error {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), hint: None, run: None, permission: None, limited: None, retry_after: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            run: None,
+            permission: None,
+            limited: None,
+            retry_after: None,
+        }
     }
 
     #[must_use]

@@ -43,6 +43,11 @@ users         create      yes   yes   -        -      -         -
 users         edit        yes   yes   own      own    -         -
 users         remove      yes   yes   -        -      -         -
 audit         see         yes   yes   -        -      -         -
+rules         see         yes   yes   -        -      -         -
+rules         set         yes   yes   -        -      -         -
+quotas        see         yes   yes   -        -      -         -
+quotas        set         yes   yes   -        -      -         -
+usage         see         yes   yes   own      yes    -         -
 login_links   create      yes   yes   -        -      -         -
 metrics       see         yes   yes   -        -      -         -
 ";
@@ -106,6 +111,10 @@ async fn the_endpoints_keep_to_the_table() {
         ("GET", "/api/v1/api-keys".to_owned(), "yyynnn"),
         ("POST", "/api/v1/api-keys".to_owned(), "yyynnn"),
         ("GET", "/api/v1/audit".to_owned(), "yynnnn"),
+        ("GET", "/api/v1/permission-rules".to_owned(), "yynnnn"),
+        ("GET", "/api/v1/quotas".to_owned(), "yynnnn"),
+        ("GET", "/api/v1/usage".to_owned(), "yyyynn"),
+        ("GET", "/api/v1/usage/records".to_owned(), "yyyynn"),
         ("POST", "/api/v1/login-links".to_owned(), "yynnnn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/input"), "yyynyn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/input-requests"), "nnnnyy"),

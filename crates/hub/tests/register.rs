@@ -84,6 +84,10 @@ async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engi
     let work = Work::begin(engine).await;
     let world = &work.world;
     let registered = world.owner.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200);
+    // The agent is somebody else's than the work that it must not see; what it calls belongs to nobody.
+    world.owner.post("/api/v1/users", json!({"name": "ann"})).await.expect(201);
+    world.owner.patch("/api/v1/agent-accounts/caller", json!({"owner": "ann"})).await.expect(200);
+    world.owner.patch("/api/v1/agent-accounts/builder", json!({"owner": ""})).await.expect(200);
     let agent = key(world, &registered);
     let created = agent.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
     assert_eq!(created["caller"], format!("agent:{}", registered["account_id"].as_str().unwrap()));

@@ -207,6 +207,7 @@ impl Action {
             | Self::SeeArtifacts
             | Self::SeeDeliveries
             | Self::SeeMetrics
+            | Self::SeeUsage
             | Self::CreateToken => Scope::Read,
             Self::CreateRun
             | Self::CancelRun
@@ -234,6 +235,10 @@ impl Action {
             | Self::CreateUser
             | Self::EditUser
             | Self::RemoveUser
+            | Self::SeeRules
+            | Self::SetRules
+            | Self::SeeQuotas
+            | Self::SetQuota
             | Self::SeeAudit
             | Self::CreateLoginLink => Scope::Admin,
         }

@@ -6,4 +6,4 @@ mod refusals;
 mod routing;
 mod tasks;
 mod topologies;
-mod watcher;
+pub mod watcher;

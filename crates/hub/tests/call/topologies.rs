@@ -90,8 +90,10 @@ async fn two_laptops_reach_each_other_through_the_hub() {
     answer(&mut alices, "and yours?", json!(null), "topic").await;
     let watcher = Socket::open(&world, &format!("/api/a2a/watch/{back}"), &bob).await;
     assert_eq!(watcher.rest().await, frames("topic"));
-    // The caller's call is not the callee's: bob worked on it, so he sees it, and a third agent does not.
+    // The caller's call is not the callee's: bob worked on it, so he sees it, and an agent of somebody else does not.
     let third = world.anonymous().key(&register_agent(&world, "carol").await);
+    world.owner.post("/api/v1/users", json!({"name": "carol"})).await.expect(201);
+    world.owner.patch("/api/v1/agent-accounts/carol", json!({"owner": "carol"})).await.expect(200);
     assert_eq!(third.get(&format!("/api/a2a/result/{there}")).await.status, 404);
     let seen = timeless(bob.get(&format!("/api/a2a/result/{there}")).await.expect(200));
     assert_eq!(seen["result"]["summary"], "main");
