@@ -24,8 +24,8 @@ pub trait People: Send + Sync {
     /// `NameTaken` if a user of the tenant that was not removed has the name.
     async fn create_user(&self, context: Context, user: NewUser) -> Result<User>;
 
-    /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A patch that changes nothing is
-    /// logged like any other. A new password ends every session of the user except `keep`.
+    /// Errors, in this order: `NotFound`, also for a removed one; `NameTaken`; `LastOwner` if no owner would be left. A
+    /// patch that changes nothing is logged like any other. A new password ends every session of the user except `keep`.
     async fn update_user(&self, context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>)
     -> Result<User>;
 
@@ -46,6 +46,7 @@ pub trait People: Send + Sync {
     async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>>;
 
     /// `VersionChanged` unless `expected` is the present version (0: there are none yet); `None` replaces whatever is
-    /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the rules as they are.
+    /// there. The text is not looked at. The same text again, if the version is right, changes nothing and answers the
+    /// rules as they are.
     async fn set_access_rules(&self, context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
 }

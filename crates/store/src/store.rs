@@ -129,7 +129,8 @@ pub trait Store: Channels + Asks + People + Spending + Deliveries + Send + Sync 
     /// `NameTaken` if an account of the tenant that is not archived has the name.
     async fn create_account(&self, context: Context, account: NewAccount) -> Result<Account>;
 
-    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch that changes nothing is logged like any other.
+    /// Errors, in this order: `AgentArchived`, `NameTaken`, `NotFound` for the owner. A patch that changes nothing is
+    /// logged like any other.
     async fn update_account(&self, context: Context, agent: AgentRef, patch: AccountPatch) -> Result<Account>;
 
     /// Revokes its runtime, cancels its live runs, frees its name. Archiving again changes nothing.

@@ -12,7 +12,7 @@ use attache_protocol::{
     wire::{delivery::DeliveryState, key::Role},
 };
 use attache_store::{
-    Context, Error,
+    Context, Error, Woken,
     record::{
         Created, Credential, KeyKind, NewKey, NewProgress, NewRun, Outcome, Retention,
         channel::Frame,
@@ -277,6 +277,27 @@ async fn what_was_delivered_can_be_sent_again_and_attempts_go_on_counting() {
                 format!(r#"system delivery.failed {{{ids},"attempt":3,"status":null,"error":"refused"}}"#),
             ]
         );
+    }
+}
+
+#[tokio::test]
+async fn a_hint_follows_when_a_delivery_is_due() {
+    for world in World::all().await {
+        let (told, heard) = std::sync::mpsc::channel();
+        world.store.on_wake(Box::new(move |woken| told.send(woken.contains(&Woken::Deliveries)).unwrap()));
+        // Hints follow the answer, and everything of one write comes before the next one.
+        let last = async || {
+            world.store.ping().await.unwrap();
+            heard.try_iter().last()
+        };
+        let callback = Some(Callback { url: URL.to_owned(), approvals: false });
+        let run = world.queue(NewRun { callback, ..world.new_run() }).await.unwrap();
+        assert_eq!(last().await, Some(false));
+        world.store.cancel_run(world.context("key:owner"), run, None).await.unwrap();
+        assert_eq!(last().await, Some(true));
+        world.tried(DeliveryId::of_run(run), 1, Next::Delivered).await;
+        world.store.resend_delivery(world.context("key:owner"), DeliveryId::of_run(run)).await.unwrap();
+        assert_eq!(last().await, Some(true));
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::rules::{quota::Spend, run::Status};
+use attache_protocol::{
+    RunId,
+    rules::{quota::Spend, run::Status},
+};
 
 use super::Generator;
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
         step::Step,
     },
     memory::Memory,
-    record::{Created, Credential, people::UserRef},
+    record::{Created, Credential, Page, RunFilter, people::UserRef},
 };
 
 /// How often each kind of step had each kind of answer, each type of row was logged, and whatever else matters happened.
@@ -25,9 +28,16 @@ async fn reached(sequences: u64) -> BTreeMap<String, u64> {
         for _ in 0..60 {
             let step = generator.next(&model).await;
             let before = reported(&model, &generator, &step).await;
+            let worked = worked_before(&model, &generator, &step).await;
             let answer = perform(&model, step.clone()).await;
             if before.is_some() && answer.is_ok() && before == reported(&model, &generator, &step).await {
                 count("a report was heard before".to_owned());
+            }
+            for run in worked {
+                let run = model.run(generator.tenant, run).await.unwrap();
+                if run.state.status() == Status::Failed {
+                    count("a run that worked before was refused by a quota".to_owned());
+                }
             }
             meaning(&generator, &step, &answer).into_iter().map(str::to_owned).for_each(&mut count);
             generator.learn(&step, &answer);
@@ -87,6 +97,15 @@ async fn reported(model: &Memory, generator: &Generator, step: &Step) -> Option<
         }
         _ => None,
     }
+}
+
+/// Before a claim: the runs that wait for it and were claimed before.
+async fn worked_before(model: &Memory, generator: &Generator, step: &Step) -> Vec<RunId> {
+    let Step::Claim { .. } = step else { return Vec::new() };
+    let filter = RunFilter { status: Some(Status::Pending), ..RunFilter::default() };
+    let page = Page { limit: 100, cursor: None };
+    let pending = model.runs(generator.tenant, filter, page).await.map(|listed| listed.items).unwrap_or_default();
+    pending.iter().filter(|run| run.state.epoch > 0).map(|run| run.id).collect()
 }
 
 /// What an answer shows beyond success.
@@ -282,7 +301,7 @@ const ROWS: [&str; 46] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 54] = [
+const OFTEN: [(&str, u64); 55] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -332,6 +351,7 @@ const OFTEN: [(&str, u64); 54] = [
     ("ResendDelivery Ok", 25),
     ("a run was refused by a quota", 5),
     ("a run was stopped by a quota", 20),
+    ("a run that worked before was refused by a quota", 1),
     ("a delivery is due", 10),
     ("a key was of a removed user", 3),
     ("an attempt came out of turn", 15),

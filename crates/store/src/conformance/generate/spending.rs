@@ -22,7 +22,7 @@ use crate::{
 const URLS: [&str; 3] = ["http://127.0.0.1:9/hook", "https://example.com/é?a=1&b='", ""];
 const STATES: [DeliveryState; 3] = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
 /// Around the steps in which tokens are set aside, and one that no account can hold twice.
-const TOKENS: [&str; 9] = ["0", "1", "50", "499.5", "9999", "10000", "10001", "25000", "4611686018427387904"];
+const TOKENS: [&str; 9] = ["0", "1", "50", "499.5", "9999", "10000", "10001", "25000", "18446744073709551615"];
 const COSTS: [&str; 7] = ["0", "1e-7", "0.05", "0.1", "0.100001", "0.3", "12"];
 
 // === impl Generator ===
@@ -88,7 +88,7 @@ impl Generator {
             return Budget::default();
         }
         Budget {
-            tokens: self.maybe_one_of(&[0, 1, 500, 10_000, 12_000]),
+            tokens: self.maybe_one_of(&[0, 1, 500, 10_000, 12_000, 1 << 53]),
             micro_usd: self.maybe_one_of(&[0, 50_000, 100_000, 300_000]),
         }
     }
