@@ -9,7 +9,7 @@ use std::{
     fmt, fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -62,6 +62,14 @@ struct Inner {
     certificate: Certificate,
     data: PathBuf,
     loaded: RwLock<Loaded>,
+    /// The last version of the files that was tried.
+    tried: Mutex<Option<Stamp>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    Same,
+    Replaced,
 }
 
 #[derive(Clone)]
@@ -99,7 +107,8 @@ impl Tls {
         Folder::open(data).map_err(|source| TlsError::Write { path: data.to_owned(), source })?;
         let loaded = load(&certificate, data, env)?;
         write_pin(data, loaded.pin)?;
-        Ok(Self(Arc::new(Inner { certificate, data: data.to_owned(), loaded: RwLock::new(loaded) })))
+        let (data, loaded, tried) = (data.to_owned(), RwLock::new(loaded), Mutex::default());
+        Ok(Self(Arc::new(Inner { certificate, data, loaded, tried })))
     }
 
     /// The pin of the key that is in use now.
@@ -126,47 +135,43 @@ impl Tls {
 
     /// Looks at the certificate again and again, for as long as the hub serves.
     pub(crate) async fn watch(self, every: Duration, env: Env) {
-        // A version that cannot be used is named once.
-        let mut refused = None;
         loop {
             tokio::time::sleep(every).await;
-            let (tls, env, known) = (self.clone(), env.clone(), refused.clone());
-            let looked = tokio::task::spawn_blocking(move || tls.look(&env, known.as_ref())).await;
-            match looked {
-                Ok(Ok(true)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
-                Ok(Ok(false)) => {}
-                Ok(Err((stamp, error))) => {
+            let (tls, env) = (self.clone(), env.clone());
+            match tokio::task::spawn_blocking(move || tls.look(&env)).await {
+                Ok(Ok(Looked::Replaced)) => tracing::info!(pin = %self.pin(), "the certificate was replaced"),
+                Ok(Ok(Looked::Same)) => {}
+                Ok(Err(error)) => {
                     tracing::warn!(%error, "the new certificate cannot be used; the hub goes on with the one before");
-                    refused = stamp;
                 }
                 Err(error) => tracing::warn!(%error, "the certificate could not be looked at"),
             }
         }
     }
 
-    /// Takes up a certificate that changed, unless it is the one that was `refused` before; says whether it did.
-    fn look(&self, env: &Env, refused: Option<&Stamp>) -> Result<bool, (Option<Stamp>, TlsError)> {
-        let Inner { certificate, data, loaded } = &*self.0;
-        let now = match certificate {
-            Certificate::Files { certificate, key } => match Stamp::of_files(certificate, key) {
-                Ok(stamp) => Some(stamp),
-                // In the middle of being replaced: the next look tells.
-                Err(_) => return Ok(false),
-            },
-            Certificate::SelfSigned { .. } => None,
-        };
+    /// Takes up a certificate that changed. A version that cannot be used is refused once, and not looked at again.
+    fn look(&self, env: &Env) -> Result<Looked, TlsError> {
+        let Inner { certificate, data, loaded, tried } = &*self.0;
         let known = self.loaded().stamp;
-        if now.as_ref().is_some_and(|now| *now == known || Some(now) == refused) {
-            return Ok(false);
+        if let Certificate::Files { certificate, key } = certificate {
+            let Ok(now) = Stamp::of_files(certificate, key) else {
+                // In the middle of being replaced: the next look tells.
+                return Ok(Looked::Same);
+            };
+            let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+            if now == known || tried.as_ref() == Some(&now) {
+                return Ok(Looked::Same);
+            }
+            *tried = Some(now);
         }
-        let fresh = load(certificate, data, env).map_err(|error| (now, error))?;
+        let fresh = load(certificate, data, env)?;
         if fresh.stamp == known {
-            return Ok(false);
+            return Ok(Looked::Same);
         }
         let pin = fresh.pin;
         *loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        write_pin(data, pin).map_err(|error| (None, error))?;
-        Ok(true)
+        write_pin(data, pin)?;
+        Ok(Looked::Replaced)
     }
 
     fn loaded(&self) -> Loaded {
@@ -242,9 +247,9 @@ fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, rustls::Error> {
 impl Stamp {
     fn of_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let stamp = |path: &Path| {
-            // A link is followed: whoever replaces certificates often turns a link.
+            // A link is followed: whoever replaces certificates often turns a link. A change of mode counts as well.
             let file = fs::metadata(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
-            Ok((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+            Ok((file.dev(), file.ino(), file.size(), file.ctime(), file.ctime_nsec()))
         };
         Ok(Self::Files([stamp(certificate)?, stamp(key)?]))
     }
