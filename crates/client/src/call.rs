@@ -58,7 +58,7 @@ impl Client {
         Self::with(HubOptions::new(url, Credential::Key(Secret::new(key.into()))))
     }
 
-    /// With other time limits, or a certificate of one's own.
+    /// With other time limits, a pin, or a certificate of one's own.
     pub fn with(options: HubOptions) -> Result<Self> {
         Ok(Self { hub: Hub::new(options)? })
     }
