@@ -15,6 +15,7 @@ mod cable;
 mod calls;
 mod channels;
 mod checklist;
+mod deliveries;
 mod documents;
 mod leak;
 mod lists;

@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// The same key makes the same run, however often it is sent [default: a new one]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Tell this URL when the run has ended, see docs/webhooks.md
+    #[arg(long, value_name = "URL")]
+    callback: Option<String>,
     /// Higher goes first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
@@ -80,6 +83,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         // A request whose answer got lost is sent again and makes one run.
         idempotency_key: Some(args.idempotency_key.clone().unwrap_or_else(|| format!("ask-{}", context.env.uuid()))),
         priority: args.priority,
+        callback_url: args.callback.clone(),
         ..CreateRunRequest::default()
     };
     let created = hub.create_run(&request).await.map_err(|error| explain(error, &args))?;

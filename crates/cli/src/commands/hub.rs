@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use attache_client::egress::{Allow, Guard, Policy};
 use attache_hub::{Options, OwnerKey};
 use attache_protocol::wire::system::Ready;
 
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// The agent that is meant when a call names none, by name or id [default: the only one]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
+    /// Let webhooks lead to this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    #[arg(long, value_name = "CIDR|HOST")]
+    egress_allow: Vec<Allow>,
     /// Write {"url":…,"pin":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -78,9 +82,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
+    let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.public_url = public_url;
         options.default_agent = default_agent;
+        options.egress = egress;
         tuning.apply(options);
     })
     .await?;

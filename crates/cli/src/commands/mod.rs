@@ -10,6 +10,7 @@ mod bench;
 mod channels;
 mod completions;
 mod conversations;
+mod deliveries;
 mod doctor;
 mod hub;
 mod keys;
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Channels(channels::Args),
     Conversations(conversations::Args),
     Artifacts(artifacts::Args),
+    Deliveries(deliveries::Args),
     Keys(keys::Args),
     Audit(audit::Args),
     Login(login::Args),
@@ -105,6 +107,7 @@ impl Command {
             | Self::Channels(_)
             | Self::Conversations(_)
             | Self::Artifacts(_)
+            | Self::Deliveries(_)
             | Self::Keys(_)
             | Self::Audit(_)
             | Self::Login(_)
@@ -128,6 +131,7 @@ impl Command {
             Self::Channels(args) => Box::pin(channels::run(context, args)).await,
             Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
+            Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,

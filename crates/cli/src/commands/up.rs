@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use attache_client::egress::{Allow, Guard, Policy};
 use attache_hub::{OwnerKey, Principal};
 use attache_protocol::{
     AgentId, Code, Json, Pin, Secret,
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     default_agent: String,
     #[command(flatten)]
     tls: TlsArgs,
+    /// Let webhooks lead to this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    #[arg(long, value_name = "CIDR|HOST")]
+    egress_allow: Vec<Allow>,
     /// Write {"url":…,"agent_id":…,"pin":…} to this file once it is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -97,9 +101,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let default_agent = args.default_agent;
+    let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.owner_key = OwnerKey::Recover;
         options.default_agent = Some(default_agent);
+        options.egress = egress;
     })
     .await?;
     let owner = site.owner().await?;

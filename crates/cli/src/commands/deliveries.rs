@@ -1,0 +1,176 @@
+//! `attache deliveries`: what webhooks were told, and one more try.
+
+use attache_client::{DeliveryFilter, Hub};
+use attache_protocol::{
+    DeliveryId, RunId,
+    wire::delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
+};
+use clap::Subcommand;
+
+use super::page::{self, PageArgs};
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Style, Table, clean, time},
+};
+
+/// See what webhooks were told, and send it again
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache deliveries                      the newest
+  attache deliveries list --state failed
+  attache deliveries show dlv_…           how often it was tried, and what came back
+  attache deliveries resend dlv_…         once more, now, also what was delivered
+  attache deliveries secret               what your deliveries are signed with
+
+The values in a URL's query are shown as ***; they are sent as they were given.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Deliveries>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Deliveries {
+    /// List deliveries, newest first (what `attache deliveries` does)
+    List(Filter),
+    /// Show one delivery
+    Show { delivery: DeliveryId },
+    /// Send one once more, now, under the same id
+    Resend { delivery: DeliveryId },
+    /// Print the secret that your deliveries are signed with
+    Secret {
+        /// That of this agent's approval webhook instead (name or id)
+        #[arg(long)]
+        agent: Option<String>,
+    },
+}
+
+#[derive(Debug, Default, clap::Args)]
+struct Filter {
+    /// Only in this state
+    #[arg(long, value_parser = parse_state, value_name = "pending|delivered|failed")]
+    state: Option<DeliveryState>,
+    /// Only of this run
+    #[arg(long, value_name = "RUN")]
+    run: Option<RunId>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+fn parse_state(text: &str) -> Result<DeliveryState, String> {
+    let states = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
+    let found = states.into_iter().find(|state| state.as_str() == text);
+    found.ok_or_else(|| "one of pending, delivered, failed".to_owned())
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    let output = &context.output;
+    match args.command.unwrap_or_else(|| Deliveries::List(Filter::default())) {
+        Deliveries::List(filter) => list(&context, &hub, filter).await,
+        Deliveries::Show { delivery } => show(&context, &hub.delivery(delivery).await?),
+        Deliveries::Resend { delivery } => {
+            let resent = hub.resend_delivery(delivery).await?;
+            if output.is_json() {
+                return output.json(&resent);
+            }
+            output.say(format_args!("It is sent again now. How that went: attache deliveries show {delivery}"));
+            Ok(())
+        }
+        Deliveries::Secret { agent } => {
+            let secret = hub.delivery_secret(agent.as_deref()).await?.expose().clone();
+            if output.is_json() {
+                return output.json(&DeliverySecret { secret });
+            }
+            output.line(secret)
+        }
+    }
+}
+
+async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
+    let (output, now) = (&context.output, context.now());
+    let Filter { state, run, page } = filter;
+    let list = hub.deliveries(&DeliveryFilter { state, run, page: page.page() }).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    if list.deliveries.is_empty() {
+        output.say("There are no such deliveries. A call with a callback_url makes one when it has ended.");
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "STATE", "WHAT", "TRIED", "ANSWER", "CREATED", "URL"]);
+    for delivery in &list.deliveries {
+        table.row([
+            Cell::plain(delivery.delivery_id.to_string()),
+            state_cell(delivery.state),
+            Cell::plain(kind(delivery.kind)),
+            Cell::plain(delivery.attempts.to_string()),
+            Cell::plain(delivery.last_status.map_or_else(|| "–".to_owned(), |status| status.to_string())),
+            Cell::plain(time::relative(delivery.created_at, now)),
+            Cell::dim(clean::exact_line(&delivery.url)),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+fn show(context: &Context, delivery: &Delivery) -> Result<(), Failure> {
+    let (output, now) = (&context.output, context.now());
+    if output.is_json() {
+        return output.json(delivery);
+    }
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
+    row("delivery", Cell::strong(delivery.delivery_id.to_string()));
+    row("state", state_cell(delivery.state));
+    row("what", Cell::plain(kind(delivery.kind)));
+    row("run", Cell::plain(delivery.task_run_id.to_string()));
+    if let Some(permission) = delivery.permission_request_id {
+        row("request", Cell::plain(permission.to_string()));
+    }
+    row("url", Cell::plain(clean::exact_line(&delivery.url)));
+    row("created", Cell::plain(time::relative(delivery.created_at, now)));
+    row("tried", Cell::plain(delivery.attempts.to_string()));
+    if let Some(at) = delivery.last_attempt_at {
+        row("last tried", Cell::plain(time::relative(at, now)));
+    }
+    if let Some(status) = delivery.last_status {
+        row("answer", Cell::plain(status.to_string()));
+    }
+    if let Some(error) = &delivery.last_error {
+        row("error", Cell::plain(clean::exact_line(error)));
+    }
+    if let Some(at) = delivery.next_attempt_at {
+        row("next try", Cell::plain(time::relative(at, now)));
+    }
+    if let Some(at) = delivery.delivered_at {
+        row("delivered", Cell::plain(time::relative(at, now)));
+    }
+    output.table(&table)?;
+    if delivery.state == DeliveryState::Failed {
+        output.say(format_args!("\nSend it again: attache deliveries resend {}", delivery.delivery_id));
+    }
+    Ok(())
+}
+
+const fn kind(kind: DeliveryKind) -> &'static str {
+    match kind {
+        DeliveryKind::RunEnded => "run ended",
+        DeliveryKind::PermissionRequested => "permission requested",
+    }
+}
+
+fn state_cell(state: DeliveryState) -> Cell {
+    let style = match state {
+        DeliveryState::Pending => Style::Busy,
+        DeliveryState::Delivered => Style::Good,
+        DeliveryState::Failed => Style::Bad,
+    };
+    Cell::styled(state.as_str(), style)
+}
