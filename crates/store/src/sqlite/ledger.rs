@@ -49,16 +49,30 @@ pub(super) struct Sums {
     pub(super) duration_ms: u64,
 }
 
+/// What live runs hold. It is exact, so that whatever was added can be taken away again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Holding {
+    calls: u64,
+    tokens: u128,
+    micro_usd: u128,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Balance {
+    spent: Spend,
+    held: Holding,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    held: HashMap<Cell, Spend>,
+    held: HashMap<Cell, Holding>,
     /// What `usage_days` does not have yet.
     unwritten: BTreeMap<Cell, Sums>,
     /// How far into each tenant's log `usage_days` reaches.
     written_upto: HashMap<TenantId, i64>,
     quotas: BTreeMap<(TenantId, Target), Limits>,
     /// Accounts of targets with a quota. They can be added up again at any time.
-    accounts: HashMap<(TenantId, Target, Day), Account>,
+    accounts: HashMap<(TenantId, Target, Day), Balance>,
     undo: Vec<Undo>,
 }
 
@@ -117,17 +131,17 @@ impl Ledger {
             return;
         }
         if let Some((cell, held)) = before {
-            let left = self.held.get(&cell).copied().unwrap_or_default().minus(held);
-            match left.calls {
-                0 => self.held.remove(&cell),
-                1.. => self.held.insert(cell, left),
-            };
-            self.adjust(cell, |account| account.held = account.held.minus(held));
+            if let Some(sum) = self.held.get_mut(&cell) {
+                sum.subtract(held);
+                if sum.calls == 0 {
+                    self.held.remove(&cell);
+                }
+            }
+            self.adjust(cell, |account| account.held.subtract(held));
         }
         if let Some((cell, held)) = after {
-            let sum = self.held.entry(cell).or_default();
-            *sum = sum.plus(held);
-            self.adjust(cell, |account| account.held = account.held.plus(held));
+            self.held.entry(cell).or_default().add(held);
+            self.adjust(cell, |account| account.held.add(held));
         }
     }
 
@@ -144,7 +158,7 @@ impl Ledger {
         self.adjust(cell, |account| account.spent = account.spent.plus(used.spend()));
     }
 
-    fn adjust(&mut self, cell: Cell, change: impl Fn(&mut Account)) {
+    fn adjust(&mut self, cell: Cell, change: impl Fn(&mut Balance)) {
         if self.accounts.is_empty() {
             return;
         }
@@ -179,24 +193,23 @@ impl Ledger {
     }
 
     pub(super) fn account(&self, tenant: TenantId, target: Target, day: Day) -> Option<Account> {
-        self.accounts.get(&(tenant, target, day)).copied()
+        self.accounts.get(&(tenant, target, day)).map(|balance| balance.on(day))
     }
 
     /// Begins to follow an account of which `usage_days` has `written`.
     pub(super) fn open(&mut self, tenant: TenantId, target: Target, day: Day, written: Spend) -> Account {
         let within = |cell: &Cell| cell.tenant == tenant && cell.day == day && target.covers(cell.user, cell.agent);
         let unwritten = self.unwritten.iter().filter(|(cell, _)| within(cell)).map(|(_, sums)| sums.spend());
-        let held = self.held.iter().filter(|(cell, _)| within(cell)).map(|(_, held)| *held);
-        let account = Account {
-            day,
-            spent: unwritten.fold(written, Spend::plus),
-            held: held.fold(Spend::default(), Spend::plus),
-        };
+        let mut held = Holding::default();
+        for (_, part) in self.held.iter().filter(|(cell, _)| within(cell)) {
+            held.join(*part);
+        }
+        let balance = Balance { spent: unwritten.fold(written, Spend::plus), held };
         if self.accounts.len() >= MAX_ACCOUNTS {
             self.accounts.clear();
         }
-        self.accounts.insert((tenant, target, day), account);
-        account
+        self.accounts.insert((tenant, target, day), balance);
+        balance.on(day)
     }
 
     pub(super) const fn unwritten(&self) -> &BTreeMap<Cell, Sums> {
@@ -220,7 +233,7 @@ impl Ledger {
 
     pub(super) fn roll_back(&mut self) {
         if !self.undo.is_empty() {
-            // They are added up again: not every change can be taken back from a sum that ends at the largest number.
+            // They are added up again: what is spent ends at the largest number, so a change cannot always be taken back.
             self.accounts.clear();
         }
         while let Some(undo) = self.undo.pop() {
@@ -264,6 +277,44 @@ pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -
 impl Cell {
     const fn of(hot: &Hot) -> Self {
         Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.user, agent: hot.agent }
+    }
+}
+
+// === impl Holding ===
+
+impl Holding {
+    fn add(&mut self, held: Spend) {
+        self.join(Self::from(held));
+    }
+
+    fn join(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.tokens += more.tokens;
+        self.micro_usd += more.micro_usd;
+    }
+
+    /// What was added before.
+    fn subtract(&mut self, held: Spend) {
+        let less = Self::from(held);
+        self.calls = self.calls.saturating_sub(less.calls);
+        self.tokens = self.tokens.saturating_sub(less.tokens);
+        self.micro_usd = self.micro_usd.saturating_sub(less.micro_usd);
+    }
+}
+
+impl From<Spend> for Holding {
+    fn from(Spend { calls, tokens, micro_usd }: Spend) -> Self {
+        Self { calls, tokens: tokens.into(), micro_usd: micro_usd.into() }
+    }
+}
+
+// === impl Balance ===
+
+impl Balance {
+    fn on(self, day: Day) -> Account {
+        let most = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+        let Holding { calls, tokens, micro_usd } = self.held;
+        Account { day, spent: self.spent, held: Spend { calls, tokens: most(tokens), micro_usd: most(micro_usd) } }
     }
 }
 
