@@ -3,11 +3,13 @@
 use std::{path::PathBuf, time::Duration};
 
 mod bare;
+mod calls;
 mod channels;
 mod child;
 mod cycle;
 mod growth;
 mod http;
+mod line;
 mod load;
 mod probe;
 mod report;
@@ -18,6 +20,7 @@ mod world;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache bench runs --callers 64
+  attache bench calls --callers 64
   attache bench growth --sizes 1000,100000
   attache bench channels --channels 10000
   attache bench start")]
@@ -30,6 +33,8 @@ pub(crate) struct Args {
 enum What {
     /// Whole runs per second (create, claim, complete): a bare SQLite loop, our store, our HTTP API
     Runs(RunsArgs),
+    /// Calls per second to an agent on a channel, with and without keys, rules, quotas and limits, beside a bare server
+    Calls(calls::Args),
     /// How the cost of a claim and of the run list grows with the number of stored runs
     Growth(GrowthArgs),
     /// What an idle channel costs, how soon work reaches a device, how one stream reaches many watchers
@@ -83,6 +88,7 @@ pub(crate) enum Shape {
 pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
     match args.what {
         What::Runs(args) => runs(args, shape).await,
+        What::Calls(args) => calls::run(args, shape).await,
         What::Growth(args) => growth::run(args, shape).await,
         What::Channels(args) => channels::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,

@@ -50,7 +50,7 @@ mod tests {
         #[allow(dead_code, reason = "only read")]
         count: Option<i64>,
         #[allow(dead_code, reason = "only read")]
-        inner: Option<Box<Sample>>,
+        inner: Option<Box<Self>>,
     }
 
     #[test]

@@ -1,0 +1,181 @@
+//! A whole hub in this process, called with nothing to check or with everything.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use attache_hub::{Hub, Options};
+use attache_protocol::{
+    Secret,
+    env::Env,
+    rules::quota::Limits,
+    secret::Kind,
+    wire::{
+        call::{CallResult, CallStarted, CallStatus},
+        channel::RegisterAgent,
+        key::{Role, Scope},
+    },
+};
+use attache_store::{
+    Context, Store,
+    record::{KeyKind, NewKey, people::NewUser, spending::Target},
+    sqlite::Sqlite,
+};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::worker::Worker;
+use crate::bench::{
+    Result,
+    line::Line,
+    load::{self, Caller, INPUT_BYTES, Measured},
+};
+
+pub(super) const CALL: &str = "/api/a2a/call";
+/// Callers share this many agents.
+const AGENTS: usize = 8;
+/// A limit that is there and is never reached.
+const PLENTY: u64 = 1 << 40;
+
+/// What stands between a caller and an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// An owner's key that belongs to nobody.
+    None,
+    /// A registered agent calls for its user: rules, four quotas, a rate limit. Others of the callers have keys with scopes.
+    All,
+}
+
+struct Remote {
+    line: Line,
+    bearer: String,
+    body: String,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    task: &'a str,
+    agent_type: &'a str,
+}
+
+pub(super) async fn drive(folder: &Path, callers: usize, time: Duration, checks: Checks) -> Result<Measured> {
+    let env = Env::system();
+    let store = Arc::new(Sqlite::open(&folder.join("hub.db"))?);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let options = checks.options(Options::new(folder.join("data"), address));
+    let hub = Hub::start(options, Arc::clone(&store) as Arc<dyn Store>, env.clone()).await?;
+    let tenant = store.ensure_tenant(env.tenant_id(), "bench", env.now()).await?;
+    let owner = Secret::new(std::fs::read_to_string(folder.join("data/admin.key"))?.trim().to_owned());
+    let stop = CancellationToken::new();
+    let router = attache_hub::router(hub.clone());
+    let server = tokio::spawn(attache_hub::serve(listener, router, hub, stop.clone().cancelled_owned()));
+
+    let context = Context::new(tenant, Context::SYSTEM, env.now());
+    let keys = checks.prepare(&*store, &context, &env, &owner, address).await?;
+    let mut workers = Vec::with_capacity(AGENTS);
+    for number in 0..AGENTS {
+        let key = register(address, &owner, &agent(number)).await?;
+        workers.push(Worker::connect(&format!("http://{address}"), key).await?);
+    }
+    let mut remotes = Vec::with_capacity(callers);
+    for number in 0..callers {
+        let bearer = format!("authorization: Bearer {}", keys[number % keys.len()].expose());
+        remotes.push(Remote { line: Line::connect(address).await?, bearer, body: body(&agent(number % AGENTS)) });
+    }
+    let measured = load::drive(remotes, time).await?;
+    for worker in workers {
+        worker.close().await;
+    }
+    stop.cancel();
+    server.await?;
+    Ok(measured)
+}
+
+pub(super) fn body(agent: &str) -> String {
+    attache_protocol::Json::of(&Body { task: &"x".repeat(INPUT_BYTES), agent_type: agent }).get().to_owned()
+}
+
+fn agent(number: usize) -> String {
+    format!("bench-{number}")
+}
+
+async fn register(address: SocketAddr, key: &Secret<String>, name: &str) -> Result<Secret<String>> {
+    let options =
+        attache_client::HubOptions::new(format!("http://{address}"), attache_client::Credential::Key(key.clone()));
+    let request = RegisterAgent {
+        agent_id: Some(name.to_owned()),
+        capabilities: None,
+        device_info: None,
+        url: None,
+        pairing_token: None,
+    };
+    Ok(attache_client::Hub::new(options)?.register_agent(&request).await?.api_key)
+}
+
+// === impl Checks ===
+
+impl Checks {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "plain",
+            Self::All => "checked",
+        }
+    }
+
+    fn options(self, options: Options) -> Options {
+        match self {
+            Self::None => options,
+            Self::All => Options { requests_per_minute: Some(u32::MAX), ..options },
+        }
+    }
+
+    /// The keys of the callers, with what is checked when they are used.
+    async fn prepare(
+        self,
+        store: &dyn Store,
+        context: &Context,
+        env: &Env,
+        owner: &Secret<String>,
+        address: SocketAddr,
+    ) -> Result<Vec<Secret<String>>> {
+        if self == Self::None {
+            return Ok(vec![owner.clone()]);
+        }
+        let user = NewUser { id: env.user_id(), name: "ann".to_owned(), role: Role::Operator, password: None };
+        let user = store.create_user(context.clone(), user).await?.id;
+        let limits = Limits { calls: Some(PLENTY), tokens: Some(PLENTY), micro_usd: Some(PLENTY) };
+        store.set_quota(context.clone(), Target::default(), limits).await?;
+        store.set_quota(context.clone(), Target { user: Some(user), agent: None }, limits).await?;
+        let secret = Kind::ApiKey.generate(env);
+        let key = NewKey {
+            id: env.key_id(),
+            kind: KeyKind::Api,
+            name: "bench".to_owned(),
+            role: Role::Operator,
+            user: Some(user),
+            scopes: Some(vec![Scope::Read, Scope::Call, Scope::Manage]),
+            secret: secret.hash(),
+            expires_at: Some(env.now().plus(Duration::from_secs(86_400))),
+        };
+        store.create_key(context.clone(), key).await?;
+        let caller = register(address, &secret, "caller").await?;
+        let rules = "agents:\n  caller:\n    can_access:\n      - agents/bench-*\n      - conversations/ann/*\n    \
+                     cannot_access:\n      - conversations/other_users/*\n      - agents/*/memory/*\n";
+        store.set_access_rules(context.clone(), rules.to_owned(), None).await?;
+        Ok(vec![secret, caller])
+    }
+}
+
+// === impl Remote ===
+
+impl Caller for Remote {
+    async fn cycle(&mut self) -> Result<()> {
+        let started: CallStarted = serde_json::from_slice(self.line.post(CALL, &self.bearer, &self.body).await?)?;
+        let path = format!("/api/a2a/result/{}?wait_ms=20000", started.call_id);
+        let result: CallResult = serde_json::from_slice(self.line.get(&path, &self.bearer).await?)?;
+        match result.status {
+            CallStatus::Completed => Ok(()),
+            status => Err(format!("a call is {status:?}: {:?}", result.error).into()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `attache bench calls`: whole calls (call, an agent on a channel does it, result) per second, beside a server that
+//! answers the same requests and does nothing.
+
+mod bare;
+mod hub;
+mod worker;
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_protocol::Json;
+use serde::Serialize;
+
+use self::hub::Checks;
+use super::{
+    Result, Shape,
+    load::Measured,
+    report::{median, millis},
+    world::Scratch,
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// How many callers wait for one call each
+    #[arg(long, default_value_t = 64)]
+    callers: usize,
+    /// How long each level is driven in each round
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Levels are measured one after the other, this many times; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where the databases are made; use the disk that the hub would use
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// One round of every level.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    bare: Measured,
+    plain: Measured,
+    checked: Measured,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    callers: usize,
+    seconds: u64,
+    bare: Level,
+    plain: Level,
+    checked: Level,
+    /// What part of a call the checks of identity, rules, quotas and limits take.
+    checks_cost: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Level {
+    calls_per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    of_bare: f64,
+}
+
+pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
+    let scratch = Scratch::make(args.dir.as_deref())?;
+    let time = Duration::from_secs(args.seconds);
+    let mut rounds = Vec::with_capacity(args.rounds);
+    for round in 0..args.rounds {
+        let bare = bare::drive(args.callers, time).await?;
+        // Whoever goes first finds a colder machine, so they take turns.
+        let order = if round % 2 == 0 { [Checks::None, Checks::All] } else { [Checks::All, Checks::None] };
+        let mut measured = Vec::with_capacity(order.len());
+        for checks in order {
+            let folder = scratch.folder(checks.name(), round)?;
+            measured.push((checks, hub::drive(&folder, args.callers, time, checks).await?));
+        }
+        let of = |wanted| measured.iter().find(|(checks, _)| *checks == wanted).map(|(_, measured)| *measured);
+        let (Some(plain), Some(checked)) = (of(Checks::None), of(Checks::All)) else {
+            return Err("a level was not measured".into());
+        };
+        rounds.push(Round { bare, plain, checked });
+        eprintln!("round {} of {} done", round + 1, args.rounds);
+    }
+    Figures::of(&args, &rounds).print(shape);
+    Ok(())
+}
+
+// === impl Figures ===
+
+impl Figures {
+    fn of(args: &Args, rounds: &[Round]) -> Self {
+        let level = |pick: fn(&Round) -> Measured| Level {
+            calls_per_second: median(rounds.iter().map(|round| pick(round).runs_per_second)),
+            p50_ms: median(rounds.iter().map(|round| millis(pick(round).p50))),
+            p99_ms: median(rounds.iter().map(|round| millis(pick(round).p99))),
+            of_bare: median(rounds.iter().map(|round| pick(round).runs_per_second / round.bare.runs_per_second)),
+        };
+        let cost = |round: &Round| 1.0 - round.checked.runs_per_second / round.plain.runs_per_second;
+        Self {
+            callers: args.callers,
+            seconds: args.seconds,
+            bare: level(|round| round.bare),
+            plain: level(|round| round.plain),
+            checked: level(|round| round.checked),
+            checks_cost: median(rounds.iter().map(cost)),
+        }
+    }
+
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    fn print(&self, shape: Shape) {
+        if shape == Shape::Json {
+            return println!("{}", Json::of(self).get());
+        }
+        println!("{} callers, {} s per level and round, medians", self.callers, self.seconds);
+        println!("{:<34} {:>12} {:>10} {:>10} {:>9}", "", "calls/s", "p50 ms", "p99 ms", "of bare");
+        let levels = [
+            ("bare server (two requests)", &self.bare),
+            ("an owner's key, no rules", &self.plain),
+            ("rules, quotas, scopes and limits", &self.checked),
+        ];
+        for (name, Level { calls_per_second, p50_ms, p99_ms, of_bare }) in levels {
+            println!("{name:<34} {calls_per_second:>12.0} {p50_ms:>10.1} {p99_ms:>10.1} {of_bare:>9.2}");
+        }
+        println!("the checks take {:.1} % of a call", self.checks_cost * 100.0);
+    }
+}

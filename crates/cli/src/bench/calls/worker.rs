@@ -1,0 +1,90 @@
+//! An agent on a channel that answers every task at once.
+
+use std::sync::Arc;
+
+use attache_client::{
+    Credential, HubOptions,
+    channel::{Channel, Event, Options, Peer},
+};
+use attache_protocol::{Json, RunId, Secret};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::bench::{Result, load::OUTPUT_BYTES};
+
+/// How many tasks it takes at the same time.
+const CREDITS: usize = 16;
+
+/// It works until it is dropped.
+pub(super) struct Worker {
+    channel: Channel,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Passes claims on to whoever answers them.
+struct Desk(mpsc::UnboundedSender<(RunId, i64)>);
+
+#[derive(Serialize)]
+struct Ready {
+    action: &'static str,
+    credits: usize,
+}
+
+#[derive(Serialize)]
+struct Done<'a> {
+    action: &'static str,
+    task_run_id: RunId,
+    epoch: i64,
+    result_summary: &'a str,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    pub(super) async fn connect(url: &str, key: Secret<String>) -> Result<Self> {
+        // No more tasks wait in it than the worker has granted credits for.
+        let (desk, mut claims) = mpsc::unbounded_channel();
+        let options = Options::worker(HubOptions::new(url, Credential::Key(key)));
+        let channel = Channel::connect(options, Arc::new(Desk(desk)))?;
+        channel.connected().await;
+        ready(&channel, CREDITS).await?;
+        let line = channel.clone();
+        let task = tokio::spawn(async move {
+            let answer: Arc<str> = "x".repeat(OUTPUT_BYTES).into();
+            while let Some((task_run_id, epoch)) = claims.recv().await {
+                let (line, answer) = (line.clone(), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let done = Done { action: "done", task_run_id, epoch, result_summary: &answer };
+                    let answered = line.request(None, Json::of(&done)).await;
+                    if let Err(error) = answered.and(ready(&line, 1).await) {
+                        eprintln!("a worker could not answer: {error}");
+                    }
+                });
+            }
+        });
+        Ok(Self { channel, _task: AbortOnDropHandle::new(task) })
+    }
+
+    pub(super) async fn close(self) {
+        self.channel.close().await;
+    }
+}
+
+async fn ready(channel: &Channel, credits: usize) -> attache_client::Result<()> {
+    channel.notify(Json::of(&Ready { action: "ready", credits })).await
+}
+
+// === impl Desk ===
+
+impl Peer for Desk {
+    fn running(&self) -> Option<Vec<RunId>> {
+        None
+    }
+
+    fn hear(&self, event: Event) {
+        if let Event::Execute(claimed) = event {
+            let _ = self.0.send((claimed.task_run_id, claimed.epoch));
+        }
+    }
+}
