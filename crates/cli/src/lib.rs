@@ -4,6 +4,7 @@
 //! file in `commands/`.
 
 mod asked;
+mod asked_secret;
 mod bench;
 mod commands;
 mod config;

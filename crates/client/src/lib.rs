@@ -56,6 +56,7 @@ pub use api::{
     permission::PermissionFilter,
     register::Registered,
     run::RunFilter,
+    user::{NewUser, UserChange},
 };
 pub use backoff::Backoff;
 pub use call::{Call, CallError, CallFailed, CallReply, CallStream, Client, Update, Usage};

@@ -222,8 +222,6 @@ async fn owner_user(store: &dyn Store, env: &Env, tenant: TenantId) -> attache_s
     match store.user(tenant, UserRef::Name("owner".to_owned())).await {
         Ok(user) => return Ok(Some(user.id).filter(|_| user.role == Role::Owner)),
         Err(attache_store::Error::NotFound) => {}
-        // An engine that has no users yet.
-        Err(attache_store::Error::Internal(details)) if details == "not built" => return Ok(None),
         Err(error) => return Err(error),
     }
     let user = NewUser { id: env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };

@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Let webhooks lead to this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
+    /// How many requests one person, program or agent may make in a minute [default: as many as they like]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate_limit: Option<u32>,
     /// Write {"url":…,"pin":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -82,11 +85,13 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
+    let rate_limit = args.rate_limit;
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.public_url = public_url;
         options.default_agent = default_agent;
         options.egress = egress;
+        options.requests_per_minute = rate_limit;
         tuning.apply(options);
     })
     .await?;

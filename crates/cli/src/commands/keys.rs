@@ -4,8 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use attache_client::Hub;
 use attache_protocol::{
-    KeyId,
-    wire::key::{CreateKeyRequest, Key, Role},
+    KeyId, Timestamp,
+    wire::key::{CreateKeyRequest, Key, Role, Scope},
 };
 use clap::Subcommand;
 
@@ -23,6 +23,7 @@ use crate::{
     after_help = "Examples:
   attache keys                                       list the keys
   attache keys add ci --role operator --days 90 --to-file ci.key
+  attache keys add watcher --scope read --user ada --expires 2027-01-01T00:00:00Z
   ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use it
   attache keys revoke key_…",
     args_conflicts_with_subcommands = true
@@ -42,9 +43,18 @@ enum Keys {
     Add {
         /// What it is for
         name: String,
-        /// What it may do
-        #[arg(long, value_parser = parse_role, default_value = "operator", value_name = "viewer|operator|admin|owner")]
-        role: Role,
+        /// What it may do [default: operator, or what its user may if that is less]
+        #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
+        role: Option<Role>,
+        /// Only this part of what the role may do; repeatable [default: all of it]
+        #[arg(long = "scope", value_parser = parse_scope, value_name = "read|call|decide|manage|admin")]
+        scopes: Vec<Scope>,
+        /// The user it acts for, by name or id [default: yours]
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// Let it expire at this time
+        #[arg(long, value_name = "TIME", conflicts_with = "days", value_parser = parse_time)]
+        expires: Option<Timestamp>,
         /// Let it expire after so many days
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: Option<u32>,
@@ -59,15 +69,28 @@ enum Keys {
     },
 }
 
-fn parse_role(text: &str) -> Result<Role, String> {
+pub(super) fn parse_role(text: &str) -> Result<Role, String> {
     Role::from_text(text).ok_or_else(|| "one of viewer, operator, admin, owner".to_owned())
+}
+
+pub(super) fn parse_scope(text: &str) -> Result<Scope, String> {
+    Scope::from_text(text).ok_or_else(|| "one of read, call, decide, manage, admin".to_owned())
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "a time like 2027-01-01T00:00:00Z".to_owned())
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Keys::List(PageArgs::default())) {
         Keys::List(page) => list(&context, &hub, &page).await,
-        Keys::Add { name, role, days, to_file } => add(&context, &hub, name, role, days, to_file).await,
+        Keys::Add { name, role, scopes, user, expires, days, to_file } => {
+            let days = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));
+            let scopes = (!scopes.is_empty()).then_some(scopes);
+            let request = CreateKeyRequest { name, role, user, scopes, expires_at: expires.or(days) };
+            add(&context, &hub, request, to_file).await
+        }
         Keys::Revoke { key } => {
             hub.revoke_key(key).await?;
             context.output.say(format_args!("Revoked {key}."));
@@ -82,12 +105,13 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     if output.is_json() {
         return output.json(&list);
     }
-    let mut table = Table::new(&["ID", "STATE", "ROLE", "CREATED", "EXPIRES", "NAME"]);
+    let mut table = Table::new(&["ID", "STATE", "ROLE", "SCOPES", "CREATED", "EXPIRES", "NAME"]);
     for key in &list.api_keys {
         table.row([
             Cell::plain(key.key_id.to_string()),
             state(key, context),
             Cell::plain(key.role.as_str()),
+            Cell::plain(scopes(key)),
             Cell::plain(time::relative(key.created_at, context.now())),
             Cell::plain(time::relative_or(key.expires_at, context.now(), "never")),
             Cell::strong(&key.name),
@@ -96,6 +120,13 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     Ok(())
+}
+
+fn scopes(key: &Key) -> String {
+    match &key.scopes {
+        None => "all".to_owned(),
+        Some(scopes) => scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" "),
+    }
 }
 
 fn state(key: &Key, context: &Context) -> Cell {
@@ -108,21 +139,12 @@ fn state(key: &Key, context: &Context) -> Cell {
     }
 }
 
-async fn add(
-    context: &Context,
-    hub: &Hub,
-    name: String,
-    role: Role,
-    days: Option<u32>,
-    to_file: Option<PathBuf>,
-) -> Result<(), Failure> {
+async fn add(context: &Context, hub: &Hub, request: CreateKeyRequest, to_file: Option<PathBuf>) -> Result<(), Failure> {
     let output = &context.output;
-    let expires_at = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));
     if let Some(file) = to_file.as_ref().filter(|file| file.exists()) {
         return Err(Failure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet."));
     }
-    let created =
-        hub.create_key(&CreateKeyRequest { name, role: Some(role), expires_at, ..CreateKeyRequest::default() }).await?;
+    let created = hub.create_key(&request).await?;
     match &to_file {
         Some(file) => {
             let text = format!("{}\n", created.api_key);

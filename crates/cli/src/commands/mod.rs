@@ -19,7 +19,9 @@ mod page;
 mod runs;
 mod runtime;
 mod runtimes;
+mod tokens;
 mod up;
+mod users;
 mod watch;
 
 use clap::{Parser, Subcommand};
@@ -68,7 +70,9 @@ pub(crate) enum Command {
     Conversations(conversations::Args),
     Artifacts(artifacts::Args),
     Deliveries(deliveries::Args),
+    Users(users::Args),
     Keys(keys::Args),
+    Tokens(tokens::Args),
     Audit(audit::Args),
     Login(login::Args),
     Doctor(doctor::Args),
@@ -108,7 +112,9 @@ impl Command {
             | Self::Conversations(_)
             | Self::Artifacts(_)
             | Self::Deliveries(_)
+            | Self::Users(_)
             | Self::Keys(_)
+            | Self::Tokens(_)
             | Self::Audit(_)
             | Self::Login(_)
             | Self::Doctor(_)
@@ -132,6 +138,8 @@ impl Command {
             Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
             Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
+            Self::Users(args) => Box::pin(users::run(context, args)).await,
+            Self::Tokens(args) => Box::pin(tokens::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,

@@ -14,4 +14,6 @@ pub(crate) mod register;
 pub(crate) mod run;
 mod runtime;
 mod system;
+mod token;
+pub(crate) mod user;
 mod worker;

@@ -1,6 +1,10 @@
-//! Sign in with a one-time link, and sign out.
+//! Sign in with a one-time link or a password, and sign out.
+
+use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
+use attache_hub::surface::Peer;
+use attache_protocol::{Code, Secret};
 use axum::{
     body::Body,
     extract::{Query, Request, State},
@@ -48,20 +52,33 @@ pub(crate) async fn show(State(console): State<Console>, Query(link): Query<Link
     page(&console, &headers, token, problem)
 }
 
-/// Uses the link up and opens the session.
+/// Opens the session: for a link, which is used up, or for a name and a password.
 pub(crate) async fn redeem(State(console): State<Console>, headers: HeaderMap, request: Request) -> Result {
     let t = text::for_request(&headers);
     if form::is_foreign(&headers) {
         return Ok(refused(page(&console, &headers, None, Some(t.login_foreign))?, StatusCode::FORBIDDEN));
     }
+    let peer = request.extensions().get::<Peer>().copied();
     let fields = Fields::read(request).await?;
-    let opened = match console.hub.redeem_login(fields.get("token")).await {
+    let (opened, wrong) = match fields.given("token") {
+        Some(token) => (console.hub.redeem_login(&token).await, t.login_bad_link),
+        None => {
+            let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(peer)| peer.ip());
+            let password = Secret::new(fields.get("password").to_owned());
+            (console.hub.sign_in(fields.get("name"), &password, address).await, t.login_wrong)
+        }
+    };
+    let opened = match opened {
         Ok(opened) => opened,
         Err(error) if error.code.http_status() >= 500 => return Err(error.into()),
-        Err(_) => {
-            let page = page(&console, &headers, None, Some(t.login_bad_link))?;
-            return Ok(refused(page, StatusCode::UNAUTHORIZED));
+        Err(error) if error.code == Code::TooManyRequests => {
+            let page = page(&console, &headers, None, Some(t.login_too_often))?;
+            let mut answer = refused(page, StatusCode::TOO_MANY_REQUESTS);
+            let wait = error.limited.map_or(60, |left| left.reset);
+            answer.headers_mut().insert(header::RETRY_AFTER, wait.into());
+            return Ok(answer);
         }
+        Err(_) => return Ok(refused(page(&console, &headers, None, Some(wrong))?, StatusCode::UNAUTHORIZED)),
     };
     let seconds = opened.expires_at.since(console.hub.now()).as_secs();
     let mut response = go("/runs");

@@ -84,6 +84,10 @@ text! {
     login_up
     login_bad_link
     login_foreign
+    login_name
+    login_password
+    login_wrong
+    login_too_often
     session_over
     to_runs
     try_again

@@ -1,0 +1,160 @@
+//! `attache users`: the people of a hub.
+
+use attache_client::{Hub, NewUser, UserChange};
+use attache_protocol::{
+    Secret,
+    wire::{key::Role, user::User},
+};
+use clap::Subcommand;
+
+use super::{
+    keys::parse_role,
+    page::{self, PageArgs},
+};
+use crate::{
+    Context, Failure, asked_secret,
+    context::HubArgs,
+    output::{Cell, Table, time},
+};
+
+/// List, add, change and remove the people of a hub
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache users                                  list the people
+  attache users add ada --role admin --password  add one, who signs in with a password
+  attache keys add laptop --user ada             a key that acts for her
+  attache users set ada --role viewer
+  attache users passwd                           change your own password
+  attache users remove ada                       ends her keys, tokens and sessions at once
+
+A password is asked for on the terminal, or read as one line of standard input.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Users>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Users {
+    /// List the people (what `attache users` does)
+    List(PageArgs),
+    /// Add a person
+    Add {
+        /// How they sign in: a-z, 0-9, dot, dash and underscore
+        name: String,
+        /// What they may do
+        #[arg(long, value_parser = parse_role, default_value = "operator", value_name = "viewer|operator|admin|owner")]
+        role: Role,
+        /// Ask for a password; without one they sign in by a link only
+        #[arg(long)]
+        password: bool,
+    },
+    /// Show one person; `me` is whom your key acts for
+    Show {
+        /// Their name or id
+        user: String,
+    },
+    /// Change a person
+    Set {
+        /// Their name or id
+        user: String,
+        /// A new name
+        #[arg(long)]
+        name: Option<String>,
+        /// What they may do
+        #[arg(long, value_parser = parse_role, value_name = "viewer|operator|admin|owner")]
+        role: Option<Role>,
+        /// Ask for a new password, which ends their sessions
+        #[arg(long)]
+        password: bool,
+    },
+    /// Change your own password
+    Passwd,
+    /// Remove a person; their agents and runs stay
+    Remove {
+        /// Their name or id
+        user: String,
+    },
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or_else(|| Users::List(PageArgs::default())) {
+        Users::List(page) => list(&context, &hub, &page).await,
+        Users::Add { name, role, password } => {
+            let password = asked(password, "Password: ")?;
+            let user = hub.create_user(&NewUser { name, role: Some(role), password }).await?;
+            done(&context, &user, "Added")
+        }
+        Users::Show { user } => show(&context, &hub.user(&user).await?),
+        Users::Set { user, name, role, password } => {
+            let password = asked(password, "New password: ")?;
+            let change = UserChange { name, role, password, current_password: None };
+            done(&context, &hub.update_user(&user, &change).await?, "Changed")
+        }
+        Users::Passwd => {
+            let own = hub.user("me").await?;
+            let current_password = asked(own.has_password, "Present password: ")?;
+            let password = asked(true, "New password: ")?;
+            let change = UserChange { password, current_password, ..UserChange::default() };
+            done(&context, &hub.update_user("me", &change).await?, "Changed the password of")
+        }
+        Users::Remove { user } => {
+            hub.remove_user(&user).await?;
+            context.output.say(format_args!("Removed {user}. Their keys, tokens and sessions have ended."));
+            Ok(())
+        }
+    }
+}
+
+fn asked(wanted: bool, question: &str) -> Result<Option<Secret<String>>, Failure> {
+    if wanted { asked_secret::ask(question).map(Some) } else { Ok(None) }
+}
+
+fn done(context: &Context, user: &User, what: &str) -> Result<(), Failure> {
+    if context.output.is_json() {
+        return context.output.json(user);
+    }
+    context.output.line(user.user_id)?;
+    context.output.say(format_args!("{what} {} ({}).", user.name, user.role.as_str()));
+    Ok(())
+}
+
+async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.users(&page.page()).await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    let mut table = Table::new(&["NAME", "ROLE", "SIGNS IN BY", "CREATED", "ID"]);
+    for user in &list.users {
+        table.row([
+            Cell::strong(&user.name),
+            Cell::plain(user.role.as_str()),
+            Cell::plain(sign_in(user)),
+            Cell::plain(time::relative(user.created_at, context.now())),
+            Cell::dim(user.user_id.to_string()),
+        ]);
+    }
+    output.table(&table)?;
+    page::more(context, list.next_cursor.as_deref());
+    Ok(())
+}
+
+fn show(context: &Context, user: &User) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.is_json() {
+        return output.json(user);
+    }
+    output.line(format_args!("{}  {}", user.name, user.role.as_str()))?;
+    output.line(format_args!("signs in by {}", sign_in(user)))?;
+    output.line(user.user_id)
+}
+
+const fn sign_in(user: &User) -> &'static str {
+    if user.has_password { "password or link" } else { "link" }
+}

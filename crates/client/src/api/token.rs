@@ -1,0 +1,19 @@
+//! Short-lived tokens.
+
+use attache_protocol::wire::token::{KeySet, Token, TokenRequest};
+
+use crate::{Hub, Result};
+
+// === impl Hub ===
+
+impl Hub {
+    /// The answer is the only place that shows the token. It is worth what this client's key is worth, or less.
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<Token> {
+        self.post(self.api(&["tokens"]), request).await
+    }
+
+    /// With what anybody verifies tokens.
+    pub async fn token_keys(&self) -> Result<KeySet> {
+        self.get(self.address().url(&[".well-known", "jwks.json"])).await
+    }
+}

@@ -1,0 +1,88 @@
+//! Users.
+
+use attache_protocol::{
+    Secret,
+    wire::{
+        key::Role,
+        user::{User, UserList},
+    },
+};
+use reqwest::Method;
+use serde::Serialize;
+
+use crate::{Hub, Page, Result, hub::Ask};
+
+/// A person to add.
+#[derive(Debug, Clone, Default)]
+pub struct NewUser {
+    pub name: String,
+    /// `operator` unless told.
+    pub role: Option<Role>,
+    /// Without one the person signs in by a link only.
+    pub password: Option<Secret<String>>,
+}
+
+/// What to change of a person; what is absent stays as it is.
+#[derive(Debug, Clone, Default)]
+pub struct UserChange {
+    pub name: Option<String>,
+    pub role: Option<Role>,
+    /// Ends every session of the person.
+    pub password: Option<Secret<String>>,
+    /// People who change their own password say the old one.
+    pub current_password: Option<Secret<String>>,
+}
+
+/// Written here and nowhere else, because secrets do not serialise.
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_password: Option<&'a str>,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn create_user(&self, user: &NewUser) -> Result<User> {
+        let body = Body {
+            name: Some(&user.name),
+            role: user.role,
+            password: user.password.as_ref().map(|password| password.expose().as_str()),
+            current_password: None,
+        };
+        self.post(self.api(&["users"]), &body).await
+    }
+
+    pub async fn users(&self, page: &Page) -> Result<UserList> {
+        let mut url = self.api(&["users"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// `user` is an id, a name, or `me`, here and wherever a user is named.
+    pub async fn user(&self, user: &str) -> Result<User> {
+        self.get(self.api(&["users", user])).await
+    }
+
+    pub async fn update_user(&self, user: &str, change: &UserChange) -> Result<User> {
+        let text = |secret: &'_ Option<Secret<String>>| secret.as_ref().map(|secret| secret.expose().clone());
+        let (password, current) = (text(&change.password), text(&change.current_password));
+        let body = Body {
+            name: change.name.as_deref(),
+            role: change.role,
+            password: password.as_deref(),
+            current_password: current.as_deref(),
+        };
+        self.ask(&Ask::new(Method::PATCH, self.api(&["users", user])).json(&body)).await
+    }
+
+    pub async fn remove_user(&self, user: &str) -> Result<()> {
+        self.delete(self.api(&["users", user])).await
+    }
+}
