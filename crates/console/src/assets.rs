@@ -26,6 +26,7 @@ const STYLE: &str = concat!(
     include_str!("../assets/parts.css"),
     include_str!("../assets/pages.css"),
     include_str!("../assets/slip.css"),
+    include_str!("../assets/office.css"),
     include_str!("../assets/docs.css"),
     include_str!("../assets/narrow.css"),
 );

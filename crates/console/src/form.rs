@@ -42,6 +42,11 @@ impl Fields {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    /// The field, if the form has it at all.
+    pub(crate) fn sent(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// The field without blanks around it, if there is something in it.
     pub(crate) fn given(&self, name: &str) -> Option<String> {
         let text = self.get(name).trim();

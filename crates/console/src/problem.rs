@@ -46,6 +46,13 @@ pub(crate) enum Visit {
     Module,
 }
 
+/// A form that the hub refused for a reason that the person can mend; its page is shown again.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
 pub(crate) type Result<T = Response<Body>> = std::result::Result<T, Fault>;
 
 #[derive(Template)]
@@ -136,6 +143,25 @@ impl Fault {
                 (heading, error.message.clone(), hint)
             }
         }
+    }
+}
+
+// === impl Refusal ===
+
+impl TryFrom<attache_hub::Error> for Refusal {
+    type Error = Fault;
+
+    /// What is missing, over or broken has a page of its own.
+    fn try_from(error: attache_hub::Error) -> Result<Self> {
+        let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if !status.is_client_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND) {
+            return Err(error.into());
+        }
+        let message = match &error.hint {
+            Some(hint) => format!("{} {hint}", error.message),
+            None => error.message.into_owned(),
+        };
+        Ok(Self { status, message })
     }
 }
 

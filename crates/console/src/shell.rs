@@ -44,6 +44,7 @@ pub(crate) enum Place {
     Runs,
     Agents,
     Channels,
+    Usage,
     Audit,
     Settings,
 }
@@ -63,9 +64,17 @@ pub(crate) struct May {
     pub(crate) decide: bool,
     /// Give a run the input that it asks for.
     pub(crate) answer: bool,
+    /// Make agents, and pair devices with those that are theirs to manage.
     pub(crate) manage: bool,
+    /// Have keys, at least their own.
     pub(crate) keys: bool,
+    /// Add, change and remove people.
+    pub(crate) users: bool,
     pub(crate) audit: bool,
+    pub(crate) rules: bool,
+    pub(crate) usage: bool,
+    /// Tell a webhook once more.
+    pub(crate) resend: bool,
 }
 
 // === impl Shell ===
@@ -78,9 +87,13 @@ impl Shell {
             operate: may(Action::CreateRun),
             decide: may(Action::DecidePermission),
             answer: may(Action::GiveInput),
-            manage: may(Action::CreateAgent) && may(Action::CreatePairingCode),
-            keys: may(Action::CreateKey),
+            manage: may(Action::CreateAgent) && by.verdict(Action::CreatePairingCode) != Verdict::No,
+            keys: by.verdict(Action::CreateKey) != Verdict::No,
+            users: may(Action::CreateUser) && may(Action::EditUser),
             audit: may(Action::SeeAudit),
+            rules: may(Action::SeeRules),
+            usage: by.verdict(Action::SeeUsage) != Verdict::No,
+            resend: may(Action::ResendDelivery),
         };
         // Read before anything else of the page, so that the feed misses nothing that the page does not show.
         let after =
@@ -112,6 +125,12 @@ impl Shell {
         })
     }
 
+    /// Whether the page is this one or below it.
+    pub(crate) fn is_in(&self, path: &str) -> bool {
+        let rest = self.here.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+    }
+
     pub(crate) fn is_at(&self, place: &str) -> bool {
         self.place.as_str() == place
     }
@@ -138,6 +157,12 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "allowed" => Some(t.said_allowed),
         "denied" => Some(t.said_denied),
         "sent" => Some(t.said_sent),
+        "added" => Some(t.office.said_added),
+        "removed" => Some(t.office.said_removed),
+        "password" => Some(t.office.said_password),
+        "resent" => Some(t.office.said_resent),
+        "rules" => Some(t.office.said_rules),
+        "quota" => Some(t.office.said_quota),
         _ => None,
     }
 }
@@ -153,7 +178,8 @@ impl Door {
 // === impl Place ===
 
 impl Place {
-    const ALL: [Self; 6] = [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Audit, Self::Settings];
+    const ALL: [Self; 7] =
+        [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Usage, Self::Audit, Self::Settings];
 
     pub(crate) fn from_text(text: &str) -> Self {
         Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)
@@ -165,6 +191,7 @@ impl Place {
             Self::Runs => "runs",
             Self::Agents => "agents",
             Self::Channels => "channels",
+            Self::Usage => "usage",
             Self::Audit => "audit",
             Self::Settings => "settings",
         }

@@ -108,7 +108,14 @@ const PARTS: &[(&str, &[Source])] = &[
     ),
     (
         "Run a hub",
-        &[source!("tls", "TLS", "other machines reach the hub: with a certificate, or a pin for its own one")],
+        &[
+            source!(
+                "identity",
+                "People, keys and tokens",
+                "who may do what; passwords, scopes, JWT and JWKS, rate limits"
+            ),
+            source!("tls", "TLS", "other machines reach the hub: with a certificate, or a pin for its own one"),
+        ],
     ),
     (
         "When something is wrong",

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use attache_hub::control::{ChannelQuery, PageRequest, RunQuery};
+use attache_hub::{
+    control::{ChannelQuery, PageRequest, RunQuery},
+    identity::{Action, Verdict},
+};
 use attache_protocol::{
     RuntimeId, Timestamp,
     wire::account::{Account, AccountRequest},
@@ -18,15 +21,18 @@ use serde::Deserialize;
 use crate::{
     Console,
     form::Posted,
-    page::{Viewer, go, html, runs},
+    page::{Viewer, go, html, manages, people, person_name, runs},
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
     text::{Text, fill},
     view::{
         agent::{Card, Device},
-        channel, host,
+        channel,
+        exact::exact_line,
+        host,
         html::{Blank, Markup},
+        person,
         run::{Row, device_name},
         time::When,
     },
@@ -39,6 +45,10 @@ struct Page {
     shell: Shell,
     card: Card,
     instructions: String,
+    owner: String,
+    /// To whom the viewer may give it; empty for those who may not.
+    owners: Vec<person::Choice>,
+    webhook: Option<Markup>,
     rows: Vec<Row>,
     runtimes: Vec<Device>,
     /// The newest channel of the agent.
@@ -94,7 +104,11 @@ pub(crate) async fn update(
     posted: Posted,
 ) -> Result {
     let Posted { session, fields } = posted;
+    let known = console.hub.account(&session.principal, &agent).await?;
+    // An owner who stays is not given the agent again.
+    let owner = known.owner_id.map(|id| id.to_string()).unwrap_or_default();
     let request = AccountRequest {
+        owner: fields.sent("owner").filter(|given| *given != owner).map(str::to_owned),
         description: Some(fields.get("description").trim().to_owned()),
         instructions: Some(fields.get("instructions").replace("\r\n", "\n")),
         ..AccountRequest::default()
@@ -102,8 +116,7 @@ pub(crate) async fn update(
     match console.hub.update_account(&session.principal, &agent, request).await {
         Ok(account) => Ok(go(&format!("/agents/{}?said=saved", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
-            let account = console.hub.account(&session.principal, &agent).await?;
-            page(&console, &session, &uri, account, Some(error.message.into_owned()), None).await
+            page(&console, &session, &uri, known, Some(error.message.into_owned()), None).await
         }
         Err(error) => Err(error.into()),
     }
@@ -199,10 +212,24 @@ async fn page(
     let newest = hub.channels(by, query, PageRequest { limit: Some(1), cursor: None }).await?;
     let names = HashMap::from([(account.agent_id, account.name.clone())]);
     let viewer = Viewer::new(console, session);
+    let owner = match account.owner_id {
+        Some(owner) => person_name(console, session, owner).await?,
+        None => t.office.owner_of_all.to_owned(),
+    };
+    let owners = if by.verdict(Action::GiveAgent) == Verdict::Yes {
+        let chosen = account.owner_id.map(|id| id.to_string()).unwrap_or_default();
+        people::people(console, session).await?.choices(t.office.owner_of_all, &chosen)
+    } else {
+        Vec::new()
+    };
+    let webhook = account.approvals.as_ref().and_then(|policy| policy.webhook_url.as_deref()).map(exact_line);
     html(&Page {
         t,
+        owner,
+        owners,
+        webhook,
         channel: newest.channels.first().map(|newest| channel::Row::new(newest, &names, t)),
-        card: Card::new(&account, None, viewer.scene()),
+        card: Card { managed: manages(session, &account), ..Card::new(&account, None, viewer.scene()) },
         instructions: account.instructions.unwrap_or_default(),
         rows,
         runtimes: devices.iter().map(|runtime| Device::new(runtime, t)).collect(),

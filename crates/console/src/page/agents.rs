@@ -21,7 +21,7 @@ use serde::Deserialize;
 use crate::{
     Console,
     form::Posted,
-    page::{Viewer, address, go, html},
+    page::{Viewer, address, go, html, manages},
     problem::Result,
     session::Session,
     shell::{Place, Shell},
@@ -95,7 +95,10 @@ async fn page(
     let cards = list
         .agent_accounts
         .iter()
-        .map(|account| Card::new(account, running.get(&account.agent_id), viewer.scene()))
+        .map(|account| {
+            let card = Card::new(account, running.get(&account.agent_id), viewer.scene());
+            Card { managed: manages(session, account), ..card }
+        })
         .collect();
     html(&Page {
         t,

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::{
     Console,
-    page::{address, agent_names, html},
+    page::{Tab, address, agent_names, html},
     problem::Result,
     session::Session,
     shell::{Place, Shell},
@@ -30,12 +30,6 @@ pub(crate) struct Asked {
     status: String,
     agent: String,
     cursor: String,
-}
-
-struct Tab {
-    href: String,
-    label: &'static str,
-    current: bool,
 }
 
 #[derive(Template)]

@@ -7,23 +7,31 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod channels;
+pub(crate) mod deliveries;
 pub(crate) mod login;
 pub(crate) mod pair;
+pub(crate) mod people;
+pub(crate) mod person;
+pub(crate) mod quota;
+pub(crate) mod rules;
 pub(crate) mod run;
+pub(crate) mod run_facts;
 pub(crate) mod run_files;
 pub(crate) mod run_new;
 pub(crate) mod run_wait;
 pub(crate) mod runs;
 pub(crate) mod settings;
+pub(crate) mod usage;
 
 use std::collections::HashMap;
 
 use askama::Template;
-use attache_protocol::{AgentId, Timestamp, wire::account::Account};
+use attache_hub::identity::{Action, Verdict};
+use attache_protocol::{AgentId, Code, Timestamp, UserId, wire::account::Account};
 use axum::{
     body::Body,
     extract::{Query, State},
-    http::{Response, Uri},
+    http::{Response, StatusCode, Uri},
     response::{Html, IntoResponse as _, Redirect},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -54,6 +62,14 @@ pub(crate) struct NavAsked {
     at: String,
 }
 
+/// One of several views of the same list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tab {
+    pub(crate) href: String,
+    pub(crate) label: &'static str,
+    pub(crate) current: bool,
+}
+
 pub(crate) async fn nav(
     State(console): State<Console>,
     session: Session,
@@ -70,6 +86,11 @@ pub(crate) async fn home() -> Redirect {
 
 pub(crate) fn html(page: &impl Template) -> Result {
     Ok(Html(page.render()?).into_response())
+}
+
+/// A page that says more with its status: a form that was refused.
+pub(crate) fn html_as(status: StatusCode, page: &impl Template) -> Result {
+    Ok((status, Html(page.render()?)).into_response())
 }
 
 /// Sends the browser on after a form, so that a reload does not send the form again.
@@ -102,6 +123,28 @@ pub(crate) async fn agents(console: &Console, session: &Session) -> Result<Vec<A
 pub(crate) async fn agent_names(console: &Console, session: &Session) -> Result<HashMap<AgentId, String>> {
     let agents = agents(console, session).await?;
     Ok(agents.into_iter().map(|account| (account.agent_id, account.name)).collect())
+}
+
+/// Whether the hub would let the viewer change this agent and its devices.
+pub(crate) fn manages(session: &Session, account: &Account) -> bool {
+    match session.principal.verdict(Action::EditAgent) {
+        Verdict::Yes => true,
+        Verdict::Own => session.principal.user == account.owner_id,
+        Verdict::No => false,
+    }
+}
+
+/// What the viewer may know of a person: their name, or that it is somebody.
+pub(crate) async fn person_name(console: &Console, session: &Session, user: UserId) -> Result<String> {
+    let (by, o) = (&session.principal, &session.t.office);
+    if by.user == Some(user) {
+        return Ok(o.you.to_owned());
+    }
+    match console.hub.user(by, &user.to_string()).await {
+        Ok(found) => Ok(found.name),
+        Err(error) if matches!(error.code, Code::NotFound | Code::Forbidden) => Ok(o.somebody.to_owned()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Who looks, and when.

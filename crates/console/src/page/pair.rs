@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::{
     Console,
     form::Posted,
-    page::{agents, go, html},
+    page::{agents, go, html, manages},
     problem::Result,
     session::Session,
     shell::{Place, Shell},
@@ -187,7 +187,11 @@ async fn page(
     let page = Page {
         t,
         device,
-        agents: accounts.iter().map(|account| Choice::home(account, &draft.agent, t)).collect(),
+        agents: accounts
+            .iter()
+            .filter(|account| manages(session, account))
+            .map(|account| Choice::home(account, &draft.agent, t))
+            .collect(),
         new_name: draft.new_name,
         problem,
         command: format!("attache runtime pair --api-base {}", console.hub.origin()),

@@ -24,26 +24,25 @@ use crate::{
     Console,
     form::Posted,
     page::{
-        Viewer, go, html,
+        Viewer, go, html, run_facts,
         run_wait::{self, Question, Wait},
     },
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
-    text::{Text, fill},
+    text::Text,
     view::{
         asked::Block,
-        caller::short,
+        delivery,
         fact::Fact,
         failure,
         html::{Blank, Markup},
         log::{Body, Item, Reader, join, requeue_reason},
         permission::Card,
         plain::plain,
-        recovery,
         run::{Around, Detail, device_names, task},
         status,
-        time::{When, duration, size},
+        time::{When, size},
     },
 };
 
@@ -86,6 +85,7 @@ struct Page {
     timeline: Vec<Step>,
     artifacts: Vec<File>,
     facts: Vec<Fact>,
+    told: Vec<delivery::Row>,
     cards: Vec<Card>,
     question: Option<Question>,
     /// Where a decision leads.
@@ -101,6 +101,7 @@ struct Part {
     timeline: Vec<Step>,
     artifacts: Vec<File>,
     facts: Vec<Fact>,
+    told: Vec<delivery::Row>,
     cards: Vec<Card>,
     question: Option<Question>,
     /// Where a decision leads.
@@ -141,7 +142,8 @@ pub(crate) async fn show(
         more: loaded.more,
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
-        facts: facts(&loaded.run, t),
+        facts: run_facts::facts(&console, &session, &loaded.run).await?,
+        told: run_facts::told(&console, &session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -165,7 +167,8 @@ pub(crate) async fn part(
         run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
-        facts: facts(&loaded.run, t),
+        facts: run_facts::facts(&console, &session, &loaded.run).await?,
+        told: run_facts::told(&console, &session, &loaded.run).await?,
         cards: loaded.wait.cards,
         question: loaded.wait.question,
         back: "run",
@@ -302,47 +305,6 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
         steps.push(Step { class: shown.class, icon: shown.icon, word, note, at: When::clock(ended) });
     }
     steps
-}
-
-fn facts(run: &Run, t: &'static Text) -> Vec<Fact> {
-    let mut facts = vec![Fact::code(t.fact_run, &run.task_run_id.to_string())];
-    if let Some(remote) = recovery::sign(run, t) {
-        let sign = format!(
-            "<span class=\"st {0}\"><svg class=\"m {0}\" aria-hidden=\"true\"><use href=\"#{1}\"/></svg><span>{2}</span></span>",
-            remote.class,
-            remote.icon,
-            Markup::text(remote.word)
-        );
-        facts.push(Fact::markup(t.fact_recovery, Markup::own(sign)));
-    }
-    if run.conversation_id != run.task_run_id.own_conversation() {
-        facts.push(Fact::code(t.fact_conversation, &short(&run.conversation_id.to_string())));
-    }
-    if let Some(parent) = run.parent_task_run_id {
-        let (href, text) = (format!("/runs/{parent}"), short(&parent.to_string()));
-        facts.push(Fact::markup(t.fact_parent, Markup::sentence("{run}", &[("run", Blank::Link(&href, &text))])));
-    }
-    let attempts = [("n", &*run.attempt.to_string()), ("max", &*run.max_attempts.to_string())];
-    facts.push(Fact::text(t.fact_attempt, &fill(t.fact_attempt_of, &attempts)));
-    if run.priority != 0 {
-        facts.push(Fact::text(t.fact_priority, &run.priority.to_string()));
-    }
-    let limit = std::time::Duration::from_millis(run.timeout_ms);
-    facts.push(Fact::text(t.fact_timeout, &duration(limit, t)));
-    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
-    if let Some(at) = run.expires_at {
-        facts.push(Fact::markup(t.fact_expires, when(at)));
-    }
-    if let Some(at) = run.lease_expires_at {
-        facts.push(Fact::markup(t.fact_lease, when(at)));
-    }
-    if let Some(usage) = &run.usage {
-        facts.push(Fact::code(t.fact_usage, &plain(usage.get())));
-    }
-    if let Some(trace) = &run.trace_id {
-        facts.push(Fact::code(t.fact_trace, trace));
-    }
-    facts
 }
 
 // === impl Loaded ===

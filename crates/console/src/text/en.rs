@@ -551,4 +551,6 @@ pub(super) const TEXT: Text = Text {
     log_expired: "Nobody answered in time: denied",
     log_comment: "{verdict}: “{comment}”",
     channel_none: "none: its device asks over HTTP",
+
+    office: super::en_office::OFFICE,
 };

@@ -1,24 +1,33 @@
 //! The names of all sentences.
 
 macro_rules! text {
-    ($($name:ident)*) => {
-        /// The sentences of one language.
+    ($(#[$doc:meta])* $table:ident: $($name:ident)* $(; $part:ident: $kind:ident)*) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub(crate) struct Text {
+        pub(crate) struct $table {
             $(pub(crate) $name: &'static str,)*
+            $(pub(crate) $part: $kind,)*
         }
 
-        impl Text {
+        impl $table {
             /// Every sentence with its name, in the order of the catalogue.
             #[cfg(test)]
             pub(crate) fn entries(&self) -> Vec<(&'static str, &'static str)> {
-                vec![$((stringify!($name), self.$name),)*]
+                let mut entries = vec![$((stringify!($name), self.$name),)*];
+                $(entries.extend(self.$part.entries());)*
+                entries
             }
         }
     };
 }
 
+pub(super) use text;
+
+use super::office::Office;
+
 text! {
+    /// The sentences of one language.
+    Text:
     // the frame
     lang
     units
@@ -567,4 +576,5 @@ text! {
     log_expired
     log_comment
     channel_none
+    ; office: Office
 }

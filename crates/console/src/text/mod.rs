@@ -4,11 +4,14 @@
 //! Blanks are written `{name}` and are the same in every language.
 
 mod en;
+mod en_office;
 mod fields;
+mod office;
 
 use axum::http::{HeaderMap, header};
 
 pub(crate) use fields::Text;
+pub(crate) use office::Office;
 
 /// Every language there is; the first one is spoken unless a browser asks for another.
 pub(crate) const ALL: &[&Text] = &[&en::TEXT];

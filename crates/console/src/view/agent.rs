@@ -27,6 +27,8 @@ pub(crate) struct Card {
     pub(crate) presence: Shown,
     pub(crate) paired: bool,
     pub(crate) archived: bool,
+    /// Whether the hub would let the viewer change it; the page says so.
+    pub(crate) managed: bool,
     pub(crate) device: String,
     pub(crate) host: String,
     pub(crate) seen: Markup,
@@ -82,6 +84,7 @@ impl Card {
             presence: status::presence(account, t),
             paired: runtime.is_some(),
             archived: account.archived_at.is_some(),
+            managed: false,
             device: runtime.map_or_else(|| t.no_device.to_owned(), |runtime| device_name(runtime, t)),
             host: runtime.and_then(|runtime| host::name(&runtime.labels)).unwrap_or_else(|| t.no_host.to_owned()),
             seen: match last_seen {

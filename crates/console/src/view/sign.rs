@@ -6,7 +6,7 @@ use attache_protocol::AgentId;
 
 use super::html::Markup;
 
-const COLOURS: u8 = 7;
+pub(crate) const COLOURS: u8 = 7;
 const TOPS: [&str; 4] = ["7.0", "5.6", "4.0", "2.0"];
 const HEIGHTS: [&str; 4] = ["2.0", "4.8", "8.0", "12.0"];
 const PLACES: [&str; 5] = ["2.4", "5.2", "8.0", "10.8", "13.6"];
@@ -19,6 +19,11 @@ pub(crate) fn big(agent: AgentId) -> Markup {
     draw(agent, " big")
 }
 
+/// The number of the agent's colour, from 1.
+pub(crate) fn colour(agent: AgentId) -> u8 {
+    agent.uuid().as_bytes()[15] % COLOURS + 1
+}
+
 fn draw(agent: AgentId, size: &str) -> Markup {
     let uuid = agent.uuid();
     // The first bytes of a version 7 uuid are its time; the last ones are random.
@@ -28,7 +33,7 @@ fn draw(agent: AgentId, size: &str) -> Markup {
         let level = usize::from(byte & 3);
         let _ = write!(bars, "M{place} {}v{}", TOPS[level], HEIGHTS[level]);
     }
-    let colour = random[5] % COLOURS + 1;
+    let colour = colour(agent);
     Markup::own(format!(
         "<svg class=\"sign a{colour}{size}\" viewBox=\"0 0 16 16\" aria-hidden=\"true\"><path d=\"{bars}\"/></svg>"
     ))

@@ -1,0 +1,118 @@
+//! One person: their role, their password, their keys, and taking them away.
+
+use askama::Template;
+use attache_protocol::wire::{
+    key::Role,
+    user::{UpdateUserRequest, User},
+};
+use axum::{
+    extract::{Path, State},
+    http::{StatusCode, Uri},
+};
+
+use crate::{
+    Console,
+    form::Posted,
+    page::{
+        go, html_as,
+        people::{keys, lines, password, people},
+    },
+    problem::{Fault, Refusal, Result},
+    session::Session,
+    shell::{Place, Shell},
+    text::{Office, Text},
+    view::person::{Choice, KeyLine, Person, roles},
+};
+
+#[derive(Template)]
+#[template(path = "person.html")]
+struct Page {
+    t: &'static Text,
+    o: &'static Office,
+    shell: Shell,
+    person: Person,
+    problem: Option<String>,
+    roles: Vec<Choice>,
+    keys: Vec<KeyLine>,
+    /// Whether the hub would let the viewer change this person.
+    editable: bool,
+    own: bool,
+}
+
+pub(crate) async fn show(
+    State(console): State<Console>,
+    session: Session,
+    Path(user): Path<String>,
+    uri: Uri,
+) -> Result {
+    let user = console.hub.user(&session.principal, &user).await?;
+    page(&console, &session, &uri, user, None).await
+}
+
+/// The role, or the password: whichever the form has.
+pub(crate) async fn update(
+    State(console): State<Console>,
+    Path(user): Path<String>,
+    uri: Uri,
+    posted: Posted,
+) -> Result {
+    let Posted { session, fields } = posted;
+    let request = UpdateUserRequest {
+        role: Role::from_text(fields.get("role")),
+        password: password(&fields, "password"),
+        ..UpdateUserRequest::default()
+    };
+    if request.role.is_none() && request.password.is_none() {
+        return Err(Fault::Form);
+    }
+    let said = if request.password.is_some() { "password" } else { "saved" };
+    match console.hub.update_user(&session.principal, &user, request).await {
+        Ok(user) => Ok(go(&format!("/people/{}?said={said}", user.user_id))),
+        Err(error) => {
+            let refusal = error.try_into()?;
+            let user = console.hub.user(&session.principal, &user).await?;
+            page(&console, &session, &uri, user, Some(refusal)).await
+        }
+    }
+}
+
+pub(crate) async fn remove(
+    State(console): State<Console>,
+    Path(user): Path<String>,
+    uri: Uri,
+    posted: Posted,
+) -> Result {
+    let session = posted.session;
+    match console.hub.remove_user(&session.principal, &user).await {
+        Ok(_) => Ok(go("/people?said=removed")),
+        Err(error) => {
+            let refusal = error.try_into()?;
+            let user = console.hub.user(&session.principal, &user).await?;
+            page(&console, &session, &uri, user, Some(refusal)).await
+        }
+    }
+}
+
+async fn page(console: &Console, session: &Session, uri: &Uri, user: User, refusal: Option<Refusal>) -> Result {
+    let (by, t, o) = (&session.principal, session.t, &session.t.office);
+    let mut shell = Shell::new(console, session, Place::Settings, uri).await?;
+    shell.here = format!("/people/{}", user.user_id);
+    let people = people(console, session).await?;
+    let (keys, _) = keys(console, session).await?;
+    let role = by.role().unwrap_or(Role::Viewer);
+    let status = refusal.as_ref().map_or(StatusCode::OK, |refusal| refusal.status);
+    html_as(
+        status,
+        &Page {
+            t,
+            o,
+            person: Person::new(&user, &keys, console.hub.now(), o),
+            problem: refusal.map(|refusal| refusal.message),
+            roles: roles(role, user.role, t),
+            keys: lines(console, session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
+            editable: shell.may.users && user.role <= role && user.removed_at.is_none(),
+            own: by.user == Some(user.user_id),
+            shell,
+        },
+    )
+}

@@ -1,0 +1,107 @@
+//! Calls, tokens and dollars as people read them.
+
+use attache_protocol::{
+    Json,
+    rules::quota::{Measure, micro_usd, usd},
+};
+
+use crate::text::Office;
+
+pub(crate) const MEASURES: [Measure; 3] = [Measure::Calls, Measure::Tokens, Measure::Cost];
+
+pub(crate) const fn word(measure: Measure, o: &Office) -> &'static str {
+    match measure {
+        Measure::Calls => o.calls,
+        Measure::Tokens => o.tokens,
+        Measure::Cost => o.cost,
+    }
+}
+
+/// An amount of this measure, in full.
+pub(crate) fn full(measure: Measure, amount: u64) -> String {
+    match measure {
+        Measure::Calls | Measure::Tokens => count(amount),
+        Measure::Cost => money(amount),
+    }
+}
+
+/// An amount that fits beside an axis: `120`, `1.5 k`, `41 M`, `$2.50`.
+pub(crate) fn brief(measure: Measure, amount: u64) -> String {
+    if measure == Measure::Cost {
+        return money(amount);
+    }
+    let units = ["", "\u{202f}k", "\u{202f}M", "\u{202f}G", "\u{202f}T"];
+    let mut tenths = u128::from(amount) * 10;
+    let mut unit = 0;
+    while tenths >= 10_000 && unit + 1 < units.len() {
+        tenths /= 1_000;
+        unit += 1;
+    }
+    let (whole, rest) = (tenths / 10, tenths % 10);
+    if rest == 0 || whole >= 100 { format!("{whole}{}", units[unit]) } else { format!("{whole}.{rest}{}", units[unit]) }
+}
+
+/// Thousands apart, by a space that does not break: every language reads it.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 2);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `$170.12`; what is less than a dollar keeps the digits that make it something.
+pub(crate) fn money(micro_usd: u64) -> String {
+    let keep = match micro_usd {
+        1_000_000.. => 2,
+        1_000.. => 4,
+        _ => 6,
+    };
+    let unit = 10_u64.pow(6 - keep);
+    let exact = usd(micro_usd.saturating_add(unit / 2) / unit * unit);
+    let (whole, fraction) = exact.split_once('.').unwrap_or((&exact, ""));
+    let whole: u64 = whole.parse().unwrap_or_default();
+    format!("${}.{fraction:0<2}", count(whole))
+}
+
+/// Dollars as the wire writes them, in millionths; what is no number counts as none.
+pub(crate) fn micro(cost: &Json) -> u64 {
+    micro_usd(cost.get()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_keeps_what_makes_it_something() {
+        let shown: Vec<_> =
+            [0, 1, 123, 1_240, 50_000, 51_234, 999_999, 7_105_000, 170_119_999, 1_234_000_000].map(money).into();
+        assert_eq!(
+            shown,
+            [
+                "$0.00",
+                "$0.000001",
+                "$0.000123",
+                "$0.0012",
+                "$0.05",
+                "$0.0512",
+                "$1.00",
+                "$7.11",
+                "$170.12",
+                "$1\u{202f}234.00"
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
+        let brief = |amount| brief(Measure::Tokens, amount).replace('\u{202f}', " ");
+        assert_eq!([120, 1_500, 20_000, 41_250_000].map(brief), ["120", "1.5 k", "20 k", "41.2 M"]);
+    }
+}

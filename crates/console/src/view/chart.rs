@@ -1,0 +1,172 @@
+//! A chart of bars that stand on each other, drawn as an image of text and rectangles. Its numbers also stand in a table.
+
+use std::fmt::Write as _;
+
+use attache_protocol::rules::quota::Measure;
+
+use super::{
+    amount,
+    html::{Markup, escape},
+    ledger::{Ledger, spoken},
+};
+use crate::text::{Office, fill};
+
+/// The height of the bars' ground and of the highest line, in tenths of a pixel.
+const GROUND: u64 = 2_100;
+const TOP: u64 = 160;
+/// Ten thousandths of the width.
+const WIDTH: u64 = 10_000;
+/// As many lines above the ground at most.
+const LINES: u64 = 5;
+
+/// The lines of an axis: how far apart they are, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Axis {
+    step: u64,
+    lines: u64,
+}
+
+/// The chart without its frame: what stands beside the axis, and the bars.
+pub(crate) fn draw(ledger: &Ledger, measure: Measure, o: &'static Office) -> Markup {
+    let most = ledger.by_day.iter().map(|day| day.of(measure)).max().unwrap_or(0);
+    let axis = Axis::over(most);
+    let mut html = String::with_capacity(4_096);
+    html.push_str("<svg class=\"axis\" aria-hidden=\"true\">");
+    for line in 0..=axis.lines {
+        let label = amount::brief(measure, line * axis.step);
+        let _ =
+            write!(html, "<text x=\"100%\" y=\"{}\" text-anchor=\"end\">", tenths(axis.height(line * axis.step) + 40));
+        escape(&mut html, &label);
+        html.push_str("</text>");
+    }
+    html.push_str("</svg><svg class=\"plot\" role=\"img\" aria-labelledby=\"chart-t\">");
+    for line in 0..=axis.lines {
+        let y = tenths(axis.height(line * axis.step));
+        let _ = write!(html, "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{y}\" y2=\"{y}\"/>");
+    }
+    bars(&mut html, ledger, measure, axis, o);
+    html.push_str("</svg>");
+    Markup::own(html)
+}
+
+fn bars(html: &mut String, ledger: &Ledger, measure: Measure, axis: Axis, o: &'static Office) {
+    let count = ledger.days.len() as u64;
+    let slot = WIDTH / count.max(1);
+    // A label takes about a seventh of the narrowest chart.
+    let every = count.div_ceil(7).max(1);
+    for (place, (day, number)) in ledger.days.iter().zip(0_u64..).enumerate() {
+        let (x, width) = (number * WIDTH / count + slot / 5, slot * 3 / 5);
+        let spoken = spoken(*day, o);
+        let mut below = 0;
+        for series in &ledger.series {
+            let value = series.days[place].of(measure);
+            if value == 0 {
+                continue;
+            }
+            let (bottom, top) = (axis.height(below), axis.height(below + value));
+            below += value;
+            let title = [("day", &*spoken), ("name", &series.name), ("value", &amount::full(measure, value))];
+            let _ = write!(
+                html,
+                "<rect class=\"{}\" x=\"{}%\" y=\"{}\" width=\"{}%\" height=\"{}\"><title>",
+                series.class,
+                hundredths(x),
+                tenths(top),
+                hundredths(width),
+                // What is there is seen, and a hair of space tells one from the next.
+                tenths(bottom.saturating_sub(top + 10).max(10)),
+            );
+            escape(html, &fill(o.chart_bar, &title));
+            html.push_str("</title></rect>");
+        }
+        let back = count - 1 - number;
+        if back == 0 {
+            let _ = write!(html, "<text class=\"now\" x=\"100%\" y=\"230\" text-anchor=\"end\">");
+            escape(html, o.today);
+            html.push_str("</text>");
+        } else if back.is_multiple_of(every) {
+            let _ = write!(html, "<text x=\"{}%\" y=\"230\" text-anchor=\"middle\">", hundredths(x + width / 2));
+            escape(html, &spoken);
+            html.push_str("</text>");
+        }
+    }
+}
+
+// === impl Axis ===
+
+impl Axis {
+    /// Steps of 1, 2 or 5, so that the lines are easy to read.
+    fn over(most: u64) -> Self {
+        let mut power = 1_u64;
+        loop {
+            for step in [power, power.saturating_mul(2), power.saturating_mul(5)] {
+                if step.saturating_mul(LINES) >= most {
+                    return Self { step, lines: most.div_ceil(step).max(1) };
+                }
+            }
+            power = power.saturating_mul(10);
+        }
+    }
+
+    /// How far from the top an amount is, in tenths of a pixel.
+    fn height(self, amount: u64) -> u64 {
+        let whole = u128::from(self.step) * u128::from(self.lines);
+        let up = u128::from(amount) * u128::from(GROUND - TOP) / whole.max(1);
+        GROUND.saturating_sub(u64::try_from(up).unwrap_or(GROUND))
+    }
+}
+
+fn tenths(number: u64) -> String {
+    format!("{}.{}", number / 10, number % 10)
+}
+
+fn hundredths(number: u64) -> String {
+    format!("{}.{:02}", number / 100, number % 100)
+}
+
+/// A bar that is filled from the start: what is spent, then what is set aside.
+pub(crate) fn gauge(spent: u64, held: u64, limit: u64, label: &str) -> Markup {
+    let part = |amount: u64| {
+        let share = u128::from(amount) * u128::from(WIDTH) / u128::from(limit.max(1));
+        u64::try_from(share).unwrap_or(WIDTH).min(WIDTH)
+    };
+    let taken = spent.saturating_add(held);
+    let class = match part(taken) {
+        WIDTH => "full",
+        9_000.. => "close",
+        _ => "",
+    };
+    let (spent, both) = (part(spent), part(taken));
+    let mut html = format!("<svg class=\"gauge {class}\" role=\"img\" aria-label=\"");
+    escape(&mut html, label);
+    let _ = write!(
+        html,
+        "\"><rect class=\"h\" width=\"{}%\" height=\"100%\"/><rect class=\"s\" width=\"{}%\" height=\"100%\"/></svg>",
+        hundredths(both),
+        hundredths(spent)
+    );
+    Markup::own(html)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_a_few_round_lines() {
+        let axes = [0, 1, 5, 6, 19, 100, 1_001].map(|most| {
+            let axis = Axis::over(most);
+            (axis.step, axis.lines)
+        });
+        assert_eq!(axes, [(1, 1), (1, 1), (1, 5), (2, 3), (5, 4), (20, 5), (500, 3)]);
+    }
+
+    #[test]
+    fn a_gauge_never_leaves_its_box() {
+        let drawn = gauge(150, 10, 100, "\"<");
+        assert_eq!(
+            drawn.to_string(),
+            "<svg class=\"gauge full\" role=\"img\" aria-label=\"&quot;&lt;\"><rect class=\"h\" width=\"100.00%\" height=\"100%\"/><rect class=\"s\" width=\"100.00%\" height=\"100%\"/></svg>"
+        );
+    }
+}

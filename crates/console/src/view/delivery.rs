@@ -1,0 +1,129 @@
+//! A delivery as a row of a list and as a page of its own.
+
+use attache_protocol::wire::delivery::{Delivery, DeliveryKind, DeliveryState};
+
+use super::{
+    caller::short,
+    exact::exact_line,
+    fact::Fact,
+    html::{Blank, Markup},
+    status::Shown,
+    time::When,
+};
+use crate::text::Text;
+
+pub(crate) const STATES: [DeliveryState; 3] = [DeliveryState::Pending, DeliveryState::Delivered, DeliveryState::Failed];
+
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) state: Shown,
+    pub(crate) what: &'static str,
+    pub(crate) run_short: String,
+    /// Whoever asked chose it, so it is shown as it is.
+    pub(crate) url: Markup,
+    pub(crate) attempts: i64,
+    pub(crate) note: Markup,
+    /// What went wrong last.
+    pub(crate) trouble: Option<Markup>,
+    pub(crate) at: When,
+    pub(crate) acknowledged: bool,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(crate) fn new(delivery: &Delivery, t: &'static Text) -> Self {
+        let acknowledged = delivery.state == DeliveryState::Delivered;
+        Self {
+            id: delivery.delivery_id.to_string(),
+            short: short(&delivery.delivery_id.to_string()),
+            state: state(delivery.state, t),
+            what: what(delivery.kind, t),
+            run_short: short(&delivery.task_run_id.to_string()),
+            url: exact_line(&delivery.url),
+            attempts: delivery.attempts,
+            note: note(delivery, t),
+            trouble: trouble(delivery, t).filter(|_| !acknowledged),
+            at: When::relative(delivery.created_at),
+            acknowledged,
+        }
+    }
+}
+
+pub(crate) fn state(state: DeliveryState, t: &'static Text) -> Shown {
+    let (class, icon, word) = match state {
+        DeliveryState::Pending => ("live", "s-live", t.office.state_pending),
+        DeliveryState::Delivered => ("done", "s-done", t.office.state_delivered),
+        DeliveryState::Failed => ("fail", "s-fail", t.office.state_failed),
+    };
+    Shown { key: state.as_str(), class, icon, word }
+}
+
+const fn what(kind: DeliveryKind, t: &Text) -> &'static str {
+    match kind {
+        DeliveryKind::RunEnded => t.office.kind_run_ended,
+        DeliveryKind::PermissionRequested => t.office.kind_permission_requested,
+    }
+}
+
+/// Where it is now.
+fn note(delivery: &Delivery, t: &Text) -> Markup {
+    let at = |sentence, at| Markup::sentence(sentence, &[("at", Blank::When(When::relative(at)))]);
+    match (delivery.state, delivery.next_attempt_at) {
+        (DeliveryState::Pending, Some(next)) => at(t.office.delivery_next, next),
+        (DeliveryState::Pending, None) => Markup::text(t.office.delivery_now),
+        (DeliveryState::Delivered, _) => {
+            at(t.office.delivery_done, delivery.delivered_at.unwrap_or(delivery.created_at))
+        }
+        (DeliveryState::Failed, _) => {
+            at(t.office.delivery_last, delivery.last_attempt_at.unwrap_or(delivery.created_at))
+        }
+    }
+}
+
+/// The last answer or, where there was none, what stood in the way.
+fn trouble(delivery: &Delivery, t: &Text) -> Option<Markup> {
+    match (&delivery.last_error, delivery.last_status) {
+        (Some(error), _) => Some(exact_line(error)),
+        (None, Some(status)) => Some(answered(status, t)),
+        (None, None) => None,
+    }
+}
+
+fn answered(status: u16, t: &Text) -> Markup {
+    Markup::sentence(t.office.delivery_answered, &[("status", Blank::Text(&status.to_string()))])
+}
+
+pub(crate) fn facts(delivery: &Delivery, t: &'static Text) -> Vec<Fact> {
+    let o = &t.office;
+    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let link = |path: &str, id: &str| {
+        let href = format!("/{path}/{id}");
+        Markup::sentence("{id}", &[("id", Blank::Link(&href, &short(id)))])
+    };
+    let mut facts = vec![
+        Fact::code(o.fact_delivery, &delivery.delivery_id.to_string()),
+        Fact::exact(o.fact_url, exact_line(&delivery.url)),
+        Fact::markup(t.fact_run, link("runs", &delivery.task_run_id.to_string())),
+    ];
+    if let Some(request) = delivery.permission_request_id {
+        facts.push(Fact::markup(o.fact_request, link("approvals", &request.to_string())));
+    }
+    facts.push(Fact::text(o.fact_attempts, &delivery.attempts.to_string()));
+    facts.push(Fact::markup(t.created, when(delivery.created_at)));
+    let moments = [
+        (o.fact_last, delivery.last_attempt_at),
+        (o.fact_next, delivery.next_attempt_at),
+        (o.fact_delivered, delivery.delivered_at),
+    ];
+    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::markup(name, when(at?)))));
+    if let Some(status) = delivery.last_status {
+        facts.push(Fact::markup(o.fact_status, answered(status, t)));
+    }
+    if let Some(error) = &delivery.last_error {
+        facts.push(Fact::markup(o.fact_error, exact_line(error)));
+    }
+    facts
+}

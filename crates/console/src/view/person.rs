@@ -1,0 +1,163 @@
+//! People and their keys, as rows and as choices of a form.
+
+use attache_protocol::{
+    Timestamp, UserId,
+    wire::{
+        key::{Key, Role, Scope},
+        user::User,
+    },
+};
+
+use super::{
+    caller::short,
+    html::{Blank, Markup},
+    time::When,
+};
+use crate::text::{Office, Text, fill};
+
+/// The people that the viewer may know of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct People {
+    pub(crate) users: Vec<User>,
+    pub(crate) me: Option<UserId>,
+    pub(crate) more: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Person {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) role: &'static str,
+    pub(crate) password: &'static str,
+    pub(crate) keys: usize,
+    pub(crate) since: When,
+    pub(crate) removed: Option<Markup>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct KeyLine {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) name: String,
+    pub(crate) who: String,
+    pub(crate) scopes: String,
+    pub(crate) note: Markup,
+    /// Revoked, or past its time.
+    pub(crate) gone: bool,
+    pub(crate) revocable: bool,
+}
+
+/// One entry of a list to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) chosen: bool,
+}
+
+// === impl People ===
+
+impl People {
+    /// The name of a person, or the words for one that has none here.
+    pub(crate) fn name(&self, user: Option<UserId>, o: &'static Office) -> String {
+        let Some(id) = user else { return o.nobody.to_owned() };
+        let known = self.users.iter().find(|user| user.user_id == id).map(|user| user.name.as_str());
+        known.unwrap_or(if self.me == Some(id) { o.you } else { o.somebody }).to_owned()
+    }
+
+    /// Everybody, after an entry for nobody.
+    pub(crate) fn choices(&self, nobody: &str, chosen: &str) -> Vec<Choice> {
+        let none = Choice { value: String::new(), label: nobody.to_owned(), chosen: chosen.is_empty() };
+        let named = self.users.iter().map(|user| {
+            let value = user.user_id.to_string();
+            Choice { chosen: value == chosen, value, label: user.name.clone() }
+        });
+        std::iter::once(none).chain(named).collect()
+    }
+}
+
+// === impl Person ===
+
+impl Person {
+    pub(crate) fn new(user: &User, keys: &[Key], now: Timestamp, o: &'static Office) -> Self {
+        let alive = |key: &&Key| key.user_id == Some(user.user_id) && !is_over(key, now);
+        Self {
+            id: user.user_id.to_string(),
+            name: user.name.clone(),
+            role: role(user.role, o),
+            password: if user.has_password { o.has_password } else { o.no_password },
+            keys: keys.iter().filter(alive).count(),
+            since: When::relative(user.created_at),
+            removed: user
+                .removed_at
+                .map(|at| Markup::sentence(o.person_removed, &[("at", Blank::When(When::relative(at)))])),
+        }
+    }
+}
+
+// === impl KeyLine ===
+
+impl KeyLine {
+    pub(crate) fn new(key: &Key, people: &People, now: Timestamp, t: &'static Text) -> Self {
+        let o = &t.office;
+        let at = |at| Blank::When(When::relative(at));
+        let note = match (key.revoked_at, key.expires_at) {
+            (Some(revoked), _) => Markup::sentence(t.key_revoked, &[("at", at(revoked))]),
+            (None, Some(until)) if until <= now => Markup::sentence(o.key_over, &[("at", at(until))]),
+            (None, Some(until)) => Markup::sentence(t.key_until, &[("at", at(key.created_at)), ("until", at(until))]),
+            (None, None) => Markup::sentence(t.key_since, &[("at", at(key.created_at))]),
+        };
+        let user = people.name(key.user_id, o);
+        let scopes = match &key.scopes {
+            None => o.key_all_scopes.to_owned(),
+            Some(scopes) => scopes.iter().map(|one| scope(*one, o)).collect::<Vec<_>>().join(", "),
+        };
+        Self {
+            id: key.key_id.to_string(),
+            short: short(&key.key_id.to_string()),
+            name: key.name.clone(),
+            who: fill(o.key_for, &[("role", role(key.role, o)), ("user", &user)]),
+            scopes,
+            note,
+            gone: is_over(key, now),
+            revocable: false,
+        }
+    }
+}
+
+fn is_over(key: &Key, now: Timestamp) -> bool {
+    key.revoked_at.is_some() || key.expires_at.is_some_and(|at| at <= now)
+}
+
+pub(crate) const fn role(role: Role, o: &Office) -> &'static str {
+    match role {
+        Role::Viewer => o.role_name_viewer,
+        Role::Operator => o.role_name_operator,
+        Role::Admin => o.role_name_admin,
+        Role::Owner => o.role_name_owner,
+    }
+}
+
+pub(crate) const fn scope(scope: Scope, o: &Office) -> &'static str {
+    match scope {
+        Scope::Read => o.scope_read,
+        Scope::Call => o.scope_call,
+        Scope::Decide => o.scope_decide,
+        Scope::Manage => o.scope_manage,
+        Scope::Admin => o.scope_admin,
+    }
+}
+
+/// The roles that somebody with this one may give: none above their own.
+pub(crate) fn roles(own: Role, chosen: Role, t: &'static Text) -> Vec<Choice> {
+    let label = |role| match role {
+        Role::Viewer => t.role_viewer,
+        Role::Operator => t.role_operator,
+        Role::Admin => t.role_admin,
+        Role::Owner => t.role_owner,
+    };
+    let given = Role::ALL.into_iter().filter(|role| *role <= own);
+    given
+        .map(|role| Choice { value: role.as_str().to_owned(), label: label(role).to_owned(), chosen: role == chosen })
+        .collect()
+}

@@ -1,0 +1,93 @@
+//! A quota as bars: what is spent, what is set aside, and how much there is.
+
+use attache_protocol::{rules::quota::Measure, wire::usage::Quota};
+
+use super::{
+    amount::{self, MEASURES, full, word},
+    chart::gauge,
+    html::{Blank, Markup},
+    time::When,
+};
+use crate::text::{Office, fill};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) title: Markup,
+    pub(crate) user: String,
+    pub(crate) agent: String,
+    pub(crate) bars: Vec<Bar>,
+    pub(crate) full: Option<Markup>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Bar {
+    pub(crate) measure: &'static str,
+    pub(crate) spent: String,
+    pub(crate) held: Option<String>,
+    pub(crate) gauge: Markup,
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(crate) fn new(quota: &Quota, o: &'static Office) -> Self {
+        let user = quota.user_name.as_deref().map(|name| ("user", Blank::Text(name)));
+        let agent = quota.agent_name.as_deref().map(|name| ("agent", Blank::Text(name)));
+        let title = match (user, agent) {
+            (None, None) => Markup::text(o.quota_everything),
+            (Some(user), None) => Markup::sentence(o.quota_user, &[user]),
+            (None, Some(agent)) => Markup::sentence(o.quota_agent, &[agent]),
+            (Some(user), Some(agent)) => Markup::sentence(o.quota_both, &[user, agent]),
+        };
+        let limits = MEASURES.into_iter().filter_map(|measure| Some((measure, limit(quota, measure)?)));
+        let mut is_full = false;
+        let bars = limits
+            .map(|(measure, limit)| {
+                let (spent, held) = used(quota, measure);
+                is_full |= spent.saturating_add(held) >= limit;
+                Bar::new(measure, (spent, held, limit), o)
+            })
+            .collect();
+        let at = [("at", Blank::When(When::full(quota.resets_at)))];
+        Self {
+            title,
+            user: quota.user_id.map(|id| id.to_string()).unwrap_or_default(),
+            agent: quota.agent_id.map(|id| id.to_string()).unwrap_or_default(),
+            bars,
+            full: is_full.then(|| Markup::sentence(o.quota_full, &at)),
+        }
+    }
+}
+
+// === impl Bar ===
+
+impl Bar {
+    fn new(measure: Measure, (spent, held, limit): (u64, u64, u64), o: &'static Office) -> Self {
+        let (spent_text, held_text) = (full(measure, spent), full(measure, held));
+        let limit_text = full(measure, limit);
+        let measure = word(measure, o);
+        let blanks = [("measure", measure), ("spent", &*spent_text), ("held", &*held_text), ("limit", &*limit_text)];
+        Self {
+            measure,
+            spent: fill(o.quota_spent, &blanks),
+            held: (held > 0).then(|| fill(o.quota_held, &blanks)),
+            gauge: gauge(spent, held, limit, &fill(o.quota_bar, &blanks)),
+        }
+    }
+}
+
+fn limit(quota: &Quota, measure: Measure) -> Option<u64> {
+    match measure {
+        Measure::Calls => quota.calls,
+        Measure::Tokens => quota.tokens,
+        Measure::Cost => quota.cost_usd.as_ref().map(amount::micro),
+    }
+}
+
+fn used(quota: &Quota, measure: Measure) -> (u64, u64) {
+    match measure {
+        Measure::Calls => (quota.spent.calls, quota.held.calls),
+        Measure::Tokens => (quota.spent.tokens, quota.held.tokens),
+        Measure::Cost => (amount::micro(&quota.spent.cost_usd), amount::micro(&quota.held.cost_usd)),
+    }
+}
