@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not tests to the lint")]
 #![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
 
+mod access;
 mod artifacts;
 mod bad_input;
 mod call;
@@ -24,6 +25,7 @@ mod pairing;
 mod peers;
 mod permissions;
 mod port;
+mod quota;
 mod recovery;
 mod register;
 mod sessions;

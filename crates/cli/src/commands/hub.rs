@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Where people and devices reach this hub, when it is not where it listens
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
+    /// The access rules of agents, taken over when the file changes [default: in the store]
+    #[arg(long, value_name = "FILE")]
+    permissions: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,
     /// Listen off this machine without TLS: whoever sees the network sees every key
@@ -82,12 +85,14 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{} can be reached from other machines, and there is no TLS", args.listen))
             .hint("Give it a certificate (--tls-self-signed, or --tls-cert with --tls-key), listen on 127.0.0.1 behind a proxy that has TLS (--public-url), or accept the risk with --insecure-lan."));
     }
+    let permissions = args.permissions;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let rate_limit = args.rate_limit;
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
+        options.permissions = permissions;
         options.public_url = public_url;
         options.default_agent = default_agent;
         options.egress = egress;

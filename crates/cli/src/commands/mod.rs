@@ -16,11 +16,14 @@ mod hub;
 mod keys;
 mod login;
 mod page;
+mod quotas;
+mod rules;
 mod runs;
 mod runtime;
 mod runtimes;
 mod tokens;
 mod up;
+mod usage;
 mod users;
 mod watch;
 
@@ -74,6 +77,9 @@ pub(crate) enum Command {
     Keys(keys::Args),
     Tokens(tokens::Args),
     Audit(audit::Args),
+    Rules(rules::Args),
+    Quotas(quotas::Args),
+    Usage(usage::Args),
     Login(login::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
@@ -116,6 +122,9 @@ impl Command {
             | Self::Keys(_)
             | Self::Tokens(_)
             | Self::Audit(_)
+            | Self::Rules(_)
+            | Self::Quotas(_)
+            | Self::Usage(_)
             | Self::Login(_)
             | Self::Doctor(_)
             | Self::Completions(_) => Weight::Client,
@@ -142,6 +151,9 @@ impl Command {
             Self::Tokens(args) => Box::pin(tokens::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Rules(args) => Box::pin(rules::run(context, args)).await,
+            Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,
+            Self::Usage(args) => Box::pin(usage::run(context, args)).await,
             Self::Bench(args) => Box::pin(bench::run(context, args)).await,
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,

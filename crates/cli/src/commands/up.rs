@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Where tasks of `local` work; files that they hand over are below it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
+    /// The access rules of agents, taken over when the file changes [default: in the store]
+    #[arg(long, value_name = "FILE")]
+    permissions: Option<PathBuf>,
     /// The agent that is meant when a call names none, by name or id
     #[arg(long, value_name = "AGENT", default_value = LOCAL)]
     default_agent: String,
@@ -100,10 +103,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
-    let default_agent = args.default_agent;
+    let (default_agent, permissions) = (args.default_agent, args.permissions);
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.owner_key = OwnerKey::Recover;
+        options.permissions = permissions;
         options.default_agent = Some(default_agent);
         options.egress = egress;
     })

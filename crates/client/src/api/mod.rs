@@ -1,5 +1,6 @@
 //! The endpoints, one file per resource; each adds its methods to `Hub`.
 
+mod access;
 mod account;
 pub(crate) mod artifact;
 mod ask;
@@ -15,5 +16,6 @@ pub(crate) mod run;
 mod runtime;
 mod system;
 mod token;
+mod usage;
 pub(crate) mod user;
 mod worker;

@@ -85,6 +85,11 @@ const PARTS: &[(&str, &[Source])] = &[
         &[
             source!("calls", "Calls", "call, watch, result: one task for one agent, wherever it is"),
             source!("webhooks", "Webhooks", "be told when a call has ended or a person is asked; signatures, retries"),
+            source!(
+                "access",
+                "Access",
+                "who may call whom, how much it may cost, and what happened: rules, quotas, usage, audit"
+            ),
             source!("cli", "Command line", "every command, option, file and exit code"),
             source!("api", "HTTP API", "the HTTP API: credentials, runs, approvals, input, streams, artifacts, limits"),
             source!("errors", "Errors", "every error and failure code: what it means and what to do next"),

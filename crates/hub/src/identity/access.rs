@@ -75,6 +75,11 @@ impl Access {
         self.file.as_ref().filter(|(of, _)| *of == tenant).map(|(_, file)| file)
     }
 
+    /// 0 until somebody has asked for the tenant's rules.
+    pub(crate) fn version(&self, tenant: TenantId) -> i64 {
+        self.get(tenant).map_or(0, |known| known.version)
+    }
+
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

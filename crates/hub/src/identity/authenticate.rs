@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    Timestamp,
+    RunId, Timestamp,
     secret::{Kind, SecretHash},
     wire::{
         key::{Role, Scope},
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::{
     Error, Handle, Result,
     bus::{Topic, Watch},
-    identity::{By, Principal, Proof, Who, token},
+    identity::{By, Column, Principal, Proof, Who, token},
 };
 
 /// How often an open stream asks whether its caller is still welcome.
@@ -30,6 +30,8 @@ pub(crate) struct Guard {
     watch: Watch,
     /// When to ask next.
     due: Instant,
+    /// The run that an agent sees, and the version of the rules by which it did.
+    seen: Option<(RunId, i64)>,
 }
 
 // === impl Handle ===
@@ -151,7 +153,13 @@ impl Guard {
             Who::Runtime { agent, .. } => Topic::Runtime(agent),
         };
         let watch = hub.bus().watch(topic);
-        Self { hub: hub.clone(), principal: principal.clone(), watch, due: Instant::now() + RECHECK }
+        Self { hub: hub.clone(), principal: principal.clone(), watch, due: Instant::now() + RECHECK, seen: None }
+    }
+
+    /// The same for a stream of a run: an agent that loses its sight of the run loses the stream.
+    pub(crate) fn of_run(hub: &Handle, principal: &Principal, run: RunId) -> Self {
+        let seen = (principal.column() == Column::AgentKey).then(|| (run, hub.access().version(principal.tenant)));
+        Self { seen, ..Self::new(hub, principal) }
     }
 
     /// Resolves when the caller is not welcome any more, and says why. Safe to drop and call again.
@@ -171,13 +179,26 @@ impl Guard {
         if Instant::now() < self.due && !self.watch.has_moved() {
             return Ok(());
         }
-        match self.hub.recheck(&self.principal).await {
+        match self.check().await {
             // A store that is busy for a moment is no reason to cut a stream.
             Err(error) if error.code.http_status() < 500 => Err(error),
             Ok(()) | Err(_) => {
                 self.due = Instant::now() + RECHECK;
                 Ok(())
             }
+        }
+    }
+
+    async fn check(&mut self) -> Result<()> {
+        self.hub.recheck(&self.principal).await?;
+        let version = self.hub.access().version(self.principal.tenant);
+        match &mut self.seen {
+            Some((run, seen)) if *seen != version => {
+                self.hub.visible_run(&self.principal, *run).await?;
+                *seen = version;
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
         }
     }
 }

@@ -73,7 +73,7 @@ impl Handle {
             reached,
             ready: VecDeque::new(),
             joined: None,
-            guard: Guard::new(self, by),
+            guard: Guard::of_run(self, by, run),
             ended: false,
         })
     }

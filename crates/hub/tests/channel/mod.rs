@@ -6,7 +6,7 @@ mod engine;
 mod fuzz;
 mod identity;
 mod malformed;
-mod peer;
+pub mod peer;
 mod plain;
 mod python;
 mod resume;

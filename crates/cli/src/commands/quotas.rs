@@ -1,0 +1,152 @@
+//! `attache quotas`: how much may be used in a day.
+
+use attache_client::Hub;
+use attache_protocol::{
+    Json,
+    wire::usage::{Amounts, Quota, SetQuotaRequest},
+};
+use clap::Subcommand;
+
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Table, time},
+};
+
+/// List, set and remove the quotas of a day
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache quotas                                        what was used of them today
+  attache quotas set --user ann --cost 5                five dollars a day for everything that ann asks for
+  attache quotas set --agent builder --calls 100 --tokens 1000000
+  attache quotas set --calls 10000                      for the whole hub
+  attache quotas remove --user ann
+
+A day begins at midnight UTC. Setting a quota replaces all of its limits.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Quotas>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Quotas {
+    /// List the quotas (what `attache quotas` does)
+    List,
+    /// Set the limits for a user, an agent, both together, or the whole hub
+    Set {
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Remove a quota
+    Remove {
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Target {
+    /// A user, by name or id
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// An agent, by name or id
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Limits {
+    /// How many calls
+    #[arg(long, value_name = "N")]
+    calls: Option<u64>,
+    /// How many tokens
+    #[arg(long, value_name = "N")]
+    tokens: Option<u64>,
+    /// How many dollars
+    #[arg(long, value_name = "USD", value_parser = dollars)]
+    cost: Option<Json>,
+}
+
+fn dollars(text: &str) -> Result<Json, String> {
+    let number = Json::from_text(text).ok().filter(|json| json.parse::<f64>().is_ok_and(|number| number >= 0.0));
+    number.ok_or_else(|| "a number of dollars, like 0.5".to_owned())
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or(Quotas::List) {
+        Quotas::List => list(&context, &hub).await,
+        Quotas::Set { target, limits } => {
+            let Limits { calls, tokens, cost } = limits;
+            let request = SetQuotaRequest { user: target.user, agent: target.agent, calls, tokens, cost_usd: cost };
+            let quota = hub.set_quota(&request).await?;
+            if context.output.is_json() {
+                return context.output.json(&quota);
+            }
+            if let Some(quota) = quota {
+                context.output.say(format_args!("Set for {}.", whose(&quota)));
+            }
+            Ok(())
+        }
+        Quotas::Remove { target } => {
+            let request = SetQuotaRequest { user: target.user, agent: target.agent, ..SetQuotaRequest::default() };
+            hub.set_quota(&request).await?;
+            context.output.say("Removed.");
+            Ok(())
+        }
+    }
+}
+
+async fn list(context: &Context, hub: &Hub) -> Result<(), Failure> {
+    let output = &context.output;
+    let list = hub.quotas().await?;
+    if output.is_json() {
+        return output.json(&list);
+    }
+    let mut table = Table::new(&["FOR", "CALLS", "TOKENS", "COST", "BEGINS ANEW"]);
+    for quota in &list.quotas {
+        let cost =
+            quota.cost_usd.as_ref().map(|limit| (quota.spent.cost_usd.get(), quota.held.cost_usd.get(), limit.get()));
+        table.row([
+            Cell::strong(whose(quota)),
+            Cell::plain(of(quota.calls, quota, |amounts| amounts.calls)),
+            Cell::plain(of(quota.tokens, quota, |amounts| amounts.tokens)),
+            Cell::plain(
+                cost.map_or_else(
+                    || "–".to_owned(),
+                    |(spent, held, limit)| format!("${spent} + ${held} held of ${limit}"),
+                ),
+            ),
+            Cell::plain(time::relative(quota.resets_at, context.now())),
+        ]);
+    }
+    output.table(&table)?;
+    if list.quotas.is_empty() {
+        output.say("There are none: everybody may use as much as there is. See attache quotas set --help.");
+    }
+    Ok(())
+}
+
+fn whose(quota: &Quota) -> String {
+    match (&quota.user_name, &quota.agent_name) {
+        (None, None) => "the whole hub".to_owned(),
+        (Some(user), None) => format!("user {user}"),
+        (None, Some(agent)) => format!("agent {agent}"),
+        (Some(user), Some(agent)) => format!("user {user} with agent {agent}"),
+    }
+}
+
+fn of(limit: Option<u64>, quota: &Quota, amount: impl Fn(&Amounts) -> u64) -> String {
+    match limit {
+        Some(limit) => format!("{} + {} held of {limit}", amount(&quota.spent), amount(&quota.held)),
+        None => "–".to_owned(),
+    }
+}

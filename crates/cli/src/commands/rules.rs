@@ -1,0 +1,133 @@
+//! `attache rules`: what agents with keys of their own may reach.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use attache_client::Hub;
+use attache_protocol::wire::access::{AccessRules, Because, CheckAccess, SetAccessRules};
+use clap::Subcommand;
+
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Style, time},
+};
+
+/// Show, replace and question the access rules of agents
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache rules                                        the rules in force
+  attache rules show > permissions.yaml                edit it, then:
+  attache rules set permissions.yaml
+  attache rules check user123-laptop agents/knowledge  may it, and why?
+
+What the rules can say is in docs/access.md.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    #[command(subcommand)]
+    command: Option<Rules>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Rules {
+    /// Show the rules in force (what `attache rules` does)
+    Show,
+    /// Replace the rules by those of a file; - reads the standard input
+    Set {
+        file: PathBuf,
+        /// Only if the rules are still of this version
+        #[arg(long, value_name = "N")]
+        version: Option<i64>,
+    },
+    /// Say whether an agent may reach something, and which rule decides
+    Check {
+        /// The agent that wants to reach it, by name or id
+        agent: String,
+        /// agents/NAME, agents/NAME/memory/PATH, conversations/USER/ID or resources/SPACE/ARTIFACT
+        object: String,
+    },
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    match args.command.unwrap_or(Rules::Show) {
+        Rules::Show => show(&context, &hub).await,
+        Rules::Set { file, version } => set(&context, &hub, &file, version).await,
+        Rules::Check { agent, object } => check(&context, &hub, agent, object).await,
+    }
+}
+
+async fn show(context: &Context, hub: &Hub) -> Result<(), Failure> {
+    let output = &context.output;
+    let rules = hub.access_rules().await?;
+    if output.is_json() {
+        return output.json(&rules);
+    }
+    if rules.version == 0 {
+        output.say(
+            "There are no rules: an agent reaches what belongs to its own user, and agents that belong to nobody.",
+        );
+        output.say("Write some, then: attache rules set FILE");
+        return Ok(());
+    }
+    output.line(rules.text.trim_end())?;
+    describe(context, &rules);
+    Ok(())
+}
+
+/// Goes to where people read, so that the rules can be sent to a file.
+fn describe(context: &Context, rules: &AccessRules) {
+    let output = &context.output;
+    let by = rules.changed_by.as_deref().unwrap_or("nobody");
+    let when = time::relative_or(rules.changed_at, context.now(), "never");
+    output.say_styled(Style::Dim, format_args!("Version {}, changed {when} by {by}.", rules.version));
+    if let Some(file) = &rules.file {
+        output.say_styled(Style::Dim, format_args!("The hub keeps them in {file}."));
+    }
+    if let Some(problem) = &rules.problem {
+        output.say_styled(Style::Bad, format_args!("The file is not in force as it is now: {problem}"));
+    }
+}
+
+async fn set(context: &Context, hub: &Hub, file: &Path, version: Option<i64>) -> Result<(), Failure> {
+    let text = match file.as_os_str() == "-" {
+        true => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+        false => std::fs::read_to_string(file).map_err(|error| Failure::file("read", file, &error))?,
+    };
+    let rules = hub.set_access_rules(&SetAccessRules { text, version }).await?;
+    if context.output.is_json() {
+        return context.output.json(&rules);
+    }
+    context.output.say(format_args!("In force, as version {}.", rules.version));
+    Ok(())
+}
+
+async fn check(context: &Context, hub: &Hub, agent: String, object: String) -> Result<(), Failure> {
+    let output = &context.output;
+    let decision = hub.check_access(&CheckAccess { agent, object }).await?;
+    if output.is_json() {
+        return output.json(&decision);
+    }
+    let why = match (decision.because, &decision.rule) {
+        (Because::Rule, Some(rule)) => format!("the rule `{rule}`"),
+        (Because::Rule, None) => "a rule".to_owned(),
+        (Because::Own, _) => "it is its own user's, or an agent that belongs to nobody".to_owned(),
+        (Because::Default, _) => "no rule speaks about it, so the default holds".to_owned(),
+        (Because::NoSuchName, _) => "nothing can have such a name".to_owned(),
+    };
+    let word = match decision.allowed {
+        true => output.paint(Style::Good, "allowed"),
+        false => output.paint(Style::Bad, "denied"),
+    };
+    output.line(format_args!("{word}: {} → {}: {why}", decision.agent, decision.object))
+}

@@ -1,0 +1,156 @@
+//! `attache usage`: what runs used, by day, agent or user.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use attache_protocol::{
+    rules::quota::{micro_usd, usd},
+    wire::usage::UsageRow,
+};
+use clap::ValueEnum;
+
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    output::{Cell, Table},
+};
+
+/// Show what was used: calls, tokens and cost
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache usage                    the last 30 days, by day, user and agent
+  attache usage --days 7 --by agent
+  attache usage --by user --json")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    hub: HubArgs,
+    /// How many days, today included
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    days: u32,
+    /// Sum up by one of these
+    #[arg(long, value_enum, value_name = "agent|user|day")]
+    by: Option<By>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Agent,
+    User,
+    Day,
+}
+
+/// What several rows come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+struct Sum {
+    calls: u64,
+    failed: u64,
+    tokens: u64,
+    #[serde(rename = "cost_usd", serialize_with = "as_dollars")]
+    micro_usd: u64,
+    /// Calls whose cost nobody said.
+    unknown: u64,
+    duration_ms: u64,
+}
+
+fn as_dollars<S: serde::Serializer>(micro_usd: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&attache_protocol::Json::from_text(usd(*micro_usd)).ok(), serializer)
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let hub = context.hub(&args.hub)?;
+    let output = &context.output;
+    let report = hub.usage(Some(&first_day(&context, args.days)), None).await?;
+    let Some(by) = args.by else {
+        if output.is_json() {
+            return output.json(&report);
+        }
+        let rows = report.rows.iter().rev().map(|row| {
+            let keys =
+                vec![row.day.clone(), row.user_name.clone().unwrap_or_else(|| "–".to_owned()), row.agent_name.clone()];
+            (keys, Sum::default().plus(row))
+        });
+        return show(&context, &["DAY", "USER", "AGENT"], rows);
+    };
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    for row in &report.rows {
+        let key = match by {
+            By::Agent => row.agent_name.clone(),
+            By::User => row.user_name.clone().unwrap_or_else(|| "–".to_owned()),
+            By::Day => row.day.clone(),
+        };
+        let sum = sums.entry(key).or_default();
+        *sum = sum.plus(row);
+    }
+    if output.is_json() {
+        return output.json(&sums);
+    }
+    let title = match by {
+        By::Agent => "AGENT",
+        By::User => "USER",
+        By::Day => "DAY",
+    };
+    show(&context, &[title], sums.into_iter().map(|(key, sum)| (vec![key], sum)))
+}
+
+fn show(
+    context: &Context,
+    keys: &[&'static str],
+    rows: impl Iterator<Item = (Vec<String>, Sum)>,
+) -> Result<(), Failure> {
+    let titles: Vec<&str> = keys.iter().copied().chain(["CALLS", "FAILED", "TOKENS", "COST"]).collect();
+    let mut table = Table::new(&titles);
+    let mut total = Sum::default();
+    for (keys, sum) in rows {
+        let cost = if sum.unknown == sum.calls && sum.micro_usd == 0 {
+            "–".to_owned()
+        } else {
+            format!("${}", usd(sum.micro_usd))
+        };
+        let cells = keys.into_iter().map(Cell::strong);
+        let numbers = [sum.calls.to_string(), sum.failed.to_string(), sum.tokens.to_string(), cost];
+        table.row(cells.chain(numbers.into_iter().map(Cell::plain)));
+        total = total.and(sum);
+    }
+    context.output.table(&table)?;
+    context.output.say(format_args!(
+        "{} calls, {} tokens, ${}{}",
+        total.calls,
+        total.tokens,
+        usd(total.micro_usd),
+        match total.unknown {
+            0 => String::new(),
+            unknown => format!("; the cost of {unknown} calls is unknown"),
+        }
+    ));
+    Ok(())
+}
+
+fn first_day(context: &Context, days: u32) -> String {
+    let first = context.now().minus(Duration::from_secs(86_400 * u64::from(days - 1)));
+    first.to_string().chars().take(10).collect()
+}
+
+// === impl Sum ===
+
+impl Sum {
+    fn plus(self, row: &UsageRow) -> Self {
+        self.and(Self {
+            calls: row.calls,
+            failed: row.failed,
+            tokens: row.tokens,
+            micro_usd: micro_usd(row.cost_usd.get()).unwrap_or(0),
+            unknown: row.unknown,
+            duration_ms: row.duration_ms,
+        })
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            failed: self.failed.saturating_add(other.failed),
+            tokens: self.tokens.saturating_add(other.tokens),
+            micro_usd: self.micro_usd.saturating_add(other.micro_usd),
+            unknown: self.unknown.saturating_add(other.unknown),
+            duration_ms: self.duration_ms.saturating_add(other.duration_ms),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The access rules of agents.
+
+use attache_protocol::wire::access::{AccessDecision, AccessRules, CheckAccess, SetAccessRules};
+use reqwest::Method;
+
+use crate::{Hub, Result, hub::Ask};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn access_rules(&self) -> Result<AccessRules> {
+        self.get(self.api(&["permission-rules"])).await
+    }
+
+    /// Replaces the rules as a whole.
+    pub async fn set_access_rules(&self, request: &SetAccessRules) -> Result<AccessRules> {
+        self.ask(&Ask::new(Method::PUT, self.api(&["permission-rules"])).json(request)).await
+    }
+
+    /// What the rules in force say about an agent and a thing, and which of them decides.
+    pub async fn check_access(&self, request: &CheckAccess) -> Result<AccessDecision> {
+        self.post(self.api(&["permission-rules", "check"]), request).await
+    }
+}

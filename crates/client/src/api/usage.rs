@@ -1,0 +1,45 @@
+//! Quotas, and what runs used.
+
+use attache_protocol::wire::usage::{Quota, QuotaList, SetQuotaRequest, UsageRecordList, UsageReport};
+use reqwest::Method;
+
+use crate::{Hub, Page, Result, hub::Ask};
+
+// === impl Hub ===
+
+impl Hub {
+    pub async fn quotas(&self) -> Result<QuotaList> {
+        self.get(self.api(&["quotas"])).await
+    }
+
+    /// Sets the limits of a target; without any limit its quota is removed, and the answer is `None`.
+    pub async fn set_quota(&self, request: &SetQuotaRequest) -> Result<Option<Quota>> {
+        let ask = Ask::new(Method::PUT, self.api(&["quotas"])).json(request);
+        match self.send(&ask).await? {
+            (204, _) => Ok(None),
+            (200, body) => self.decode(&body).map(Some),
+            (status, body) => Err(self.refused(status, &body)),
+        }
+    }
+
+    /// From one day to another, as `2026-11-15`, both included.
+    pub async fn usage(&self, from: Option<&str>, to: Option<&str>) -> Result<UsageReport> {
+        let mut url = self.api(&["usage"]);
+        for (name, value) in [("from", from), ("to", to)] {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
+        }
+        self.get(url).await
+    }
+
+    /// What each call used, newest first.
+    pub async fn usage_records(&self, agent: Option<&str>, page: &Page) -> Result<UsageRecordList> {
+        let mut url = self.api(&["usage", "records"]);
+        if let Some(agent) = agent {
+            url.query_pairs_mut().append_pair("agent", agent);
+        }
+        page.write(&mut url);
+        self.get(url).await
+    }
+}
