@@ -76,12 +76,12 @@ fn is_work(route: &str) -> bool {
 fn is_open(route: &str) -> bool {
     let device = ["/attach-via-pairing", "/pairing-requests", "/pairing-requests/poll"];
     let device = route.contains("/runtime/") && device.iter().any(|end| route.ends_with(end));
-    device || ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json"].contains(&route)
+    device || ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/.well-known/jwks.json"].contains(&route)
 }
 
 /// Endpoints that read a JSON body.
 fn reads_json(method: &str, route: &str) -> bool {
-    let bare = ["/pairing-codes", "/pull", "/login-links"].iter().any(|end| route.ends_with(end));
+    let bare = ["/pairing-codes", "/pull", "/login-links", "/resend"].iter().any(|end| route.ends_with(end));
     matches!(method, "post" | "patch") && !bare
 }
 
@@ -203,7 +203,9 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
             };
             // Members that a call of people does not know would be refused first.
             let body = match *route {
-                "/api/v1/agent-accounts/{agent}" | "/api/v1/task-runs/{run}/cancel" => "{}".to_owned(),
+                "/api/v1/agent-accounts/{agent}" | "/api/v1/task-runs/{run}/cancel" | "/api/v1/users/{user}" => {
+                    "{}".to_owned()
+                }
                 "/api/v1/conversations/{conversation}/messages" | "/api/v1/task-runs/{run}/input" => {
                     json!({"text": "x"}).to_string()
                 }

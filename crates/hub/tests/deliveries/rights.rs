@@ -31,7 +31,7 @@ async fn an_agent_sees_its_own_and_has_a_secret_of_its_own(engine: Engine) {
         let listed = list["deliveries"].as_array().unwrap();
         listed.iter().map(|delivery| delivery["delivery_id"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(ids(&helper.get("/api/v1/deliveries").await.expect(200)), [own.clone()]);
+    assert_eq!(ids(&helper.get("/api/v1/deliveries").await.expect(200)), [own.as_str()]);
     let mut all = ids(&world.owner.get("/api/v1/deliveries").await.expect(200));
     all.sort();
     let mut both = vec![owners.clone(), own.clone()];
