@@ -1,6 +1,9 @@
 //! Signing in and out, and forms that are not ours.
 
-use attache_protocol::wire::key::Role;
+use attache_protocol::{
+    Secret,
+    wire::{key::Role, user::CreateUserRequest},
+};
 use axum::http::{Request, StatusCode};
 
 use crate::world::World;
@@ -35,6 +38,42 @@ async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
     assert_eq!((left.status, left.header("location")), (StatusCode::SEE_OTHER, "/login"));
     let after = visitor.get("/runs").await;
     assert_eq!((after.status, after.header("location")), (StatusCode::SEE_OTHER, "/login?over=1"));
+}
+
+#[tokio::test]
+async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
+    let world = World::new().await;
+    let request = CreateUserRequest {
+        name: "ada".to_owned(),
+        role: Some(Role::Viewer),
+        password: Some(Secret::new("correct horse battery".to_owned())),
+    };
+    world.hub.create_user(&world.owner, request).await.unwrap();
+    let visitor = world.visitor();
+    let page = visitor.get("/login").await;
+    assert!(page.body.contains("name=\"password\" type=\"password\""), "{}", page.body);
+    let enter = async |name: &str, password: &str, headers: &[(&str, &str)]| {
+        world.visitor().post_bare("/login", &[("name", name), ("password", password)], headers).await
+    };
+    for (name, password) in [("ada", "wrong"), ("nobody", "correct horse battery"), ("", "")] {
+        let answer = enter(name, password, &[]).await;
+        assert_eq!((answer.status, answer.header("set-cookie")), (StatusCode::UNAUTHORIZED, ""), "{name}");
+        assert!(answer.body.contains("The name or the password is wrong."));
+    }
+    let planted = enter("ada", "correct horse battery", &[("sec-fetch-site", "cross-site")]).await;
+    assert_eq!((planted.status, planted.header("set-cookie")), (StatusCode::FORBIDDEN, ""));
+    let entered = enter("ada", "correct horse battery", &[]).await;
+    assert_eq!((entered.status, entered.header("location")), (StatusCode::SEE_OTHER, "/runs"));
+    let mut visitor = world.visitor();
+    visitor.keep(&entered);
+    assert_eq!(visitor.get("/runs").await.status, StatusCode::OK);
+    // Three were wrong; seven more are taken in this minute.
+    for _ in 0..7 {
+        assert_eq!(enter("ada", "wrong", &[]).await.status, StatusCode::UNAUTHORIZED);
+    }
+    let answer = enter("ada", "correct horse battery", &[]).await;
+    assert_eq!((answer.status, answer.header("set-cookie")), (StatusCode::TOO_MANY_REQUESTS, ""));
+    assert!(answer.header("retry-after").parse::<u64>().unwrap() <= 60);
 }
 
 #[tokio::test]
