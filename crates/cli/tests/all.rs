@@ -20,6 +20,7 @@ mod documents;
 mod leak;
 mod lists;
 mod pairing;
+mod people;
 mod storm;
 mod tidy;
 mod tls;

@@ -21,8 +21,14 @@ Commands:
   channels       List the live connections of devices, agents and engines, and what happened to them
   conversations  List conversations, begin one, and read what was said in it
   artifacts      List, download and upload the artifacts of a workspace
+  deliveries     See what webhooks were told, and send it again
+  users          List, add, change and remove the people of a hub
   keys           List, add and revoke API keys
+  tokens         Make a short-lived token (JWT) from your key
   audit          Read the log of everything that happened, check its hash chain, export it
+  rules          Show, replace and question the access rules of agents
+  quotas         List, set and remove the quotas of a day
+  usage          Show what was used: calls, tokens and cost
   login          Make a link that signs one browser in to the console
   doctor         Look for problems on this machine and say how to fix them
   bench          Measure this build on this machine

@@ -30,6 +30,7 @@ fn agents_are_added_shown_and_removed() {
             "skills",
             "a2a",
             "approvals",
+            "owner_id",
             "runtime",
             "created_at",
             "archived_at"

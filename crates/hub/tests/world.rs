@@ -3,8 +3,13 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use attache_hub::{Handle, Hub, Options, router, serve};
-use attache_protocol::env::Env;
-use attache_store::{Store, memory::Memory, sqlite::Sqlite};
+use attache_protocol::{env::Env, secret::Kind, wire::key::Role};
+use attache_store::{
+    Context, Store,
+    memory::Memory,
+    record::{KeyKind, NewKey, people::NewUser},
+    sqlite::Sqlite,
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
@@ -121,6 +126,43 @@ impl World {
         Self::with(data, store, Env::seeded(7), tune).await
     }
 
+    /// With a second tenant beside the first; the client is its owner.
+    pub async fn two_tenants(engine: Engine) -> (Self, Client) {
+        let (data, env) = (tempfile::tempdir().unwrap(), Env::seeded(7));
+        let other = env.tenant_id();
+        let world = match engine {
+            Engine::Model => {
+                let store = Arc::new(Memory::new());
+                let world = Self::with(data, store.clone(), env, |_| {}).await;
+                store.create_tenant(other, "other", world.env.now()).await.unwrap();
+                world
+            }
+            Engine::Sqlite => {
+                let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
+                let world = Self::with(data, store.clone(), env, |_| {}).await;
+                store.create_tenant(other, "other", world.env.now()).await.unwrap();
+                world
+            }
+        };
+        let context = || Context::new(other, Context::SYSTEM, world.env.now());
+        let user = NewUser { id: world.env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };
+        let user = world.store.create_user(context(), user).await.unwrap();
+        let secret = Kind::ApiKey.generate(&world.env);
+        let key = NewKey {
+            id: world.env.key_id(),
+            kind: KeyKind::Api,
+            name: "other".to_owned(),
+            role: Role::Owner,
+            user: Some(user.id),
+            scopes: None,
+            secret: secret.hash(),
+            expires_at: None,
+        };
+        world.store.create_key(context(), key).await.unwrap();
+        let client = world.anonymous().key(secret.expose());
+        (world, client)
+    }
+
     /// On a model that counts what is asked of it.
     pub async fn counted() -> (Self, Arc<Counting>) {
         let store = Arc::new(Counting::new(Arc::new(Memory::new())));
@@ -149,6 +191,8 @@ impl World {
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
         options.pairing_failures_per_minute = 10_000;
+        options.failures_per_minute = 1_000_000;
+        options.anonymous_per_minute = 1_000_000;
         tune(&mut options);
         Self::on(listener, data, store, env, options).await
     }

@@ -16,7 +16,7 @@ use crate::{
         check::{self, ME},
     },
     error::{about, about_list},
-    identity::{Action, Verdict, Who, password},
+    identity::{Action, Verdict, Who, password, verdict},
     render,
 };
 
@@ -117,7 +117,11 @@ impl Handle {
 
     /// The user, if the caller may do this to them: themselves, or people whose role is not above the caller's.
     async fn reachable_user(&self, by: &Principal, action: Action, user: &str) -> Result<record::people::User> {
-        let allowed = by.may(action)?;
+        let allowed = match (user, action) {
+            // Everybody may know who they are, whatever their scopes.
+            (ME, Action::SeeUsers) if verdict(by.column(), action) != Verdict::No => Verdict::Own,
+            _ => by.may(action)?,
+        };
         let user = match (user, by.user) {
             (ME, Some(id)) => UserRef::Id(id),
             (ME, None) => {

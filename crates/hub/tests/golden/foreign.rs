@@ -1,0 +1,124 @@
+//! What belongs to another tenant is answered exactly like what does not exist: status, headers and body, byte for byte.
+
+use serde_json::json;
+
+use super::{
+    rows,
+    scene::{Row, Scene, missing},
+};
+use crate::world::{Engine, World, on_both};
+
+on_both! {
+    a_foreign_id_is_answered_like_a_missing_one
+    a_foreign_id_in_a_body_is_answered_like_a_missing_one
+    what_others_do_shows_nowhere
+}
+
+/// The path with ids that nothing has.
+fn unfilled(path: &str) -> String {
+    let mut filled = String::new();
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}').unwrap();
+        filled.push_str(before);
+        filled.push_str(&if name == "name" { "file".to_owned() } else { missing(name) });
+        rest = after;
+    }
+    filled.push_str(rest);
+    if path.ends_with("/pull") {
+        filled.push_str("?wait_ms=0");
+    }
+    filled
+}
+
+async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
+    let (world, foreign) = World::two_tenants(engine).await;
+    let mut own = Scene::new(&world, &world.owner);
+    let device = own.device().await;
+    let helper = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
+    let helper = world.anonymous().key(helper["api_key"].as_str().unwrap());
+    let mut different = Vec::new();
+    for row in rows() {
+        // A pairing request belongs to no tenant until somebody confirms it.
+        if !row.path.contains('{') || row.path.contains("{code}") {
+            continue;
+        }
+        let mut theirs = Scene::new(&world, &foreign);
+        let path = theirs.fill(row.path).await;
+        let body = theirs.body(&row).await;
+        for (who, caller) in [("owner", &world.owner), ("agent key", &helper), ("device", &device)] {
+            let seen = row.ask(&world, caller, &path, body.clone()).await;
+            let wanted = row.ask(&world, caller, &unfilled(row.path), body.clone()).await;
+            if seen != wanted || (seen.status < 400 && !row.path.contains('?')) {
+                different.push(format!("{who}: {} {path}: {seen:?}, wanted {wanted:?}", row.method));
+            }
+        }
+    }
+    assert_eq!(different, Vec::<String>::new());
+}
+
+async fn a_foreign_id_in_a_body_is_answered_like_a_missing_one(engine: Engine) {
+    let (world, foreign) = World::two_tenants(engine).await;
+    world.agent("own").await;
+    let mut theirs = Scene::new(&world, &foreign);
+    let post = |path| Row { method: "post", path };
+    let cases = [
+        (post("/api/v1/task-runs"), "agent", json!({"agent_id": "?"})),
+        (post("/api/v1/task-runs"), "conversation", json!({"agent_id": "own", "conversation_id": "?"})),
+        (post("/api/v1/task-runs"), "run", json!({"agent_id": "own", "parent_task_run_id": "?"})),
+        (post("/api/a2a/call"), "agent", json!({"task": "x", "agent_type": "?"})),
+        (post("/api/a2a/register"), "agent", json!({"agent_id": "?"})),
+        (post("/api/v1/api-keys"), "user", json!({"name": "k", "user": "?"})),
+        (Row { method: "patch", path: "/api/v1/agent-accounts/own" }, "user", json!({"owner": "?"})),
+    ];
+    for (row, what, body) in cases {
+        let with = |id: &str| serde_json::from_str(&body.to_string().replace('?', id)).unwrap();
+        let id = theirs.need(what).await;
+        let seen = row.ask(&world, &world.owner, row.path, Some(with(&id))).await;
+        let wanted = row.ask(&world, &world.owner, row.path, Some(with(&missing(what)))).await;
+        // A refusal may repeat what it was asked for.
+        let plain = |bytes: &[u8], id: &str| String::from_utf8_lossy(bytes).replace(id, "?");
+        assert_eq!(
+            (seen.status, plain(&seen.body, &id)),
+            (wanted.status, plain(&wanted.body, &missing(what))),
+            "{body}"
+        );
+        assert!(seen.status >= 400, "{body}");
+    }
+}
+
+async fn what_others_do_shows_nowhere(engine: Engine) {
+    let (world, foreign) = World::two_tenants(engine).await;
+    let lists = [
+        "/api/v1/agent-accounts",
+        "/api/v1/agent-runtimes",
+        "/api/v1/task-runs",
+        "/api/v1/permission-requests",
+        "/api/v1/permission-grants",
+        "/api/v1/channels",
+        "/api/v1/conversations",
+        "/api/v1/deliveries",
+        "/api/v1/api-keys",
+        "/api/v1/users",
+        "/api/v1/audit",
+    ];
+    let mut before = Vec::new();
+    for path in lists {
+        before.push(world.owner.get(path).await.expect(200));
+    }
+    let by =
+        world.hub.authenticate_key(world.owner.header("authorization").trim_start_matches("Bearer ")).await.unwrap();
+    let live = world.hub.live(&by).await.unwrap();
+    let mut theirs = Scene::new(&world, &foreign);
+    for what in ["grant", "ask", "artifact", "key", "user", "call", "run"] {
+        theirs.need(what).await;
+    }
+    for (path, before) in lists.into_iter().zip(before) {
+        assert_eq!(world.owner.get(path).await.expect(200), before, "{path}");
+        // Nobody of theirs is connected or is called back.
+        if !["/api/v1/channels", "/api/v1/deliveries"].contains(&path) {
+            assert_ne!(foreign.get(path).await.expect(200), before, "{path}: something happened there");
+        }
+    }
+    assert_eq!(world.hub.live(&by).await.unwrap(), live);
+}
