@@ -8,7 +8,7 @@ use attache_hub::{
     identity::{Action, Verdict},
 };
 use attache_protocol::{
-    KeyId, Secret,
+    Code, KeyId, Secret,
     wire::{
         key::{CreateKeyRequest, Key, Role, Scope},
         user::{CreateUserRequest, UpdateUserRequest},
@@ -179,7 +179,12 @@ pub(crate) async fn keys(console: &Console, session: &Session) -> Result<(Vec<Ke
         return Ok((keys, false));
     }
     for _ in 0..LISTS {
-        let list = console.hub.keys(by, PageRequest { limit: Some(LIST), cursor }).await?;
+        let list = match console.hub.keys(by, PageRequest { limit: Some(LIST), cursor }).await {
+            Ok(list) => list,
+            // A session that belongs to nobody in particular has no key of its own.
+            Err(error) if error.code == Code::NotFound => return Ok((keys, false)),
+            Err(error) => return Err(error.into()),
+        };
         keys.extend(list.api_keys);
         cursor = list.next_cursor;
         if cursor.is_none() {

@@ -68,11 +68,7 @@ pub(crate) async fn update(
     let said = if request.password.is_some() { "password" } else { "saved" };
     match console.hub.update_user(&session.principal, &user, request).await {
         Ok(user) => Ok(go(&format!("/people/{}?said={said}", user.user_id))),
-        Err(error) => {
-            let refusal = error.try_into()?;
-            let user = console.hub.user(&session.principal, &user).await?;
-            page(&console, &session, &uri, user, Some(refusal)).await
-        }
+        Err(error) => refused(&console, &session, &uri, &user, error).await,
     }
 }
 
@@ -85,12 +81,14 @@ pub(crate) async fn remove(
     let session = posted.session;
     match console.hub.remove_user(&session.principal, &user).await {
         Ok(_) => Ok(go("/people?said=removed")),
-        Err(error) => {
-            let refusal = error.try_into()?;
-            let user = console.hub.user(&session.principal, &user).await?;
-            page(&console, &session, &uri, user, Some(refusal)).await
-        }
+        Err(error) => refused(&console, &session, &uri, &user, error).await,
     }
+}
+
+/// The person's page with the reason on it, for those who may see the person at all.
+async fn refused(console: &Console, session: &Session, uri: &Uri, user: &str, error: attache_hub::Error) -> Result {
+    let Ok(user) = console.hub.user(&session.principal, user).await else { return Err(error.into()) };
+    page(console, session, uri, user, Some(error.try_into()?)).await
 }
 
 async fn page(console: &Console, session: &Session, uri: &Uri, user: User, refusal: Option<Refusal>) -> Result {

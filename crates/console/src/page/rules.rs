@@ -41,8 +41,8 @@ struct Wrong {
     line: Markup,
     /// Blanks up to the column, then a mark.
     mark: String,
-    what: String,
-    hint: String,
+    what: Markup,
+    hint: Markup,
 }
 
 #[derive(Debug)]
@@ -223,8 +223,8 @@ impl Wrong {
             number: mistake.line,
             line: exact_line(line),
             mark: format!("{}^", " ".repeat(mistake.column.saturating_sub(1).min(400))),
-            what: mistake.what.clone(),
-            hint: mistake.hint.clone(),
+            what: Markup::marked(&mistake.what),
+            hint: Markup::marked(&mistake.hint),
         }
     }
 }

@@ -81,7 +81,9 @@ fn bars(html: &mut String, ledger: &Ledger, measure: Measure, axis: Axis, o: &'s
         }
         let back = count - 1 - number;
         if back == 0 {
-            let _ = write!(html, "<text class=\"now\" x=\"100%\" y=\"230\" text-anchor=\"end\">");
+            // Narrow bars have no room for the word on both sides.
+            let (at, anchor) = if every == 1 { (x + width / 2, "middle") } else { (WIDTH, "end") };
+            let _ = write!(html, "<text class=\"now\" x=\"{}%\" y=\"230\" text-anchor=\"{anchor}\">", hundredths(at));
             escape(html, o.today);
             html.push_str("</text>");
         } else if back.is_multiple_of(every) {

@@ -58,6 +58,18 @@ impl Markup {
         Self(html)
     }
 
+    /// Words of ours with words of others in them; what stands between back-ticks is shown as code.
+    pub(crate) fn marked(text: &str) -> Self {
+        let mut html = String::with_capacity(text.len() + 32);
+        for (index, part) in text.split('`').enumerate() {
+            let (before, after) = if index % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
+            html.push_str(before);
+            escape(&mut html, part);
+            html.push_str(after);
+        }
+        Self(html)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -122,6 +134,11 @@ pub(crate) fn escape(html: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marked_words_keep_their_braces_and_close_their_code() {
+        assert_eq!(Markup::marked("`{a}` <b> `open").to_string(), "<code>{a}</code> &lt;b&gt; <code>open</code>");
+    }
 
     #[test]
     fn a_sentence_escapes_what_fills_it() {

@@ -51,7 +51,22 @@ async fn hostile_names_tasks_and_output_are_inert_everywhere() {
     device.complete(running, HOSTILE).await;
 
     let visitor = world.signed_in(Role::Owner).await;
+    let made = visitor.post("/settings/keys", &[("name", HOSTILE), ("role", "viewer")]).await;
+    assert_inert(&made.body, "a new key");
+    for (path, fields) in [
+        ("/people", [("name", HOSTILE), ("role", HOSTILE)]),
+        ("/rules", [("text", HOSTILE), ("version", HOSTILE)]),
+        ("/rules", [("do", "check"), ("object", HOSTILE)]),
+        ("/usage/quotas", [("calls", HOSTILE), ("cost", HOSTILE)]),
+    ] {
+        assert_inert(&visitor.post(path, &fields).await.body, path);
+    }
     for path in [
+        "/people".to_owned(),
+        "/rules".to_owned(),
+        "/usage".to_owned(),
+        format!("/usage?user={0}&agent={0}&show={0}", crate::world::encode(HOSTILE)),
+        format!("/deliveries?state={}", crate::world::encode(HOSTILE)),
         "/runs".to_owned(),
         format!("/runs?q={}", crate::world::encode(HOSTILE)),
         format!("/runs?agent={}", crate::world::encode(HOSTILE)),

@@ -43,6 +43,14 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/channels/chn_00000000000000000000000000000000".to_owned(), 404),
             ("/audit".to_owned(), if reads { 200 } else { 403 }),
             ("/settings".to_owned(), 200),
+            ("/people".to_owned(), 200),
+            ("/people/usr_00000000000000000000000000000000".to_owned(), 404),
+            ("/rules".to_owned(), if reads { 200 } else { 403 }),
+            ("/usage".to_owned(), 200),
+            ("/usage?show=cost&days=90&by=user".to_owned(), 200),
+            ("/deliveries".to_owned(), 200),
+            ("/deliveries?state=failed".to_owned(), 200),
+            ("/deliveries/dlv_00000000000000000000000000000000".to_owned(), 404),
             ("/login".to_owned(), 200),
             ("/runs/run_x".to_owned(), 404),
             ("/runs/run_00000000000000000000000000000000".to_owned(), 404),
@@ -71,8 +79,15 @@ async fn every_page_renders_for_every_role_with_its_headers() {
         let page = visitor.get("/agents").await;
         assert_eq!(page.body.contains("action=\"/agents\""), manages, "{role:?}");
         assert_eq!(page.body.contains("href=\"/audit\""), reads, "{role:?}");
+        assert!(page.body.contains("href=\"/usage\""), "{role:?}");
         let page = visitor.get("/settings").await;
-        assert_eq!(page.body.contains("action=\"/settings/keys\""), reads, "{role:?}");
+        assert_eq!(page.body.contains("href=\"/rules\""), reads, "{role:?}");
+        let page = visitor.get("/people").await;
+        assert_eq!(page.body.contains("action=\"/settings/keys\""), manages, "{role:?}");
+        assert_eq!(page.body.contains("action=\"/people\""), reads, "{role:?}");
+        assert!(!page.body.contains("action=\"/people/password\""), "nobody in particular has none");
+        let page = visitor.get("/usage").await;
+        assert_eq!(page.body.contains("action=\"/usage/quotas\""), reads, "{role:?}");
         assert_eq!(visitor.get("/runs/new").await.body.contains("<textarea"), manages, "{role:?}");
         if !manages {
             let refused = visitor.post(&format!("/runs/{run}/cancel"), &[]).await;
@@ -180,14 +195,14 @@ async fn a_key_is_shown_once_and_the_log_shows_who_made_it() {
     let secret = between(&page.body, "id=\"secret\">", "<").to_owned();
     assert!(secret.starts_with("ak_"));
     assert_eq!(world.hub.authenticate_key(&secret).await.unwrap().role(), Some(Role::Viewer));
-    for path in ["/settings", "/audit"] {
+    for path in ["/people", "/audit"] {
         assert!(!visitor.get(path).await.body.contains(&secret), "{path}");
     }
     let audit = visitor.get("/audit?type=key").await;
     assert!(audit.body.contains("key.created") && audit.body.contains("The hash chain holds"), "{}", audit.body);
-    let page = visitor.get("/settings").await;
+    let page = visitor.get("/people").await;
     let revoke = format!("/settings/keys/{}", between(&page.body, "action=\"/settings/keys/", "\""));
-    assert_eq!(visitor.post(&revoke, &[]).await.header("location"), "/settings?said=revoked");
+    assert_eq!(visitor.post(&revoke, &[]).await.header("location"), "/people?said=revoked");
     assert!(world.hub.authenticate_key(&secret).await.is_err());
 }
 

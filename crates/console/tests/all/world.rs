@@ -12,7 +12,7 @@ use attache_hub::{
     control::{CallHeaders, CreatedRun, PageRequest},
 };
 use attache_protocol::{
-    Json, RunId, Secret,
+    Json, RunId, Secret, UserId,
     env::Env,
     secret::Kind,
     wire::{
@@ -24,6 +24,7 @@ use attache_protocol::{
         permission::{AskPermission, PermissionAnswer, PermissionRequest},
         run::{CompleteRequest, CreateRunRequest, ProgressRequest},
         runtime::HeartbeatRequest,
+        user::{CreateUserRequest, User},
     },
 };
 use attache_store::{
@@ -86,11 +87,20 @@ impl World {
 
     /// A hub with other options.
     pub(crate) async fn with(listen: SocketAddr, change: impl FnOnce(&mut attache_hub::Options)) -> Self {
+        Self::living(listen, Env::system(), change).await
+    }
+
+    /// A hub whose clock stands still until a test moves it.
+    pub(crate) async fn paused() -> Self {
+        Self::living("127.0.0.1:7800".parse().unwrap(), Env::seeded(7), |_| {}).await
+    }
+
+    async fn living(listen: SocketAddr, env: Env, change: impl FnOnce(&mut attache_hub::Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(Memory::new());
         let mut options = attache_hub::Options::new(folder.path(), listen);
         change(&mut options);
-        let hub = Hub::start(options, store.clone(), Env::system()).await.unwrap();
+        let hub = Hub::start(options, store.clone(), env).await.unwrap();
         let key = std::fs::read_to_string(folder.path().join("admin.key")).unwrap();
         let owner = hub.authenticate_key(key.trim()).await.unwrap();
         let router = attache_console::router(hub.clone(), Options::for_origin(&hub.origin()));
@@ -103,9 +113,21 @@ impl World {
 
     /// Somebody who is signed in with this role.
     pub(crate) async fn signed_in(&self, role: Role) -> Visitor {
+        self.session(role, None).await
+    }
+
+    /// A person of this name, signed in.
+    pub(crate) async fn person(&self, name: &str, role: Role) -> (User, Visitor) {
+        let request = CreateUserRequest { name: name.to_owned(), role: Some(role), password: None };
+        let user = self.hub.create_user(&self.owner, request).await.unwrap();
+        let visitor = self.session(role, Some(user.user_id)).await;
+        (user, visitor)
+    }
+
+    async fn session(&self, role: Role, user: Option<UserId>) -> Visitor {
         let secret = Kind::Session.generate(self.hub.env());
         let key = NewKey {
-            user: None,
+            user,
             scopes: None,
             id: self.hub.env().key_id(),
             kind: KeyKind::Session,
@@ -154,12 +176,17 @@ impl World {
     }
 
     pub(crate) async fn ask(&self, agent: &str, text: &str) -> RunId {
+        self.ask_with(&self.owner, agent, text, CreateRunRequest::default()).await
+    }
+
+    /// Somebody else asks, or for something else besides.
+    pub(crate) async fn ask_with(&self, by: &Principal, agent: &str, text: &str, rest: CreateRunRequest) -> RunId {
         let request = CreateRunRequest {
             agent_id: agent.to_owned(),
             input: Some(Json::of(&std::collections::BTreeMap::from([("text", text)]))),
-            ..CreateRunRequest::default()
+            ..rest
         };
-        match self.hub.create_run(&self.owner, request, CallHeaders::default()).await.unwrap() {
+        match self.hub.create_run(by, request, CallHeaders::default()).await.unwrap() {
             CreatedRun::New(run) | CreatedRun::Existing(run) => run.task_run_id,
         }
     }
@@ -197,6 +224,12 @@ impl Visitor {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+
+    /// The same person, as the hub knows them.
+    pub(crate) async fn principal(&self, world: &World) -> Principal {
+        let (_, secret) = self.cookies.iter().find(|(name, _)| name == "attache_session").unwrap();
+        world.hub.authenticate_session(secret).await.unwrap()
     }
 
     /// Takes the cookies that an answer sets.
@@ -286,8 +319,14 @@ impl Device {
     }
 
     pub(crate) async fn complete(&self, run: RunId, text: &str) {
+        self.complete_for(run, text, None).await;
+    }
+
+    /// Ends a run and says what it used, as JSON.
+    pub(crate) async fn complete_for(&self, run: RunId, text: &str, usage: Option<&str>) {
         let output = Json::of(&std::collections::BTreeMap::from([("text", text)]));
-        let request = CompleteRequest { epoch: None, output, usage: None };
+        let usage = usage.map(|usage| Json::from_text(usage).unwrap());
+        let request = CompleteRequest { epoch: None, output, usage };
         self.hub.complete(&self.principal, run, request).await.unwrap();
     }
 
