@@ -7,6 +7,7 @@
 
 mod harness;
 
+mod access;
 mod adapter;
 mod approvals;
 mod ask;

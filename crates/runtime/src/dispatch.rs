@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use attache_client::Backoff;
 use attache_protocol::{
     RunId,
-    wire::adapter::{RunTask, TaskReply},
+    wire::{
+        adapter::{RunTask, TaskReply},
+        usage::Used,
+    },
 };
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -350,7 +353,7 @@ async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {
     let TaskReply { success, output, error, usage } = reply;
     let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
     // A strange account of the cost must not spoil the result.
-    let usage = usage.filter(|usage| usage.is_object() && usage.get().len() <= LARGEST_USAGE);
+    let usage = usage.filter(|usage| Used::read(usage).is_ok() && usage.get().len() <= LARGEST_USAGE);
     match (success, output) {
         (true, Some(output)) => match shelf.put_away(output).await {
             Ok(output) => Outcome::completed(&output, usage.as_ref()),
