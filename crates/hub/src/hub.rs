@@ -17,13 +17,13 @@ use attache_store::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::identity::access::Access;
 use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
     channel::{self, Live},
     identity::{
         Attempts, Cache, Folder, Logins,
+        access::Access,
         limiter::{Limiter, Network},
         password::Passwords,
         token::Signer,

@@ -1,7 +1,7 @@
 //! Quotas: how much users and agents may use in a day, and what is said when it is too much.
 
 use attache_protocol::{
-    Code, Json,
+    Code, Json, UserId,
     rules::quota::{self, Day, Exceeded, Limits, Measure, Spend, micro_usd, usd},
     wire::usage::{Amounts, Budget, Quota, QuotaList, SetQuotaRequest},
 };
@@ -56,18 +56,21 @@ impl Handle {
         self.shown_quota(by, quota).await.map(Some)
     }
 
-    pub(crate) async fn user_named(&self, by: &Principal, user: &str) -> Result<attache_protocol::UserId> {
-        let user = match user.parse() {
-            Ok(id) => UserRef::Id(id),
-            Err(_) => UserRef::Name(user.to_owned()),
-        };
+    /// By id also somebody who was removed: their quota can be removed, and what they used can be read.
+    pub(crate) async fn user_named(&self, by: &Principal, user: &str) -> Result<UserId> {
+        let user = check::user_ref("user", user)?;
         self.store().user(by.tenant, user).await.map(|user| user.id).map_err(about(WHAT))
     }
 
     /// What a quota refuses, said so that somebody can do something about it.
     pub(crate) async fn quota_exceeded(&self, by: &Principal, target: Target, exceeded: Exceeded) -> Error {
-        let whose = self.target_name(by, target).await;
-        let whose = whose.unwrap_or_else(|_| "a user or agent".to_owned());
+        let whose = match self.target_names(by, target).await {
+            Ok((None, None)) => "the whole hub".to_owned(),
+            Ok((Some(user), None)) => format!("the user `{user}`"),
+            Ok((None, Some(agent))) => format!("the agent `{agent}`"),
+            Ok((Some(user), Some(agent))) => format!("the user `{user}` with the agent `{agent}`"),
+            Err(_) => "a user or agent".to_owned(),
+        };
         let Exceeded { measure, line, limit, spent, held, resets_at } = exceeded;
         let message = match line {
             Some(_) => format!(
@@ -83,7 +86,12 @@ impl Handle {
         Error::new(Code::QuotaExceeded, message).hint(hint).retry_after(wait)
     }
 
-    async fn target_name(&self, by: &Principal, target: Target) -> Result<String> {
+    /// The names of the user and of the agent.
+    async fn target_names(&self, by: &Principal, target: Target) -> Result<(Option<String>, Option<String>)> {
+        let user = match target.user {
+            Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
+            None => None,
+        };
         let agent = match target.agent {
             Some(agent) => {
                 let account = self.store().account(by.tenant, AgentRef::Id(agent)).await;
@@ -91,31 +99,12 @@ impl Handle {
             }
             None => None,
         };
-        let user = match target.user {
-            Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
-            None => None,
-        };
-        Ok(match (user, agent) {
-            (None, None) => "the whole hub".to_owned(),
-            (Some(user), None) => format!("the user `{user}`"),
-            (None, Some(agent)) => format!("the agent `{agent}`"),
-            (Some(user), Some(agent)) => format!("the user `{user}` with the agent `{agent}`"),
-        })
+        Ok((user, agent))
     }
 
     async fn shown_quota(&self, by: &Principal, quota: spending::Quota) -> Result<Quota> {
         let spending::Quota { target, limits, account } = quota;
-        let user_name = match target.user {
-            Some(user) => Some(self.store().user(by.tenant, UserRef::Id(user)).await.map_err(about("user"))?.name),
-            None => None,
-        };
-        let agent_name = match target.agent {
-            Some(agent) => {
-                let account = self.store().account(by.tenant, AgentRef::Id(agent)).await;
-                Some(account.map_err(about("agent"))?.name)
-            }
-            None => None,
-        };
+        let (user_name, agent_name) = self.target_names(by, target).await?;
         Ok(Quota {
             user_id: target.user,
             user_name,

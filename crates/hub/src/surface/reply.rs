@@ -29,16 +29,12 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response<Body> {
         let status = StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = json_bytes(status, self.body());
-        if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-            return response;
-        }
         match status {
             StatusCode::UNAUTHORIZED => {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                let wait = self.limited.map_or(60, |left| left.reset);
+                let wait = self.retry_after.or(self.limited.map(|left| left.reset)).unwrap_or(60);
                 response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             StatusCode::SERVICE_UNAVAILABLE => {

@@ -30,7 +30,7 @@ pub(crate) enum Reach<'a> {
     Rules(Agents<'a>),
 }
 
-/// An agent, or several whose rights are to be had in common, under the rules.
+/// An agent under the rules, with what was looked up for it.
 #[derive(Debug)]
 pub(crate) struct Agents<'a> {
     hub: &'a Handle,
