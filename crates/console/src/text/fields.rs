@@ -13,9 +13,8 @@ macro_rules! text {
             /// Every sentence with its name, in the order of the catalogue.
             #[cfg(test)]
             pub(crate) fn entries(&self) -> Vec<(&'static str, &'static str)> {
-                let mut entries = vec![$((stringify!($name), self.$name),)*];
-                $(entries.extend(self.$part.entries());)*
-                entries
+                let parts: Vec<Vec<(&'static str, &'static str)>> = vec![$(self.$part.entries(),)*];
+                [$((stringify!($name), self.$name),)*].into_iter().chain(parts.into_iter().flatten()).collect()
             }
         }
     };
