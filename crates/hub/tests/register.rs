@@ -83,10 +83,11 @@ async fn guessing_codes_here_is_as_slow_as_at_the_other_door() {
 async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engine) {
     let work = Work::begin(engine).await;
     let world = &work.world;
-    let registered = world.owner.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200);
     // The agent is somebody else's than the work that it must not see; what it calls belongs to nobody.
     world.owner.post("/api/v1/users", json!({"name": "ann"})).await.expect(201);
-    world.owner.patch("/api/v1/agent-accounts/caller", json!({"owner": "ann"})).await.expect(200);
+    let ann = world.owner.post("/api/v1/api-keys", json!({"name": "ann", "user": "ann"})).await.expect(201);
+    let ann = key(world, &ann);
+    let registered = ann.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200);
     world.owner.patch("/api/v1/agent-accounts/builder", json!({"owner": ""})).await.expect(200);
     let agent = key(world, &registered);
     let created = agent.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await.expect(201);
@@ -122,7 +123,7 @@ async fn an_agent_calls_others_and_sees_and_stops_what_it_asked_for(engine: Engi
     assert_eq!(again["task_run_id"], of_the_agent["task_run_id"]);
 
     // It is the same agent after it was registered again.
-    let agent = key(world, &world.owner.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200));
+    let agent = key(world, &ann.post(REGISTER, json!({"agent_id": "caller"})).await.expect(200));
     let cancelled = agent.post(&format!("{own}/cancel"), json!({})).await.expect(200);
     assert_eq!(cancelled["status"], "cancelled");
     // It works over its channel, and manages nothing.

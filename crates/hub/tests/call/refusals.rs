@@ -14,6 +14,12 @@ async fn an_agent_sees_its_own_calls_and_a_foreign_one_is_as_good_as_none() {
     world.agent("knowledge").await;
     let one = world.anonymous().key(&register_agent(&world, "one").await);
     let two = world.anonymous().key(&register_agent(&world, "two").await);
+    // Everybody's agent, and agents of two people.
+    world.owner.patch("/api/v1/agent-accounts/knowledge", json!({"owner": ""})).await.expect(200);
+    for name in ["one", "two"] {
+        world.owner.post("/api/v1/users", json!({"name": name})).await.expect(201);
+        world.owner.patch(&format!("/api/v1/agent-accounts/{name}"), json!({"owner": name})).await.expect(200);
+    }
     let own = call(&one, json!({"task": "?", "agent_type": "knowledge"})).await;
     let owners = call(&world.owner, json!({"task": "?", "agent_type": "knowledge"})).await;
     assert_eq!(result(&one, &own).await["status"], "started");
