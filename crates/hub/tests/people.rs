@@ -270,6 +270,20 @@ async fn agents_belong_to_somebody(engine: Engine) {
     assert_ne!(first["task_run_id"], theirs["task_run_id"]);
 }
 
+#[tokio::test]
+async fn a_token_outlives_a_restart_with_the_key_that_signed_it() {
+    let world = World::timed(Engine::Sqlite, |_| {}).await;
+    let file = world.data.path().join("hub/token.key");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let token = world.owner.post("/api/v1/tokens", json!({})).await.expect(201);
+    let token = token["token"].as_str().unwrap().to_owned();
+    let keys = world.anonymous().get("/.well-known/jwks.json").await.expect(200);
+    let world = world.restart().await;
+    assert_eq!(world.anonymous().get("/.well-known/jwks.json").await.expect(200), keys);
+    assert_eq!(world.anonymous().key(&token).get("/api/v1/users/me").await.expect(200)["name"], "owner");
+}
+
 #[test]
 fn every_action_has_a_scope_and_every_scope_an_action() {
     let used: std::collections::BTreeSet<Scope> = Action::ALL.iter().map(|action| action.scope()).collect();

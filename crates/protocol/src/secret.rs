@@ -50,9 +50,11 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 fn looks_secret(word: &str) -> bool {
     let is_bearer = Kind::ALL.iter().any(|kind| word.strip_prefix(kind.prefix()).is_some_and(|body| body.len() >= 16));
     let is_body = word.len() >= 48 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // The first two parts of a JWT are objects in base64url; without them the signature is worth nothing.
+    let is_token = word.len() >= 32 && word.starts_with("eyJ");
     // Eight letters without a dash may be an ordinary word.
     let is_no_word = word.contains('-') || word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
-    is_bearer || is_body || is_no_word && PairingCode::parse(word).is_some()
+    is_bearer || is_body || is_token || is_no_word && PairingCode::parse(word).is_some()
 }
 
 // === impl Kind ===
@@ -200,6 +202,8 @@ mod tests {
             let given = format!("unknown variant `{secret}`, \"{}\" {}", &secret[..30], &secret[3..]);
             assert_eq!(mask(&given), "unknown variant `***`, \"***\" ***");
         }
+        let token = format!("{0}.{0}.c2ln", "eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9");
+        assert_eq!(mask(&token), "***.***.c2ln");
         assert_eq!(mask("/pair/K7QM-2XHD/k7qm-2xhd/k7qm2xhd/ABCDEFGH"), "/pair/***/***/***/***");
         for harmless in [
             "",

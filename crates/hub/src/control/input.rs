@@ -79,7 +79,11 @@ impl Handle {
         let mut asked = self.bus().watch(Topic::Asked(run));
         let mut guard = Guard::new(self, by);
         // Whose claim it was is read once; from then on only the answer is looked for.
-        self.visible_run(by, run).await.map_err(|error| error.say("There is no such input request."))?;
+        let held = self.visible_run(by, run).await.map_err(|error| error.say("There is no such input request."))?;
+        // To see a run is not to work on it.
+        if by.device()?.1 != held.agent {
+            return Err(Error::not_found("input request"));
+        }
         loop {
             let found = self.own_ask(by, run, ask).await?;
             if found.state != AskState::Pending || Instant::now() >= deadline {
