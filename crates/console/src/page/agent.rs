@@ -107,16 +107,19 @@ pub(crate) async fn update(
     let known = console.hub.account(&session.principal, &agent).await?;
     // An owner who stays is not given the agent again.
     let owner = known.owner_id.map(|id| id.to_string()).unwrap_or_default();
+    let (description, instructions) =
+        (fields.get("description").trim().to_owned(), fields.get("instructions").replace("\r\n", "\n"));
     let request = AccountRequest {
         owner: fields.sent("owner").filter(|given| *given != owner).map(str::to_owned),
-        description: Some(fields.get("description").trim().to_owned()),
-        instructions: Some(fields.get("instructions").replace("\r\n", "\n")),
+        description: Some(description.clone()),
+        instructions: Some(instructions.clone()),
         ..AccountRequest::default()
     };
     match console.hub.update_account(&session.principal, &agent, request).await {
         Ok(account) => Ok(go(&format!("/agents/{}?said=saved", account.agent_id))),
         Err(error) if matches!(error.code.http_status(), 400 | 409) => {
-            page(&console, &session, &uri, known, Some(error.message.into_owned()), None).await
+            let typed = Account { description: Some(description), instructions: Some(instructions), ..known };
+            page(&console, &session, &uri, typed, Some(error.message.into_owned()), None).await
         }
         Err(error) => Err(error.into()),
     }

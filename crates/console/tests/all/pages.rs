@@ -44,6 +44,7 @@ async fn every_page_renders_for_every_role_with_its_headers() {
             ("/audit".to_owned(), if reads { 200 } else { 403 }),
             ("/settings".to_owned(), 200),
             ("/people".to_owned(), 200),
+            ("/people/owner".to_owned(), if reads { 200 } else { 404 }),
             ("/people/usr_00000000000000000000000000000000".to_owned(), 404),
             ("/rules".to_owned(), if reads { 200 } else { 403 }),
             ("/usage".to_owned(), 200),

@@ -94,3 +94,23 @@ async fn rules_are_for_admins() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_file_is_named_and_what_is_wrong_with_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("permissions.yaml");
+    std::fs::write(&file, RULES).unwrap();
+    let permissions = file.clone();
+    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| options.permissions = Some(permissions)).await;
+    let owner = world.signed_in(Role::Owner).await;
+    let page = owner.get("/rules").await.body;
+    assert!(page.contains(&format!("kept in <code>{}</code>", file.display())), "{page}");
+    assert!(page.contains("- agents/vault\n</textarea>"), "{page}");
+
+    // Whoever saves has the hub look at the file first; a version that nobody has seen changes nothing.
+    std::fs::write(&file, "agents: [<script>\n").unwrap();
+    let page = owner.post("/rules", &[("do", "save"), ("text", RULES), ("version", "999")]).await;
+    assert_eq!(page.status, StatusCode::CONFLICT);
+    assert!(page.body.contains("The file as it is now is wrong") && !page.body.contains("<script>"), "{}", page.body);
+    assert_eq!(world.hub.access_rules(&world.owner).await.unwrap().text, RULES);
+}
