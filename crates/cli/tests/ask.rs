@@ -61,7 +61,7 @@ fn exit_codes_follow_the_run() {
     }
     let ran = home.attache(&["ask", "nobody", "true"]).exits(3);
     assert!(ran.stderr.starts_with("error: there is no agent `nobody`\n"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("`attache agents`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("local"), "the agents that there are: {}", ran.stderr);
 }
 
 #[test]

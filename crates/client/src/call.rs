@@ -7,8 +7,11 @@ mod stream;
 use std::fmt;
 
 use attache_protocol::{
-    Json, Secret,
-    wire::call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
+    ConversationId, Json, Secret,
+    wire::{
+        call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
+        usage::Budget,
+    },
 };
 use reqwest::Method;
 use serde::Serialize;
@@ -131,6 +134,24 @@ impl Call {
     /// Is told when the call has ended, signed as [`crate::webhook`] says.
     pub fn callback(mut self, url: impl Into<String>) -> Self {
         self.request.callback_url = Some(url.into());
+        self
+    }
+
+    /// The most that it may use; then it is ended with `quota_exceeded`.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.request.budget = Some(budget);
+        self
+    }
+
+    /// The conversation that it belongs to. Without one it is a conversation of its own.
+    pub fn conversation(mut self, conversation: ConversationId) -> Self {
+        self.request.conversation_id = Some(conversation);
+        self
+    }
+
+    /// Higher goes first; 0 unless told.
+    pub fn priority(mut self, priority: i64) -> Self {
+        self.request.priority = Some(priority);
         self
     }
 

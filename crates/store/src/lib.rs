@@ -24,5 +24,5 @@ pub use channels::{Channels, MAX_FRAMES};
 pub use deliveries::Deliveries;
 pub use error::{Error, Result};
 pub use people::People;
-pub use spending::Spending;
+pub use spending::{MAX_REFUSED, Spending};
 pub use store::{Context, Durability, Listener, Store, Woken};

@@ -11,6 +11,9 @@ use crate::{
     record::spending::{Quota, Target, Usage},
 };
 
+/// How many runs without room one claim ends. A quota that is cut far below a long queue must not hold up every other write.
+pub const MAX_REFUSED: usize = 64;
+
 /// The rules of [`crate::Store`] hold here too; the arithmetic is that of `rules::quota`.
 ///
 /// A run falls under up to four targets: its tenant, its user, its agent, and its user with its agent. Each target has an
@@ -22,6 +25,8 @@ use crate::{
 /// - `claim`: the chosen run's lines of the day on which it was reserved are `check`ed; if one has no room, the run fails
 ///   as below and the next one is chosen. If it was never claimed before (its epoch is 0), it was *refused*: it gives back
 ///   all that it held and counts neither as a call nor as used. One that worked before is settled like any other.
+///   After [`MAX_REFUSED`] runs without room the answer is none, with a hint that the queue moved: the rest is for the
+///   next claim.
 /// - `progress` with `usage`, unless the report was heard before: `report` with the new total; `Stop` ends the run as
 ///   below, after the report's events are appended, and the answer is `Failed`.
 /// - whatever ends a run: `settle` with `Used::spend` of the run's usage, as it is then.

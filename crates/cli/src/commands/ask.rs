@@ -2,19 +2,9 @@
 
 use std::{io::Read as _, time::Duration};
 
-use attache_client::Hub;
-use attache_protocol::{
-    ConversationId, Json, RunId,
-    error::exit,
-    rules::run::Status,
-    wire::{
-        account::Presence,
-        run::{CreateRunRequest, Run},
-    },
-};
-use serde::Serialize;
+use attache_client::{Call, Client, Hub};
+use attache_protocol::{ConversationId, RunId, error::exit, rules::run::Status, wire::account::Presence};
 
-use super::agents;
 use crate::{
     Context, Failure,
     context::HubArgs,
@@ -36,7 +26,7 @@ gets it once, at the end. When the run waits for an approval or for input, stand
 on; on a terminal, input can be typed. Exits with 0 when the run completed, 1 when it failed or was cancelled, 124 when --timeout
 passed. Ctrl-C cancels the run unless --no-cancel is given.")]
 pub(crate) struct Args {
-    /// The agent's name or id
+    /// The agent's name or id, or a skill that one agent has
     agent: String,
     /// What to do; `-` reads it from standard input
     task: String,
@@ -65,39 +55,24 @@ pub(crate) struct Args {
     hub: HubArgs,
 }
 
-#[derive(Serialize)]
-struct Input<'a> {
-    text: &'a str,
-}
-
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
     if text.trim().is_empty() {
         return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
-    let request = CreateRunRequest {
-        agent_id: args.agent.clone(),
-        input: Some(Json::of(&Input { text: &text })),
-        conversation_id: args.conversation,
-        // A request whose answer got lost is sent again and makes one run.
-        idempotency_key: Some(args.idempotency_key.clone().unwrap_or_else(|| format!("ask-{}", context.env.uuid()))),
-        priority: args.priority,
-        callback_url: args.callback.clone(),
-        ..CreateRunRequest::default()
-    };
-    let created = hub.create_run(&request).await.map_err(|error| explain(error, &args))?;
-    let run = created.task_run_id;
+    let started = call(&hub, text, &args).start().await.map_err(|error| explain(error, &args))?;
+    let run = started.call_id.run();
     if args.no_wait {
         if context.output.is_json() {
-            return context.output.json(&created);
+            return context.output.json(&hub.run(run).await?);
         }
         context.output.line(run)?;
         context.output.say(format_args!("Follow it: attache watch {run}"));
         return Ok(());
     }
-    if created.status == Status::Pending && !context.output.is_json() {
-        explain_queue(&context, &hub, &created).await;
+    if !context.output.is_json() {
+        explain_queue(&context, &hub, run).await;
     }
     let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);
@@ -125,16 +100,35 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-/// The hub does not say which of the two it did not find.
+/// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
+fn call(hub: &Hub, text: String, args: &Args) -> Call {
+    let mut call = Client::from(hub.clone()).call(text).agent_type(&args.agent);
+    if let Some(conversation) = args.conversation {
+        call = call.conversation(conversation);
+    }
+    if let Some(priority) = args.priority {
+        call = call.priority(priority);
+    }
+    if let Some(url) = &args.callback {
+        call = call.callback(url);
+    }
+    if let Some(key) = &args.idempotency_key {
+        call = call.idempotency_key(key);
+    }
+    call
+}
+
+/// The hub's own hint lists the agents that there are.
 fn explain(error: attache_client::Error, args: &Args) -> Failure {
-    let failure = agents::explain(error, &args.agent);
+    let failure = Failure::from(error);
     match args.conversation {
-        Some(conversation) if failure.code == "not_found" => Failure {
-            message: format!("{}, or no conversation {conversation}", failure.message),
+        _ if failure.code != "not_found" => failure,
+        Some(conversation) => Failure {
+            message: format!("there is no agent `{}`, or no conversation {conversation}", args.agent),
             hint: "`attache agents` and `attache conversations` list what you can use.".to_owned(),
             ..failure
         },
-        _ => failure,
+        None => Failure { message: format!("there is no agent `{}`", args.agent), ..failure },
     }
 }
 
@@ -148,7 +142,11 @@ pub(super) fn read_all(what: &str) -> Result<String, Failure> {
 }
 
 /// A run that nobody can take yet should not look like one that hangs.
-async fn explain_queue(context: &Context, hub: &Hub, run: &Run) {
+async fn explain_queue(context: &Context, hub: &Hub, run: RunId) {
+    let Ok(run) = hub.run(run).await else { return };
+    if run.status != Status::Pending {
+        return;
+    }
     let Ok(account) = hub.account(&run.agent_id.to_string()).await else { return };
     if account.status == Presence::Online {
         return;

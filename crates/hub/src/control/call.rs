@@ -39,6 +39,8 @@ impl Handle {
         let run = CreateRunRequest {
             parent_task_run_id: parent.or(request.parent_task_run_id),
             budget: request.budget.take(),
+            conversation_id: request.conversation_id,
+            priority: request.priority,
             callback_url,
             callback_events,
             ..run_request(&agent.to_string(), &request.into())

@@ -11,7 +11,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
-    Json, RunId,
+    ConversationId, Json, RunId,
     id::{ParseError, parse_uuid},
     wire::{run::CallbackEvent, usage::Budget},
 };
@@ -45,6 +45,12 @@ pub struct CallRequest {
     /// The most that it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// The conversation that it belongs to; one of its own unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// Higher goes first; 0 unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
 }
 
 /// The answer to a call. The work goes on.

@@ -10,7 +10,7 @@ use attache_protocol::{
 
 use super::state::{Run, State};
 use crate::{
-    Error, Result, Woken,
+    Error, MAX_REFUSED, Result, Woken,
     entry::{self, Entry, call},
     outcome,
     record::{Claimed, NewEvent, NewProgress, Outcome, RunRecord, Runtime, channel::Frame},
@@ -31,10 +31,16 @@ impl State {
             let channel = self.channels.get(&via).map(|peer| &peer.channel);
             channel.filter(|channel| channel.connected && channel.runtime == Some(runtime)).ok_or(Error::NotFound)?;
         }
+        let mut refused = 0;
         let place = loop {
             let Some(place) = self.next_of(agent, at) else { return Ok(None) };
             if self.has_room(place, at) {
                 break place;
+            }
+            refused += 1;
+            if refused == MAX_REFUSED {
+                self.woken.push(Woken::Queue(agent));
+                return Ok(None);
             }
         };
         let Transition { state, .. } = self.judge(place, &Command::Claim { runtime, lease }, at)?;

@@ -20,7 +20,7 @@ use super::{
     writer::Transaction,
 };
 use crate::{
-    Context, Error, Result, Woken, entry, outcome,
+    Context, Error, MAX_REFUSED, Result, Woken, entry, outcome,
     record::{AgentRef, Claimed, Created, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
 };
 
@@ -180,12 +180,18 @@ impl Transaction<'_, '_> {
                 return Err(Error::NotFound);
             }
         }
+        let mut refused = 0;
         let whole = loop {
             let next = params![Key16(agent.uuid()), at.millis()];
             let found = self.statements.next_run.query_row(next, rows::whole).optional()?;
             let Some(whole) = found else { return Ok(None) };
             if self.has_room(&whole.hot, at)? {
                 break self.named(whole)?;
+            }
+            refused += 1;
+            if refused == MAX_REFUSED {
+                self.woken.push(Woken::Queue(agent));
+                return Ok(None);
             }
         };
         let agent_instructions = self.directory.agent(self.connection, agent)?.instructions.clone();

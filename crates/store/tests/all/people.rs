@@ -12,7 +12,7 @@ use attache_protocol::{
     wire::{delivery::DeliveryState, key::Role},
 };
 use attache_store::{
-    Context, Error, Woken,
+    Context, Error, MAX_REFUSED, Woken,
     record::{
         Created, Credential, KeyKind, NewKey, NewProgress, NewRun, Outcome, Retention,
         channel::Frame,
@@ -140,6 +140,21 @@ async fn a_quota_that_became_smaller_refuses_the_oldest_run_at_its_claim() {
         assert_eq!(world.due().await, [DeliveryId::of_run(first)]);
         world.complete(second, None).await;
         assert_eq!(world.account().await, Account { day: today, spent: spend(1, 0), held: spend(0, 0) });
+    }
+}
+
+#[tokio::test]
+async fn a_claim_ends_only_so_many_runs_without_room() {
+    for world in World::all().await {
+        let mut runs = Vec::new();
+        for _ in 0..MAX_REFUSED + 6 {
+            runs.push(world.one_more().await.unwrap());
+        }
+        world.limit(calls(1)).await;
+        assert_eq!(world.claim().await, None, "the rest of the queue is for the next claim");
+        let live = world.store.live(world.tenant).await.unwrap();
+        assert_eq!(live.pending, 6);
+        assert_eq!(world.claim().await, runs.pop());
     }
 }
 

@@ -6,7 +6,7 @@ use axum::{
     Json, Router,
     routing::{get, post},
 };
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +20,24 @@ use crate::bench::{
 struct Remote {
     line: Line,
     body: String,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    agent_type: String,
+}
+
+#[derive(Serialize)]
+struct Started {
+    call_id: &'static str,
+    status: &'static str,
+    watch_url: String,
+}
+
+#[derive(Serialize)]
+struct Finished {
+    status: &'static str,
+    summary: String,
 }
 
 pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
@@ -39,14 +57,12 @@ pub(super) async fn drive(callers: usize, time: Duration) -> Result<Measured> {
     Ok(measured)
 }
 
-async fn call(Json(request): Json<Value>) -> Json<Value> {
-    let watch = request.get("agent_type").and_then(Value::as_str).unwrap_or_default();
-    Json(json!({ "call_id": "a2a-0", "status": "started", "watch_url": watch }))
+async fn call(Json(request): Json<Asked>) -> Json<Started> {
+    Json(Started { call_id: "a2a-0", status: "started", watch_url: request.agent_type })
 }
 
-async fn result() -> Json<Value> {
-    let answer = "x".repeat(load::OUTPUT_BYTES);
-    Json(json!({ "status": "completed", "result": { "summary": answer, "details": null }, "stats": {} }))
+async fn result() -> Json<Finished> {
+    Json(Finished { status: "completed", summary: "x".repeat(load::OUTPUT_BYTES) })
 }
 
 // === impl Remote ===
