@@ -193,7 +193,7 @@ impl Batch {
     fn new(piece: Piece) -> Self {
         let encoded = match &piece {
             Piece::Chunk(text) | Piece::Thought(text) => Json::of(text).get().len(),
-            Piece::Progress { .. } | Piece::Log(_) | Piece::ToolCall(_) => 0,
+            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) => 0,
         };
         Self { piece, encoded }
     }
@@ -214,7 +214,7 @@ impl Batch {
     const fn is_complete(&self) -> bool {
         match self.piece {
             Piece::Chunk(_) | Piece::Thought(_) => self.encoded >= FULL,
-            Piece::Progress { .. } | Piece::Log(_) | Piece::ToolCall(_) => true,
+            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) => true,
         }
     }
 
@@ -222,7 +222,8 @@ impl Batch {
         let request = ProgressRequest { epoch: Some(epoch), report: Some(report), ..ProgressRequest::default() };
         let said = |text: String| Some(Json::of(&adapter::Text { text }));
         match self.piece {
-            Piece::Progress { message, percent } => ProgressRequest { message, percent, ..request },
+            Piece::Progress { message, percent, usage } => ProgressRequest { message, percent, usage, ..request },
+            Piece::Usage(usage) => ProgressRequest { usage: Some(usage), ..request },
             Piece::Chunk(text) => ProgressRequest { chunk: said(text), ..request },
             Piece::Thought(text) => ProgressRequest { thought: said(text), ..request },
             Piece::Log(line) => ProgressRequest { log: Some(line), ..request },

@@ -5,10 +5,7 @@ use std::{sync::Arc, time::Duration};
 use attache_client::Backoff;
 use attache_protocol::{
     RunId,
-    wire::{
-        adapter::{RunTask, TaskReply},
-        usage::Used,
-    },
+    wire::adapter::{RunTask, TaskReply},
 };
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -19,7 +16,7 @@ use crate::{
     artifacts::Shelf,
     device::Device,
     ledger::{Outcome, Step},
-    progress::{Claimant, Known, Piece, Progress, Teller, Untold},
+    progress::{Claimant, Known, Piece, Progress, Teller, Untold, countable},
     question,
     report::{self, Report},
     watch::{self, Source},
@@ -76,8 +73,6 @@ const INVALID: &str = "adapter_invalid_reply";
 const HEALTH_TRIES: u32 = 6;
 /// How long another task may occupy the adapter.
 const BUSY_TRIES: u32 = 30;
-/// The hub's limit.
-const LARGEST_USAGE: usize = 16 << 10;
 const CANCEL_TIME: Duration = Duration::from_secs(15);
 const WIND_UP: Duration = Duration::from_millis(100);
 
@@ -353,7 +348,7 @@ async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {
     let TaskReply { success, output, error, usage } = reply;
     let usage = usage.or_else(|| member(output.as_ref()?, "usage"));
     // A strange account of the cost must not spoil the result.
-    let usage = usage.filter(|usage| Used::read(usage).is_ok() && usage.get().len() <= LARGEST_USAGE);
+    let usage = usage.filter(countable);
     match (success, output) {
         (true, Some(output)) => match shelf.put_away(output).await {
             Ok(output) => Outcome::completed(&output, usage.as_ref()),

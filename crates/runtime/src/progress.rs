@@ -11,6 +11,7 @@ use attache_protocol::{
         adapter::{self, event},
         event::{Event, kind},
         run::ProgressRequest,
+        usage::Used,
     },
 };
 use serde::Deserialize;
@@ -22,7 +23,13 @@ use crate::{backlog::Backlog, link::Link, speak::Ways, stop::Stop};
 /// One thing that the adapter said while it worked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Piece {
-    Progress { message: Option<String>, percent: Option<f64> },
+    Progress {
+        message: Option<String>,
+        percent: Option<f64>,
+        usage: Option<Json>,
+    },
+    /// The total so far, and nothing else. The hub's stream does not show it, so a replay tells it again.
+    Usage(Json),
     Chunk(String),
     Thought(String),
     Log(Json),
@@ -90,6 +97,8 @@ enum TextForm {
 const LARGEST: usize = 4 << 10;
 /// The hub's limit for an event is 64 KiB.
 const LARGEST_JSON: usize = 60 << 10;
+/// The hub's limit for an account of the cost.
+const LARGEST_USAGE: usize = 16 << 10;
 /// What a piece costs beside its text.
 const OVERHEAD: usize = 64;
 const CALL_TIME: Duration = Duration::from_secs(10);
@@ -105,9 +114,13 @@ impl Piece {
     pub(crate) fn read(name: &str, data: &str) -> Option<Self> {
         match name {
             event::PROGRESS => {
-                let adapter::Progress { message, percent } = serde_json::from_str(data).ok()?;
+                let adapter::Progress { message, percent, usage } = serde_json::from_str(data).ok()?;
                 let message = message.map(|message| cut(message).remove(0));
-                Some(Self::Progress { message, percent: percent.map(|percent| percent.clamp(0.0, 100.0)) })
+                let percent = percent.map(|percent| percent.clamp(0.0, 100.0));
+                match (message, percent, usage.filter(countable)) {
+                    (None, None, Some(usage)) => Some(Self::Usage(usage)),
+                    (message, percent, usage) => Some(Self::Progress { message, percent, usage }),
+                }
             }
             event::CHUNK => text(data).map(Self::Chunk),
             event::THOUGHT => text(data).map(Self::Thought),
@@ -123,7 +136,7 @@ impl Piece {
     /// The first thing that the hub hears of a started run.
     pub(crate) fn begun(device_name: Option<&str>) -> Self {
         let message = device_name.map_or_else(|| "Started.".to_owned(), |name| format!("Started on {name}."));
-        Self::Progress { message: Some(message), percent: None }
+        Self::Progress { message: Some(message), percent: None, usage: None }
     }
 
     /// What it takes of the room for what waits.
@@ -132,7 +145,7 @@ impl Piece {
             + match self {
                 Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
                 Self::Chunk(text) | Self::Thought(text) => text.len(),
-                Self::Log(json) | Self::ToolCall(json) => json.get().len(),
+                Self::Log(json) | Self::ToolCall(json) | Self::Usage(json) => json.get().len(),
             }
     }
 
@@ -144,6 +157,11 @@ impl Piece {
             other => vec![other],
         }
     }
+}
+
+/// An account of the cost that the hub would refuse is left out: it must not hold up what else was said.
+pub(crate) fn countable(usage: &Json) -> bool {
+    usage.get().len() <= LARGEST_USAGE && Used::read(usage).is_ok()
 }
 
 fn text(data: &str) -> Option<String> {
@@ -341,6 +359,7 @@ impl Known {
             Piece::Progress { .. } => one(&mut self.progress, piece),
             Piece::Log(_) => one(&mut self.log, piece),
             Piece::ToolCall(_) => one(&mut self.tool_call, piece),
+            Piece::Usage(_) => Some(piece),
             Piece::Chunk(text) => some(&mut self.chunk, text).map(Piece::Chunk),
             Piece::Thought(text) => some(&mut self.thought, text).map(Piece::Thought),
         }
@@ -365,8 +384,16 @@ mod tests {
         assert_eq!(Piece::read("tool_call", &deep), Some(said));
         assert_eq!(
             Piece::read("progress", r#"{"percent":250}"#),
-            Some(Piece::Progress { message: None, percent: Some(100.0) })
+            Some(Piece::Progress { message: None, percent: Some(100.0), usage: None })
         );
+        let usage = r#"{"tokens":7,"model":"x"}"#;
+        let read = |data: &str| Piece::read("progress", &format!(r#"{{{data}"usage":{usage}}}"#));
+        assert_eq!(read(""), Some(Piece::Usage(raw(usage))));
+        let message = Some("m".to_owned());
+        let both = Piece::Progress { message: message.clone(), percent: None, usage: Some(raw(usage)) };
+        assert_eq!(read(r#""message":"m","#), Some(both));
+        let strange = Piece::Progress { message, percent: None, usage: None };
+        assert_eq!(Piece::read("progress", r#"{"message":"m","usage":{"tokens":-1}}"#), Some(strange));
     }
 
     #[test]

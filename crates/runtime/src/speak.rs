@@ -119,8 +119,8 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
     }
     let (epoch, report) = (request.epoch?, request.report);
     let ProgressRequest { message, percent, chunk, thought, log, tool_call, usage, .. } = request;
-    let told = usize::from(message.is_some() || percent.is_some())
-        + [chunk, thought, log, tool_call, usage].into_iter().flatten().count();
+    let is_progress = message.is_some() || percent.is_some() || usage.is_some();
+    let told = usize::from(is_progress) + [chunk, thought, log, tool_call].into_iter().flatten().count();
     if told != 1 {
         return None;
     }
@@ -138,9 +138,9 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
             return None;
         }
         Log { task_run_id, epoch, level, message, report }.payload()
-    } else if message.is_some() || percent.is_some() {
-        let (message, percent) = (message.clone(), *percent);
-        Progress { task_run_id, epoch, message, percent, usage_stats: None, report }.payload()
+    } else if is_progress {
+        let (message, percent, usage_stats) = (message.clone(), *percent, usage.clone());
+        Progress { task_run_id, epoch, message, percent, usage_stats, report }.payload()
     } else {
         return None;
     };
@@ -184,6 +184,11 @@ mod tests {
                 r#"{"epoch":2,"report":10,"message":"m","percent":5.5}"#,
                 FrameType::Notification,
                 format!(r#"{{"action":"progress",{head},"message":"m","percent":5.5,"report":10}}"#),
+            ),
+            (
+                r#"{"epoch":2,"report":11,"usage":{"tokens":1.50}}"#,
+                FrameType::Notification,
+                format!(r#"{{"action":"progress",{head},"usage_stats":{{"tokens":1.50}},"report":11}}"#),
             ),
         ] {
             assert_eq!(told(request), Some((kind, expected)));

@@ -107,6 +107,9 @@ pub struct Progress {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
+    /// The task's total so far, as in `usage` of the reply: a quota that it passes stops the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
 }
 
 /// Data of `chunk` and `thought`.

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use attache_client::ChannelFilter;
-use attache_protocol::{rules::run::Status, wire::channel::Connection as Line};
+use attache_protocol::{
+    rules::run::Status,
+    wire::{channel::Connection as Line, run::CreateRunRequest, usage::Budget},
+};
 use attache_runtime::{Notice, Stopped};
 use attache_testkit::Faults;
 use serde_json::json;
@@ -75,6 +78,26 @@ async fn a_cancelled_run_is_stopped_at_once() {
     live.world.adapter.play(Scene::Json(answer("next")));
     let next = live.create("next").await;
     live.run_with(next, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.play(Scene::Hang(vec![("progress", json!({"message": "thinking", "usage": {"tokens": 900}}))]));
+    let budget = Budget { tokens: Some(1000), cost_usd: None };
+    let request =
+        CreateRunRequest { agent_id: "builder".to_owned(), budget: Some(budget), ..CreateRunRequest::default() };
+    let run = live.owner.create_run(&request).await.unwrap().task_run_id;
+    let used = eventually("the first report", async || live.owner.run(run).await.unwrap().usage).await;
+    assert_eq!(used.get(), r#"{"tokens":900}"#);
+    live.world.adapter.say("progress", json!({"usage": {"tokens": 1001}}));
+    assert_eq!(live.world.adapter.cancelled().await, run.to_string());
+    let ended = live.run_with(run, Status::Failed).await;
+    let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
+    assert_eq!(result["code"], "quota_exceeded");
+    assert_eq!(ended.usage.unwrap().get(), r#"{"tokens":1001}"#);
     running.stop().await.unwrap();
 }
 
