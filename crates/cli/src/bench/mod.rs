@@ -34,7 +34,7 @@ enum What {
     /// Whole runs per second (create, claim, complete): a bare SQLite loop, our store, our HTTP API
     Runs(RunsArgs),
     /// Calls per second to an agent on a channel, with and without keys, rules, quotas and limits, beside a bare server
-    Calls(calls::Args),
+    Calls(RunsArgs),
     /// How the cost of a claim and of the run list grows with the number of stored runs
     Growth(GrowthArgs),
     /// What an idle channel costs, how soon work reaches a device, how one stream reaches many watchers
@@ -45,7 +45,7 @@ enum What {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RunsArgs {
-    /// How many callers keep one run each under way
+    /// How many callers keep one run or call each under way
     #[arg(long, default_value_t = 64)]
     callers: usize,
     /// How long each level is driven in each round

@@ -5,34 +5,18 @@ mod bare;
 mod hub;
 mod worker;
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use attache_protocol::Json;
 use serde::Serialize;
 
 use self::hub::Checks;
 use super::{
-    Result, Shape,
+    Result, RunsArgs, Shape,
     load::Measured,
     report::{median, millis},
     world::Scratch,
 };
-
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
-    /// How many callers wait for one call each
-    #[arg(long, default_value_t = 64)]
-    callers: usize,
-    /// How long each level is driven in each round
-    #[arg(long, default_value_t = 3)]
-    seconds: u64,
-    /// Levels are measured one after the other, this many times; the median counts
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Where the databases are made; use the disk that the hub would use
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
 
 /// One round of every level.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +45,7 @@ struct Level {
     of_bare: f64,
 }
 
-pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
+pub(super) async fn run(args: RunsArgs, shape: Shape) -> Result<()> {
     let scratch = Scratch::make(args.dir.as_deref())?;
     let time = Duration::from_secs(args.seconds);
     let mut rounds = Vec::with_capacity(args.rounds);
@@ -88,7 +72,7 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
 // === impl Figures ===
 
 impl Figures {
-    fn of(args: &Args, rounds: &[Round]) -> Self {
+    fn of(args: &RunsArgs, rounds: &[Round]) -> Self {
         let level = |pick: fn(&Round) -> Measured| Level {
             calls_per_second: median(rounds.iter().map(|round| pick(round).runs_per_second)),
             p50_ms: median(rounds.iter().map(|round| millis(pick(round).p50))),
