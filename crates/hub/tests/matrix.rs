@@ -33,7 +33,7 @@ artifacts     see         yes   yes   yes      yes    own       own
 artifacts     upload      yes   yes   yes      -      own       own
 deliveries    see         yes   yes   yes      yes    own       -
 deliveries    resend      yes   yes   yes      -      own       -
-deliveries    see_secret  own   own   own      own    own       -
+deliveries    see_secret  own   own   own      -      own       -
 keys          see         yes   yes   own      -      -         -
 keys          create      yes   yes   own      -      -         -
 keys          revoke      yes   yes   own      own    -         -

@@ -18,6 +18,8 @@ on_both! {
     keys_act_for_their_user_within_their_scopes
     a_token_dies_with_its_key
     agents_belong_to_somebody
+    a_lesser_key_becomes_no_greater_one
+    a_removed_person_leaves_no_key_behind
 }
 
 fn secret(text: &str) -> Secret<String> {
@@ -231,6 +233,50 @@ async fn a_token_dies_with_its_key(engine: Engine) {
     world.advance(Duration::from_secs(900));
     assert_eq!(whole.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
     events.rest().await;
+}
+
+async fn a_lesser_key_becomes_no_greater_one(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let made = |request: Value| async {
+        let made = world.owner.post("/api/v1/api-keys", request).await.expect(201);
+        world.anonymous().key(made["api_key"].as_str().unwrap())
+    };
+    // The person has no password yet; only what may do all that they may gives them one.
+    let viewer = made(json!({"name": "dashboard", "role": "viewer"})).await;
+    let reply = viewer.patch("/api/v1/users/me", json!({"password": PASSWORD})).await;
+    assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
+    assert_eq!(viewer.get("/api/v1/deliveries/secret").await.refusal(), (403, "forbidden".to_owned()));
+    // What is made with a key ends no later than the key.
+    let end = world.env.now().plus(Duration::from_secs(600));
+    let brief = made(json!({"name": "brief", "role": "owner", "expires_at": end})).await;
+    let heir = brief.post("/api/v1/api-keys", json!({"name": "forever"})).await.expect(201);
+    assert_eq!(heir["key"]["expires_at"], json!(end));
+    let later = json!({"name": "later", "expires_at": end.plus(Duration::from_millis(1))});
+    assert_eq!(brief.post("/api/v1/api-keys", later).await.refusal(), (400, "invalid_request".to_owned()));
+    let token = brief.post("/api/v1/tokens", json!({"ttl_seconds": 3600})).await.expect(201);
+    assert_eq!(token["expires_at"], json!(end));
+    // An agent's key sees and calls, so a key that may not do both makes none.
+    let manager = made(json!({"name": "manager", "role": "owner", "scopes": ["manage"]})).await;
+    let reply = manager.post("/api/a2a/register", json!({"agent_id": "sly"})).await;
+    assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
+    let whole = made(json!({"name": "whole", "role": "owner", "scopes": ["manage", "read", "call"]})).await;
+    whole.post("/api/a2a/register", json!({"agent_id": "plain"})).await.expect(200);
+}
+
+async fn a_removed_person_leaves_no_key_behind(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let zed = person(&world, "zed", "operator").await;
+    let register = |client: Client, name: &'static str| async move {
+        let made = client.post("/api/a2a/register", json!({"agent_id": name})).await.expect(200);
+        client.key(made["api_key"].as_str().unwrap())
+    };
+    let theirs = register(zed.clone(), "zed-agent").await;
+    let ours = register(world.owner.clone(), "our-agent").await;
+    theirs.get("/api/v1/agent-accounts").await.expect(200);
+    world.owner.delete("/api/v1/users/zed").await.expect(200);
+    assert_eq!(theirs.get("/api/v1/agent-accounts").await.status, 401);
+    assert_eq!(zed.get("/api/v1/agent-accounts").await.status, 401);
+    ours.get("/api/v1/agent-accounts").await.expect(200);
 }
 
 async fn agents_belong_to_somebody(engine: Engine) {

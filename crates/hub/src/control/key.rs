@@ -40,6 +40,11 @@ impl Handle {
         if request.expires_at.is_some_and(|at| at <= self.now()) {
             return Err(Error::invalid("expires_at", "must lie in the future"));
         }
+        if let (Some(ends_at), Some(at)) = (by.ends_at, request.expires_at)
+            && at > ends_at
+        {
+            return Err(Error::invalid("expires_at", "lies after the end of the key that makes it"));
+        }
         let secret = Kind::ApiKey.generate(self.env());
         let key = NewKey {
             id: self.env().key_id(),
@@ -49,7 +54,7 @@ impl Handle {
             user,
             scopes: narrowed(by, request.scopes)?,
             secret: secret.hash(),
-            expires_at: request.expires_at,
+            expires_at: request.expires_at.or(by.ends_at),
         };
         let key = self.store().create_key(self.context(by), key).await.map_err(about("user"))?;
         Ok(CreatedKey { api_key: secret.expose().clone(), key: render::key(key) })

@@ -41,6 +41,7 @@ impl Handle {
             return Err(Error::unauthenticated("Registering an agent needs a person's key or a `pairing_token`."));
         };
         by.may(Action::RegisterAgent)?;
+        by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
         let agent = self.agent_named(by, &name).await?;
         let proof = Proof::Owner { tenant: by.tenant, agent };
@@ -126,6 +127,11 @@ fn check_request(request: &RegisterAgent) -> Result<()> {
     }
     if let Some(capabilities) = &request.capabilities {
         check::array("capabilities", capabilities, MAX_PART)?;
+        let entries: Vec<Json> = capabilities.parse().unwrap_or_default();
+        // An entry of another kind is kept as it is, and nobody is found by it.
+        for word in entries.iter().filter_map(|entry| entry.parse::<String>().ok()) {
+            check::line("capabilities", &word, 1..=64)?;
+        }
     }
     if let Some(device) = &request.device_info {
         check::object("device_info", device, MAX_PART)?;

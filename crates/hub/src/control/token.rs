@@ -38,7 +38,8 @@ impl Handle {
         let grant = Grant {
             audience: request.audience,
             at: self.now(),
-            ttl: Duration::from_secs(ttl),
+            // It ends no later than its key, for those who verify it elsewhere.
+            ttl: by.ends_at.map_or(Duration::from_secs(ttl), |end| end.since(self.now()).min(Duration::from_secs(ttl))),
             jti: self.env().uuid().simple().to_string(),
             tenant: by.tenant,
             key,

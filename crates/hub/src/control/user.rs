@@ -1,11 +1,14 @@
 //! Users: add, look, change, remove. Nobody gives a role above their own, nor changes somebody who has one.
 
-use attache_protocol::wire::{
-    key::Role,
-    user::{CreateUserRequest, UpdateUserRequest, User, UserList},
+use attache_protocol::{
+    UserId,
+    wire::{
+        key::Role,
+        user::{CreateUserRequest, UpdateUserRequest, User, UserList},
+    },
 };
 use attache_store::record::{
-    self,
+    self, Page, RuntimeKind,
     people::{NewUser, UserPatch, UserRef},
 };
 
@@ -79,7 +82,7 @@ impl Handle {
                 by.unscoped()?;
                 password::check_new("password", password)?;
                 if own {
-                    self.check_current(&found, &request).await?;
+                    self.check_current(by, &found, &request).await?;
                 }
                 Some(self.passwords().hash(self.env(), password).await?)
             }
@@ -101,9 +104,30 @@ impl Handle {
         by.may(Action::RemoveUser)?;
         by.lasting()?;
         let found = self.reachable_user(by, Action::RemoveUser, user).await?;
+        self.cut_off_agents(by, found.id).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
         Ok(render::user(removed))
+    }
+
+    /// The keys of a person's agents act for that person, so they end first; devices stay paired, and do what they are given.
+    async fn cut_off_agents(&self, by: &Principal, user: UserId) -> Result<()> {
+        let mut cursor = None;
+        loop {
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().accounts(by.tenant, page).await.map_err(about("agent"))?;
+            let theirs = listed.items.into_iter().filter(|account| account.owner == Some(user));
+            for runtime in theirs.filter_map(|account| account.runtime) {
+                if runtime.kind == RuntimeKind::AgentKey {
+                    let revoked = self.store().revoke_runtime(self.context(by), runtime.id).await;
+                    self.credentials().forget_agent(revoked.map_err(about("runtime"))?.agent);
+                }
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Whom a request means by name or id, in a member of its body.
@@ -147,9 +171,22 @@ impl Handle {
         self.store().user(by.tenant, user).await.map_err(about("user"))
     }
 
-    /// A person who has a password must know it to change it, whatever else they hold.
-    async fn check_current(&self, user: &record::people::User, request: &UpdateUserRequest) -> Result<()> {
-        let Some(hash) = &user.password else { return Ok(()) };
+    /// A person who has a password must know it to change it, whatever else they hold. Who has none yet shows that they are
+    /// the person by what may do all that the person may: a password is worth as much.
+    async fn check_current(
+        &self,
+        by: &Principal,
+        user: &record::people::User,
+        request: &UpdateUserRequest,
+    ) -> Result<()> {
+        let Some(hash) = &user.password else {
+            return if by.role() == Some(user.role) {
+                Ok(())
+            } else {
+                Err(Error::forbidden("This key may do less than its person, and a password may do all that they may.")
+                    .hint("Sign in to the console by a login link, or ask an admin to set the password."))
+            };
+        };
         let Some(current) = &request.current_password else {
             return Err(Error::invalid("current_password", "is missing: say your present password too"));
         };

@@ -62,7 +62,8 @@ impl Handle {
 
     /// The person behind a console's session.
     pub async fn authenticate_session(&self, secret: &str) -> Result<Principal> {
-        self.authenticate(Kind::Session, secret).await
+        let principal = self.authenticate(Kind::Session, secret).await?;
+        Ok(Principal { ends_at: None, ..principal })
     }
 
     /// Whether the credential behind the principal is still good.
@@ -95,7 +96,7 @@ impl Handle {
         match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
                 let who = Who::Runtime { runtime, agent, kind };
-                Ok(Principal { tenant, who, user, scopes: None, proof: proof.clone() })
+                Ok(Principal { tenant, who, user, scopes: None, ends_at: None, proof: proof.clone() })
             }
             Credential::Runtime { kind: RuntimeKind::Device, state, .. } => Err(Error::runtime_ended(state)),
             Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
@@ -103,14 +104,15 @@ impl Handle {
             Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
                 Err(Error::unauthenticated("This key has expired."))
             }
-            Credential::Key { tenant, key, user, role, scopes, .. } => {
+            Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
                 let (role, scopes) = match proof {
                     Proof::Secret(_) => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
                 };
-                Ok(Principal { tenant, who: Who::Key { key, role }, user, scopes, proof: proof.clone() })
+                let who = Who::Key { key, role };
+                Ok(Principal { tenant, who, user, scopes, ends_at: expires_at, proof: proof.clone() })
             }
         }
     }

@@ -20,6 +20,8 @@ pub struct Principal {
     pub user: Option<UserId>,
     /// `None`: everything that the role may do.
     pub scopes: Option<Vec<Scope>>,
+    /// When the key ends; what is made with it ends no later. A session's end is the browser's alone.
+    pub(crate) ends_at: Option<Timestamp>,
     /// By which the credential is looked up again while a stream is open.
     pub(crate) proof: Proof,
 }
@@ -79,6 +81,18 @@ impl Principal {
             None => Ok(()),
             Some(_) => Err(Error::forbidden("A key with scopes may not set a password, which has none.")
                 .hint("Use a key without scopes, or sign in to the console.")),
+        }
+    }
+
+    /// An agent's key sees and calls what its person may; whoever may do less makes none.
+    pub(crate) fn may_see_and_call(&self) -> Result<()> {
+        let has = |scope| self.scopes.as_ref().is_none_or(|scopes| scopes.contains(&scope));
+        match has(Scope::Read) && has(Scope::Call) {
+            true => Ok(()),
+            false => {
+                Err(Error::forbidden("An agent's own key sees and calls, and this key's scopes do not allow both.")
+                    .hint("Use a key with the scopes `read`, `call` and `manage`, or one without scopes."))
+            }
         }
     }
 

@@ -124,7 +124,7 @@ impl Handle {
         let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
         let proof = Proof::Secret(secret.hash());
-        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, proof };
+        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, ends_at: None, proof };
         Ok(Session { secret, principal, expires_at })
     }
 

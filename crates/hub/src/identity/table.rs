@@ -127,8 +127,8 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
         A::SeeDeliverySecret => match column {
-            Column::Role(_) | Column::AgentKey => Own,
-            Column::Runtime => No,
+            Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Own,
+            Column::Role(Role::Viewer) | Column::Runtime => No,
         },
         A::CancelRun | A::GiveInput | A::ResendDelivery => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
