@@ -22,6 +22,7 @@ on_both! {
     a_passed_on_call_has_the_rights_that_all_have_in_common
     a_stream_ends_when_its_rule_does
     work_does_not_go_round_in_circles
+    naming_another_run_takes_no_limit_away
     artifacts_are_reached_by_space
     every_change_leaves_a_row
 }
@@ -260,6 +261,41 @@ async fn work_does_not_go_round_in_circles(engine: Engine) {
     let other =
         json!({"task": "x", "agent_type": "second", "parent_task_run_id": "run_00000000000000000000000000000001"});
     assert_eq!(second.post("/api/a2a/call", other).await.refusal(), not_found());
+}
+
+async fn naming_another_run_takes_no_limit_away(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let ann = person(&world, "ann", "operator").await;
+    let (first, second) = (agent_of(&world, &ann, "first").await, agent_of(&world, &ann, "second").await);
+    agent_of(&world, &ann, "third").await;
+    set(&world, "agents:\n  first:\n    cannot_access: [agents/third]\n").await;
+    let mut socket = Socket::open(&world, "/api/a2a/connect", &second).await;
+    let run_of = |call: &str| format!("run_{}", call.trim_start_matches("a2a-"));
+    // One run that it held, one that it asked for, both over; and one that it asked for and that still waits.
+    let held = run_of(&call(&ann, json!({"task": "x", "agent_type": "second"})).await);
+    let task = claims(&mut socket).await;
+    socket.send(json!({"type": "result", "task_id": task, "data": {"summary": "done"}})).await;
+    crate::channel::peer::until_status(&world, &held, "completed").await;
+    let asked = run_of(&call(&second, json!({"task": "x", "agent_type": "third"})).await);
+    second.post(&format!("/api/v1/task-runs/{asked}/cancel"), json!({})).await.expect(200);
+    let waiting = run_of(&call(&second, json!({"task": "x", "agent_type": "third"})).await);
+    call(&first, json!({"task": "look", "agent_type": "second"})).await;
+    claims(&mut socket).await;
+
+    for (agent, code) in [("third", (403, "access_denied")), ("first", (409, "loop_refused"))] {
+        for (parent, wanted) in [(&held, (409, "run_ended")), (&asked, (409, "run_ended")), (&waiting, code)] {
+            let named = json!({"agent_id": agent, "parent_task_run_id": parent});
+            for refused in [
+                second.post("/api/v1/task-runs", named).await,
+                second.with("x-attache-parent-run", parent).post("/api/v1/task-runs", json!({"agent_id": agent})).await,
+            ] {
+                assert_eq!(refused.refusal(), (wanted.0, wanted.1.to_owned()), "{agent} below {parent}");
+                assert!(!String::from_utf8_lossy(&refused.body).contains("X-Attache-Parent-Run"));
+            }
+        }
+    }
+    let body = json!({"agent_id": "third", "parent_task_run_id": held});
+    assert_eq!(first.post("/api/v1/task-runs", body).await.refusal(), not_found(), "it was never its own");
 }
 
 async fn artifacts_are_reached_by_space(engine: Engine) {

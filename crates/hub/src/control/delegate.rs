@@ -1,9 +1,9 @@
 //! Work that is passed on: where a new run comes from, and what everybody who passed it on may reach in common.
 //!
 //! An agent that calls while it holds a claim works on that claim, whether or not it says so; otherwise it could do for
-//! somebody what they may not do themselves. If it holds several and does not say which one it means, the call has the
-//! rights that all of them have in common, and belongs to none. People decide for themselves: a run that a person makes
-//! below another has that person's rights.
+//! somebody what they may not do themselves. If it holds several, the call has the rights that all of them have in common;
+//! naming one of them, or a run that it asked for and that has not ended, says where the call belongs and takes nothing
+//! away. People decide for themselves: a run that a person makes below another has that person's rights.
 
 use attache_protocol::{AgentId, Code, RunId, rules::run::Status, wire::run::CreateRunRequest};
 use attache_store::record::{Account, Page, RunFilter, RunRecord};
@@ -13,7 +13,10 @@ use crate::{
     Error, Handle, Principal, Result,
     control::check,
     error::about,
-    identity::{Action, Column, Who, access::holds},
+    identity::{
+        Action, Column, Who,
+        access::{has_part, holds},
+    },
 };
 
 /// More than any chain can have: every hop takes one of a run's hops, which the hub limits.
@@ -22,7 +25,9 @@ const LONGEST: usize = 64;
 /// What a new run is a part of.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
-    /// The chains of runs above it, each from its parent upwards. Several only where the caller does not say which.
+    /// The run that it belongs to: the one that is named, or the only one that its caller holds.
+    parent: Option<RunId>,
+    /// The chains of runs that limit it, each from the nearest upwards.
     chains: Vec<Vec<RunRecord>>,
 }
 
@@ -30,10 +35,7 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn parent(&self) -> Option<RunId> {
-        match self.chains.as_slice() {
-            [chain] => chain.first().map(|run| run.id),
-            _ => None,
-        }
+        self.parent
     }
 
     /// How many hops are left to those above.
@@ -52,7 +54,7 @@ impl Handle {
                 Some(parent) => vec![vec![self.store().run(by.tenant, parent).await.map_err(about(WHAT))?]],
                 None => Vec::new(),
             };
-            return Ok(Origin { chains });
+            return Ok(Origin { parent: request.parent_task_run_id, chains });
         }
         let target = check::agent_ref("agent_id", &request.agent_id)?;
         let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
@@ -63,31 +65,49 @@ impl Handle {
             self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
         }
         let mut chains = Vec::new();
-        for parent in self.parents(by, request.parent_task_run_id).await? {
+        let parents = self.parents(by, request.parent_task_run_id).await?;
+        let only = match parents.as_slice() {
+            [only] => Some(only.id),
+            _ => None,
+        };
+        for parent in parents {
             chains.push(self.chain(by, parent).await?);
         }
-        let is_named = request.parent_task_run_id.is_some();
         for chain in &chains {
             // Whoever asked for a run, and asks again, stands above it; whoever holds it stands below.
             let above = usize::from(!holds(by, &chain[0]));
-            refuse_circles(&chain[above..], &target, is_named)?;
+            refuse_circles(&chain[above..], &target)?;
             self.check_rights(by, chain, &target, request).await?;
         }
-        Ok(Origin { chains })
+        Ok(Origin { parent: request.parent_task_run_id.or(only), chains })
     }
 
-    /// The run that the agent names, which it must hold or have asked for, or those that it holds.
+    /// The runs that the agent holds, and the one that it names, which it must hold or have asked for.
     async fn parents(&self, by: &Principal, named: Option<RunId>) -> Result<Vec<RunRecord>> {
+        let Who::Runtime { agent, .. } = by.who else { return Ok(Vec::new()) };
+        let mut parents = Vec::new();
         if let Some(parent) = named {
             let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
-            let is_own = holds(by, &run) || run.caller == by.actor();
-            return if is_own { Ok(vec![run]) } else { Err(Error::not_found(WHAT)) };
+            if !has_part(by, &run) {
+                return Err(Error::not_found(WHAT));
+            }
+            if run.state.status().is_terminal() {
+                let message = "The run that this call says it is a part of has ended.";
+                return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent works on, or none."));
+            }
+            parents.push(run);
         }
-        let Who::Runtime { agent, .. } = by.who else { return Ok(Vec::new()) };
         let filter = RunFilter { agent: Some(agent), status: Some(Status::Running), ..RunFilter::default() };
-        let page = Page { limit: check::MAX_PAGE, cursor: None };
-        let held = self.store().runs(by.tenant, filter, page).await.map_err(about(WHAT))?;
-        Ok(held.items.into_iter().filter(|run| holds(by, run)).collect())
+        let mut cursor = None;
+        loop {
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(WHAT))?;
+            parents.extend(listed.items.into_iter().filter(|run| holds(by, run) && Some(run.id) != named));
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Ok(parents);
+            }
+        }
     }
 
     async fn chain(&self, by: &Principal, parent: RunRecord) -> Result<Vec<RunRecord>> {
@@ -142,7 +162,7 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
 }
 
 /// An agent that has a part in the work already is not asked again: it would wait for itself.
-fn refuse_circles(chain: &[RunRecord], target: &Account, is_named: bool) -> Result<()> {
+fn refuse_circles(chain: &[RunRecord], target: &Account) -> Result<()> {
     let asks = |run: &RunRecord| run.caller == format!("agent:{}", target.id);
     if !chain.iter().any(|run| run.agent == target.id || asks(run)) {
         return Ok(());
@@ -153,12 +173,6 @@ fn refuse_circles(chain: &[RunRecord], target: &Account, is_named: bool) -> Resu
     }
     names.push(&target.name);
     let message = format!("The work would go round in a circle: {}.", names.join(" → "));
-    let hint = match is_named {
-        true => "Do it yourself, or ask an agent that has no part in this work yet.",
-        false => {
-            "The agent works on something that came from there. If the call is for something else, name the run that it \
-             is for: X-Attache-Parent-Run."
-        }
-    };
+    let hint = "Do it yourself, ask an agent that has no part in this work, or end first what came from there.";
     Err(Error::new(Code::LoopRefused, message).hint(hint))
 }
