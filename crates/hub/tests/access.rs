@@ -23,6 +23,7 @@ on_both! {
     a_stream_ends_when_its_rule_does
     work_does_not_go_round_in_circles
     naming_another_run_takes_no_limit_away
+    cancelling_a_run_cancels_what_was_passed_on_from_it
     artifacts_are_reached_by_space
     every_change_leaves_a_row
 }
@@ -296,6 +297,38 @@ async fn naming_another_run_takes_no_limit_away(engine: Engine) {
     }
     let body = json!({"agent_id": "third", "parent_task_run_id": held});
     assert_eq!(first.post("/api/v1/task-runs", body).await.refusal(), not_found(), "it was never its own");
+}
+
+async fn cancelling_a_run_cancels_what_was_passed_on_from_it(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let (alice, bob) = (agent_of(&world, &world.owner, "alice").await, agent_of(&world, &world.owner, "bob").await);
+    agent_of(&world, &world.owner, "carol").await;
+    let mut one = Socket::open(&world, "/api/a2a/connect", &alice).await;
+    let mut two = Socket::open(&world, "/api/a2a/connect", &bob).await;
+    let run_of = |call: String| format!("run_{}", call.trim_start_matches("a2a-"));
+    let first = run_of(call(&world.owner, json!({"task": "begin", "agent_type": "alice"})).await);
+    let unrelated = run_of(call(&world.owner, json!({"task": "other", "agent_type": "carol"})).await);
+    claims(&mut one).await;
+    let second = run_of(call(&alice, json!({"task": "go on", "agent_type": "bob"})).await);
+    claims(&mut two).await;
+    let third = run_of(call(&bob, json!({"task": "and on", "agent_type": "carol"})).await);
+    let cancel = format!("/api/v1/task-runs/{first}/cancel");
+    world.owner.post(&cancel, json!({"reason": "enough"})).await.expect(200);
+    let mut ends = Vec::new();
+    for run in [&first, &second, &third, &unrelated] {
+        let read = world.owner.get(&format!("/api/v1/task-runs/{run}")).await.expect(200);
+        ends.push((read["status"].clone(), read["task_result"]["error"].clone()));
+    }
+    let with_it = (json!("cancelled"), json!("the run it was a part of was cancelled"));
+    let wanted = [(json!("cancelled"), json!("enough")), with_it.clone(), with_it, (json!("pending"), Value::Null)];
+    assert_eq!(ends, wanted);
+    assert_eq!(two.next().await.unwrap()["type"], "cancel", "the worker is told");
+    let rows = world.audit("task.cancelled").await;
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|(actor, _)| actor.starts_with("key:")), "{rows:?}");
+    // Again is the same answer, and nothing new.
+    world.owner.post(&cancel, json!({})).await.expect(200);
+    assert_eq!(world.audit("task.cancelled").await.len(), 3);
 }
 
 async fn artifacts_are_reached_by_space(engine: Engine) {

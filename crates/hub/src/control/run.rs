@@ -22,6 +22,10 @@ use crate::{
 /// So many pages are looked through for one page that the caller may see; the answer then says where to go on.
 const MAX_LOOKS: usize = 25;
 
+/// So many runs below a cancelled one are looked at, so that one call stays one call; calling again goes on.
+const MAX_PARTS: usize = 1000;
+const PART_CANCELLED: &str = "the run it was a part of was cancelled";
+
 /// Which runs to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunQuery {
@@ -74,7 +78,8 @@ impl Handle {
         Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor: page.cursor })
     }
 
-    /// Ends the run at once; the device that executes it learns it from the run's stream.
+    /// Ends the run at once, and with it what was passed on from it; the device that executes it learns it from the run's
+    /// stream.
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
         if by.may(Action::CancelRun)? == Verdict::Own {
             self.own_run(by, run).await?;
@@ -82,7 +87,43 @@ impl Handle {
         if let Some(reason) = &request.reason {
             check::text("reason", reason, 0..=4096)?;
         }
-        self.store().cancel_run(self.context(by), run, request.reason).await.map(render::run).map_err(about("run"))
+        let cancelled = self.store().cancel_run(self.context(by), run, request.reason).await.map_err(about("run"))?;
+        self.cancel_parts(by, run).await?;
+        Ok(render::run(cancelled))
+    }
+
+    /// Cancels what lives of everything below the run, also below parts that have ended.
+    async fn cancel_parts(&self, by: &Principal, run: RunId) -> Result<()> {
+        let (mut above, mut looked_at) = (vec![run], 0);
+        while let Some(parent) = above.pop() {
+            let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
+            let mut cursor = None;
+            loop {
+                let page = Page { limit: check::MAX_PAGE, cursor };
+                let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about("run"))?;
+                for part in listed.items {
+                    looked_at += 1;
+                    if looked_at > MAX_PARTS {
+                        tracing::warn!(%run, "only some of the runs below a cancelled one were cancelled");
+                        return Ok(());
+                    }
+                    above.push(part.id);
+                    if !part.state.status().is_terminal() {
+                        let reason = Some(PART_CANCELLED.to_owned());
+                        match self.store().cancel_run(self.context(by), part.id, reason).await {
+                            // It was quicker.
+                            Ok(_) | Err(attache_store::Error::Refused { .. }) => {}
+                            Err(error) => return Err(Error::from_store("run", error)),
+                        }
+                    }
+                }
+                cursor = listed.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The run, if the caller may see it; unknown and not yours are the same answer.
