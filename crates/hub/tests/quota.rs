@@ -29,6 +29,7 @@ on_both! {
     a_run_over_its_quota_is_stopped_and_its_worker_told
     a_worker_on_a_channel_is_told_to_stop
     usage_is_kept_by_day_and_by_call
+    a_part_of_a_run_gets_what_is_left_of_its_budget
     quotas_are_set_read_and_removed
 }
 
@@ -210,6 +211,39 @@ async fn usage_is_kept_by_day_and_by_call(engine: Engine) {
     assert_eq!(operator.get("/api/v1/usage").await.expect(200)["rows"], json!([]));
     assert_eq!(operator.get("/api/v1/usage/records").await.expect(200)["usage_records"], json!([]));
     assert_eq!(operator.get(QUOTAS).await.refusal(), (403, "forbidden".to_owned()));
+}
+
+async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let body = json!({"agent_id": "builder", "budget": {"tokens": 100, "cost_usd": 1}});
+    let parent = world.owner.post("/api/v1/task-runs", body).await.expect(201)["task_run_id"].clone();
+    device.claim().await;
+    let path = format!("/api/v1/task-runs/{}", parent.as_str().unwrap());
+    let used = |tokens: u64| json!({"usage": {"tokens": tokens, "cost_usd": 0.25}});
+    let part = |budget: Value| {
+        let body = json!({"agent_id": "builder", "parent_task_run_id": parent, "budget": budget});
+        world.owner.post("/api/v1/task-runs", body)
+    };
+    device.client.post(&format!("{path}/progress"), used(60)).await.expect(200);
+    // It has no quota of its own; what it holds is what it may use.
+    put(&world.owner, json!({"agent": "builder", "tokens": 1000, "cost_usd": 10})).await.expect(200);
+    for (wanted, tokens, cost) in [
+        (Value::Null, 40, json!(0.75)),
+        (json!({"tokens": 10}), 10, json!(0.75)),
+        (json!({"tokens": 50, "cost_usd": 0.5}), 40, json!(0.5)),
+    ] {
+        let before = world.owner.get(QUOTAS).await.expect(200)["quotas"][0]["held"].clone();
+        let made = part(wanted).await.expect(201)["task_run_id"].as_str().unwrap().to_owned();
+        let held = world.owner.get(QUOTAS).await.expect(200)["quotas"][0]["held"].clone();
+        let tokens_more = held["tokens"].as_u64().unwrap() - before["tokens"].as_u64().unwrap();
+        let cost_more = held["cost_usd"].as_f64().unwrap() - before["cost_usd"].as_f64().unwrap();
+        assert_eq!((tokens_more, json!(cost_more)), (tokens, cost));
+        world.owner.post(&format!("/api/v1/task-runs/{made}/cancel"), json!({})).await.expect(200);
+    }
+    device.client.post(&format!("{path}/progress"), used(100)).await.expect(200);
+    assert_eq!(part(json!({"tokens": 1})).await.refusal(), (429, "quota_exceeded".to_owned()));
 }
 
 async fn quotas_are_set_read_and_removed(engine: Engine) {

@@ -68,6 +68,7 @@ impl Handle {
         request.parent_task_run_id = origin.parent();
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
+        run.budget = origin.budget(run.budget)?;
         if let Some(trace) = headers.trace_id {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);

@@ -5,7 +5,11 @@
 //! naming one of them, or a run that it asked for and that has not ended, says where the call belongs and takes nothing
 //! away. People decide for themselves: a run that a person makes below another has that person's rights.
 
-use attache_protocol::{AgentId, Code, RunId, rules::run::Status, wire::run::CreateRunRequest};
+use attache_protocol::{
+    AgentId, Code, RunId,
+    rules::{quota::Budget, run::Status},
+    wire::{run::CreateRunRequest, usage::Used},
+};
 use attache_store::record::{Account, Page, RunFilter, RunRecord};
 
 use super::create_run::WHAT;
@@ -36,6 +40,11 @@ pub(super) struct Origin {
 impl Origin {
     pub(super) fn parent(&self) -> Option<RunId> {
         self.parent
+    }
+
+    /// The most that it may use: what it wants, and no more than is left to those above.
+    pub(super) fn budget(&self, wanted: Budget) -> Result<Budget> {
+        self.chains.iter().filter_map(|chain| chain.first()).try_fold(wanted, part_of)
     }
 
     /// How many hops are left to those above.
@@ -159,6 +168,24 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
         }
     }
     links
+}
+
+/// What a part of the run may use: what the run has not reported as used of its own budget, or less.
+fn part_of(wanted: Budget, run: &RunRecord) -> Result<Budget> {
+    let used = Used::spend(run.usage.as_ref());
+    let part =
+        |budget: Option<u64>, used: u64, wanted: Option<u64>| match budget.map(|budget| budget.saturating_sub(used)) {
+            None => Ok(wanted),
+            Some(0) => {
+                let message = "The run that this is a part of has a budget, and nothing is left of it.";
+                Err(Error::new(Code::QuotaExceeded, message).hint("Give the first run a larger `budget`."))
+            }
+            Some(left) => Ok(Some(wanted.map_or(left, |wanted| wanted.min(left)))),
+        };
+    Ok(Budget {
+        tokens: part(run.budget.tokens, used.tokens, wanted.tokens)?,
+        micro_usd: part(run.budget.micro_usd, used.micro_usd, wanted.micro_usd)?,
+    })
 }
 
 /// An agent that has a part in the work already is not asked again: it would wait for itself.
