@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 
-use attache_protocol::{AgentId, Code, Json, secret::mask, wire::account::Skill};
+use attache_protocol::{
+    AgentId, Code, Json,
+    secret::mask,
+    wire::{account::Skill, channel::CAPABILITIES},
+};
 use attache_store::record::{Account, Page, channel::ChannelFilter};
 
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Column};
@@ -187,10 +191,11 @@ fn registered(labels: &Json) -> Vec<String> {
     labels.and_then(|labels| labels.capabilities).map(|given| words(&given)).unwrap_or_default()
 }
 
-/// The texts of a list; what else it holds is nobody's word.
+/// The texts of a list; what else it holds is nobody's word, and what the transport can do is nothing to ask an agent for.
 fn words(list: &Json) -> Vec<String> {
     let entries: Vec<Json> = list.parse().unwrap_or_default();
-    entries.iter().take(MAX_WORDS).filter_map(|entry| entry.parse().ok()).collect()
+    let texts = entries.iter().take(MAX_WORDS).filter_map(|entry| entry.parse::<String>().ok());
+    texts.filter(|word| !CAPABILITIES.contains(&word.as_str())).collect()
 }
 
 fn has(words: &[String], wanted: &str) -> bool {
@@ -234,7 +239,7 @@ fn listed(candidates: &[Candidate]) -> String {
 fn show(candidate: &Candidate) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in candidate.skills.iter().chain(&candidate.capabilities) {
-        if words.len() < SHOWN_WORDS && !words.contains(&word.as_str()) && word.len() <= 64 {
+        if words.len() < SHOWN_WORDS && !words.contains(&word.as_str()) && is_showable(word) {
             words.push(word);
         }
     }
@@ -242,4 +247,10 @@ fn show(candidate: &Candidate) -> String {
         [] => format!("`{}`", candidate.name),
         words => format!("`{}` ({})", candidate.name, words.join(", ")),
     }
+}
+
+/// An agent's own words reach its callers, perhaps models that obey what they read: what could be a sentence is not repeated.
+fn is_showable(word: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
+    (1..=64).contains(&word.len()) && word.bytes().all(is_plain)
 }

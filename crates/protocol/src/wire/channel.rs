@@ -36,7 +36,7 @@ pub enum Connection {
     Disconnected,
 }
 
-/// The words that `capabilities` may hold.
+/// The words for what a transport can do. Whoever looks for an agent that can do something does not mean these.
 pub const CAPABILITIES: [&str; 6] = ["streaming", "resume", "permissions", "files", "artifacts", "task_delegation"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
