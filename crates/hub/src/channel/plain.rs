@@ -109,7 +109,8 @@ impl Session {
                 // People count in whole parts of a hundred; so much less is noise of the multiplication.
                 let percent = share.map(|share| (share * 1e8).round() / 1e6);
                 let message = data.optional::<String>("goal")?;
-                let request = ProgressRequest { epoch, message, percent, ..ProgressRequest::default() };
+                let usage = usage(data)?;
+                let request = ProgressRequest { epoch, message, percent, usage, ..ProgressRequest::default() };
                 self.hub.progress(by, run, request).await?;
             }
             "result" => {

@@ -83,6 +83,36 @@ async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
 }
 
 #[tokio::test]
+async fn what_a_plain_client_has_used_so_far_stops_the_run_at_its_budget() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let body = json!({"task": "analyse", "agent_type": "laptop", "budget": {"tokens": 100}});
+    let call = world.owner.post("/api/a2a/call", body).await.expect(200)["call_id"].as_str().unwrap().to_owned();
+    let id = call.replace("a2a-", "run_");
+    assert_eq!(client.next().await["task_id"], json!(id));
+    let progress =
+        |stats: Value| json!({"type": "progress", "task_id": id, "data": {"goal": "reading", "stats": stats}});
+    for uncountable in [json!({"tokens": -1}), json!({"tokens": "many"}), json!({"cost": -0.5}), json!(7)] {
+        client.send(progress(uncountable.clone())).await;
+        let of_progress = client.next().await;
+        assert_eq!(of_progress["type"], "error", "{uncountable}");
+        let result = json!({"type": "result", "task_id": id, "data": {"summary": "x", "stats": uncountable}});
+        client.send(result).await;
+        assert_eq!(client.next().await, of_progress);
+    }
+    client.send(progress(json!({"tokens": 60, "cost": 0.01}))).await;
+    client.send(json!({"type": "ping"})).await;
+    assert_eq!(client.next().await, json!({"type": "pong"}));
+    let read = read_run(&world, &id).await;
+    assert_eq!((&read["status"], &read["usage"]), (&json!("running"), &json!({"tokens": 60, "cost_usd": 0.01})));
+    client.send(progress(json!({"tokens": 101}))).await;
+    assert_eq!(client.next().await, json!({"type": "cancel", "task_id": id, "data": {}}));
+    assert_eq!(until_status(&world, &id, "failed").await["task_result"]["code"], "quota_exceeded");
+}
+
+#[tokio::test]
 async fn plain_frames_that_are_wrong_are_answered_and_the_connection_stays() {
     let world = World::start().await;
     world.agent("laptop").await;
