@@ -99,8 +99,10 @@ fn judge(hub: &Handle, delivery: &Delivery, sent: Result<Reply, Failure>) -> (At
         }
         // The answer was there, with more behind it than anybody reads.
         Err(Failure::TooLarge { status, .. }) => answered(status, || retry(None)),
-        Err(failure @ Failure::Refused(_)) => (None, Some(failure.to_string()), Next::GiveUp, Health::Unknown),
-        Err(failure @ Failure::NoTls { .. }) => (None, Some(failure.to_string()), retry(None), Health::Unknown),
+        // The owner may still allow it: one forgotten rule must not lose what was to be told.
+        Err(failure @ (Failure::Refused(_) | Failure::NoTls { .. })) => {
+            (None, Some(failure.to_string()), retry(None), Health::Unknown)
+        }
         Err(failure) => (None, Some(failure.to_string()), retry(None), Health::Ill),
     };
     (Attempt { at: hub.now(), status, error }, next, health)
