@@ -183,6 +183,12 @@ async fn wrong_and_late_rules_are_refused(engine: Engine) {
     assert!(message.starts_with("line 3, column 5: "), "{message}");
     let first = put(json!({"text": "default: deny\n", "version": 0})).await.expect(200);
     assert_eq!((&first["version"], &first["text"]), (&json!(1), &json!("default: deny\n")));
+    for blank in ["", "\n", "# default: deny\n"] {
+        let reply = put(json!({"text": blank})).await;
+        assert_eq!(reply.refusal(), (400, "rules_invalid".to_owned()), "{blank:?}");
+        let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with("line 1, column 1: there are no rules here. Write `default: own`"), "{message}");
+    }
     let late = put(json!({"text": "default: allow\n", "version": 0})).await;
     assert_eq!(late.refusal(), (409, "version_changed".to_owned()));
     put(json!({"text": "default: allow\n", "version": 1})).await.expect(200);
@@ -410,6 +416,9 @@ async fn a_wrong_file_refuses_the_start_with_line_and_column() {
     options.permissions = Some(file.clone());
     let refused = Hub::start(options.clone(), Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
     assert!(refused.contains(&format!("{}: line 4, column 9: ", file.display())), "{refused}");
+    std::fs::write(&file, "# default: deny\n").unwrap();
+    let refused = Hub::start(options.clone(), Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
+    assert!(refused.contains("line 1, column 1: there are no rules here. Write `default: own`"), "{refused}");
     std::fs::remove_file(&file).unwrap();
     let refused = Hub::start(options, Arc::new(Memory::new()), Env::seeded(7)).await.unwrap_err().to_string();
     assert!(refused.contains("cannot be read"), "{refused}");
@@ -443,10 +452,17 @@ async fn the_file_is_taken_over_when_it_is_right_and_rewritten_when_people_chang
     let changed = until("version", json!(2)).await;
     assert_eq!((&changed["text"], &changed["changed_by"]), (&json!("# closed\ndefault: deny\n"), &json!("system")));
 
-    std::fs::write(&file, "default: nobody\n").unwrap();
-    let wrong = until("problem", json!("anything")).await;
-    assert!(wrong["problem"].as_str().unwrap().contains("line 1, column 10: "), "{wrong}");
-    assert_eq!((&wrong["text"], &wrong["version"]), (&json!("# closed\ndefault: deny\n"), &json!(2)));
+    for (text, problem) in [
+        ("default: nobody\n", "line 1, column 10: "),
+        ("", "line 1, column 1: there are no rules here. Write `default: own`"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let wrong = until("problem", json!("anything")).await;
+        assert!(wrong["problem"].as_str().unwrap().contains(problem), "{wrong}");
+        assert_eq!((&wrong["text"], &wrong["version"]), (&json!("# closed\ndefault: deny\n"), &json!(2)));
+        std::fs::write(&file, "# closed\ndefault: deny\n").unwrap();
+        until("problem", Value::Null).await;
+    }
 
     // What people send replaces the file and mends it.
     let put = |version: i64| {

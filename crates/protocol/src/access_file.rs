@@ -1,7 +1,7 @@
 //! `permissions.yaml`: reads the rules of [`crate::rules::access`] and says where a mistake is, and writes them.
 //!
 //! ```yaml
-//! default: own            # own (its own user's things, and shared agents), deny or allow; may be left out
+//! default: own            # own (its own user's things, and shared agents), deny or allow; may be left out if there are agents
 //! agents:
 //!   user123-laptop:       # a name, an id, or a pattern in quotes: "*"
 //!     can_access:
@@ -70,7 +70,16 @@ pub fn parse(text: &str) -> Result<Rules, Report> {
     let document = Reader { parser: Parser::new_from_str(text), text }.document();
     let document = document.map_err(|mistake| Report { mistakes: vec![*mistake] })?;
     let mut mistakes = Vec::new();
-    let rules = document.map_or_else(Rules::default, |document| rules(document, &mut mistakes));
+    let rules = match document {
+        Some(document) if !document.is_blank() => rules(document, &mut mistakes),
+        blank => {
+            // A file that was emptied by mistake must not open what `default: deny` kept shut.
+            let at = blank.map_or(Marker::new(0, 1, 0), |document| document.at);
+            let hint = "Write `default: own` if agents shall reach what is their own user's and what is shared.";
+            mistakes.push(Mistake::new(at, "there are no rules here".to_owned(), hint));
+            Rules::default()
+        }
+    };
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
     if mistakes.is_empty() { Ok(rules) } else { Err(Report { mistakes }) }
 }
@@ -223,6 +232,19 @@ fn members<'a>(node: Node<'a>, what: &str, known: &[&str], mistakes: &mut Vec<Mi
         }
     }
     members
+}
+
+// === impl Node ===
+
+impl Node<'_> {
+    /// Whether nothing is said.
+    fn is_blank(&self) -> bool {
+        match &self.value {
+            Value::Empty => true,
+            Value::Map(pairs) => pairs.is_empty(),
+            Value::Text(_) | Value::List(_) => false,
+        }
+    }
 }
 
 // === impl Reader ===

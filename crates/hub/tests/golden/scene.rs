@@ -116,8 +116,10 @@ impl<'a> Scene<'a> {
             "/api/v1/agent-runtimes/runtime/attach-via-pairing" => json!({"pairing_token": "0000-0000"}),
             "/api/v1/agent-runtimes/runtime/pairing-requests/poll" => json!({"poll_token": "pp_0"}),
             // Nobody has seen that version, so nothing is changed.
-            "/api/v1/permission-rules" => json!({"text": "", "version": 999}),
-            "/api/v1/permission-rules/check" => json!({"agent": self.need("agent").await, "object": "agents/x"}),
+            "/api/v1/permission-rules" => json!({"text": "default: own", "version": 999}),
+            "/api/v1/permission-rules/check" => {
+                json!({"agent": self.need("agent").await, "object": "resources/public/x"})
+            }
             "/api/v1/quotas" => json!({"agent": self.need("agent").await, "calls": 1000}),
             _ if path.ends_with("/input") || path.ends_with("/messages") => json!({"text": "x"}),
             _ if path.ends_with("/task-runs/{run}/permission-requests") => {

@@ -36,8 +36,15 @@ fn the_file_of_the_seed_is_read_as_it_is() {
 }
 
 #[test]
-fn little_or_nothing_is_a_file_too() {
-    for text in ["", "# nothing yet\n", "---\n", "agents:\n", "agents: {}\n", "default: own\nagents:\n"] {
+fn little_is_a_file_too_and_nothing_is_a_mistake() {
+    let hint = "Write `default: own` if agents shall reach what is their own user's and what is shared.";
+    for text in ["", " \n\n", "# nothing yet\n", "---\n", "~\n", "{}\n", "\u{feff}"] {
+        let [found] = &parse(text).unwrap_err().mistakes[..] else { panic!("{text:?}") };
+        assert!(found.line >= 1 && found.column >= 1, "{text:?}: {found}");
+        assert_eq!((&*found.what, &*found.hint), ("there are no rules here", hint), "{text:?}");
+    }
+    assert_eq!(parse("").unwrap_err().mistakes, [mistake(1, 1, "there are no rules here", hint)]);
+    for text in ["default: own", "agents:\n", "agents: {}\n", "default: own\nagents:\n"] {
         assert_eq!(parse(text), Ok(Rules::default()), "{text:?}");
     }
     let text = "default: deny\r\nagents:\r\n  \"*\":\r\n  ann:\r\n    can_access:\r\n    cannot_access: [\"*\"]\r\n";
