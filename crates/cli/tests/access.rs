@@ -13,7 +13,10 @@ fn rules_are_shown_set_and_questioned() {
     fs::write(&file, "default: own\n").unwrap();
     let path = file.to_str().unwrap();
     let _hub = home.hub(&["--permissions", path]);
-    home.attache(&["agents", "add", "laptop"]).succeeds();
+    for agent in ["laptop", "vault", "knowledge"] {
+        home.attache(&["agents", "add", agent]).succeeds();
+    }
+    home.attache(&["rules", "check", "lapdog", "agents/vault"]).exits(3);
     assert_eq!(home.attache(&["rules"]).succeeds().stdout, "default: own\n");
 
     let draft = home.path().join("draft.yaml");

@@ -159,6 +159,13 @@ async fn rules_give_and_take_at_once(engine: Engine) {
     let reply = world.owner.post(&format!("{RULES}/check"), json!({"agent": "ann-laptop", "object": "files/x"})).await;
     assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()));
 
+    for (agent, object) in
+        [("nobody", "agents/knowledge"), ("ann-laptop", "agents/nobody"), ("nobody", "resources/x/y")]
+    {
+        let reply = world.owner.post(&format!("{RULES}/check"), json!({"agent": agent, "object": object})).await;
+        assert_eq!(reply.refusal(), not_found(), "{agent} {object}");
+    }
+
     // People are not their agents.
     bob.get(&paths(&own)[0]).await.expect(200);
     set(&world, "default: deny\n").await;

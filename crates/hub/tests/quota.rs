@@ -210,6 +210,11 @@ async fn usage_is_kept_by_day_and_by_call(engine: Engine) {
     let operator = world.anonymous().key(key["api_key"].as_str().unwrap());
     assert_eq!(operator.get("/api/v1/usage").await.expect(200)["rows"], json!([]));
     assert_eq!(operator.get("/api/v1/usage/records").await.expect(200)["usage_records"], json!([]));
+    let foreign = operator.get("/api/v1/usage/records?user=owner").await;
+    let unknown = operator.get("/api/v1/usage/records?user=nobody").await;
+    assert_eq!((unknown.status, &unknown.body), (200, &foreign.body), "who else there is stays unknown");
+    let unknown = world.owner.get("/api/v1/usage/records?user=nobody").await;
+    assert_eq!(unknown.refusal(), (404, "not_found".to_owned()));
     assert_eq!(operator.get(QUOTAS).await.refusal(), (403, "forbidden".to_owned()));
 }
 

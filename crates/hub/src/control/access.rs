@@ -5,7 +5,7 @@ use attache_protocol::{
     rules::access::{self, Agent, Decision, Object},
     wire::access::{AccessDecision, AccessRules, Because, CheckAccess, SetAccessRules},
 };
-use attache_store::record::{AgentRef, people};
+use attache_store::record::people;
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -94,7 +94,7 @@ impl Handle {
         }
     }
 
-    /// Name, id and owner. A name that nobody has can be asked about all the same: rules are often there first.
+    /// Name, id and owner. About an agent that is not there nothing is said: a misspelt name would seem to be allowed.
     async fn agent_in_rules(
         &self,
         by: &Principal,
@@ -102,12 +102,7 @@ impl Handle {
         field: &'static str,
     ) -> Result<(String, String, Option<String>)> {
         let agent = check::agent_ref(field, text)?;
-        let is_name = matches!(agent, AgentRef::Name(_));
-        let account = match self.store().account(by.tenant, agent).await {
-            Ok(account) => account,
-            Err(attache_store::Error::NotFound) if is_name => return Ok((text.to_owned(), String::new(), None)),
-            Err(error) => return Err(Error::from_store("agent", error)),
-        };
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         let owner = match account.owner {
             Some(user) => Some(self.user_in_rules(by, user).await?),
             None => None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use attache_protocol::{
-    AgentId, Timestamp, UserId,
+    AgentId, Code, Timestamp, UserId,
     rules::quota::Day,
     wire::{
         call::CallId,
@@ -71,13 +71,15 @@ impl Handle {
             None => None,
         };
         let mut user = match &query.user {
-            Some(user) => Some(self.user_named(by, user).await?),
+            Some(user) => match self.user_named(by, user).await {
+                Ok(user) if !only_own || by.user == Some(user) => Some(user),
+                Err(error) if !only_own || error.code != Code::NotFound => return Err(error),
+                // Of others not even whether they are there.
+                Ok(_) | Err(_) => return Ok(UsageRecordList { usage_records: Vec::new(), next_cursor: None }),
+            },
             None => None,
         };
         if only_own {
-            if user.is_some() && user != by.user {
-                return Ok(UsageRecordList { usage_records: Vec::new(), next_cursor: None });
-            }
             user = by.user;
         }
         let is_wanted = |run: &RunRecord| {
