@@ -30,6 +30,7 @@ on_both! {
     a_worker_on_a_channel_is_told_to_stop
     usage_is_kept_by_day_and_by_call
     a_part_of_a_run_gets_what_is_left_of_its_budget
+    what_others_hold_may_come_back_in_a_minute
     quotas_are_set_read_and_removed
 }
 
@@ -249,6 +250,27 @@ async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
     }
     device.client.post(&format!("{path}/progress"), used(100)).await.expect(200);
     assert_eq!(part(json!({"tokens": 1})).await.refusal(), (429, "quota_exceeded".to_owned()));
+}
+
+async fn what_others_hold_may_come_back_in_a_minute(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    put(&world.owner, json!({"agent": "builder", "tokens": 100})).await.expect(200);
+    let ask = |tokens: u64| {
+        let body = json!({"agent_id": "builder", "budget": {"tokens": tokens}});
+        world.owner.post("/api/v1/task-runs", body)
+    };
+    ask(60).await.expect(201);
+    let refused = ask(50).await;
+    assert_eq!((refused.refusal(), refused.header("retry-after")), ((429, "quota_exceeded".to_owned()), "60"));
+    let wanted = "The daily quota of the agent `builder` has too little left: 0 of 100 tokens are spent and 60 are held by \
+                  runs that have not ended. A `budget` of 40 tokens fits.";
+    assert_eq!(refused.json()["error"]["message"], wanted);
+    // What the day does not give at all is worth no question before the next one.
+    assert!(ask(101).await.header("retry-after").parse::<u64>().unwrap() > 60);
+    ask(40).await.expect(201);
+    let refused = world.owner.post("/api/v1/task-runs", json!({"agent_id": "builder"})).await;
+    assert_eq!((refused.refusal().0, refused.header("retry-after")), (429, "60"));
 }
 
 async fn quotas_are_set_read_and_removed(engine: Engine) {

@@ -73,9 +73,10 @@ impl Handle {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);
         }
+        let budget = run.budget;
         let created = match self.store().create_run(self.context(by), run).await {
             Err(StoreError::QuotaExceeded { target, exceeded }) => {
-                return Err(self.quota_exceeded(by, target, exceeded).await);
+                return Err(self.quota_exceeded(by, target, exceeded, budget).await);
             }
             other => other.map_err(about(WHAT))?,
         };

@@ -1,5 +1,7 @@
 //! Quotas: how much users and agents may use in a day, and what is said when it is too much.
 
+use std::time::Duration;
+
 use attache_protocol::{
     Code, Json, UserId,
     rules::quota::{self, Day, Exceeded, Limits, Measure, Spend, micro_usd, usd},
@@ -14,6 +16,8 @@ use attache_store::record::{
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action};
 
 const WHAT: &str = "user, agent or quota";
+/// When to ask again for what others hold: some of it may have come back by then.
+const HELD: Duration = Duration::from_secs(60);
 
 impl Handle {
     /// With what was used of them today.
@@ -63,7 +67,13 @@ impl Handle {
     }
 
     /// What a quota refuses, said so that somebody can do something about it.
-    pub(crate) async fn quota_exceeded(&self, by: &Principal, target: Target, exceeded: Exceeded) -> Error {
+    pub(crate) async fn quota_exceeded(
+        &self,
+        by: &Principal,
+        target: Target,
+        exceeded: Exceeded,
+        wanted: quota::Budget,
+    ) -> Error {
         let whose = match self.target_names(by, target).await {
             Ok((None, None)) => "the whole hub".to_owned(),
             Ok((Some(user), None)) => format!("the user `{user}`"),
@@ -72,17 +82,29 @@ impl Handle {
             Err(_) => "a user or agent".to_owned(),
         };
         let Exceeded { measure, line, limit, spent, held, resets_at } = exceeded;
+        let left = limit.saturating_sub(spent).saturating_sub(held);
         let message = match line {
             Some(_) => format!(
-                "The daily quota of {whose} is used up: {} of {} are spent and {} are held by runs that have not ended.",
+                "The daily quota of {whose} {}: {} of {} are spent and {} are held by runs that have not ended.{}",
+                if left == 0 { "is used up" } else { "has too little left" },
                 amount(measure, spent),
                 said(measure, limit),
                 amount(measure, held),
+                if left == 0 { String::new() } else { format!(" A `budget` of {} fits.", said(measure, left)) },
             ),
             None => format!("The run's own budget of {} is used up.", said(measure, limit)),
         };
-        let hint = format!("It begins anew at {resets_at}; an owner can raise it: `attache quotas set`.");
-        let wait = resets_at.since(self.now());
+        let wanted = match measure {
+            Measure::Calls => None,
+            Measure::Tokens => wanted.tokens,
+            Measure::Cost => wanted.micro_usd,
+        };
+        let fits_later = line.is_some() && spent.saturating_add(wanted.unwrap_or(1)) <= limit;
+        let (when, wait) = match fits_later {
+            true => ("Runs that end give back what they do not use".to_owned(), HELD),
+            false => (format!("It begins anew at {resets_at}"), resets_at.since(self.now())),
+        };
+        let hint = format!("{when}; an owner can raise it: `attache quotas set`.");
         Error::new(Code::QuotaExceeded, message).hint(hint).retry_after(wait)
     }
 
