@@ -24,6 +24,7 @@ on_both! {
     work_does_not_go_round_in_circles
     naming_another_run_takes_no_limit_away
     cancelling_a_run_cancels_what_was_passed_on_from_it
+    nobody_sheds_a_limit_by_another_name
     artifacts_are_reached_by_space
     every_change_leaves_a_row
 }
@@ -342,6 +343,51 @@ async fn cancelling_a_run_cancels_what_was_passed_on_from_it(engine: Engine) {
     // Again is the same answer, and nothing new.
     world.owner.post(&cancel, json!({})).await.expect(200);
     assert_eq!(world.audit("task.cancelled").await.len(), 3);
+}
+
+async fn nobody_sheds_a_limit_by_another_name(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let ann = person(&world, "ann", "operator").await;
+    for name in ["counted", "ruled", "target", "globbed", "free"] {
+        agent_of(&world, &ann, name).await;
+    }
+    let body = json!({"agent": "counted", "calls": 5}).to_string();
+    let owner = world.owner.with("content-type", "application/json");
+    owner.call(Method::PUT, "/api/v1/quotas", body).await.expect(200);
+    set(
+        &world,
+        "agents:\n  ruled:\n    cannot_access: [agents/target, conversations/ann/*]\n  \"glob*\":\n    cannot_access: [agents/fre*]\n",
+    )
+    .await;
+    for (name, what) in [
+        ("counted", "A quota limits this agent"),
+        ("ruled", "The rule `ruled` means this agent by name"),
+        ("target", "The rule `agents/target` means this agent by name"),
+    ] {
+        let path = format!("/api/v1/agent-accounts/{name}");
+        for refused in [ann.patch(&path, json!({"name": "else"})).await, ann.delete(&path).await] {
+            assert_eq!(refused.refusal(), (403, "forbidden".to_owned()), "{name}");
+            let wanted = format!("{what}, so only an owner or an admin archives or renames it.");
+            assert_eq!(refused.json()["error"]["message"], wanted);
+        }
+        ann.patch(&path, json!({"description": "mine"})).await.expect(200);
+        world.owner.patch(&path, json!({"name": format!("{name}-2")})).await.expect(200);
+    }
+    for name in ["globbed", "free"] {
+        ann.patch(&format!("/api/v1/agent-accounts/{name}"), json!({"name": format!("{name}-2")})).await.expect(200);
+        assert_eq!(ann.delete(&format!("/api/v1/agent-accounts/{name}-2")).await.status, 200);
+    }
+    let refused = world.owner.patch("/api/v1/users/ann", json!({"name": "anna"})).await;
+    assert_eq!(refused.refusal(), (409, "name_taken".to_owned()));
+    let message = refused.json()["error"]["message"].clone();
+    assert_eq!(message, "The rule `conversations/ann/*` means `ann` by name, so they keep it.");
+    world.owner.patch("/api/v1/users/ann", json!({"name": "ann", "role": "viewer"})).await.expect(200);
+    for name in ["other_users", "_"] {
+        let reply = world.owner.post("/api/v1/users", json!({"name": name})).await;
+        assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()), "{name}");
+    }
+    set(&world, "default: own\n").await;
+    world.owner.patch("/api/v1/users/ann", json!({"name": "anna"})).await.expect(200);
 }
 
 async fn artifacts_are_reached_by_space(engine: Engine) {

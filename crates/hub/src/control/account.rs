@@ -76,6 +76,9 @@ impl Handle {
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
         let agent = self.own_agent(by, Action::EditAgent, agent).await?;
         check_request(&request)?;
+        if request.name.is_some() {
+            self.keep_limits(by, Action::EditAgent, &agent).await?;
+        }
         self.check_webhook(&request).await?;
         let patch = AccountPatch {
             owner: self.new_owner(by, request.owner.as_deref()).await?,
@@ -98,6 +101,7 @@ impl Handle {
     /// Revokes the agent's runtime, cancels its live runs and frees its name.
     pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
         let agent = self.own_agent(by, Action::ArchiveAgent, agent).await?;
+        self.keep_limits(by, Action::ArchiveAgent, &agent).await?;
         self.store().archive_account(self.context(by), agent).await.map(render::account).map_err(about("agent"))
     }
 

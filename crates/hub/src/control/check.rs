@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use attache_protocol::{
     Json,
     id::{AgentId, UserId},
+    rules::access::OTHERS,
 };
 use attache_store::record::{AgentRef, Page, people::UserRef};
 
@@ -97,6 +98,9 @@ pub(crate) fn user_name(given: &str) -> Result<()> {
     if given.starts_with(UserId::PREFIX) || given == ME {
         return Err(Error::invalid("name", "must be neither `me` nor start with `usr_`, which is how ids look"));
     }
+    if given == OTHERS {
+        return Err(Error::invalid("name", "must not be `other_users`, which means everybody else in the rules"));
+    }
     Ok(())
 }
 
@@ -180,6 +184,14 @@ pub(crate) fn device(name: Option<&str>, labels: Option<&Json>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_names_mean_nobody_else_in_the_rules() {
+        assert_eq!(user_name("other_user"), Ok(()));
+        for bad in ["other_users", "_", "me", "usr_x"] {
+            assert!(user_name(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn agent_names_are_plain_and_never_look_like_ids() {

@@ -20,6 +20,7 @@ mod heartbeat;
 mod input;
 mod key;
 mod message;
+mod named;
 mod pairing;
 mod permission;
 mod progress;

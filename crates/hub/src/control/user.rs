@@ -74,6 +74,9 @@ impl Handle {
         if allowed == Verdict::Own && (request.name.is_some() || request.role.is_some()) {
             return Err(Error::forbidden("Only an admin changes names and roles."));
         }
+        if request.name.as_ref().is_some_and(|name| *name != found.name) {
+            self.may_rename(by, &found).await?;
+        }
         if let Some(role) = request.role {
             may_give(by, role)?;
         }

@@ -134,7 +134,7 @@ pub struct Broken<'r> {
 }
 
 /// What the seed writes for the users that an agent does not belong to.
-const OTHERS: &str = "other_users";
+pub const OTHERS: &str = "other_users";
 
 /// Whether everyone in a chain of delegation may reach the object: the rights of a delegated call are those that all of
 /// its callers and the callee have in common. A chain of nobody may reach nothing.
@@ -161,6 +161,26 @@ impl Rules {
             rights.cannot.extend(&entry.cannot_access);
         }
         rights
+    }
+
+    /// The entry or pattern that means this agent by its name or id, without a star.
+    pub fn naming_agent(&self, agent: Agent<'_>) -> Option<&str> {
+        let is_meant = |glob: &Glob| glob.0 == agent.name || glob.0 == agent.id;
+        let entry = self.entries.iter().map(|entry| &entry.agents).find(|glob| is_meant(glob));
+        let mut patterns = self.patterns();
+        entry
+            .map(Glob::as_str)
+            .or_else(|| patterns.find(|pattern| pattern.agents().is_some_and(is_meant)).map(Pattern::as_str))
+    }
+
+    /// The pattern that means this user by name, without a star.
+    pub fn naming_user(&self, user: &str) -> Option<&str> {
+        let is_meant = |pattern: &&Pattern| matches!(&pattern.what, What::Conversations { users: Users::Named(glob), .. } if glob.0 == user);
+        self.patterns().find(is_meant).map(Pattern::as_str)
+    }
+
+    fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.entries.iter().flat_map(|entry| entry.can_access.iter().chain(&entry.cannot_access))
     }
 }
 
@@ -287,6 +307,13 @@ impl fmt::Display for Glob {
 impl Pattern {
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    fn agents(&self) -> Option<&Glob> {
+        match &self.what {
+            What::Agents(agents) | What::Memory { agents, .. } => Some(agents),
+            What::Everything | What::Conversations { .. } | What::Resources { .. } => None,
+        }
     }
 
     /// Whether the pattern, allowing, covers the object. `user` is the one the asking agent belongs to.
