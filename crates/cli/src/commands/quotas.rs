@@ -20,10 +20,11 @@ use crate::{
   attache quotas                                        what was used of them today
   attache quotas set --user ann --cost 5                five dollars a day for everything that ann asks for
   attache quotas set --agent builder --calls 100 --tokens 1000000
+  attache quotas set --agent builder --calls none       as many calls as it likes; the tokens stay limited
   attache quotas set --calls 10000                      for the whole hub
   attache quotas remove --user ann
 
-A day begins at midnight UTC. Setting a quota replaces all of its limits.",
+A day begins at midnight UTC. Limits that are not named stay as they are.",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -64,20 +65,47 @@ struct Target {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct Limits {
-    /// How many calls
-    #[arg(long, value_name = "N")]
-    calls: Option<u64>,
-    /// How many tokens
-    #[arg(long, value_name = "N")]
-    tokens: Option<u64>,
-    /// How many dollars
+    /// How many calls; `none` for as many as wanted
+    #[arg(long, value_name = "N", value_parser = count)]
+    calls: Option<Limit<u64>>,
+    /// How many tokens; `none` for as many as wanted
+    #[arg(long, value_name = "N", value_parser = count)]
+    tokens: Option<Limit<u64>>,
+    /// How many dollars; `none` for as many as wanted
     #[arg(long, value_name = "USD", value_parser = dollars)]
-    cost: Option<Json>,
+    cost: Option<Limit<Json>>,
 }
 
-fn dollars(text: &str) -> Result<Json, String> {
+/// What a person says of one limit; one that is not named stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Limit<T> {
+    None,
+    At(T),
+}
+
+const NONE: &str = "none";
+
+fn count(text: &str) -> Result<Limit<u64>, String> {
+    match text {
+        NONE => Ok(Limit::None),
+        digits => digits.parse().map(Limit::At).map_err(|_| "a whole number, or none".to_owned()),
+    }
+}
+
+fn dollars(text: &str) -> Result<Limit<Json>, String> {
+    if text == NONE {
+        return Ok(Limit::None);
+    }
     let number = Json::from_text(text).ok().filter(|json| json.parse::<f64>().is_ok_and(|number| number >= 0.0));
-    number.ok_or_else(|| "a number of dollars, like 0.5".to_owned())
+    number.map(Limit::At).ok_or_else(|| "a number of dollars, like 0.5, or none".to_owned())
+}
+
+fn changed<T>(named: Option<Limit<T>>, before: Option<T>) -> Option<T> {
+    match named {
+        None => before,
+        Some(Limit::None) => None,
+        Some(Limit::At(limit)) => Some(limit),
+    }
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -85,14 +113,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     match args.command.unwrap_or(Quotas::List) {
         Quotas::List => list(&context, &hub).await,
         Quotas::Set { target, limits } => {
-            let Limits { calls, tokens, cost } = limits;
-            let request = SetQuotaRequest { user: target.user, agent: target.agent, calls, tokens, cost_usd: cost };
+            // The hub replaces all limits of a quota at once.
+            let before = hub.quotas().await?.quotas.into_iter().find(|quota| target.is(quota));
+            let (calls, tokens, cost) =
+                before.map_or((None, None, None), |quota| (quota.calls, quota.tokens, quota.cost_usd));
+            let request = SetQuotaRequest {
+                user: target.user,
+                agent: target.agent,
+                calls: changed(limits.calls, calls),
+                tokens: changed(limits.tokens, tokens),
+                cost_usd: changed(limits.cost, cost),
+            };
             let quota = hub.set_quota(&request).await?;
             if context.output.is_json() {
                 return context.output.json(&quota);
             }
-            if let Some(quota) = quota {
-                context.output.say(format_args!("Set for {}.", whose(&quota)));
+            match quota {
+                Some(quota) => context.output.say(format_args!("Set for {}.", whose(&quota))),
+                None => context.output.say("Removed: it limits nothing any more."),
             }
             Ok(())
         }
@@ -102,6 +140,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             context.output.say("Removed.");
             Ok(())
         }
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    fn is(&self, quota: &Quota) -> bool {
+        let is = |given: Option<&str>, id: Option<String>, name: Option<&str>| match given {
+            None => id.is_none(),
+            Some(given) => name == Some(given) || id.as_deref() == Some(given),
+        };
+        is(self.user.as_deref(), quota.user_id.map(|id| id.to_string()), quota.user_name.as_deref())
+            && is(self.agent.as_deref(), quota.agent_id.map(|id| id.to_string()), quota.agent_name.as_deref())
     }
 }
 
