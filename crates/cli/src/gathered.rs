@@ -38,13 +38,19 @@ impl Gathered {
         self.total == 0
     }
 
-    /// Whether the pieces are the whole text.
+    /// Whether the pieces are the whole text. White space at the end is nothing that anybody sees.
     pub(crate) fn is(&self, text: &str) -> bool {
+        if self.total == self.kept.len() {
+            return self.kept.trim_end() == text.trim_end();
+        }
         self.total == text.len() && text.starts_with(&self.kept)
     }
 
     /// Whether the pieces are how the text ends: all that can be known when its beginning was not asked for.
     pub(crate) fn ends(&self, text: &str) -> bool {
+        if self.total == self.kept.len() {
+            return text.trim_end().ends_with(self.kept.trim_end());
+        }
         text.len().checked_sub(self.total).and_then(|start| text.get(start..)).is_some_and(|end| self.is(end))
     }
 }
@@ -65,6 +71,16 @@ mod tests {
         assert!(!gathered(&["one\n", "three\n"]).is("one\ntwo\nthree\n"));
         assert!(!gathered(&["one\n"]).is("one\ntwo\n"));
         assert!(!gathered(&["one\n", "one\n"]).is("one\n"));
+    }
+
+    #[test]
+    fn white_space_at_the_end_makes_no_difference() {
+        assert!(gathered(&["one\n", "two\n", "\n"]).is("one\ntwo"));
+        assert!(gathered(&["one"]).is("one \n"));
+        assert!(gathered(&["two\n"]).ends("one\ntwo"));
+        assert!(gathered(&["two"]).ends("one\ntwo\n"));
+        assert!(!gathered(&["one\ntwo"]).is("one\n\ntwo"));
+        assert!(!gathered(&[" one"]).is("one"));
     }
 
     #[test]
