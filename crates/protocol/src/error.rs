@@ -48,7 +48,7 @@ macro_rules! codes {
 }
 
 codes! {
-    InvalidRequest   "invalid_request"    400 USAGE       "Compare the request with /api/v1/openapi.json.";
+    InvalidRequest   "invalid_request"    400 USAGE       "Compare the request with /docs/calls and /api/v1/openapi.json.";
     InvalidJson      "invalid_json"       400 USAGE       "Send one JSON object with the header content-type: application/json.";
     TooDeep          "json_too_deep"      400 USAGE       "Nest JSON at most 64 levels deep, or upload the data as an artifact.";
     Unauthenticated  "unauthenticated"    401 DENIED      "Send a valid key as `Authorization: Bearer ak_…`; the owner key is in <data>/admin.key.";
@@ -58,8 +58,8 @@ codes! {
     ForeignOrigin    "foreign_origin"     403 DENIED      "Call from the hub's own origin, or without an Origin header.";
     WrongHost        "wrong_host"         421 DENIED      "Call the hub by the address it listens on, or start it with --public-url.";
     NotFound         "not_found"          404 NOT_FOUND   "Check the id, and that the credential belongs to the same tenant.";
-    NoSuchPath       "no_such_path"       404 NOT_FOUND   "See /api/v1/openapi.json for every path.";
-    MethodNotAllowed "method_not_allowed" 405 USAGE       "See /api/v1/openapi.json for the methods of this path.";
+    NoSuchPath       "no_such_path"       404 NOT_FOUND   "See /docs/calls, and /api/v1/openapi.json for every path.";
+    MethodNotAllowed "method_not_allowed" 405 USAGE       "See /docs/calls, and /api/v1/openapi.json for the methods of this path.";
     NameTaken        "name_taken"         409 FAILED      "Choose another name, or use the agent that has it.";
     StaleEpoch       "stale_epoch"        409 FAILED      "Another claim owns this run now; stop working on it.";
     RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
@@ -67,7 +67,7 @@ codes! {
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
     AlreadyDecided   "already_decided"    409 FAILED      "A permission is decided once. To change what happens next time, look at `attache approvals grants`.";
     NotWaiting       "not_waiting"        409 FAILED      "The run takes input only while it is claimed; look at its status.";
-    LoopRefused      "loop_refused"       409 FAILED      "The call went through too many agents. Give the first call a larger `ttl` if the chain is meant to be this long.";
+    LoopRefused      "loop_refused"       409 FAILED      "A chain of calls is at most eight long and comes to no agent twice. Do the work with fewer hand-overs.";
     ResumeRefused    "resume_refused"     409 FAILED      "A resume token works once and for its own channel. Send `register` to open a new one; work that is under way is kept.";
     NotRegistered    "not_registered"     409 USAGE       "Send `register` or `resume` first.";
     ToolRefused      "tool_refused"       409 DENIED      "Call one of the tools that the caller registered and allowed, with arguments that fit its schema.";

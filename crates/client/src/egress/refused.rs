@@ -2,7 +2,7 @@
 
 use super::{Range, location::LONGEST};
 
-/// The guard says no. Trying again does not help; changing the URL, or the owner's rules, does.
+/// The guard says no. Changing the URL, or the owner's rules, helps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the URL has more than {LONGEST} characters. Use a shorter one.")]
@@ -13,9 +13,7 @@ pub enum Refused {
     Malformed(&'static str),
     #[error("the URL does not begin with https:// or http://. Nothing else is called.")]
     Scheme,
-    #[error(
-        "the URL has a user name or password in it. Put the secret into the path or query, or verify the signature."
-    )]
+    #[error("the URL has a user name or password in it. Put the secret into the query, or verify the signature.")]
     Credentials,
     #[error("the URL has a fragment (#…), which is never sent. Remove it.")]
     Fragment,
@@ -52,6 +50,22 @@ pub enum Failure {
     TooLarge { origin: String, status: u16, limit: usize },
     #[error("cannot set up TLS: {reason}. Install the package ca-certificates.")]
     NoTls { reason: String },
+}
+
+// === impl Refused ===
+
+impl Refused {
+    /// Nothing that anybody could allow: the text is no URL that can be called at all.
+    pub const fn is_malformed(&self) -> bool {
+        match self {
+            Self::TooLong | Self::Malformed(_) | Self::Scheme | Self::Credentials | Self::Fragment => true,
+            Self::OddAddress
+            | Self::Port { .. }
+            | Self::PlainHttp { .. }
+            | Self::LocalName { .. }
+            | Self::Address { .. } => false,
+        }
+    }
 }
 
 // === impl Failure ===

@@ -111,8 +111,11 @@ impl Handle {
             return Err(Error::invalid(field, "has `***` where its secret was hidden; give the whole URL"));
         }
         let guard = &self.options().egress;
-        let refused = |why: String| Error::new(Code::EgressRefused, format!("`{field}` is not called: {why}"));
-        let target = guard.check(url).map_err(|why| refused(why.to_string()))?;
-        guard.resolve(&target).await.map(drop).map_err(|why| refused(why.to_string()))
+        let refused = |code: Code, why: String| Error::new(code, format!("`{field}` is not called: {why}"));
+        let target = guard.check(url).map_err(|why| {
+            let code = if why.is_malformed() { Code::InvalidRequest } else { Code::EgressRefused };
+            refused(code, why.to_string())
+        })?;
+        guard.resolve(&target).await.map(drop).map_err(|why| refused(Code::EgressRefused, why.to_string()))
     }
 }
