@@ -51,7 +51,12 @@ impl Handle {
     }
 
     /// The same in the header/task form.
-    pub async fn call_task(&self, by: &Principal, request: TaskRequest, headers: CallHeaders) -> Result<CreatedRun> {
+    pub async fn call_task(
+        &self,
+        by: &Principal,
+        mut request: TaskRequest,
+        headers: CallHeaders,
+    ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
         check_task("task.description", &request.task.description)?;
         if request.header.as_ref().is_some_and(|header| !header.is_object() && header.get() != "null") {
@@ -60,7 +65,14 @@ impl Handle {
         let required = request.task.capabilities_required.as_deref().unwrap_or_default();
         let wanted = if required.is_empty() { Wanted::Default } else { Wanted::All(required) };
         let agent = self.route(by, wanted).await?;
-        self.create_run(by, run_request(&agent.to_string(), &request.into()), headers).await
+        let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
+        let run = CreateRunRequest {
+            budget: request.budget.take(),
+            callback_url,
+            callback_events,
+            ..run_request(&agent.to_string(), &request.into())
+        };
+        self.create_run(by, run, headers).await
     }
 
     pub async fn call_result(&self, by: &Principal, call: CallId) -> Result<CallResult> {

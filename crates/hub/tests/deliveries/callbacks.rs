@@ -9,6 +9,7 @@ const START: &str = "2023-11-14T22:13:20.000Z";
 
 on_both! {
     the_end_of_a_call_is_told_signed_and_kept
+    a_task_takes_a_callback_and_a_budget_as_a_call_does
     a_run_that_fails_or_is_cancelled_is_told_too
     a_permission_that_waits_is_told_to_the_run_or_else_the_agent
     the_query_of_a_url_is_sent_and_never_shown
@@ -57,6 +58,28 @@ async fn the_end_of_a_call_is_told_signed_and_kept(engine: Engine) {
     let row = json!({"delivery_id": delivery, "task_run_id": run, "attempt": 1, "status": 200});
     assert_eq!(world.audit("delivery.delivered").await, [("system".to_owned(), row)]);
     assert_eq!(receiver.count(), 1);
+}
+
+async fn a_task_takes_a_callback_and_a_budget_as_a_call_does(engine: Engine) {
+    let receiver = Receiver::start(&[]).await;
+    let (world, device) = world(engine, |_| {}).await;
+    let task = |url: &str| {
+        json!({"task": {"description": "count"}, "callback_url": url, "callback_events": ["approval"],
+            "budget": {"tokens": 9}})
+    };
+    let refused = world.owner.post("/api/a2a/v1/tasks", task("https://10.0.0.1/")).await;
+    assert_eq!(refused.refusal(), (403, "egress_refused".to_owned()));
+    world.owner.post("/api/a2a/v1/tasks", task(&receiver.url())).await.expect(201);
+    let claimed = device.claim().await;
+    assert_eq!(claimed["input"], json!({"text": "count"}));
+    let run = format!("/api/v1/task-runs/{}", claimed["task_run_id"].as_str().unwrap());
+    let asked = json!({"epoch": 1, "tool": "rm", "input": {"path": "a.old"}});
+    device.client.post(&format!("{run}/permission-requests"), asked).await.expect(201);
+    assert_eq!(receiver.next().await.json()["event"], "permission_requested");
+    let used = json!({"epoch": 1, "usage": {"tokens": 10}});
+    device.client.post(&format!("{run}/progress"), used).await;
+    let told = receiver.next().await.json();
+    assert_eq!((&told["event"], &told["code"]), (&json!("run_ended"), &json!("quota_exceeded")));
 }
 
 async fn a_run_that_fails_or_is_cancelled_is_told_too(engine: Engine) {

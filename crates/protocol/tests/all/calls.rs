@@ -48,6 +48,7 @@ fn task() -> impl Strategy<Value = TaskRequest> {
             task: TaskBody { description, capabilities_required },
             context,
             capabilities,
+            ..TaskRequest::default()
         },
     )
 }

@@ -3,10 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, CallId, CallRequest, CallResult, CallStatus, Stats, given};
-use crate::{Json, Timestamp, wire::run::Run};
+use crate::{
+    Json, Timestamp,
+    wire::{
+        run::{CallbackEvent, Run},
+        usage::Budget,
+    },
+};
 
 /// `POST /api/a2a/v1/tasks`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRequest {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub header: Option<Json>,
@@ -15,9 +21,18 @@ pub struct TaskRequest {
     pub context: Option<Json>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Json>,
+    /// Is told when the task has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+    /// What else the callback is told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_events: Option<Vec<CallbackEvent>>,
+    /// The most that it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskBody {
     pub description: String,
     /// The agent must have all of them, each as a skill or a capability.
@@ -108,6 +123,7 @@ impl From<CallInput> for TaskRequest {
             task: TaskBody { description: input.text, capabilities_required: input.capabilities_required },
             context: input.context,
             capabilities: input.capabilities,
+            ..Self::default()
         }
     }
 }
