@@ -60,16 +60,35 @@ fn quotas_are_set_and_usage_is_summed_up() {
     home.attache(&["quotas", "set", "--agent", "builder"]).exits(2);
     let listed = home.attache(&["quotas", "--json"]).succeeds().json();
     assert_eq!((&listed["quotas"][0]["calls"], &listed["quotas"][0]["cost_usd"]), (&json!(1), &json!(0.5)));
+    // Limits that are not named stay; `none` lifts one.
+    let limits = |args: &[&str]| {
+        home.attache(&[&["quotas", "set", "--agent", "builder"], args].concat()).succeeds();
+        let listed = home.attache(&["quotas", "--json"]).succeeds().json();
+        ["calls", "tokens", "cost_usd"].map(|name| listed["quotas"][0][name].clone())
+    };
+    assert_eq!(limits(&["--tokens", "5"]), [json!(1), json!(5), json!(0.5)]);
+    assert_eq!(limits(&["--tokens", "none"]), [json!(1), json!(null), json!(0.5)]);
+    home.attache(&["quotas", "set", "--agent", "builder", "--calls", "some"]).exits(2);
     let run = hub.create_run("builder", "first");
     let ran = home.attache(&["ask", "builder", "second", "--no-wait"]).exits(4);
     assert!(ran.stderr.contains("the agent `builder` is used up"), "{}", ran.stderr);
-    home.attache(&["runs", "cancel", &run]).succeeds();
+    // A call's name is understood wherever a run's is.
+    let call = run.replace("run_", "a2a-");
+    assert_eq!(home.attache(&["runs", "show", &call, "--json"]).succeeds().json()["task_run_id"], json!(run));
+    home.attache(&["deliveries", "list", "--run", &call]).succeeds();
+    home.attache(&["approvals", "list", "--run", &call]).succeeds();
+    home.attache(&["runs", "input", &call, ""]).exits(2);
+    home.attache(&["runs", "cancel", &call]).succeeds();
+    let ran = home.attache(&["watch", &call]).exits(1);
+    assert!(ran.stderr.contains("the run was cancelled"), "{}", ran.stderr);
     let table = home.attache(&["quotas"]).succeeds().stdout;
     assert!(table.contains("agent builder") && table.contains("1 + 0 held of 1"), "{table}");
     let sums = home.attache(&["usage", "--by", "agent", "--json"]).succeeds().json();
     assert_eq!((&sums["builder"]["calls"], &sums["builder"]["failed"]), (&json!(1), &json!(1)));
     let table = home.attache(&["usage", "--days", "7"]).succeeds().stdout;
     assert!(table.starts_with("DAY") && table.contains("builder"), "{table}");
+    home.attache(&["quotas", "set", "--agent", "builder", "--calls", "none", "--cost", "none"]).succeeds();
+    home.attache(&["quotas", "set", "--agent", "builder", "--calls", "7"]).succeeds();
     home.attache(&["quotas", "remove", "--agent", "builder"]).succeeds();
     home.attache(&["quotas", "remove", "--agent", "builder"]).exits(3);
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use attache_client::{Hub, PermissionFilter};
 use attache_protocol::{
-    GrantId, PermissionId, RunId, Timestamp,
+    GrantId, PermissionId, Timestamp,
     rules::permission::{Scope, State},
-    wire::permission::DecisionRequest,
+    wire::{call::CallId, permission::DecisionRequest},
 };
 use clap::Subcommand;
 
@@ -59,9 +59,9 @@ struct Filter {
     /// Only in this state; `all` for every one
     #[arg(long, value_parser = parse_state, value_name = "pending|approved|denied|expired|cancelled|all")]
     state: Option<Chosen>,
-    /// Only of this run
+    /// Only of this run (`run_…`, or a call's `a2a-…`)
     #[arg(long, value_name = "RUN")]
-    run: Option<RunId>,
+    run: Option<CallId>,
     /// Only of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
@@ -149,7 +149,8 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
         Chosen::All => None,
         Chosen::One(state) => Some(state),
     };
-    let query = PermissionFilter { state, run: filter.run, agent: filter.agent, page: filter.page.page() };
+    let query =
+        PermissionFilter { state, run: filter.run.map(CallId::run), agent: filter.agent, page: filter.page.page() };
     let list = hub.permissions(&query).await?;
     if output.is_json() {
         return output.json(&list);

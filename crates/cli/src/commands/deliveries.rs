@@ -2,8 +2,11 @@
 
 use attache_client::{DeliveryFilter, Hub};
 use attache_protocol::{
-    DeliveryId, RunId,
-    wire::delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
+    DeliveryId,
+    wire::{
+        call::CallId,
+        delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
+    },
 };
 use clap::Subcommand;
 
@@ -55,9 +58,9 @@ struct Filter {
     /// Only in this state
     #[arg(long, value_parser = parse_state, value_name = "pending|delivered|failed")]
     state: Option<DeliveryState>,
-    /// Only of this run
+    /// Only of this run (`run_…`, or a call's `a2a-…`)
     #[arg(long, value_name = "RUN")]
-    run: Option<RunId>,
+    run: Option<CallId>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -95,7 +98,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
     let (output, now) = (&context.output, context.now());
     let Filter { state, run, page } = filter;
-    let list = hub.deliveries(&DeliveryFilter { state, run, page: page.page() }).await?;
+    let list = hub.deliveries(&DeliveryFilter { state, run: run.map(CallId::run), page: page.page() }).await?;
     if output.is_json() {
         return output.json(&list);
     }

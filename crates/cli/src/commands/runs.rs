@@ -6,6 +6,7 @@ use attache_protocol::{
     rules::{permission::State, recovery::Recovery, run::Status},
     wire::{
         ask::InputRequest,
+        call::CallId,
         run::{Run, Waiting},
     },
 };
@@ -45,17 +46,22 @@ enum Runs {
     /// List runs, newest first (what `attache runs` does)
     List(Filter),
     /// Show one run with its input and result
-    Show { run: RunId },
+    Show {
+        /// `run_…`, or a call's `a2a-…`
+        run: CallId,
+    },
     /// Cancel a run; a device that executes it stops within a second
     Cancel {
-        run: RunId,
+        /// `run_…`, or a call's `a2a-…`
+        run: CallId,
         /// Why, for the log
         #[arg(long)]
         reason: Option<String>,
     },
     /// Give a run input: it answers the oldest open question of the agent
     Input {
-        run: RunId,
+        /// `run_…`, or a call's `a2a-…`
+        run: CallId,
         /// What to say; `-` reads it from standard input
         text: String,
     },
@@ -84,16 +90,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Runs::List(Filter::default())) {
         Runs::List(filter) => list(&context, &hub, filter).await,
-        Runs::Show { run } => show(&context, &hub, &hub.run(run).await?).await,
+        Runs::Show { run } => show(&context, &hub, &hub.run(run.run()).await?).await,
         Runs::Cancel { run, reason } => {
-            let run = hub.cancel_run(run, reason.as_deref()).await?;
+            let run = hub.cancel_run(run.run(), reason.as_deref()).await?;
             if context.output.is_json() {
                 return context.output.json(&run);
             }
             context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
             Ok(())
         }
-        Runs::Input { run, text } => input(&context, &hub, run, text).await,
+        Runs::Input { run, text } => input(&context, &hub, run.run(), text).await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `attache watch`: follow a run that exists.
 
-use attache_protocol::{RunId, error::exit};
+use attache_protocol::{error::exit, wire::call::CallId};
 
 use crate::{
     Context, Failure,
@@ -18,7 +18,8 @@ use crate::{
 A terminal shows the answer as it comes; a pipe or a file gets the whole of it once, at the end. Exits with
 0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
 pub(crate) struct Args {
-    run: RunId,
+    /// `run_…`, or a call's `a2a-…`
+    run: CallId,
     /// Start after this event
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: i64,
@@ -29,13 +30,14 @@ pub(crate) struct Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     let show = if context.output.is_json() { Show::Events } else { Show::Answer };
+    let id = args.run.run();
     let mut follower = Follower::new(&context, show).with_hub(&args.hub);
-    match follower.follow(&hub, args.run, args.after, None).await? {
+    match follower.follow(&hub, id, args.after, None).await? {
         Ended::Run(run) => follow::verdict(&run),
         Ended::TimedOut | Ended::Interrupted => {
             drop(follower);
             if !context.output.is_json() {
-                context.output.say(format_args!("{} goes on. Stop it with: attache runs cancel {0}", args.run));
+                context.output.say(format_args!("{id} goes on. Stop it with: attache runs cancel {id}"));
             }
             Err(Failure::quiet(exit::FAILED))
         }
