@@ -77,6 +77,13 @@ fn calm(event: Event<'_>) -> Event<'_> {
     }
 }
 
+/// The text of a file in `docs/` with links that lead somewhere on the hub, too: its neighbours are there, the folders
+/// beside it are not.
+pub(super) fn served(markdown: &str) -> String {
+    let markdown = markdown.replace("](../openapi/openapi.json)", "](/api/v1/openapi.json)");
+    markdown.replace("](../examples/", "](/docs/examples/")
+}
+
 /// Where a link of a file in `docs/` leads once it is served.
 fn address(target: &str) -> String {
     let (path, anchor) = target.find('#').map_or((target, ""), |at| target.split_at(at));

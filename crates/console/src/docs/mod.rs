@@ -67,7 +67,7 @@ pub(crate) async fn show(Path(name): Path<String>, asked: HeaderMap) -> Result {
     let (slug, is_twin) = name.strip_suffix(".md").map_or((name.as_str(), false), |slug| (slug, true));
     let Some(page) = book::book().page(slug) else { return missing(&name, &asked) };
     if is_twin || wants_markdown(&asked) {
-        return Ok(twin(&asked, page.markdown.to_owned()));
+        return Ok(twin(&asked, markdown::served(page.markdown)));
     }
     let html = sheet(&asked, Some(page), None, &page.title)?;
     Ok(answer(&asked, HTML, ASK_AGAIN, html))

@@ -64,6 +64,14 @@ async fn every_file_is_a_page_with_a_twin_and_needs_no_credential() {
     assert_eq!(listed, slugs(), "the table in console/src/docs/book.rs has every file of docs/");
     for slug in slugs() {
         let file = fs::read_to_string(docs().join(format!("{slug}.md"))).unwrap();
+        // Links to the folders beside `docs/` lead to where the hub has what is there.
+        let file = file.replace("](../examples/", "](/docs/examples/");
+        let file = file.replace("](../openapi/openapi.json)", "](/api/v1/openapi.json)");
+        assert!(!file.contains("](../"), "{slug}");
+        for rest in file.split("](/docs/examples/").skip(1) {
+            let example = format!("/docs/examples/{}", rest.split_once(')').unwrap().0);
+            assert_eq!(visitor.get(&example).await.status, StatusCode::OK, "{example}");
+        }
         let path = format!("/docs/{slug}");
         let page = visitor.get(&path).await;
         assert_eq!((page.status, page.header("content-type")), (StatusCode::OK, "text/html; charset=utf-8"), "{slug}");

@@ -36,15 +36,15 @@ impl Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// See agents, runs, channels, conversations and artifacts.
+    /// See agents, runs, channels, conversations, artifacts, deliveries and usage.
     Read,
-    /// Put agents to work, and cancel that.
+    /// Put agents to work, and cancel that; read the secret that deliveries are signed with.
     Call,
     /// Answer permission requests.
     Decide,
     /// Agents, pairing and runtimes.
     Manage,
-    /// Users, keys, quotas, rules, deliveries and the audit log.
+    /// Users, keys, quotas, rules and the audit log; send a delivery again.
     Admin,
 }
 
