@@ -114,7 +114,8 @@ impl Hub {
         listen(&*store, &bus, &credentials, &words);
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
-        let access = Access::open(options.permissions.clone(), &*store, tenant, env.now()).await?;
+        let believed = options.credential_ttl;
+        let access = Access::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
         store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
 

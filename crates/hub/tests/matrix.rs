@@ -133,7 +133,7 @@ async fn the_endpoints_keep_to_the_table() {
         ("GET", "/api/v1/deliveries".to_owned(), "yyyyyn"),
         ("GET", "/api/v1/deliveries/dlv_00000000000000000000000000000001".to_owned(), "yyyyyn"),
         ("POST", "/api/v1/deliveries/dlv_00000000000000000000000000000001/resend".to_owned(), "yyynyn"),
-        ("GET", "/api/v1/deliveries/secret".to_owned(), "yyyyyn"),
+        ("GET", "/api/v1/deliveries/secret".to_owned(), "yyynyn"),
     ];
     let registered = world.owner.post("/api/a2a/register", json!({"agent_id": "helper"})).await.expect(200);
     let callers = [

@@ -91,6 +91,7 @@ impl Handle {
         };
         let gives = patch.owner.is_some();
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
+        self.access().names.agents.forget(&updated.id);
         if gives {
             // Its keys act for somebody else now.
             self.credentials().forget_agent(updated.id);

@@ -93,7 +93,7 @@ impl Handle {
 
     /// The runs that the agent holds, and the one that it names, which it must hold or have asked for.
     async fn parents(&self, by: &Principal, named: Option<RunId>) -> Result<Vec<RunRecord>> {
-        let Who::Runtime { agent, .. } = by.who else { return Ok(Vec::new()) };
+        let Who::Runtime { agent, runtime, .. } = by.who else { return Ok(Vec::new()) };
         let mut parents = Vec::new();
         if let Some(parent) = named {
             let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
@@ -105,6 +105,11 @@ impl Handle {
                 return Err(Error::new(Code::RunEnded, message).hint("Name a run that the agent works on, or none."));
             }
             parents.push(run);
+        }
+        // An agent that only calls never opened a channel, and has claimed nothing.
+        let worker = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
+        if worker.last_heartbeat_at.is_none() {
+            return Ok(parents);
         }
         let filter = RunFilter { agent: Some(agent), status: Some(Status::Running), ..RunFilter::default() };
         let mut cursor = None;

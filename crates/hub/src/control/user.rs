@@ -99,6 +99,7 @@ impl Handle {
         let updated = self.store().update_user(self.context(by), UserRef::Id(found.id), patch, keep).await;
         let updated = updated.map_err(about("user"))?;
         self.credentials().forget_user(updated.id);
+        self.access().names.users.forget(&updated.id);
         Ok(render::user(updated))
     }
 
@@ -110,6 +111,7 @@ impl Handle {
         self.cut_off_agents(by, found.id).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
+        self.access().names.users.forget(&removed.id);
         Ok(render::user(removed))
     }
 

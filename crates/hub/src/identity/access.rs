@@ -1,12 +1,14 @@
 //! The access rules in force: read once, shared by everybody who asks, and swapped when somebody changes them.
 
 mod file;
+mod names;
 mod reach;
 
 use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use attache_protocol::{
@@ -20,6 +22,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::{Error, Handle, Result, error::about, hub::StartError};
 
 use file::RulesFile;
+use names::Names;
 pub(crate) use reach::{Seen, has_part, holds};
 
 /// Everything that the hub knows about access rules.
@@ -32,6 +35,7 @@ pub(crate) struct Access {
     seen: std::sync::Mutex<Option<[u8; 32]>>,
     /// Why the file as it is now is not in force.
     problem: RwLock<Option<String>>,
+    pub(crate) names: Names,
     /// Changes come one after another, so that the file and the store say the same.
     changing: Mutex<()>,
 }
@@ -51,12 +55,14 @@ impl Access {
         store: &dyn Store,
         tenant: TenantId,
         now: Timestamp,
+        believed: Duration,
     ) -> std::result::Result<Self, StartError> {
         let access = Self {
             in_force: RwLock::default(),
             file: file.map(|path| (tenant, RulesFile::new(path))),
             seen: std::sync::Mutex::default(),
             problem: RwLock::default(),
+            names: Names::new(believed),
             changing: Mutex::default(),
         };
         if let Some((_, file)) = &access.file {

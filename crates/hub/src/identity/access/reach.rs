@@ -1,7 +1,7 @@
 //! What a caller may reach: people what their role says, a device its claims, an agent with a key of its own what the
 //! rules say. What an agent asked for itself, and what it was given to do, it sees whatever the rules say.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use attache_protocol::{
     AgentId, ConversationId, UserId,
@@ -14,6 +14,7 @@ use attache_store::record::{
     Account, Conversation, RunRecord, RuntimeKind,
     people::{User, UserRef},
 };
+use tokio::time::Instant;
 
 use super::InForce;
 use crate::{
@@ -38,7 +39,6 @@ pub(crate) struct Agents<'a> {
     in_force: Arc<InForce>,
     /// The caller.
     own: Named,
-    names: HashMap<UserId, String>,
 }
 
 /// Those who passed a piece of work on, up to the caller, whose rights a further call has only in common.
@@ -76,10 +76,10 @@ impl Handle {
         let (Column::AgentKey, Who::Runtime { agent, .. }) = (by.column(), by.who) else { return Ok(Reach::Table) };
         let in_force = self.rules_in_force(by.tenant).await?;
         let own = Named { id: agent.to_string(), name: String::new(), owner: None };
-        let mut agents = Agents { hub: self, by, in_force, own, names: HashMap::new() };
+        let mut agents = Agents { hub: self, by, in_force, own };
         let owner = agents.owner(by.user).await?;
         let name = match agents.needs_names() {
-            true => agents.account(agent).await?.name,
+            true => agents.name(agent).await?,
             false => agents.own.id.clone(),
         };
         agents.own = Named { name, owner, ..agents.own };
@@ -89,11 +89,18 @@ impl Handle {
     /// The user as rules name it. A name that was freed belongs to whoever has it now, so the things of a removed user go
     /// by the user's id.
     pub(crate) async fn user_in_rules(&self, by: &Principal, user: UserId) -> Result<String> {
-        match self.store().user(by.tenant, UserRef::Id(user)).await {
-            Ok(User { name, removed_at: None, .. }) => Ok(name),
-            Ok(_) | Err(attache_store::Error::NotFound) => Ok(user.to_string()),
-            Err(error) => Err(Error::from_store("user", error)),
+        let names = &self.access().names.users;
+        if let Some(name) = names.get(&user) {
+            return Ok(name);
         }
+        let asked_at = Instant::now();
+        let name = match self.store().user(by.tenant, UserRef::Id(user)).await {
+            Ok(User { name, removed_at: None, .. }) => name,
+            Ok(_) | Err(attache_store::Error::NotFound) => user.to_string(),
+            Err(error) => return Err(Error::from_store("user", error)),
+        };
+        names.put(user, &name, asked_at);
+        Ok(name)
     }
 }
 
@@ -180,39 +187,46 @@ impl Agents<'_> {
         self.hub.store().account(self.by.tenant, agent).await.map_err(about("agent"))
     }
 
-    async fn named(&mut self, agent: AgentId) -> Result<Named> {
+    async fn named(&self, agent: AgentId) -> Result<Named> {
         let account = self.account(agent).await?;
         let owner = self.owner(account.owner).await?;
         Ok(Named { id: account.id.to_string(), name: account.name, owner })
     }
 
-    async fn owner(&mut self, user: Option<UserId>) -> Result<Option<String>> {
+    async fn owner(&self, user: Option<UserId>) -> Result<Option<String>> {
         let Some(user) = user else { return Ok(None) };
         if !self.needs_names() {
             return Ok(Some(user.to_string()));
         }
-        if let Some(name) = self.names.get(&user) {
-            return Ok(Some(name.clone()));
-        }
-        let name = self.hub.user_in_rules(self.by, user).await?;
-        self.names.insert(user, name.clone());
-        Ok(Some(name))
+        self.hub.user_in_rules(self.by, user).await.map(Some)
     }
 
-    async fn reaches(&mut self, account: &Account) -> Result<bool> {
+    /// What the agent is called.
+    async fn name(&self, agent: AgentId) -> Result<String> {
+        let names = &self.hub.access().names.agents;
+        if let Some(name) = names.get(&agent) {
+            return Ok(name);
+        }
+        let asked_at = Instant::now();
+        let name = self.account(agent).await?.name;
+        names.put(agent, &name, asked_at);
+        Ok(name)
+    }
+
+    async fn reaches(&self, account: &Account) -> Result<bool> {
         let owner = self.owner(account.owner).await?;
         let target = Named { id: account.id.to_string(), name: account.name.clone(), owner };
         Ok(self.decide(&self.own, Object::Agent(target.agent())).is_allowed())
     }
 
-    async fn conversation(&mut self, user: Option<UserId>, id: ConversationId) -> Result<Seen> {
+    async fn conversation(&self, user: Option<UserId>, id: ConversationId) -> Result<Seen> {
         let user = self.owner(user).await?;
         let user = user.as_deref().unwrap_or(NOBODY);
         let id = id.to_string();
         Ok(self.decide(&self.own, Object::Conversation { user, id: &id }).into())
     }
 
-    async fn artifact(&mut self, of: &Conversation, name: &str) -> Result<Seen> {
+    async fn artifact(&self, of: &Conversation, name: &str) -> Result<Seen> {
         let owner = self.owner(of.user).await?;
         let space = space(of);
         Ok(self.decide(&self.own, Object::Artifact { space: &space, name, owner: owner.as_deref() }).into())
