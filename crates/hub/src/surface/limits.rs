@@ -1,17 +1,20 @@
 //! What holds for every request on the port, whichever surface answers it: own names, no panic, counters.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+use std::{
+    convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
+};
 
 use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
-    http::{HeaderMap, HeaderValue, Method, Request, Response, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header},
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
-use tokio::time::Instant;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use tokio::time::{Instant, timeout};
 use tower::Service as _;
 
 use crate::{
@@ -33,6 +36,9 @@ struct Shared {
     router: Router,
     https_for_good: bool,
 }
+
+/// Every request that is no upload fits into this.
+const SMALL: u64 = 64 * 1024;
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
@@ -68,9 +74,10 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat) = (self.shared.clone(), self.peer, self.seat.clone());
         Box::pin(async move {
+            let mut request = arrived(request, shared.hub.options().body_timeout).await;
             let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
             if let Err(error) = shared.names.check(request.uri(), request.headers()) {
                 shared.hub.metrics().answered(error.code.http_status());
@@ -113,6 +120,22 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     }
 }
 
+/// On HTTP/2 an answer that comes before the end of the request's body resets the stream, and clients then lose the answer:
+/// a refusal would look like a broken line. So a small body is waited for first.
+async fn arrived(request: Request<Incoming>, limit: Duration) -> Request<Body> {
+    let (parts, body) = request.into_parts();
+    let is_small = body.size_hint().exact().is_some_and(|size| (1..=SMALL).contains(&size));
+    if parts.version != Version::HTTP_2 || !is_small {
+        return Request::from_parts(parts, Body::new(body));
+    }
+    let body = match timeout(limit, body.collect()).await {
+        Ok(Ok(whole)) => Body::from(whole.to_bytes()),
+        // Whoever reads it finds that it is not what was announced.
+        Ok(Err(_)) | Err(_) => Body::empty(),
+    };
+    Request::from_parts(parts, body)
+}
+
 /// Whether it says who asks; whether that is true is for the surface to find out.
 fn carries_credential(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION)
@@ -125,7 +148,7 @@ fn carries_credential(headers: &HeaderMap) -> bool {
 impl Begun {
     const SECRET_BELOW: &str = "/api/v1/pairing-requests/";
 
-    fn new(request: &Request<Incoming>) -> Self {
+    fn new(request: &Request<Body>) -> Self {
         let path = request.uri().path();
         let shown = if path.starts_with(Self::SECRET_BELOW) { Self::SECRET_BELOW } else { path };
         Self { method: request.method().clone(), path: mask(shown).into_owned(), at: Instant::now() }
