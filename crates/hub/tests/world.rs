@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use attache_client::egress::{Guard, Policy};
 use attache_hub::{Handle, Hub, Options, router, serve};
 use attache_protocol::{env::Env, secret::Kind, wire::key::Role};
 use attache_store::{
@@ -130,16 +131,19 @@ impl World {
     pub async fn two_tenants(engine: Engine) -> (Self, Client) {
         let (data, env) = (tempfile::tempdir().unwrap(), Env::seeded(7));
         let other = env.tenant_id();
+        // Both may have callbacks to this machine.
+        let callable =
+            |options: &mut Options| options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
         let world = match engine {
             Engine::Model => {
                 let store = Arc::new(Memory::new());
-                let world = Self::with(data, store.clone(), env, |_| {}).await;
+                let world = Self::with(data, store.clone(), env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }
             Engine::Sqlite => {
                 let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
-                let world = Self::with(data, store.clone(), env, |_| {}).await;
+                let world = Self::with(data, store.clone(), env, callable).await;
                 store.create_tenant(other, "other", world.env.now()).await.unwrap();
                 world
             }

@@ -11,7 +11,10 @@ use hyper::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::world::{Client, Device, PATIENCE, World};
+use crate::{
+    channel::peer::Peer,
+    world::{Client, Device, PATIENCE, World},
+};
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -220,6 +223,22 @@ impl<'a> Scene<'a> {
             "code" => {
                 let path = "/api/v1/agent-runtimes/runtime/pairing-requests";
                 ("code", text(&self.world.anonymous().post(path, json!({})).await.expect(201), "pairing_code"))
+            }
+            // Its peer is gone; the channel stays.
+            "channel" => {
+                let body = json!({"agent_id": format!("{name}-peer")});
+                let registered = self.maker.post("/api/a2a/register", body).await.expect(200);
+                let mut peer = Peer::connect(self.world, "/api/envelope/ws", registered["api_key"].as_str()).await;
+                ("channel", text(&peer.register(json!({})).await, "channel_id"))
+            }
+            // Nobody listens there, so it stays pending.
+            "delivery" => {
+                let body = json!({"agent_id": self.need("agent").await, "callback_url": "http://127.0.0.1:9999/"});
+                let run = self.maker.post("/api/v1/task-runs", body).await.expect(201);
+                let run = text(&run, "task_run_id");
+                self.maker.post(&format!("/api/v1/task-runs/{run}/cancel"), json!({})).await.expect(200);
+                let told = self.maker.get(&format!("/api/v1/deliveries?task_run_id={run}")).await.expect(200);
+                ("delivery", text(&told["deliveries"][0], "delivery_id"))
             }
             "name" => ("name", "file".to_owned()),
             other => ("other", missing(other)),
