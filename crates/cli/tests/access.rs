@@ -134,3 +134,36 @@ fn an_export_that_was_edited_cut_or_reordered_is_found_out() {
         }
     }
 }
+
+#[test]
+fn a_log_that_lost_its_end_or_was_made_anew_is_found_out_by_an_earlier_export() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let file = home.path().join("earlier.jsonl");
+    let path = file.to_str().unwrap();
+    let export = home.attache(&["audit", "export"]).succeeds().stdout;
+    fs::write(&file, &export).unwrap();
+    hub.add_agent("second");
+    home.attache(&["audit", "verify", "--against", path]).succeeds();
+
+    // Another hub with a log of its own stands for one whose log was rebuilt: it fits itself, and nothing else.
+    let other = Home::new();
+    let rebuilt = other.hub(&[]);
+    for name in ["builder", "second", "third"] {
+        rebuilt.add_agent(name);
+    }
+    other.attache(&["audit", "verify"]).succeeds();
+    assert!(other.attache(&["audit", "verify", "--against", path]).exits(1).stderr.contains("was changed"));
+
+    // An export that is ahead of the hub stands for a log whose newest rows are gone.
+    hub.add_agent("third");
+    let ahead = home.attache(&["audit", "export"]).succeeds().stdout;
+    assert!(ahead.lines().count() > export.lines().count());
+    let behind = Home::new();
+    let _shorter = behind.hub(&[]);
+    fs::write(&file, ahead).unwrap();
+    behind.attache(&["audit", "verify", "--against", path]).exits(1);
+    fs::write(&file, export.replacen("\"key:", "\"kez:", 1)).unwrap();
+    home.attache(&["audit", "verify", "--against", path]).exits(1);
+}

@@ -24,7 +24,8 @@ use crate::{
   attache audit list --after 100
   attache audit verify                   recompute the hash chain of the whole log
   attache audit export > audit.jsonl     one JSON row per line
-  attache audit verify --file audit.jsonl",
+  attache audit verify --file audit.jsonl
+  attache audit verify --against audit.jsonl     the hub's log must still go on from this export",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -50,6 +51,9 @@ enum Audit {
         /// Check an exported file instead of the hub
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
+        /// The hub's log must hold the last row of this earlier export: a log that was cut off at its end fits itself
+        #[arg(long, value_name = "FILE", conflicts_with = "file")]
+        against: Option<PathBuf>,
     },
     /// Print the whole log, one JSON row per line
     Export,
@@ -88,9 +92,13 @@ const PAGE: u32 = 200;
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let default = Audit::List { after: None, limit: 50 };
     match args.command.unwrap_or(default) {
-        Audit::Verify { file: Some(file) } => finish(&context, &verify_file(&file)?),
-        Audit::Verify { file: None } => {
-            let verdict = verify(&context.hub(&args.hub)?).await?;
+        Audit::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
+        Audit::Verify { file: None, against } => {
+            let earlier = against.map(|file| verify_file(&file)).transpose()?;
+            if let Some(broken) = earlier.as_ref().filter(|earlier| !earlier.ok) {
+                return finish(&context, broken);
+            }
+            let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref()).await?;
             finish(&context, &verdict)
         }
         Audit::List { after, limit } => list(&context, &context.hub(&args.hub)?, after, limit).await,
@@ -139,16 +147,26 @@ async fn pages(hub: &Hub, mut each: impl FnMut(&AuditPage) -> Result<(), Failure
     }
 }
 
-async fn verify(hub: &Hub) -> Result<Verdict, Failure> {
+/// `earlier` is an export that fits: the log must go on from its last row, unless retention has removed that.
+async fn verify(hub: &Hub, earlier: Option<&Verdict>) -> Result<Verdict, Failure> {
     let mut chain: Option<Chain> = None;
     pages(hub, |page| {
         let begin = || Chain::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
         let chain = chain.get_or_insert_with(begin);
-        page.events.iter().for_each(|row| chain.take(row));
+        for row in &page.events {
+            chain.take(row);
+            if let Some(earlier) = earlier.filter(|earlier| earlier.head == row.seq) {
+                chain.expect(&earlier.hash);
+            }
+        }
         Ok(())
     })
     .await?;
-    Ok(chain.unwrap_or_else(|| Chain::after(0, log::GENESIS)).verdict())
+    let mut chain = chain.unwrap_or_else(|| Chain::after(0, log::GENESIS));
+    if let Some(earlier) = earlier {
+        chain.reach(earlier.head);
+    }
+    Ok(chain.verdict())
 }
 
 /// An export begins with its first row; the hash before it can only be believed when that row is the very first.
@@ -206,7 +224,7 @@ fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
     match verdict.broken_at {
         None => Ok(()),
         Some(seq) => Err(Failure::new("chain_broken", exit::FAILED, format!("the log was changed at row {seq}"))
-            .hint("Keep a copy of the data folder as it is, and compare with an earlier export: attache audit verify --file FILE")),
+            .hint("Keep a copy of the data folder as it is, and compare with an earlier export: attache audit verify --against FILE")),
     }
 }
 
@@ -241,6 +259,20 @@ impl Chain {
         self.hash = row.entry().chain(&self.hash);
         self.head = row.seq;
         self.rows += 1;
+    }
+
+    /// The row that was taken last was known by this hash.
+    fn expect(&mut self, hash: &str) {
+        if self.broken_at.is_none() && log::hex(&self.hash) != hash {
+            self.broken_at = Some(self.head);
+        }
+    }
+
+    /// There were rows up to this one.
+    const fn reach(&mut self, seq: i64) {
+        if self.broken_at.is_none() && self.head < seq {
+            self.broken_at = Some(self.head + 1);
+        }
     }
 
     fn verdict(self) -> Verdict {
@@ -298,5 +330,24 @@ mod tests {
         let mut swapped = whole;
         swapped.swap(3, 4);
         assert_eq!(check(&swapped).broken_at, Some(5));
+    }
+
+    #[test]
+    fn rows_that_an_export_had_must_still_be_there_and_the_same() {
+        let whole = rows(5);
+        let after = |count: usize| {
+            let mut chain = Chain::after(0, log::GENESIS);
+            whole[..count].iter().for_each(|row| chain.take(row));
+            chain
+        };
+        let broken = |count, change: &dyn Fn(&mut Chain)| {
+            let mut chain = after(count);
+            change(&mut chain);
+            chain.verdict().broken_at
+        };
+        assert_eq!(broken(5, &|chain| chain.reach(5)), None);
+        assert_eq!(broken(4, &|chain| chain.reach(5)), Some(5), "the newest row was cut off");
+        assert_eq!(broken(3, &|chain| chain.expect(&whole[2].hash)), None);
+        assert_eq!(broken(3, &|chain| chain.expect(&whole[1].hash)), Some(3), "the chain was made anew");
     }
 }
