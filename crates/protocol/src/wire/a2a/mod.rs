@@ -8,10 +8,13 @@
 mod card;
 mod error;
 mod event;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 mod part;
 mod push;
 mod request;
 mod rpc;
+mod switches;
 mod task;
 pub mod v03;
 
@@ -28,6 +31,7 @@ pub use request::{
     SendConfiguration, SendMessage, SendMessageResponse, Subscribe, TaskList,
 };
 pub use rpc::{Id, Method, Request, Response, RpcError};
+pub use switches::{Extension, Switches};
 pub use task::{Artifact, Message, Role, Task, TaskState, TaskStatus};
 
 use serde::{Deserialize, Deserializer};

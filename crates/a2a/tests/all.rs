@@ -1,0 +1,1 @@
+//! The A2A surface, tested from outside.
