@@ -22,7 +22,7 @@ use crate::{
     bus::{Bus, Topic},
     channel::{self, Live},
     identity::{
-        Attempts, Cache, Folder, Logins,
+        Attempts, Broken, Cache, Folder, Logins, Seal,
         access::Access,
         limiter::{Limiter, Network},
         password::Passwords,
@@ -71,6 +71,7 @@ struct Inner {
     attempts: Attempts,
     pairing: Pairing,
     signers: outbox::Signers,
+    seal: Seal,
     blobs: Blobs,
     words: Arc<Words>,
     feeds: Feeds,
@@ -106,6 +107,7 @@ impl Hub {
         let key = folder.pairing_key(&env).map_err(failed)?;
         let signer = Signer::new(folder.token_key(&env).map_err(failed)?, options.origin());
         let signers = outbox::Signers::new(folder.webhook_key(&env).map_err(failed)?);
+        let seal = Seal::new(&folder.seal_key(&env).map_err(failed)?);
         let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
 
         let bus = Bus::default();
@@ -137,6 +139,7 @@ impl Hub {
             attempts: Attempts::new(&options),
             pairing,
             signers,
+            seal,
             blobs,
             words,
             feeds: Feeds::default(),
@@ -303,6 +306,16 @@ impl Handle {
         self.0.tasks.close();
         let _ = tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await;
         self.0.store.close().await;
+    }
+
+    /// Bytes that only this hub opens, and only for the same use, which `context` names. For secrets of others that it
+    /// must send again in clear: neither the database nor a page then holds them.
+    pub fn seal(&self, context: &str, plain: &[u8]) -> Vec<u8> {
+        self.0.seal.seal(&self.0.env, context, plain)
+    }
+
+    pub fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
+        self.0.seal.unseal(context, sealed)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

@@ -12,7 +12,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The hub's own folder: blobs, `admin.key`, `pairing.key`, `webhook.key`. Made with mode 0700.
+    /// The hub's own folder: blobs, `admin.key`, `pairing.key`, `seal.key`, `webhook.key`. Made with mode 0700.
     pub data: PathBuf,
     /// The address that the listener is bound to (with its real port).
     pub listen: SocketAddr,

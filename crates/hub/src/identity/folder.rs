@@ -44,6 +44,11 @@ impl Folder {
         self.key("webhook.key", env)
     }
 
+    /// The key under which secrets of others are sealed, made at the first start.
+    pub(crate) fn seal_key(&self, env: &Env) -> io::Result<Secret<[u8; 32]>> {
+        self.key("seal.key", env)
+    }
+
     fn key(&self, name: &str, env: &Env) -> io::Result<Secret<[u8; 32]>> {
         let path = self.0.join(name);
         match fs::read(&path) {

@@ -1,0 +1,97 @@
+//! Seals what the hub must send again in clear later, and what therefore cannot be kept as a hash: a subscriber's token, a
+//! peer's key. The database holds only what this writes; the key lies in a file of its own.
+
+use std::fmt;
+
+use attache_protocol::{Secret, env::Env};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// How sealed bytes begin, so that another way of sealing can follow one day.
+const VERSION: u8 = 1;
+
+/// AES-256-GCM under the hub's own key, with a random nonce for each value.
+pub(crate) struct Seal(LessSafeKey);
+
+/// It was not sealed by this hub for this use, or was changed since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("what was sealed cannot be opened: the hub's seal.key was replaced, or the value was changed")]
+pub struct Broken;
+
+// === impl Seal ===
+
+impl Seal {
+    pub(crate) fn new(key: &Secret<[u8; 32]>) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, key.expose()).expect("a key of AES-256 is 32 bytes long");
+        Self(LessSafeKey::new(key))
+    }
+
+    /// What is sealed for one use, which `context` names, opens for no other.
+    pub(crate) fn seal(&self, env: &Env, context: &str, plain: &[u8]) -> Vec<u8> {
+        let mut nonce = [0; NONCE_LEN];
+        env.fill(&mut nonce);
+        let mut sealed = plain.to_vec();
+        self.0
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context.as_bytes()), &mut sealed)
+            .expect("a value is far shorter than what one nonce can seal");
+        [&[VERSION], &nonce[..], &sealed].concat()
+    }
+
+    pub(crate) fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
+        let (version, rest) = sealed.split_first().ok_or(Broken)?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>().ok_or(Broken)?;
+        if *version != VERSION {
+            return Err(Broken);
+        }
+        let mut opened = rest.to_vec();
+        let plain = self
+            .0
+            .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(context.as_bytes()), &mut opened)
+            .map_err(|_| Broken)?
+            .len();
+        opened.truncate(plain);
+        Ok(Secret::new(opened))
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_key_and_use_open_what_was_sealed() {
+        let env = Env::seeded(7);
+        let seal = Seal::new(&Secret::new([1; 32]));
+        let sealed = seal.seal(&env, "push", b"token-of-a-subscriber");
+        assert_eq!(seal.unseal("push", &sealed).unwrap().expose(), b"token-of-a-subscriber");
+        assert_eq!(seal.unseal("peer", &sealed), Err(Broken));
+        assert_eq!(Seal::new(&Secret::new([2; 32])).unseal("push", &sealed), Err(Broken));
+        for place in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[place] ^= 1;
+            assert_eq!(seal.unseal("push", &changed), Err(Broken), "{place}");
+            assert_eq!(seal.unseal("push", &sealed[..place]), Err(Broken), "{place}");
+        }
+    }
+
+    #[test]
+    fn the_same_value_never_looks_the_same() {
+        let env = Env::seeded(7);
+        let seal = Seal::new(&Secret::new([1; 32]));
+        let first = seal.seal(&env, "push", b"");
+        let second = seal.seal(&env, "push", b"");
+        assert_ne!(first, second);
+        assert_eq!(first.len(), 1 + NONCE_LEN + 16);
+        assert_eq!(seal.unseal("push", &second).unwrap().expose(), b"");
+    }
+
+    #[test]
+    fn a_seal_shows_nothing_of_its_key() {
+        assert_eq!(format!("{:?}", Seal::new(&Secret::new([1; 32]))), "Seal(***)");
+    }
+}
