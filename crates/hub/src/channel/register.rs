@@ -298,6 +298,7 @@ fn role(
             Err(refusal)
         }
         (Who::Key { .. }, wanted) => Ok((wanted.unwrap_or(PeerRole::Host), None)),
+        (Who::Anonymous { .. }, _) => Err(Refusal::new(Code::Unauthenticated, "A channel needs a credential.")),
     }
 }
 
@@ -305,6 +306,7 @@ fn account_ref(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => format!("key:{key}"),
         Who::Runtime { agent, .. } => format!("agent:{agent}"),
+        Who::Anonymous { .. } => by.actor(),
     }
 }
 
@@ -312,6 +314,7 @@ fn peer(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => key.to_string(),
         Who::Runtime { agent, .. } => agent.to_string(),
+        Who::Anonymous { .. } => by.actor(),
     }
 }
 

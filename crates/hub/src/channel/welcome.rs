@@ -23,7 +23,7 @@ impl Session {
     pub(super) fn bind(&mut self, principal: Principal) {
         self.bell.listen(match principal.who {
             Who::Key { key, .. } => Topic::Key(key),
-            Who::Runtime { agent, .. } => Topic::Runtime(agent),
+            Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
         });
         self.principal = Some(principal);
     }

@@ -58,6 +58,15 @@ impl Origin {
 impl Handle {
     /// Where the run comes from, and whether its caller, and everybody before, may make it.
     pub(super) async fn origin_of(&self, by: &Principal, request: &CreateRunRequest) -> Result<Origin> {
+        if let Who::Anonymous { agent } = by.who {
+            // Whoever lets everybody ask an agent gives them that agent alone.
+            let target = check::agent_ref("agent_id", &request.agent_id)?;
+            let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
+            return match target.id == agent && request.parent_task_run_id.is_none() {
+                true => Ok(Origin::default()),
+                false => Err(Error::not_found(WHAT)),
+            };
+        }
         if by.column() != Column::AgentKey {
             let chains = match request.parent_task_run_id {
                 Some(parent) => vec![vec![self.store().run(by.tenant, parent).await.map_err(about(WHAT))?]],

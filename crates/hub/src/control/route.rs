@@ -51,8 +51,10 @@ impl Handle {
     async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
         if let Some(name) = &self.options().default_agent {
             return self.named(by, name).await?.ok_or_else(|| match by.column() {
-                Column::AgentKey => Error::new(Code::NotFound, "This hub has no default agent that you may call.")
-                    .hint("Say which agent you mean with `agent_type`."),
+                Column::AgentKey | Column::Anonymous => {
+                    Error::new(Code::NotFound, "This hub has no default agent that you may call.")
+                        .hint("Say which agent you mean with `agent_type`.")
+                }
                 Column::Role(_) | Column::Runtime => {
                     Error::new(Code::NotFound, format!("This hub's default agent, `{name}`, does not exist."))
                         .hint("Say which agent you mean with `agent_type`, or make an agent with that name.")

@@ -49,6 +49,7 @@ impl Handle {
         let mut page = query.page.page()?;
         let agent = match (by.who, query.agent) {
             (Who::Runtime { agent, kind: RuntimeKind::Device, .. }, _) => Some(agent),
+            (Who::Anonymous { agent }, _) => Some(agent),
             (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
             (Who::Runtime { .. } | Who::Key { .. }, None) => None,
         };
@@ -168,7 +169,11 @@ impl Handle {
         conversation: ConversationId,
         what: &'static str,
     ) -> Result<bool> {
-        let Who::Runtime { agent, kind, .. } = by.who else { return Ok(true) };
+        let (agent, kind) = match by.who {
+            Who::Key { .. } => return Ok(true),
+            Who::Anonymous { .. } => return Ok(false),
+            Who::Runtime { agent, kind, .. } => (agent, kind),
+        };
         let filter = RunFilter {
             // An agent with a key of its own may also have asked another agent.
             agent: (kind == RuntimeKind::Device).then_some(agent),

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    RunId, Timestamp,
+    AgentId, RunId, TenantId, Timestamp,
     secret::{Kind, SecretHash},
     wire::{
+        a2a::Switches,
         key::{Role, Scope},
         runtime::RuntimeState,
     },
 };
-use attache_store::record::{Credential, RuntimeKind};
+use attache_store::record::{AgentRef, Credential, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Result,
     bus::{Topic, Watch},
+    error::about,
     identity::{By, Column, Principal, Proof, Who, token},
 };
 
@@ -66,6 +68,20 @@ impl Handle {
         Ok(Principal { ends_at: None, ..principal })
     }
 
+    /// Somebody without a credential, if the agent's owner lets everybody ask it.
+    pub async fn anonymous(&self, agent: AgentId) -> Result<Principal> {
+        self.check_open(self.tenant(), agent).await
+    }
+
+    async fn check_open(&self, tenant: TenantId, agent: AgentId) -> Result<Principal> {
+        let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        if !Switches::of(account.a2a.as_ref()).anonymous || account.archived_at.is_some() {
+            return Err(Error::unauthenticated("The request carries no credential."));
+        }
+        let (who, proof) = (Who::Anonymous { agent }, Proof::Nothing { tenant, agent });
+        Ok(Principal { tenant, who, user: None, scopes: None, ends_at: None, proof })
+    }
+
     /// Whether the credential behind the principal is still good.
     pub async fn recheck(&self, principal: &Principal) -> Result<()> {
         self.check_proof(&principal.proof).await.map(drop)
@@ -92,6 +108,7 @@ impl Handle {
                 return Err(Error::unauthenticated("This token has expired."));
             }
             Proof::Token { key, .. } => By::Key(*key),
+            Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
         };
         match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
@@ -106,7 +123,7 @@ impl Handle {
             }
             Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_) => (role, scopes),
+                    Proof::Secret(_) | Proof::Nothing { .. } => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
@@ -152,7 +169,7 @@ impl Guard {
     pub(crate) fn new(hub: &Handle, principal: &Principal) -> Self {
         let topic = match principal.who {
             Who::Key { key, .. } => Topic::Key(key),
-            Who::Runtime { agent, .. } => Topic::Runtime(agent),
+            Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
         };
         let watch = hub.bus().watch(topic);
         Self { hub: hub.clone(), principal: principal.clone(), watch, due: Instant::now() + RECHECK, seen: None }

@@ -33,6 +33,8 @@ pub(crate) enum Proof {
     Secret(SecretHash),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
     Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
+    /// Nothing: the agent's owner lets everybody ask it.
+    Nothing { tenant: TenantId, agent: AgentId },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub enum Who {
     Key { key: KeyId, role: Role },
     /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
     Runtime { runtime: RuntimeId, agent: AgentId, kind: RuntimeKind },
+    /// Somebody without a credential, who asks an agent that serves such callers. All of them are one caller.
+    Anonymous { agent: AgentId },
 }
 
 // === impl Principal ===
@@ -53,6 +57,7 @@ impl Principal {
             Who::Runtime { runtime, kind: RuntimeKind::Device, .. } => format!("runtime:{runtime}"),
             // What an agent asked for stays its own when it is registered again with another key.
             Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => format!("agent:{agent}"),
+            Who::Anonymous { .. } => "anonymous".to_owned(),
         }
     }
 
@@ -60,7 +65,7 @@ impl Principal {
     pub const fn role(&self) -> Option<Role> {
         match self.who {
             Who::Key { role, .. } => Some(role),
-            Who::Runtime { .. } => None,
+            Who::Runtime { .. } | Who::Anonymous { .. } => None,
         }
     }
 
@@ -68,6 +73,7 @@ impl Principal {
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
             Proof::Secret(_) => Ok(()),
+            Proof::Nothing { .. } => Err(Error::unauthenticated("The request carries no credential.")),
             Proof::Token { .. } => {
                 Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
                     .hint("Use the API key that the token was made with."))
@@ -105,7 +111,7 @@ impl Principal {
     pub(crate) fn device(&self) -> Result<(RuntimeId, AgentId)> {
         match self.who {
             Who::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
-            Who::Key { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
+            Who::Key { .. } | Who::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
                 .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
         }
     }
@@ -118,7 +124,7 @@ impl Principal {
                 Err(Error::forbidden("An agent with a key of its own works over its channel.")
                     .hint("Open a WebSocket at /api/a2a/connect or /api/envelope/ws with the same key."))
             }
-            Who::Runtime { kind: RuntimeKind::Device, .. } | Who::Key { .. } => Ok(()),
+            Who::Runtime { kind: RuntimeKind::Device, .. } | Who::Key { .. } | Who::Anonymous { .. } => Ok(()),
         }
     }
 

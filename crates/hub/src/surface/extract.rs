@@ -58,6 +58,16 @@ pub(crate) struct Params<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct Input<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
 
+/// Who asks, for a surface outside this crate; `None` for a request that carries no credential. One that is wrong is
+/// refused, also where none is needed.
+pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
+    let carries = |name: &str| parts.headers.contains_key(name);
+    if !carries("x-runtime-token") && !carries("authorization") {
+        return Ok(None);
+    }
+    admit(parts, hub).await.map(Some)
+}
+
 /// In a path, a text that is no id names something that does not exist.
 pub(crate) fn id<T: FromStr>(text: &str, what: &'static str) -> Result<T> {
     text.parse().map_err(|_| Error::not_found(what))
@@ -88,21 +98,25 @@ impl FromRequestParts<Handle> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
-        let by = match authenticate(parts, hub).await {
-            // Somebody who guesses is told so only a few times a minute.
-            Err(error) if error.code.http_status() == 401 => {
-                hub.attempts().failed(address(parts))?;
-                return Err(error);
-            }
-            other => other?,
-        };
-        if let Some(left) = hub.attempts().admit(&by)?
-            && let Some(told) = parts.extensions.get::<Told>()
-        {
-            let _ = told.0.set(left);
-        }
-        Ok(Self(by))
+        admit(parts, hub).await.map(Self)
     }
+}
+
+async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
+    let by = match authenticate(parts, hub).await {
+        // Somebody who guesses is told so only a few times a minute.
+        Err(error) if error.code.http_status() == 401 => {
+            hub.attempts().failed(address(parts))?;
+            return Err(error);
+        }
+        other => other?,
+    };
+    if let Some(left) = hub.attempts().admit(&by)?
+        && let Some(told) = parts.extensions.get::<Told>()
+    {
+        let _ = told.0.set(left);
+    }
+    Ok(by)
 }
 
 async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
@@ -130,12 +144,7 @@ impl FromRequestParts<Handle> for MaybeCaller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, hub: &Handle) -> Result<Self> {
-        let carries = |name: &str| parts.headers.contains_key(name);
-        if !carries("x-runtime-token") && !carries("authorization") {
-            return Ok(Self(None));
-        }
-        // A credential that is given must be good, even where none is needed.
-        Caller::from_request_parts(parts, hub).await.map(|Caller(by)| Self(Some(by)))
+        caller(parts, hub).await.map(Self)
     }
 }
 

@@ -14,4 +14,4 @@ pub(crate) mod seat;
 mod socket;
 mod watch;
 
-pub use extract::Peer;
+pub use extract::{Peer, caller};

@@ -157,13 +157,18 @@ impl<'a> Reach<'a> {
 pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     match (by.who, &run.state.phase) {
         (Who::Runtime { runtime, .. }, Phase::Running(claim)) => claim.runtime == runtime,
-        (Who::Runtime { .. } | Who::Key { .. }, _) => false,
+        (Who::Runtime { .. } | Who::Key { .. } | Who::Anonymous { .. }, _) => false,
     }
 }
 
-/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for.
+/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for. Whoever
+/// shows no credential has a part in what such callers asked of the same agent.
 pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
-    let Who::Runtime { runtime, kind, .. } = by.who else { return true };
+    let (runtime, kind) = match by.who {
+        Who::Key { .. } => return true,
+        Who::Anonymous { agent } => return run.caller == by.actor() && run.agent == agent,
+        Who::Runtime { runtime, kind, .. } => (runtime, kind),
+    };
     if kind == RuntimeKind::AgentKey && run.caller == by.actor() {
         return true;
     }
