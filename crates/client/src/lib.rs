@@ -33,6 +33,7 @@
 //!
 //! Nothing here reads the environment, the home folder or the terminal, and no secret appears in an error.
 
+pub mod a2a;
 mod address;
 mod api;
 mod backoff;

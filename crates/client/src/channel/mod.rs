@@ -16,6 +16,7 @@ use attache_protocol::{
         channel::PeerRole,
         envelope::{Envelope, FrameType, Repair},
         run::ClaimedRun,
+        runtime::Extension,
     },
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -33,6 +34,8 @@ pub struct Options {
     /// `[{"name","description","input_schema","output_schema"}]`
     pub tools: Option<Json>,
     pub device_info: Option<Json>,
+    /// The A2A extensions that the peer understands.
+    pub extensions: Option<Vec<Extension>>,
     pub pace: Pace,
 }
 
@@ -247,7 +250,15 @@ impl Options {
     /// A worker that streams, resumes and asks.
     pub fn worker(hub: HubOptions) -> Self {
         let capabilities = ["streaming", "resume", "permissions", "artifacts"].map(str::to_owned).into();
-        Self { hub, peer_role: PeerRole::Worker, capabilities, tools: None, device_info: None, pace: Pace::default() }
+        Self {
+            hub,
+            peer_role: PeerRole::Worker,
+            capabilities,
+            tools: None,
+            device_info: None,
+            extensions: None,
+            pace: Pace::default(),
+        }
     }
 }
 

@@ -155,13 +155,14 @@ impl Keeper {
                 Resume { channel_id: *channel, resume_token: token.clone(), last_seq: *last_seq }.payload()
             }
             None => {
-                let Options { peer_role, capabilities, tools, device_info, .. } = &self.options;
+                let Options { peer_role, capabilities, tools, device_info, extensions, .. } = &self.options;
                 let register = Register {
                     peer_role: Some(*peer_role),
                     capabilities: Some(capabilities.clone()),
                     tools: tools.clone(),
                     device_info: device_info.clone(),
                     running: self.peer.running(),
+                    extensions: extensions.clone(),
                 };
                 register.payload()
             }

@@ -1,0 +1,249 @@
+//! The one way to write a JSON text (RFC 8785), so that a signature of it can be verified by somebody who wrote it otherwise.
+
+use std::fmt::Write as _;
+
+use attache_protocol::{
+    Json,
+    json::{self, Members},
+};
+
+/// Why a text has no canonical form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoForm {
+    #[error("a name comes twice in one of its objects, and readers of JSON disagree about what that means")]
+    Twice,
+    #[error("it has a number that no double can hold")]
+    Number,
+    #[error("it has text that is not Unicode")]
+    Text,
+    #[error("it nests too deeply")]
+    Depth,
+    #[error("it is not an object")]
+    NoObject,
+}
+
+/// What becomes of members that say nothing: `null`, and texts, lists and objects that are empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Empties {
+    Kept,
+    /// Some signers leave them out first, also where leaving one out makes the next one empty.
+    Dropped,
+}
+
+/// The canonical form of a JSON text.
+pub fn canonical(text: &Json) -> Result<String, NoForm> {
+    let mut out = String::with_capacity(text.get().len());
+    check_depth(text)?;
+    write(text, &mut out)?;
+    Ok(out)
+}
+
+/// The canonical form of an object without one of its members.
+pub fn canonical_without(object: &Json, member: &str, empties: Empties) -> Result<String, NoForm> {
+    check_depth(object)?;
+    let Members(members) = object.parse().map_err(|_| NoForm::NoObject)?;
+    let rest: Vec<_> = members.into_iter().filter(|(name, _)| name != member).collect();
+    let rest = Json::of(&Members(rest));
+    match empties {
+        Empties::Kept => canonical(&rest),
+        Empties::Dropped => canonical(&without_empties(&rest)?.unwrap_or_else(Json::empty_object)),
+    }
+}
+
+fn check_depth(text: &Json) -> Result<(), NoForm> {
+    if json::depth(text.get().as_bytes()) > json::MAX_DEPTH { Err(NoForm::Depth) } else { Ok(()) }
+}
+
+fn write(text: &Json, out: &mut String) -> Result<(), NoForm> {
+    match text.get().as_bytes().first() {
+        Some(b'{') => {
+            let members: Members = text.parse().map_err(|_| NoForm::Text)?;
+            if !members.are_distinct() {
+                return Err(NoForm::Twice);
+            }
+            let Members(mut members) = members;
+            members.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+            out.push('{');
+            for (index, (name, value)) in members.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_text(name, out);
+                out.push(':');
+                write(value, out)?;
+            }
+            out.push('}');
+        }
+        Some(b'[') => {
+            let entries: Vec<Json> = text.parse().map_err(|_| NoForm::Text)?;
+            out.push('[');
+            for (index, entry) in entries.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write(entry, out)?;
+            }
+            out.push(']');
+        }
+        Some(b'"') => write_text(&text.parse::<String>().map_err(|_| NoForm::Text)?, out),
+        Some(b'-' | b'0'..=b'9') => write_number(text.get(), out)?,
+        // `true`, `false` and `null` are written in one way only.
+        _ => out.push_str(text.get()),
+    }
+    Ok(())
+}
+
+fn write_text(text: &str, out: &mut String) {
+    out.push_str(Json::of(text).get());
+}
+
+/// As ECMAScript shows a number: the fewest digits that name the double, with an exponent where it would be long.
+fn write_number(text: &str, out: &mut String) -> Result<(), NoForm> {
+    let number: f64 = text.parse().map_err(|_| NoForm::Number)?;
+    if !number.is_finite() {
+        return Err(NoForm::Number);
+    }
+    if number == 0.0 {
+        out.push('0');
+        return Ok(());
+    }
+    let shortest = shortest(number);
+    let (digits, exponent) = shortest.split_once('e').ok_or(NoForm::Number)?;
+    let exponent: i32 = exponent.parse().map_err(|_| NoForm::Number)?;
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
+    let digits: String = digits.chars().filter(|digit| *digit != '.').collect();
+    out.push_str(sign);
+    let zeros = |out: &mut String, count: usize| out.extend(std::iter::repeat_n('0', count));
+    match usize::try_from(exponent) {
+        Ok(above) if above < 21 && digits.len() <= above + 1 => {
+            out.push_str(&digits);
+            zeros(out, above + 1 - digits.len());
+        }
+        Ok(above) if above < 21 => {
+            let (whole, fraction) = digits.split_at(above + 1);
+            let _ = write!(out, "{whole}.{fraction}");
+        }
+        Err(_) if exponent >= -6 => {
+            out.push_str("0.");
+            zeros(out, usize::try_from(-exponent - 1).unwrap_or(0));
+            out.push_str(&digits);
+        }
+        Ok(_) | Err(_) => {
+            let (first, rest) = digits.split_at(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            let _ = write!(out, "{first}{point}{rest}e{exponent:+}");
+        }
+    }
+    Ok(())
+}
+
+/// The fewest digits that name the number, in the form `1.5e3`. Of two that are equally near, the even one: there the
+/// formatting of the standard library and ECMAScript differ.
+fn shortest(number: f64) -> String {
+    let shortest = format!("{number:e}");
+    let precision = shortest.split_once('e').map_or(0, |(digits, _)| digits.trim_start_matches('-').len());
+    let even = format!("{number:.*e}", precision.saturating_sub(2));
+    if even.parse() == Ok(number) { even } else { shortest }
+}
+
+/// `None` for a value that is empty, or becomes it.
+fn without_empties(text: &Json) -> Result<Option<Json>, NoForm> {
+    Ok(match text.get() {
+        "null" | r#""""# => None,
+        object if object.starts_with('{') => {
+            let Members(members) = text.parse().map_err(|_| NoForm::Text)?;
+            let mut kept = Vec::new();
+            for (name, value) in members {
+                if let Some(value) = without_empties(&value)? {
+                    kept.push((name, value));
+                }
+            }
+            (!kept.is_empty()).then(|| Json::of(&Members(kept)))
+        }
+        list if list.starts_with('[') => {
+            let mut kept = Vec::new();
+            for entry in text.parse::<Vec<Json>>().map_err(|_| NoForm::Text)? {
+                kept.extend(without_empties(&entry)?);
+            }
+            (!kept.is_empty()).then(|| Json::of(&kept))
+        }
+        _ => Some(text.clone()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(text: &str) -> Result<String, NoForm> {
+        canonical(&Json::from_text(text).unwrap())
+    }
+
+    #[test]
+    fn the_examples_of_the_standard() {
+        let text = r#"{
+            "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+            "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+            "literals": [null, true, false]
+        }"#;
+        let wanted = r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}"#;
+        assert_eq!(form(text).as_deref(), Ok(wanted));
+        let names = r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#;
+        let wanted = "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\u{fb33}\":3}";
+        assert_eq!(form(names).as_deref(), Ok(wanted), "sorted by UTF-16, where an emoji comes before U+FB33");
+    }
+
+    #[test]
+    fn numbers_are_those_of_ecmascript() {
+        // The bit patterns of the appendix of RFC 8785.
+        for (bits, wanted) in [
+            (0x0000_0000_0000_0001, "5e-324"),
+            (0x8000_0000_0000_0001, "-5e-324"),
+            (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+            (0x4340_0000_0000_0000, "9007199254740992"),
+            (0xc340_0000_0000_0000, "-9007199254740992"),
+            (0x4430_0000_0000_0000, "295147905179352830000"),
+            (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+            (0x44b5_2d02_c7e1_4af6, "1e+23"),
+            (0x44b5_2d02_c7e1_4af7, "1.0000000000000001e+23"),
+            (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+            (0x444b_1ae4_d6e2_ef4f, "999999999999999900000"),
+            (0x444b_1ae4_d6e2_ef50, "1e+21"),
+            (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+            (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+            (0x41b3_de43_5555_5553, "333333333.3333332"),
+            (0x41b3_de43_5555_5557, "333333333.33333343"),
+            (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+            (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+        ] {
+            let number = f64::from_bits(bits);
+            assert_eq!(form(&format!("{number:?}")).as_deref(), Ok(wanted), "{bits:x}");
+        }
+        for (text, wanted) in [("-0", "0"), ("42.0", "42"), ("9007199254740993", "9007199254740992"), ("1E2", "100")] {
+            assert_eq!(form(text).as_deref(), Ok(wanted));
+        }
+    }
+
+    #[test]
+    fn what_readers_disagree_about_has_no_form() {
+        assert_eq!(form(r#"{"a":{"b":1,"\u0062":2}}"#), Err(NoForm::Twice));
+        assert_eq!(form("[1e400]"), Err(NoForm::Number));
+        assert_eq!(form(r#"["\ud800"]"#), Err(NoForm::Text));
+        assert_eq!(form(&format!("{}{}", "[".repeat(65), "]".repeat(65))), Err(NoForm::Depth));
+        assert_eq!(canonical_without(&Json::of("x"), "a", Empties::Kept), Err(NoForm::NoObject));
+    }
+
+    #[test]
+    fn a_member_is_left_out_and_empty_ones_too_where_wanted() {
+        let card = Json::from_text(
+            r#"{"signatures":[1],"b":{"c":[{"d":""}],"e":null},"a":[],"f":false,"g":[0,{}],"signature":"s"}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            canonical_without(&card, "signatures", Empties::Kept).as_deref(),
+            Ok(r#"{"a":[],"b":{"c":[{"d":""}],"e":null},"f":false,"g":[0,{}],"signature":"s"}"#)
+        );
+        let dropped = canonical_without(&card, "signatures", Empties::Dropped);
+        assert_eq!(dropped.as_deref(), Ok(r#"{"f":false,"g":[0],"signature":"s"}"#));
+    }
+}

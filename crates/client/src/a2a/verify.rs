@@ -1,0 +1,194 @@
+//! Whether a card is the one that was seen before, and whether its signatures are worth something. Pure: keys are given.
+
+use std::fmt;
+
+use attache_protocol::{Json, Pin, json::Members, wire::a2a::AgentCardSignature};
+use aws_lc_rs::{
+    digest,
+    signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey},
+};
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::Deserialize;
+
+use super::jcs::{Empties, NoForm, canonical_without};
+
+/// The member of a card that its own signatures cannot cover.
+pub const SIGNATURES: &str = "signatures";
+
+/// What a signature says about itself, under its own protection.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Header {
+    pub alg: String,
+    #[serde(default)]
+    pub kid: Option<String>,
+    /// Where the signer says that its keys are.
+    #[serde(default)]
+    pub jku: Option<String>,
+    #[serde(default)]
+    crit: Option<Vec<String>>,
+}
+
+/// A public key that signatures of cards are verified with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    kid: Option<String>,
+    point: Point,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Point {
+    /// `0x04`, then both coordinates.
+    P256([u8; 65]),
+    Ed25519([u8; 32]),
+}
+
+/// Why a signature is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    #[error("the card cannot be signed: {0}")]
+    Card(#[from] NoForm),
+    #[error("its header cannot be read")]
+    Header,
+    #[error("its header asks for `{0}`, which is not understood here")]
+    Critical(String),
+    #[error("it is made with `{0}`; only ES256 and EdDSA are verified")]
+    Algorithm(String),
+    #[error("none of the known keys is the one it names")]
+    NoKey,
+    #[error("it does not fit the card, which was changed after it was signed or was signed with another key")]
+    Signature,
+}
+
+/// A key or a set of keys that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this is no public key for signatures of cards: write a JWK or a JWKS with P-256 or Ed25519 keys")]
+pub struct NoKeys;
+
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    #[serde(default)]
+    crv: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    x: String,
+    #[serde(default)]
+    y: String,
+    #[serde(default, rename = "use")]
+    usage: Option<String>,
+}
+
+/// By what a card is known: the SHA-256 of its canonical form without its signatures, so that signing it anew or writing
+/// it with other blanks changes nothing.
+pub fn fingerprint(card: &Json) -> Result<Pin, NoForm> {
+    let form = canonical_without(card, SIGNATURES, Empties::Kept)?;
+    let digest = digest::digest(&digest::SHA256, form.as_bytes());
+    Ok(Pin::from_digest(digest.as_ref().try_into().expect("SHA-256 gives 32 bytes")))
+}
+
+/// Whether one of the keys made this signature of this card.
+pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[Key]) -> Result<(), Unverified> {
+    let header = Header::read(signature)?;
+    if !matches!(header.alg.as_str(), "ES256" | "EdDSA" | "Ed25519") {
+        return Err(Unverified::Algorithm(header.alg));
+    }
+    let mut fitting = keys.iter().filter(|key| key.fits(&header)).peekable();
+    if fitting.peek().is_none() {
+        return Err(Unverified::NoKey);
+    }
+    let bytes = Base64UrlUnpadded::decode_vec(&signature.signature).map_err(|_| Unverified::Signature)?;
+    // The standard wants what is empty left out before; not every signer does so, and a card may come with it.
+    let forms = [Empties::Kept, Empties::Dropped].map(|empties| canonical_without(card, SIGNATURES, empties));
+    let mut signed = Vec::new();
+    for form in forms {
+        signed.push(format!("{}.{}", signature.protected, Base64UrlUnpadded::encode_string(form?.as_bytes())));
+    }
+    if fitting.any(|key| signed.iter().any(|signed| key.made(signed.as_bytes(), &bytes))) {
+        Ok(())
+    } else {
+        Err(Unverified::Signature)
+    }
+}
+
+// === impl Header ===
+
+impl Header {
+    pub fn read(signature: &AgentCardSignature) -> Result<Self, Unverified> {
+        let bytes = Base64UrlUnpadded::decode_vec(&signature.protected).map_err(|_| Unverified::Header)?;
+        let header: Self = serde_json::from_slice(&bytes).map_err(|_| Unverified::Header)?;
+        match header.crit.as_deref() {
+            None => Ok(header),
+            Some([]) => Err(Unverified::Header),
+            Some([first, ..]) => Err(Unverified::Critical(first.clone())),
+        }
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    /// The keys of a JWKS, or of one JWK alone. Keys of other kinds are passed over.
+    pub fn read_all(text: &Json) -> Result<Vec<Self>, NoKeys> {
+        let members: Members = text.parse().map_err(|_| NoKeys)?;
+        let entries = match members.find("keys") {
+            Some(keys) => keys.parse::<Vec<Json>>().map_err(|_| NoKeys)?,
+            None => vec![text.clone()],
+        };
+        let keys: Vec<_> = entries.iter().filter_map(Self::read).collect();
+        if keys.is_empty() { Err(NoKeys) } else { Ok(keys) }
+    }
+
+    fn read(text: &Json) -> Option<Self> {
+        let jwk: Jwk = text.parse().ok()?;
+        if jwk.usage.is_some_and(|usage| usage != "sig") {
+            return None;
+        }
+        let bytes = |text: &str| -> Option<[u8; 32]> { Base64UrlUnpadded::decode_vec(text).ok()?.try_into().ok() };
+        let point = match (jwk.kty.as_str(), jwk.crv.as_str()) {
+            ("OKP", "Ed25519") => Point::Ed25519(bytes(&jwk.x)?),
+            ("EC", "P-256") => {
+                let mut point = [4; 65];
+                point[1..33].copy_from_slice(&bytes(&jwk.x)?);
+                point[33..].copy_from_slice(&bytes(&jwk.y)?);
+                Point::P256(point)
+            }
+            _ => return None,
+        };
+        Some(Self { kid: jwk.kid, point })
+    }
+
+    /// The header chooses among the keys, and the key decides the algorithm.
+    fn fits(&self, header: &Header) -> bool {
+        let is_kind = match self.point {
+            Point::P256(_) => header.alg == "ES256",
+            Point::Ed25519(_) => header.alg != "ES256",
+        };
+        let is_named = match (&header.kid, &self.kid) {
+            (Some(wanted), Some(kid)) => wanted == kid,
+            (Some(_) | None, _) => true,
+        };
+        is_kind && is_named
+    }
+
+    fn made(&self, signed: &[u8], signature: &[u8]) -> bool {
+        match &self.point {
+            Point::P256(point) => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature),
+            Point::Ed25519(point) => UnparsedPublicKey::new(&ED25519, point).verify(signed, signature),
+        }
+        .is_ok()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.point {
+            Point::P256(_) => "P-256",
+            Point::Ed25519(_) => "Ed25519",
+        };
+        f.debug_struct("Key").field("kid", &self.kid).field("kind", &kind).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
