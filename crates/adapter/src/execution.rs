@@ -9,7 +9,7 @@ use std::{
 use attache_protocol::{
     Json, RunId,
     env::Env,
-    wire::adapter::{LogLine, Progress, TaskError, TaskReply, Text, event},
+    wire::adapter::{ArtifactChange, LogLine, Progress, TaskError, TaskReply, Text, event},
 };
 use futures_util::{FutureExt as _, Stream, stream};
 use tokio::sync::watch;
@@ -277,5 +277,10 @@ impl Events {
 
     pub fn tool_call(&self, call: Json) {
         self.0.push(event::TOOL_CALL, call);
+    }
+
+    /// Something that the agent made, whole or a piece of it.
+    pub fn artifact(&self, change: &ArtifactChange) {
+        self.0.push(event::ARTIFACT, Json::of(change));
     }
 }

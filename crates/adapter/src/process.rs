@@ -72,7 +72,10 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
             TaskReply::failed("task_failed", failure(&name.to_string(), status, ended.errors, ended.answer_end))
         }
         Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd, job.task.cwd.is_some()).await {
-            Ok(artifact_refs) => TaskReply::done(&TaskOutput { text: ended.answer.into_text(), artifact_refs }),
+            Ok(artifact_refs) => {
+                let text = ended.answer.into_text();
+                TaskReply::done(&TaskOutput { text, artifact_refs, ..TaskOutput::default() })
+            }
             Err(message) => TaskReply::failed("task_failed", message),
         },
     }

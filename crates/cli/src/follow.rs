@@ -12,7 +12,7 @@ use attache_protocol::{
     rules::run::Status,
     wire::{
         ask::InputRequest,
-        event::{Event, kind},
+        event::{ArtifactChange, Event, kind},
         run::Run,
     },
 };
@@ -193,6 +193,11 @@ impl<'a> Follower<'a> {
                 self.talk(Style::Dim, text.trim_end())?;
             }
             kind::TOOL_CALL => self.talk(Style::Dim, &format!("tool: {}", data.name.unwrap_or_default()))?,
+            kind::ARTIFACT => {
+                if let Ok(change) = event.data.parse::<ArtifactChange>() {
+                    self.talk(Style::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
+                }
+            }
             "task.claimed" => self.waiting.change("running"),
             "task.requeued" => {
                 self.talk(Style::Busy, &format!("back in the queue: {}", data.reason.unwrap_or_default()))?;

@@ -55,6 +55,8 @@ const GATHER: Duration = Duration::from_millis(50);
 const FULL: usize = 32 << 10;
 /// What waits at most: room for all that a built-in adapter usually says in one run.
 const LIMIT: usize = 4 << 20;
+/// The same for what the agent made, which no result repeats.
+const ARTIFACT_LIMIT: usize = 32 << 20;
 
 // === impl Backlog ===
 
@@ -69,7 +71,8 @@ impl Backlog {
         {
             let mut state = self.state();
             // After a gap there must be real room again, or there would be a gap after every piece.
-            let room = if state.dropped > 0 { LIMIT / 2 } else { LIMIT };
+            let limit = if matches!(piece, Piece::Artifact(_)) { ARTIFACT_LIMIT } else { LIMIT };
+            let room = if state.dropped > 0 { limit / 2 } else { limit };
             if state.bytes + piece.cost() > room {
                 state.dropped += 1;
                 return;
@@ -193,7 +196,7 @@ impl Batch {
     fn new(piece: Piece) -> Self {
         let encoded = match &piece {
             Piece::Chunk(text) | Piece::Thought(text) => Json::of(text).get().len(),
-            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) => 0,
+            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) | Piece::Artifact(_) => 0,
         };
         Self { piece, encoded }
     }
@@ -214,7 +217,7 @@ impl Batch {
     const fn is_complete(&self) -> bool {
         match self.piece {
             Piece::Chunk(_) | Piece::Thought(_) => self.encoded >= FULL,
-            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) => true,
+            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) | Piece::Artifact(_) => true,
         }
     }
 
@@ -228,6 +231,7 @@ impl Batch {
             Piece::Thought(text) => ProgressRequest { thought: said(text), ..request },
             Piece::Log(line) => ProgressRequest { log: Some(line), ..request },
             Piece::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..request },
+            Piece::Artifact(artifact) => ProgressRequest { artifact: Some(artifact), ..request },
         }
     }
 }
@@ -256,6 +260,8 @@ mod tests {
             ("log", r#"{"level":"info","message":"l"}"#),
             ("log", r#""second""#),
             ("tool_call", r#"{"n":1.0}"#),
+            ("artifact", r#"{"artifact_id":"a","parts":[ {"data":1.0}]}"#),
+            ("artifact", r#"{"artifact_id":"a","parts":[]}"#),
             ("thought", r#"{"text":"hm"}"#),
             ("chunk", r#"{"text":"c"}"#),
         ] {
@@ -270,8 +276,10 @@ mod tests {
                 r#"{"epoch":3,"report":13,"log":{"level":"info","message":"l"}}"#,
                 r#"{"epoch":3,"report":14,"log":"second"}"#,
                 r#"{"epoch":3,"report":15,"tool_call":{"n":1.0}}"#,
-                r#"{"epoch":3,"report":16,"thought":{"text":"hm"}}"#,
-                r#"{"epoch":3,"report":17,"chunk":{"text":"c"}}"#,
+                r#"{"epoch":3,"report":16,"artifact":{"artifact_id":"a","parts":[ {"data":1.0}]}}"#,
+                r#"{"epoch":3,"report":17,"log":{"level":"warning","message":"an artifact of 30 bytes cannot be shown: it has no parts"}}"#,
+                r#"{"epoch":3,"report":18,"thought":{"text":"hm"}}"#,
+                r#"{"epoch":3,"report":19,"chunk":{"text":"c"}}"#,
             ]
         );
     }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use attache_client::{Hub, channel::Channel};
-use attache_protocol::{RunId, env::Env};
+use attache_protocol::{RunId, env::Env, wire::runtime::Extension};
 
 use crate::{
     adapter::Adapter,
@@ -28,6 +28,8 @@ pub(crate) struct Device {
     pub(crate) cwd: Option<PathBuf>,
     /// Instructions of this device for an adapter that does not read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
+    /// What every heartbeat declares.
+    pub(crate) extensions: Option<Vec<Extension>>,
     pub(crate) env: Env,
     pub(crate) link: Link,
     pub(crate) claims: Claims,

@@ -93,7 +93,7 @@ async fn beat_once(device: &Device) -> bool {
         agent_id: Some(device.profile.agent_id),
         running: running(device).await,
         unreported: device.claims.unreported(),
-        extensions: None,
+        extensions: device.extensions.clone(),
     };
     match device.hub().heartbeat(&request).await {
         Ok(answer) => {

@@ -34,6 +34,7 @@ pub(crate) enum Piece {
     Thought(String),
     Log(Json),
     ToolCall(Json),
+    Artifact(Json),
 }
 
 /// Tells the pieces of one run in the background.
@@ -81,6 +82,7 @@ pub(crate) struct Known {
     progress: usize,
     log: usize,
     tool_call: usize,
+    artifact: usize,
     /// In bytes, because pieces of text are joined on the way.
     chunk: usize,
     thought: usize,
@@ -97,6 +99,8 @@ enum TextForm {
 const LARGEST: usize = 4 << 10;
 /// The hub's limit for an event is 64 KiB.
 const LARGEST_JSON: usize = 60 << 10;
+/// The hub's limit for an artifact.
+const LARGEST_ARTIFACT: usize = 1 << 20;
 /// The hub's limit for an account of the cost.
 const LARGEST_USAGE: usize = 16 << 10;
 /// What a piece costs beside its text.
@@ -124,10 +128,17 @@ impl Piece {
             }
             event::CHUNK => text(data).map(Self::Chunk),
             event::THOUGHT => text(data).map(Self::Thought),
-            event::LOG => Some(Self::Log(relayed(data, &['{', '"'])?)),
-            event::TOOL_CALL => match relayed(data, &['{']) {
+            event::LOG => Some(Self::Log(relayed(data, &['{', '"'], LARGEST_JSON)?)),
+            event::TOOL_CALL => match relayed(data, &['{'], LARGEST_JSON) {
                 Some(call) => Some(Self::ToolCall(call)),
                 None => Some(Self::Log(Json::of(&format!("a tool call of {} bytes cannot be shown", data.len())))),
+            },
+            event::ARTIFACT => match artifact(data) {
+                Ok(artifact) => Some(Self::Artifact(artifact)),
+                Err(why) => Some(Self::Log(Json::of(&adapter::LogLine {
+                    level: "warning".to_owned(),
+                    message: format!("an artifact of {} bytes cannot be shown: {why}", data.len()),
+                }))),
             },
             _ => None,
         }
@@ -145,7 +156,7 @@ impl Piece {
             + match self {
                 Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
                 Self::Chunk(text) | Self::Thought(text) => text.len(),
-                Self::Log(json) | Self::ToolCall(json) | Self::Usage(json) => json.get().len(),
+                Self::Log(json) | Self::ToolCall(json) | Self::Artifact(json) | Self::Usage(json) => json.get().len(),
             }
     }
 
@@ -171,9 +182,18 @@ fn text(data: &str) -> Option<String> {
 }
 
 /// JSON that the hub takes as one event: of the right kind, neither too large nor too deep.
-fn relayed(data: &str, starts: &[char]) -> Option<Json> {
-    let fits = data.starts_with(starts) && data.len() <= LARGEST_JSON && json::depth(data.as_bytes()) < json::MAX_DEPTH;
+fn relayed(data: &str, starts: &[char], largest: usize) -> Option<Json> {
+    let fits = data.starts_with(starts) && data.len() <= largest && json::depth(data.as_bytes()) < json::MAX_DEPTH;
     if fits { Json::from_text(data).ok() } else { None }
+}
+
+/// An artifact that the hub takes, as it came.
+fn artifact(data: &str) -> Result<Json, String> {
+    let change: adapter::ArtifactChange = serde_json::from_str(data).map_err(|error| json::explain(&error))?;
+    if change.parts.is_empty() {
+        return Err("it has no parts".to_owned());
+    }
+    relayed(data, &['{'], LARGEST_ARTIFACT).ok_or_else(|| "it is too large or nests too deep".to_owned())
 }
 
 fn cut(mut text: String) -> Vec<String> {
@@ -337,6 +357,7 @@ impl Known {
             kind::PROGRESS => self.progress += 1,
             kind::LOG => self.log += 1,
             kind::TOOL_CALL => self.tool_call += 1,
+            kind::ARTIFACT => self.artifact += 1,
             kind::CHUNK => self.chunk += length(),
             kind::THOUGHT => self.thought += length(),
             _ => {}
@@ -359,6 +380,7 @@ impl Known {
             Piece::Progress { .. } => one(&mut self.progress, piece),
             Piece::Log(_) => one(&mut self.log, piece),
             Piece::ToolCall(_) => one(&mut self.tool_call, piece),
+            Piece::Artifact(_) => one(&mut self.artifact, piece),
             Piece::Usage(_) => Some(piece),
             Piece::Chunk(text) => some(&mut self.chunk, text).map(Piece::Chunk),
             Piece::Thought(text) => some(&mut self.thought, text).map(Piece::Thought),

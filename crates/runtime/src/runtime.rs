@@ -1,12 +1,12 @@
 //! The runtime of one profile: beats, pulls one run after the other, and has each executed and reported.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use attache_client::{
     Address, Credential, Hub, HubOptions,
     channel::{self, Channel},
 };
-use attache_protocol::{Json, Pin, env::Env};
+use attache_protocol::{Json, Pin, env::Env, wire::runtime::Extension};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -48,6 +48,10 @@ pub struct Options {
     pub pin: Option<Pin>,
     pub observer: Option<Observer>,
     pub pace: Pace,
+    /// How many runs are executed at a time, 1 unless told. An adapter must be made for more than one.
+    pub concurrency: NonZeroUsize,
+    /// The A2A extensions that the device declares for its agent.
+    pub extensions: Vec<Extension>,
     pub env: Env,
 }
 
@@ -122,6 +126,7 @@ impl Runtime {
         hub.env = options.env.clone();
         let channel = channel::Options {
             device_info: Some(Json::of(&DeviceInfo::of(&profile))),
+            extensions: declared(&options),
             pace: options.pace.channel,
             ..channel::Options::worker(hub.clone())
         };
@@ -149,6 +154,7 @@ impl Runtime {
             }
             AdapterSource::Profile => (None, fixed(&profile)),
         };
+        let extensions = declared(&options);
         let cwd = profile.cwd().map(PathBuf::from).or(options.cwd);
         let instruction_file = match &options.adapter {
             AdapterSource::Profile => profile.local_executor.instruction_file.as_ref().map(PathBuf::from),
@@ -165,6 +171,7 @@ impl Runtime {
             ledger,
             cwd,
             instruction_file,
+            extensions,
             env: options.env,
             link,
             claims,
@@ -201,6 +208,11 @@ impl<'a> DeviceInfo<'a> {
             version: env!("CARGO_PKG_VERSION"),
         }
     }
+}
+
+/// A device that declares nothing says nothing.
+fn declared(options: &Options) -> Option<Vec<Extension>> {
+    (!options.extensions.is_empty()).then(|| options.extensions.clone())
 }
 
 fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
@@ -286,6 +298,8 @@ impl Options {
             pin: None,
             observer: None,
             pace: Pace::default(),
+            concurrency: NonZeroUsize::MIN,
+            extensions: Vec::new(),
             env: Env::system(),
         }
     }

@@ -118,8 +118,11 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
         message: Json,
     }
     let (epoch, report) = (request.epoch?, request.report);
-    let ProgressRequest { message, percent, chunk, thought, log, tool_call, usage, .. } = request;
-    let is_progress = message.is_some() || percent.is_some() || usage.is_some();
+    let ProgressRequest { message, percent, chunk, thought, log, tool_call, artifact, usage, .. } = request;
+    let is_progress = message.is_some() || percent.is_some() || usage.is_some() || artifact.is_some();
+    if artifact.as_ref().is_some_and(|artifact| artifact.get().len() > LARGEST) {
+        return None;
+    }
     let told = usize::from(is_progress) + [chunk, thought, log, tool_call].into_iter().flatten().count();
     if told != 1 {
         return None;
@@ -139,8 +142,8 @@ fn frame(task_run_id: RunId, request: &ProgressRequest) -> Option<(FrameType, Js
         }
         Log { task_run_id, epoch, level, message, report }.payload()
     } else if is_progress {
-        let (message, percent, usage_stats) = (message.clone(), *percent, usage.clone());
-        Progress { task_run_id, epoch, message, percent, usage_stats, report }.payload()
+        let (message, percent, usage_stats, artifact) = (message.clone(), *percent, usage.clone(), artifact.clone());
+        Progress { task_run_id, epoch, message, percent, usage_stats, artifact, report }.payload()
     } else {
         return None;
     };
@@ -189,6 +192,13 @@ mod tests {
                 r#"{"epoch":2,"report":11,"usage":{"tokens":1.50}}"#,
                 FrameType::Notification,
                 format!(r#"{{"action":"progress",{head},"usage_stats":{{"tokens":1.50}},"report":11}}"#),
+            ),
+            (
+                r#"{"epoch":2,"report":12,"artifact":{"artifact_id":"a","parts":[{"data":1.50}]}}"#,
+                FrameType::Notification,
+                format!(
+                    r#"{{"action":"progress",{head},"artifact":{{"artifact_id":"a","parts":[{{"data":1.50}}]}},"report":12}}"#
+                ),
             ),
         ] {
             assert_eq!(told(request), Some((kind, expected)));

@@ -47,7 +47,7 @@ impl Driver for Inquirer {
                     }
                 }
             }
-            TaskReply::done(&TaskOutput { text: heard.join(" "), artifact_refs: Vec::new() })
+            TaskReply::done(&TaskOutput { text: heard.join(" "), ..TaskOutput::default() })
         }
         .boxed()
     }

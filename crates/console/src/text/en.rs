@@ -192,6 +192,7 @@ pub(super) const TEXT: Text = Text {
     log_failed: "Failed: {title}",
     log_cancelled: "Cancelled",
     log_cancelled_reason: "Cancelled: {reason}",
+    log_artifact: "Made {name}: {about}",
     log_gap: "Events {from} to {to} were removed by retention",
     log_rest: "Show the other {size}",
     fact_run: "Run",

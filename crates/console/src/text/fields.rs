@@ -216,6 +216,7 @@ text! {
     log_failed
     log_cancelled
     log_cancelled_reason
+    log_artifact
     log_gap
     log_rest
     fact_run

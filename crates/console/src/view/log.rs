@@ -161,6 +161,11 @@ impl Reader {
                 }
                 None => ("stop", "s-stop", Markup::text(t.log_cancelled)),
             },
+            event::kind::ARTIFACT if let Ok(change) = event.data.parse::<event::ArtifactChange>() => {
+                let (name, about) = (plain(change.title()), plain(&change.about()));
+                let blanks = [("name", Blank::Code(&name)), ("about", Blank::Text(&about))];
+                ("", "s-dot", Markup::sentence(t.log_artifact, &blanks))
+            }
             _ if let Some(step) = log_ask::step(event, t) => step,
             other => {
                 let about = format!("{} {}", plain(other), plain(event.data.get()));

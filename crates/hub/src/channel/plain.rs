@@ -30,7 +30,14 @@ impl Session {
         let Some(by) = self.principal.clone() else { return Ok(()) };
         let (_, agent) = by.device()?;
         let token = attache_protocol::secret::Kind::Resume.generate(self.hub.env());
-        let register = Register { peer_role: None, capabilities: None, tools: None, device_info: None, running: None };
+        let register = Register {
+            peer_role: None,
+            capabilities: None,
+            tools: None,
+            device_info: None,
+            running: None,
+            extensions: None,
+        };
         self.open_channel(&by, self.hub.env().channel_id(), register, token.hash()).await?;
         self.grant(agent, 1);
         Ok(())
@@ -110,7 +117,9 @@ impl Session {
                 let percent = share.map(|share| (share * 1e8).round() / 1e6);
                 let message = data.optional::<String>("goal")?;
                 let usage = usage(data)?;
-                let request = ProgressRequest { epoch, message, percent, usage, ..ProgressRequest::default() };
+                let artifact = data.optional("artifact")?;
+                let request =
+                    ProgressRequest { epoch, message, percent, usage, artifact, ..ProgressRequest::default() };
                 self.hub.progress(by, run, request).await?;
             }
             "result" => {
@@ -119,7 +128,13 @@ impl Session {
                     return Err(Refusal::wrong("data.summary", "must be a text"));
                 }
                 let details = data.raw("details").unwrap_or("null");
-                let output = format!(r#"{{"text":{summary},"details":{details}}}"#);
+                let mut output = format!(r#"{{"text":{summary},"details":{details}"#);
+                for name in ["message", "artifacts", "reply"] {
+                    if let Some(value) = data.raw(name) {
+                        output.push_str(&format!(r#","{name}":{value}"#));
+                    }
+                }
+                output.push('}');
                 let output = Json::from_text(output).map_err(|error| Error::internal(&error))?;
                 let usage = usage(data)?;
                 self.hub.complete(by, run, CompleteRequest { epoch, output, usage }).await?;

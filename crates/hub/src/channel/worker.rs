@@ -114,6 +114,7 @@ impl Session {
             message: progress.message,
             percent: progress.percent,
             usage: progress.usage_stats,
+            artifact: progress.artifact,
             ..ProgressRequest::default()
         };
         self.report(by, frame, progress.task_run_id, progress.report, request, "progress").await

@@ -2,7 +2,9 @@
 
 use attache_protocol::{
     Json, RunId,
+    json::{Members, explain},
     wire::{
+        a2a::Part,
         event::kind,
         run::{ProgressRequest, ProgressResponse, ReleaseRequest, Run},
         usage::Used,
@@ -16,6 +18,9 @@ use attache_store::{
 use crate::{Error, Handle, Principal, Result, control::check, identity::Action};
 
 const MAX_USAGE: usize = 16 * 1024;
+/// What an agent makes is more than what it says.
+const MAX_ARTIFACT: usize = 1 << 20;
+const MAX_ARTIFACT_ID: usize = 200;
 
 impl Handle {
     pub async fn progress(&self, by: &Principal, run: RunId, request: ProgressRequest) -> Result<ProgressResponse> {
@@ -106,7 +111,43 @@ fn events(request: ProgressRequest) -> Result<Vec<NewEvent>> {
         check::object("tool_call", &call, check::MAX_EVENT)?;
         push(&mut events, "tool_call", kind::TOOL_CALL, call)?;
     }
+    if let Some(data) = request.artifact {
+        check_artifact(&data)?;
+        events.push(NewEvent { kind: kind::ARTIFACT, data });
+    }
     Ok(events)
+}
+
+/// Whoever reads the stream can show the artifact as A2A does; its text stays as it came.
+fn check_artifact(given: &Json) -> Result<()> {
+    check::object("artifact", given, MAX_ARTIFACT)?;
+    let members: Members = given.parse().map_err(|_| Error::invalid("artifact", "must be a JSON object"))?;
+    if !members.are_distinct() {
+        return Err(Error::invalid("artifact", "names a member twice"));
+    }
+    let Some(id) = members.text("artifact_id") else {
+        return Err(Error::invalid("artifact.artifact_id", "must be a string"));
+    };
+    check::line("artifact.artifact_id", &id, 1..=MAX_ARTIFACT_ID)?;
+    match members.find("parts").map(Json::parse::<Vec<Part>>) {
+        None => return Err(Error::invalid("artifact.parts", "must be there")),
+        Some(Ok(parts)) if parts.is_empty() => return Err(Error::invalid("artifact.parts", "must not be empty")),
+        Some(Ok(_)) => {}
+        Some(Err(error)) => {
+            let why = format!("must be a list of A2A parts: {}", explain(&error));
+            return Err(Error::invalid("artifact.parts", &why));
+        }
+    }
+    optional::<String>(&members, "name", "must be a string")?;
+    optional::<bool>(&members, "append", "must be true or false")?;
+    optional::<bool>(&members, "last_chunk", "must be true or false")
+}
+
+fn optional<T: serde::de::DeserializeOwned>(members: &Members, name: &str, wanted: &str) -> Result<()> {
+    match members.find(name).map(Json::parse::<T>) {
+        Some(Err(_)) => Err(Error::invalid(&format!("artifact.{name}"), wanted)),
+        Some(Ok(_)) | None => Ok(()),
+    }
 }
 
 fn push(events: &mut Vec<NewEvent>, field: &str, kind: &'static str, data: Json) -> Result<()> {
@@ -146,7 +187,7 @@ mod tests {
     #[test]
     fn members_become_events_in_order_and_objects_stay_as_they_are() {
         let request: ProgressRequest = serde_json::from_str(
-            r#"{"tool_call":{"b":1.0, "a":[]},"log":"hi","chunk":"a\nb","thought":{"text" : "x"},"percent":50,"message":"m"}"#,
+            r#"{"artifact":{"artifact_id":"a","parts":[ {"data":{"n":42.0}}]},"tool_call":{"b":1.0, "a":[]},"log":"hi","chunk":"a\nb","thought":{"text" : "x"},"percent":50,"message":"m"}"#,
         )
         .unwrap();
         let shown: Vec<_> =
@@ -159,7 +200,37 @@ mod tests {
                 r#"task.thought {"text" : "x"}"#,
                 r#"task.log {"message":"hi"}"#,
                 r#"task.tool_call {"b":1.0, "a":[]}"#,
+                r#"artifact.changed {"artifact_id":"a","parts":[ {"data":{"n":42.0}}]}"#,
             ]
         );
+    }
+
+    #[test]
+    fn an_artifact_is_one_that_every_a2a_client_can_read() {
+        let refused = |text: &str| check_artifact(&Json::from_text(text).unwrap()).unwrap_err().message.to_string();
+        let long = format!(r#"{{"artifact_id":"{}","parts":[{{"text":""}}]}}"#, "x".repeat(201));
+        for (given, message) in [
+            ("[]", "`artifact` must be a JSON object."),
+            (r#"{"parts":[{"text":""}]}"#, "`artifact.artifact_id` must be a string."),
+            (r#"{"artifact_id":"","parts":[{"text":""}]}"#, "`artifact.artifact_id` must be 1 to 200 bytes long."),
+            (
+                r#"{"artifact_id":"a\nb","parts":[{"text":""}]}"#,
+                "`artifact.artifact_id` must not contain control characters.",
+            ),
+            (long.as_str(), "`artifact.artifact_id` must be 1 to 200 bytes long."),
+            (r#"{"artifact_id":"a"}"#, "`artifact.parts` must be there."),
+            (r#"{"artifact_id":"a","parts":[]}"#, "`artifact.parts` must not be empty."),
+            (
+                r#"{"artifact_id":"a","parts":[{"text":"t","url":"u"}]}"#,
+                "`artifact.parts` must be a list of A2A parts: a part has only one of `text`, `raw`, `url` and `data`.",
+            ),
+            (r#"{"artifact_id":"a","artifact_id":"b","parts":[{"text":""}]}"#, "`artifact` names a member twice."),
+            (r#"{"artifact_id":"a","parts":[{"text":""}],"append":1}"#, "`artifact.append` must be true or false."),
+            (r#"{"artifact_id":"a","parts":[{"text":""}],"name":null}"#, "`artifact.name` must be a string."),
+        ] {
+            assert_eq!(refused(given), message, "{given}");
+        }
+        let large = format!(r#"{{"artifact_id":"a","parts":[{{"text":"{}"}}]}}"#, "x".repeat(MAX_ARTIFACT));
+        assert_eq!(refused(&large), "`artifact` is larger than 1048576 bytes.");
     }
 }

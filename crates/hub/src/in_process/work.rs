@@ -8,7 +8,8 @@ use attache_protocol::{
     wire::{
         call::{CallId, CallRequest},
         envelope::Object,
-        run::{ClaimedRun, CompleteRequest, FailRequest, ProgressRequest},
+        event::ArtifactChange,
+        run::{ClaimedRun, CompleteRequest, FailRequest, OutputArtifact, OutputMessage, OutputReply, ProgressRequest},
     },
 };
 use serde::Serialize;
@@ -36,6 +37,13 @@ pub struct Output {
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
+    /// What a caller that speaks A2A is told at the end; the text unless there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<OutputMessage>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<OutputArtifact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply: Option<OutputReply>,
     /// `{"tokens","cost_usd"}`: the total of the run.
     #[serde(skip)]
     pub usage: Option<Json>,
@@ -110,6 +118,11 @@ impl Work {
     pub async fn progress(&self, goal: &str, share: f64) -> Result<()> {
         let percent = Some((share * 1e8).round() / 1e6);
         self.report(ProgressRequest { message: Some(goal.to_owned()), percent, ..ProgressRequest::default() }).await
+    }
+
+    /// Something that the agent made, whole or a piece of it.
+    pub async fn artifact(&self, change: &ArtifactChange) -> Result<()> {
+        self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
     }
 
     async fn report(&self, request: ProgressRequest) -> Result<()> {
@@ -191,12 +204,28 @@ impl Work {
 
 impl Output {
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), details: None, usage: None }
+        Self { text: text.into(), details: None, message: None, artifacts: Vec::new(), reply: None, usage: None }
     }
 
     #[must_use]
     pub fn details(self, details: Json) -> Self {
         Self { details: Some(details), ..self }
+    }
+
+    #[must_use]
+    pub fn message(self, message: OutputMessage) -> Self {
+        Self { message: Some(message), ..self }
+    }
+
+    #[must_use]
+    pub fn artifacts(self, artifacts: Vec<OutputArtifact>) -> Self {
+        Self { artifacts, ..self }
+    }
+
+    /// An A2A caller is answered with a message instead of a task.
+    #[must_use]
+    pub fn as_message(self) -> Self {
+        Self { reply: Some(OutputReply::Message), ..self }
     }
 
     /// `{"tokens","cost_usd"}`

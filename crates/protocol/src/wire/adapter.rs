@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConversationId, Json, RunId, Timestamp, WorkspaceId, rules::permission::Scope};
+pub use crate::wire::event::ArtifactChange;
+use crate::{
+    ConversationId, Json, RunId, Timestamp, WorkspaceId,
+    rules::permission::Scope,
+    wire::run::{OutputArtifact, OutputMessage, OutputReply},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
@@ -69,11 +74,18 @@ pub struct TaskError {
 }
 
 /// What our own drivers write as `output`; other adapters may add members.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOutput {
     pub text: String,
     #[serde(default)]
     pub artifact_refs: Vec<FileRef>,
+    /// What a caller that speaks A2A is told at the end; the text unless there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<OutputMessage>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<OutputArtifact>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<OutputReply>,
 }
 
 /// An entry of `artifact_refs` that names a file to upload; the other form is a plain `art_…` id.
@@ -94,6 +106,8 @@ pub mod event {
     pub const THOUGHT: &str = "thought";
     pub const LOG: &str = "log";
     pub const TOOL_CALL: &str = "tool_call";
+    /// Its data is an [`ArtifactChange`](super::ArtifactChange).
+    pub const ARTIFACT: &str = "artifact";
     /// The run waits until this is answered, as it does after the next one.
     pub const PERMISSION: &str = "permission";
     pub const INPUT_REQUIRED: &str = "input_required";

@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Json, Timestamp, rules::run::Status};
+use crate::{
+    Json, Timestamp,
+    rules::run::Status,
+    wire::a2a::{Content, Part},
+};
 
 /// One event. `seq` starts at 1 and has no gaps within its stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -39,6 +43,22 @@ pub struct Range {
     pub to: i64,
 }
 
+/// The data of `artifact.changed`: something that the agent made, whole or a piece of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactChange {
+    /// The worker's own name for it, unique within the run: 1 to 200 printable characters.
+    pub artifact_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub parts: Vec<Part>,
+    /// The parts follow those that came before under the same id, instead of replacing them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub append: bool,
+    /// Nothing more comes under this id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last_chunk: bool,
+}
+
 /// A reader fell too far behind: these events of its stream were left out.
 pub const STREAM_GAP: &str = "stream.gap";
 
@@ -49,4 +69,67 @@ pub mod kind {
     pub const THOUGHT: &str = "task.thought";
     pub const LOG: &str = "task.log";
     pub const TOOL_CALL: &str = "task.tool_call";
+    pub const ARTIFACT: &str = "artifact.changed";
+}
+
+/// What people read of an artifact beside its name.
+const MOST_SHOWN: usize = 120;
+
+// === impl ArtifactChange ===
+
+impl ArtifactChange {
+    /// A whole artifact.
+    pub fn new(artifact_id: impl Into<String>, parts: Vec<Part>) -> Self {
+        Self { artifact_id: artifact_id.into(), name: None, parts, append: false, last_chunk: false }
+    }
+
+    /// How people call it.
+    pub fn title(&self) -> &str {
+        self.name.as_deref().filter(|name| !name.trim().is_empty()).unwrap_or(&self.artifact_id)
+    }
+
+    /// What is in it, in one short line.
+    pub fn about(&self) -> String {
+        let Some(first) = self.parts.first() else { return String::new() };
+        let kind = first.media_type.as_deref().unwrap_or("a file");
+        let text = match (&first.content, &first.filename) {
+            (Content::Text(text), _) => text.as_str(),
+            (Content::Url(url), _) => url.as_str(),
+            (Content::Raw(_), Some(name)) => name.as_str(),
+            (Content::Raw(_), None) => kind,
+            (Content::Data(data), _) => data.get(),
+        };
+        let mut words = text.split_whitespace().flat_map(|word| [" ", word]).skip(1).flat_map(str::chars);
+        let mut line: String = words.by_ref().take(MOST_SHOWN).collect();
+        if words.next().is_some() {
+            line.push('…');
+        }
+        match self.parts.len() - 1 {
+            0 => line,
+            more => format!("{line} (and {more} more)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_artifact_is_described_in_one_short_line() {
+        let about = |parts: &str| {
+            let change: ArtifactChange =
+                serde_json::from_str(&format!(r#"{{"artifact_id":"a1","name":" ","parts":{parts}}}"#)).unwrap();
+            (change.title().to_owned(), change.about())
+        };
+        let said = |text: &str| ("a1".to_owned(), text.to_owned());
+        assert_eq!(about(r#"[{"text":"one\n  two "}]"#), said("one two"));
+        assert_eq!(about(r#"[{"raw":"AA==","filename":"a.bin"},{"text":""}]"#), said("a.bin (and 1 more)"));
+        assert_eq!(about(r#"[{"raw":"AA==","mediaType":"image/png"}]"#), said("image/png"));
+        assert_eq!(about(r#"[{"url":"https://example.org/x"}]"#), said("https://example.org/x"));
+        assert_eq!(about(r#"[{"data":{"n":1.0}}]"#), said(r#"{"n":1.0}"#));
+        assert_eq!(about("[]"), said(""));
+        let long = "x".repeat(200);
+        assert_eq!(about(&format!(r#"[{{"text":"{long}"}}]"#)), said(&format!("{}…", &long[..120])));
+    }
 }

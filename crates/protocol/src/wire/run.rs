@@ -10,7 +10,7 @@ use crate::{
         recovery::Recovery,
         run::{FailureCode, Status},
     },
-    wire::usage::Budget,
+    wire::{a2a::Part, usage::Budget},
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -166,6 +166,10 @@ pub struct ProgressRequest {
     pub log: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<Json>,
+    /// Something that the agent made: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`, kept as given. The parts
+    /// are those of A2A 1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
 }
@@ -179,10 +183,34 @@ pub struct ProgressResponse {
 pub struct CompleteRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// `{"text","details"?,"artifact_refs"?:["art_…"]}`, kept as given.
+    /// `{"text","details"?,"artifact_refs"?:["art_…"],"message"?:{"parts"},"artifacts"?:[{"artifact_id"?,"name"?,"parts"}],
+    /// "reply"?:"message"}`, kept as given. The last three are for callers that speak A2A.
     pub output: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
+}
+
+/// `message` of an output: what the agent says at the end, as A2A shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputMessage {
+    pub parts: Vec<Part>,
+}
+
+/// An entry of `artifacts` of an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputArtifact {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub parts: Vec<Part>,
+}
+
+/// `reply` of an output: in which form an A2A caller is answered, when not as a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputReply {
+    Message,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -44,8 +44,18 @@ pub struct HeartbeatRequest {
     /// Of those, the runs that have ended on the device and whose outcome the hub has not accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreported: Vec<RunId>,
+    /// The A2A extensions that the device understands. Without the list, what was said before holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extensions: Option<Json>,
+    pub extensions: Option<Vec<Extension>>,
+}
+
+/// An A2A extension that a runtime declares for its agent's card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Extension {
+    pub uri: String,
+    /// What the card says about it, kept as given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

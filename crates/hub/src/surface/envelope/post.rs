@@ -107,6 +107,7 @@ async fn begin(
                 tools,
                 device_info: None,
                 running: None,
+                extensions: None,
             };
             session.open_channel(by, id, register, token.hash()).await?;
             None

@@ -61,7 +61,7 @@ pub(super) async fn progress(
     State(hub): State<Handle>,
     Caller(by): Caller,
     Segment(run): Segment,
-    Input(request): Input<ProgressRequest>,
+    Input(request): Input<ProgressRequest, OUTPUT_LIMIT>,
 ) -> Answer {
     Ok(reply::json(StatusCode::OK, &hub.progress(&by, id(&run, "run")?, request).await?))
 }

@@ -7,6 +7,7 @@ use crate::{
     wire::{
         channel::PeerRole,
         envelope::{Envelope, FrameError, FrameType, Object},
+        runtime::Extension,
     },
 };
 
@@ -112,6 +113,8 @@ actions! {
         may device_info: Json;
         /// The runs that the worker executes right now; its other claims go back to the queue.
         may running: Vec<RunId>;
+        /// The A2A extensions that the device understands, as in a heartbeat.
+        may extensions: Vec<Extension>;
     }
     Resume "resume" {
         need channel_id: ChannelId;
@@ -145,6 +148,8 @@ actions! {
         may message: String;
         may percent: f64;
         may usage_stats: Json;
+        /// Something that the agent made: `{"artifact_id","name"?,"parts","append"?,"last_chunk"?}`.
+        may artifact: Json;
         may report: i64;
     }
     CallTool "call_tool" { need task_run_id: RunId; need epoch: i64; need tool_name: String; may arguments: Json; }

@@ -111,6 +111,7 @@ fn payloads_read_back_what_they_write() {
         tools: Some(Json::from_text(r#"[ {"name":"x"} ]"#).unwrap()),
         device_info: None,
         running: Some(Vec::new()),
+        extensions: None,
     };
     let payload = register.payload();
     assert_eq!(payload.get(), r#"{"action":"register","peer_role":"worker","tools":[ {"name":"x"} ],"running":[]}"#);
