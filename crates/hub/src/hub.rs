@@ -22,7 +22,7 @@ use crate::{
     bus::{Bus, Topic},
     channel::{self, Live},
     identity::{
-        Attempts, Broken, Cache, Folder, Logins, Seal,
+        Attempts, Broken, Cache, CardKey, Folder, Logins, Seal,
         access::Access,
         limiter::{Limiter, Network},
         password::Passwords,
@@ -67,6 +67,7 @@ struct Inner {
     /// Where people sign in who have shown no credential yet.
     tenant: TenantId,
     signer: Signer,
+    card_key: CardKey,
     passwords: Passwords,
     attempts: Attempts,
     pairing: Pairing,
@@ -106,6 +107,7 @@ impl Hub {
         let folder = Folder::open(&options.data).map_err(failed)?;
         let key = folder.pairing_key(&env).map_err(failed)?;
         let signer = Signer::new(folder.token_key(&env).map_err(failed)?, options.origin());
+        let card_key = CardKey::new(folder.card_key(&env).map_err(failed)?);
         let signers = outbox::Signers::new(folder.webhook_key(&env).map_err(failed)?);
         let seal = Seal::new(&folder.seal_key(&env).map_err(failed)?);
         let blobs = Blobs::open(folder.blobs()).map_err(failed)?;
@@ -135,6 +137,7 @@ impl Hub {
             logins: Logins::default(),
             tenant,
             signer,
+            card_key,
             passwords: Passwords::new(),
             attempts: Attempts::new(&options),
             pairing,
@@ -338,6 +341,11 @@ impl Handle {
     /// Where people sign in who have shown no credential yet.
     pub(crate) fn tenant(&self) -> TenantId {
         self.0.tenant
+    }
+
+    /// The key that cards of agents are signed with.
+    pub fn card_key(&self) -> &CardKey {
+        &self.0.card_key
     }
 
     pub(crate) fn signer(&self) -> &Signer {

@@ -25,7 +25,7 @@ mod tls;
 
 pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};
-pub use identity::{Principal, Session, Who};
+pub use identity::{CardKey, Principal, Session, Who};
 pub use in_process::InProcessAgent;
 pub use options::{Options, OwnerKey};
 pub use serve::serve;

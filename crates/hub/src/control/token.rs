@@ -51,9 +51,9 @@ impl Handle {
         Ok(Token { token: token.expose().clone(), token_type: "Bearer".to_owned(), expires_at })
     }
 
-    /// With what anybody verifies the tokens.
+    /// With what anybody verifies the tokens and the cards.
     pub fn token_keys(&self) -> KeySet {
-        self.signer().key_set()
+        KeySet { keys: vec![self.signer().public(), self.card_key().public()] }
     }
 }
 

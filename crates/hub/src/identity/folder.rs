@@ -8,7 +8,10 @@ use std::{
 };
 
 use attache_protocol::{Secret, env::Env};
-use aws_lc_rs::signature::Ed25519KeyPair;
+use aws_lc_rs::{
+    agreement::{ECDH_P256, PrivateKey},
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair},
+};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Folder(PathBuf);
@@ -86,10 +89,43 @@ impl Folder {
         }
     }
 
+    /// The key that signs cards, as PKCS#8, made at the first start.
+    pub(crate) fn card_key(&self, env: &Env) -> io::Result<EcdsaKeyPair> {
+        let path = self.0.join("card.key");
+        let invalid = |what: &str| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("card.key {what}; remove it and start again"))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &bytes)
+                .map_err(|_| invalid("is no P-256 key in PKCS#8")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = new_card_key(env).ok_or_else(|| invalid("cannot be made"))?;
+                let document = key.to_pkcs8v1().map_err(|_| invalid("cannot be made"))?;
+                write_private(&path, document.as_ref())?;
+                Ok(key)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The bare key and a newline, readable by its owner alone.
     pub(crate) fn write_admin_key(&self, key: &Secret<String>) -> io::Result<()> {
         write_private(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
     }
+}
+
+/// Nearly every 32 bytes are a key of P-256; one in four billion is not, and then the next ones are.
+fn new_card_key(env: &Env) -> Option<EcdsaKeyPair> {
+    let mut secret = [0; 32];
+    for _ in 0..4 {
+        env.fill(&mut secret);
+        if let Ok(key) = PrivateKey::from_private_key(&ECDH_P256, &secret) {
+            let public = key.compute_public_key().ok()?;
+            let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+            return EcdsaKeyPair::from_private_key_and_public_key(algorithm, &secret, public.as_ref()).ok();
+        }
+    }
+    None
 }
 
 /// Writes a file of mode 0600 that is there in full or not at all.

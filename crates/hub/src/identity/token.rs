@@ -6,7 +6,7 @@ use attache_protocol::{
     KeyId, Secret, TenantId, Timestamp, UserId,
     wire::{
         key::{Role, Scope},
-        token::{KeySet, PublicKey},
+        token::PublicKey,
     },
 };
 use aws_lc_rs::{
@@ -91,16 +91,15 @@ impl Signer {
     }
 
     /// With what anybody verifies the tokens.
-    pub(crate) fn key_set(&self) -> KeySet {
-        KeySet {
-            keys: vec![PublicKey {
-                kty: "OKP".to_owned(),
-                crv: "Ed25519".to_owned(),
-                alg: ALGORITHM.to_owned(),
-                usage: "sig".to_owned(),
-                kid: self.kid.clone(),
-                x: Base64UrlUnpadded::encode_string(self.key.public_key().as_ref()),
-            }],
+    pub(crate) fn public(&self) -> PublicKey {
+        PublicKey {
+            kty: "OKP".to_owned(),
+            crv: "Ed25519".to_owned(),
+            alg: ALGORITHM.to_owned(),
+            usage: "sig".to_owned(),
+            kid: self.kid.clone(),
+            x: Base64UrlUnpadded::encode_string(self.key.public_key().as_ref()),
+            y: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Short-lived tokens, and the keys with which anybody can verify them.
+//! Short-lived tokens, and the keys with which anybody can verify them and the cards of agents.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -35,7 +35,7 @@ pub struct KeySet {
     pub keys: Vec<PublicKey>,
 }
 
-/// An Ed25519 key (RFC 8037).
+/// An Ed25519 key (RFC 8037), which signs tokens, or a P-256 key, which signs cards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PublicKey {
     pub kty: String,
@@ -44,6 +44,8 @@ pub struct PublicKey {
     #[serde(rename = "use")]
     pub usage: String,
     pub kid: String,
-    /// The public key, in base64url without padding.
+    /// The public key, in base64url without padding; of P-256 its first coordinate.
     pub x: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub y: Option<String>,
 }

@@ -27,7 +27,7 @@ pub(super) async fn create(
     Ok(reply::json(StatusCode::CREATED, &hub.create_token(&by, request)?))
 }
 
-/// The public keys with which anybody verifies the hub's tokens
+/// The public keys with which anybody verifies the hub's tokens and the cards of its agents
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "system", responses((status = 200, body = KeySet)),
     security(()))]
 pub(super) async fn keys(State(hub): State<Handle>) -> Response<Body> {

@@ -1,0 +1,89 @@
+//! The accounts behind the cards of agents: who may see which card.
+
+use attache_protocol::wire::{a2a::Switches, account::Account};
+use attache_store::record::{self, Page};
+
+use crate::{
+    Error, Handle, Principal, Result, Who,
+    control::check,
+    error::about,
+    identity::{Action, Verdict},
+    render,
+};
+
+impl Handle {
+    /// The agent behind a card, by name or id. Anybody may see it, unless its owner hides it: then those who may see the
+    /// agent, and it itself. To everybody else it does not exist.
+    pub async fn card_account(&self, by: Option<&Principal>, agent: &str) -> Result<Account> {
+        let agent = check::agent_in_path(agent)?;
+        let tenant = by.map_or(self.tenant(), |by| by.tenant);
+        let account = self.store().account(tenant, agent).await.map_err(about("agent"))?;
+        if account.archived_at.is_none() && (is_public(&account) || self.sees(by, &account).await?) {
+            return Ok(render::account(account));
+        }
+        Err(Error::not_found("agent"))
+    }
+
+    /// The agent that a client means who names none: the hub's default one, or the only one there is.
+    pub async fn default_card_account(&self, by: Option<&Principal>) -> Result<Account> {
+        if let Some(name) = &self.options().default_agent {
+            return self.card_account(by, name).await;
+        }
+        let mut all = self.card_accounts(by).await?;
+        match (all.pop(), all.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (Some(_) | None, _) => Err(Error::not_found("agent")
+                .hint("This hub has no default agent; /.well-known/ai-catalog.json lists its agents.")),
+        }
+    }
+
+    /// Every agent whose card the caller finds in the catalogue, by name: those that they may see, or, without the right to
+    /// see agents, those that are not hidden.
+    pub async fn card_accounts(&self, by: Option<&Principal>) -> Result<Vec<Account>> {
+        let tenant = by.map_or(self.tenant(), |by| by.tenant);
+        let mut reach = match by {
+            Some(by) if may_see(by) => Some(self.reach(by).await?),
+            Some(_) | None => None,
+        };
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let listed = self.store().accounts(tenant, Page { limit: check::MAX_PAGE, cursor }).await;
+            let listed = listed.map_err(about("agent"))?;
+            for account in listed.items {
+                let seen = match &mut reach {
+                    Some(reach) => reach.agent(&account).await?,
+                    None => is_public(&account),
+                };
+                if seen {
+                    found.push(render::account(account));
+                }
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Whether the agent is the one that callers mean who name none.
+    pub fn is_default_agent(&self, account: &Account) -> bool {
+        let default = self.options().default_agent.as_deref();
+        default.is_some_and(|default| default == account.name || default == account.agent_id.to_string())
+    }
+
+    async fn sees(&self, by: Option<&Principal>, account: &record::Account) -> Result<bool> {
+        match by {
+            Some(Principal { who: Who::Runtime { agent, .. }, .. }) if *agent == account.id => Ok(true),
+            Some(by) if may_see(by) => self.reach(by).await?.agent(account).await,
+            Some(_) | None => Ok(false),
+        }
+    }
+}
+
+fn may_see(by: &Principal) -> bool {
+    by.verdict(Action::SeeAgents) != Verdict::No
+}
+
+fn is_public(account: &record::Account) -> bool {
+    !Switches::of(account.a2a.as_ref()).hidden
+}
