@@ -50,7 +50,7 @@ CREATE TABLE agent_runtimes (
     attached integer not null,
     heartbeat integer,
     ended integer
-);
+, extensions text);
 CREATE UNIQUE INDEX agent_runtimes_active on agent_runtimes (agent) where state = 0;
 CREATE TABLE pairing_codes (
     code blob primary key,
@@ -356,3 +356,36 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_run on deliveries (run, no);
 CREATE INDEX deliveries_due on deliveries (next) where state = 'pending';
 CREATE INDEX deliveries_failed on deliveries (no) where state = 'failed';
+CREATE TABLE peers (
+    no integer primary key,
+    agent blob not null unique,
+    tenant blob not null,
+    url text not null,
+    -- The credential, sealed by the hub.
+    sealed blob,
+    -- The card that is trusted.
+    pin_digest blob,
+    pin_card text,
+    pinned integer,
+    -- The card that waits for the owner's trust.
+    offered_digest blob,
+    offered_card text,
+    offered integer,
+    problem text
+);
+CREATE TABLE peer_tasks (
+    no integer primary key,
+    run blob not null unique,
+    agent blob not null,
+    epoch integer not null,
+    url text not null,
+    message_id text not null,
+    peer_task_id text,
+    peer_context_id text,
+    -- Its state, in the peer's own words.
+    native_status text,
+    recovery text,
+    sent integer not null,
+    updated integer not null
+);
+CREATE INDEX peer_tasks_peer on peer_tasks (agent, peer_task_id, no) where peer_task_id is not null;

@@ -27,6 +27,7 @@ pub(crate) enum Topic {
     Asked(RunId),
     /// A delivery is due.
     Deliveries,
+    Peers,
 }
 
 /// Keeps one slot per topic that somebody waits for, so its size is bounded by the number of waiters.
@@ -169,6 +170,7 @@ impl From<Woken> for Topic {
             Woken::Channel(channel) => Self::Channel(channel),
             Woken::Asked(run) => Self::Asked(run),
             Woken::Deliveries => Self::Deliveries,
+            Woken::Peers => Self::Peers,
         }
     }
 }

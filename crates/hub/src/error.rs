@@ -185,6 +185,18 @@ impl Error {
             E::QuotaExceeded { exceeded, .. } => Self::new(Code::QuotaExceeded, exceeded.to_string()),
             E::VersionChanged => Self::new(Code::VersionChanged, "It was changed since you read it."),
             E::LastOwner => Self::new(Code::LastOwner, "Without an owner nobody could manage this hub."),
+            E::IsPeer => {
+                Self::new(Code::IsPeer, "This is an outside agent, reached by its URL: no device can work for it.")
+            }
+            E::IsPaired => Self::new(
+                Code::IsPaired,
+                "A device or a key of its own works for this agent, so it cannot become an outside one.",
+            ),
+            E::NothingOffered => Self::new(Code::NothingToTrust, "No card of this agent waits to be trusted."),
+            E::CardPinned => Self::new(Code::VersionChanged, "Another card of this agent is trusted."),
+            E::PeerTaskDiffers => {
+                Self::new(Code::VersionChanged, "The outside agent names another task than it did before.")
+            }
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Internal(details) => Self::internal(&details),

@@ -85,6 +85,9 @@ codes! {
     EgressRefused    "egress_refused"     403 DENIED      "Use a public address, or have the hub started with --egress-allow for this one.";
     RulesInvalid     "rules_invalid"      400 USAGE       "Nothing was changed. Mend the line that the message names and send the rules again.";
     VersionChanged   "version_changed"    409 FAILED      "Somebody changed it in the meantime. Read it again, then repeat your change.";
+    IsPeer           "is_peer"            409 FAILED      "Add another agent for the device: `attache agents add NAME`.";
+    IsPaired         "is_paired"          409 FAILED      "Revoke its device or key first (`attache runtimes`), or add the outside agent under another name.";
+    NothingToTrust   "nothing_to_trust"   409 FAILED      "Look at the agent: `attache agents show NAME`. Only a card that changed waits to be trusted.";
     LastOwner        "last_owner"         409 FAILED      "Give another person the role of owner first: `attache users set NAME --role owner`.";
     QuotaExceeded    "quota_exceeded"     429 DENIED      "Wait until the quota begins anew, or ask an owner for more: `attache quotas`.";
     TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";

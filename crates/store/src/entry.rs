@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod channel;
+pub(crate) mod peer;
 pub(crate) mod people;
 
 use attache_protocol::{
@@ -241,6 +242,7 @@ pub(crate) mod call {
     pub(crate) const PROGRESS: &str = "progress";
     pub(crate) const PERMISSION: &str = "permission";
     pub(crate) const ASK: &str = "ask";
+    pub(crate) const PEER_TASK: &str = "peer_task";
     pub(crate) const RELEASE: &str = "release";
 
     pub(crate) const fn finish(outcome: &Outcome) -> &'static str {

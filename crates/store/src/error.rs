@@ -53,6 +53,21 @@ pub enum Error {
     /// Without an owner nobody could manage the tenant.
     #[error("this is the last owner")]
     LastOwner,
+    /// The agent is an outside one: no device can work for it.
+    #[error("the agent is an outside agent")]
+    IsPeer,
+    /// A device works for the agent: it cannot become an outside one.
+    #[error("the agent has a device or a key of its own")]
+    IsPaired,
+    /// Another card of the peer is trusted.
+    #[error("another card is trusted")]
+    CardPinned,
+    /// No card waits for trust.
+    #[error("no card waits to be trusted")]
+    NothingOffered,
+    /// The peer names another task or context than before.
+    #[error("the peer names another task than before")]
+    PeerTaskDiffers,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,

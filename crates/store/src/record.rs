@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod channel;
 pub mod delivery;
+pub mod peer;
 pub mod people;
 pub mod spending;
 
@@ -87,6 +88,8 @@ pub struct Runtime {
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// What it says it understands: a JSON array of `{"uri","params"?}`.
+    pub extensions: Option<Json>,
 }
 
 /// A code for an agent, made by a person who is signed in.
@@ -151,6 +154,8 @@ pub enum RuntimeKind {
     Device,
     /// An agent that was registered and works over a channel with a key of its own.
     AgentKey,
+    /// A worker in the hub's own process that goes on after a restart. Nobody has its token.
+    Hub,
 }
 
 /// What a bearer secret stands for.

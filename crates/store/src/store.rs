@@ -11,7 +11,7 @@ use attache_protocol::{
 };
 
 use crate::{
-    Asks, Channels, Deliveries, People, Result, Spending,
+    Asks, Channels, Deliveries, Peers, People, Result, Spending,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
@@ -58,6 +58,8 @@ pub enum Woken {
     Asked(RunId),
     /// A delivery is due.
     Deliveries,
+    /// Somebody made, changed, trusted or archived a peer.
+    Peers,
 }
 
 /// Hears of what moved, right after the commit; it must not block.
@@ -92,7 +94,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `cancel_run` | `task.cancelled {"reason"}` |
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
-/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission` or `ask` |
+/// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission`, `ask` or `peer_task` |
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
 /// | `add_message` | `message.added {"conversation_id","message_id"}` |
@@ -104,7 +106,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
-pub trait Store: Channels + Asks + People + Spending + Deliveries + Send + Sync + fmt::Debug {
+pub trait Store: Channels + Asks + People + Spending + Deliveries + Peers + Send + Sync + fmt::Debug {
     fn durability(&self) -> Durability;
 
     /// The engine's name and version, for people.
@@ -161,7 +163,7 @@ pub trait Store: Channels + Asks + People + Spending + Deliveries + Send + Sync 
 
     /// Uses the code up and makes the runtime the agent's active one; the log's actor is `runtime:<new id>`.
     /// Errors, in this order: `PairingInvalid` (unknown, used or expired, whatever was decided), `PairingRejected`,
-    /// `PairingPending`, `AgentArchived`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The
+    /// `PairingPending`, `AgentArchived`, `IsPeer`; with [`crate::record::Proof::Owner`] only `NotFound` and `AgentArchived`. The
     /// code stays usable after an error. `agent` of `PairingInvalid` is the code's agent, or the one that the request was
     /// confirmed for. The runtime is offline until its first heartbeat.
     async fn attach_runtime(&self, runtime: NewRuntime, at: Timestamp) -> Result<Runtime>;

@@ -48,7 +48,7 @@ impl Handle {
         by.may(Action::SeeRuns)?;
         let mut page = query.page.page()?;
         let agent = match (by.who, query.agent) {
-            (Who::Runtime { agent, kind: RuntimeKind::Device, .. }, _) => Some(agent),
+            (Who::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
             (Who::Anonymous { agent }, _) => Some(agent),
             (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
             (Who::Runtime { .. } | Who::Key { .. }, None) => None,
@@ -176,7 +176,7 @@ impl Handle {
         };
         let filter = RunFilter {
             // An agent with a key of its own may also have asked another agent.
-            agent: (kind == RuntimeKind::Device).then_some(agent),
+            agent: (kind != RuntimeKind::AgentKey).then_some(agent),
             conversation: Some(conversation),
             // Only what is being worked on takes new artifacts.
             status: (action == Action::UploadArtifact).then_some(Status::Running),

@@ -58,7 +58,9 @@ impl Attempts {
     pub(crate) fn admit(&self, by: &Principal) -> Result<Option<Left>> {
         let Some(limiter) = &self.principals else { return Ok(None) };
         let subject = match by.who {
-            Who::Runtime { kind: RuntimeKind::Device, .. } | Who::Anonymous { .. } => return Ok(None),
+            Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } | Who::Anonymous { .. } => {
+                return Ok(None);
+            }
             Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => Subject::Agent(agent),
             Who::Key { key, .. } => by.user.map_or(Subject::Key(key), Subject::User),
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, RunId, TenantId, Timestamp,
+    AgentId, RunId, RuntimeId, TenantId, Timestamp,
     secret::{Kind, SecretHash},
     wire::{
         a2a::Switches,
@@ -109,13 +109,16 @@ impl Handle {
             }
             Proof::Token { key, .. } => By::Key(*key),
             Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
+            Proof::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
         };
         match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
                 let who = Who::Runtime { runtime, agent, kind };
                 Ok(Principal { tenant, who, user, scopes: None, ends_at: None, proof: proof.clone() })
             }
-            Credential::Runtime { kind: RuntimeKind::Device, state, .. } => Err(Error::runtime_ended(state)),
+            Credential::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, state, .. } => {
+                Err(Error::runtime_ended(state))
+            }
             Credential::Runtime { kind: RuntimeKind::AgentKey, state, .. } => Err(Error::agent_key_ended(state)),
             Credential::Key { revoked: true, .. } => Err(Error::unauthenticated("This key was revoked.")),
             Credential::Key { expires_at: Some(at), .. } if at <= self.now() => {
@@ -123,7 +126,7 @@ impl Handle {
             }
             Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_) | Proof::Nothing { .. } => (role, scopes),
+                    Proof::Secret(_) | Proof::Nothing { .. } | Proof::Here { .. } => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
@@ -132,6 +135,22 @@ impl Handle {
                 Ok(Principal { tenant, who, user, scopes, ends_at: expires_at, proof: proof.clone() })
             }
         }
+    }
+
+    /// The hub's own worker as this runtime, while it is the agent's active one.
+    pub(crate) async fn check_here(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Principal> {
+        let found = self.store().runtime(tenant, runtime).await.map_err(about("runtime"))?;
+        if found.kind != RuntimeKind::Hub {
+            return Err(unknown());
+        }
+        if found.state != RuntimeState::Active {
+            return Err(Error::runtime_ended(found.state));
+        }
+        let account = self.store().account(tenant, AgentRef::Id(found.agent)).await;
+        let account = account.map_err(about("agent"))?;
+        let who = Who::Runtime { runtime, agent: found.agent, kind: found.kind };
+        let proof = Proof::Here { tenant, runtime };
+        Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: None, proof })
     }
 
     async fn credential(&self, by: By) -> Result<Credential> {

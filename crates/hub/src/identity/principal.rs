@@ -33,6 +33,8 @@ pub(crate) enum Proof {
     Secret(SecretHash),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
     Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
+    /// The hub itself works for an agent, as this runtime.
+    Here { tenant: TenantId, runtime: RuntimeId },
     /// Nothing: the agent's owner lets everybody ask it.
     Nothing { tenant: TenantId, agent: AgentId },
 }
@@ -54,7 +56,7 @@ impl Principal {
     pub fn actor(&self) -> String {
         match self.who {
             Who::Key { key, .. } => format!("key:{key}"),
-            Who::Runtime { runtime, kind: RuntimeKind::Device, .. } => format!("runtime:{runtime}"),
+            Who::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => format!("runtime:{runtime}"),
             // What an agent asked for stays its own when it is registered again with another key.
             Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => format!("agent:{agent}"),
             Who::Anonymous { .. } => "anonymous".to_owned(),
@@ -73,7 +75,9 @@ impl Principal {
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
             Proof::Secret(_) => Ok(()),
-            Proof::Nothing { .. } => Err(Error::unauthenticated("The request carries no credential.")),
+            Proof::Nothing { .. } | Proof::Here { .. } => {
+                Err(Error::unauthenticated("The request carries no credential."))
+            }
             Proof::Token { .. } => {
                 Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
                     .hint("Use the API key that the token was made with."))
@@ -124,7 +128,9 @@ impl Principal {
                 Err(Error::forbidden("An agent with a key of its own works over its channel.")
                     .hint("Open a WebSocket at /api/a2a/connect or /api/envelope/ws with the same key."))
             }
-            Who::Runtime { kind: RuntimeKind::Device, .. } | Who::Key { .. } | Who::Anonymous { .. } => Ok(()),
+            Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
+            | Who::Key { .. }
+            | Who::Anonymous { .. } => Ok(()),
         }
     }
 

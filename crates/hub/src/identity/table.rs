@@ -264,7 +264,7 @@ impl Principal {
     pub const fn column(&self) -> Column {
         match self.who {
             Who::Key { role, .. } => Column::Role(role),
-            Who::Runtime { kind: RuntimeKind::Device, .. } => Column::Runtime,
+            Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => Column::Runtime,
             Who::Runtime { kind: RuntimeKind::AgentKey, .. } => Column::AgentKey,
             Who::Anonymous { .. } => Column::Anonymous,
         }

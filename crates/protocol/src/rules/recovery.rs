@@ -73,6 +73,10 @@ impl Recovery {
         Self::Unreachable,
     ];
 
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RemoteRunning => "remote_running",

@@ -91,6 +91,10 @@ pub mod kind {
     pub const MESSAGE: &str = "channel.message";
     pub const PERMISSION_FORWARDED: &str = "channel.permission_forwarded";
     pub const PERMISSION_RETURNED: &str = "channel.permission_returned";
+    /// Of a run's stream: the task that an outside agent does for it is known.
+    pub const PEER_TASK_LINKED: &str = "channel.peer_task.linked";
+    /// Of a run's stream: that task is in another state.
+    pub const PEER_TASK_UPDATED: &str = "channel.peer_task.updated";
 }
 
 /// `POST /api/a2a/register`. Unknown members are ignored.

@@ -9,7 +9,7 @@ use super::{
     state::State,
 };
 use crate::{
-    Context, Error, Result, entry, outcome,
+    Context, Error, Result, Woken, entry, outcome,
     record::{Account, AccountPatch, AgentRef, Listed, NewAccount, Page},
 };
 
@@ -87,6 +87,9 @@ impl State {
         }
         self.accounts.get_mut(&id).expect("it was just found").archived_at = Some(context.at);
         self.append(context.tenant, context.at, &context.actor, entry::agent_archived(id));
+        if self.no_peer(id).is_err() {
+            self.woken.push(Woken::Peers);
+        }
         Ok(self.shown_account(id))
     }
 

@@ -13,6 +13,7 @@ mod frames;
 mod keys;
 mod page;
 mod pairing;
+mod peers;
 mod people;
 mod permissions;
 mod runs;

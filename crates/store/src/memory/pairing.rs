@@ -7,6 +7,7 @@ use crate::{
     Context, Error, Result, Woken, entry,
     record::{
         AgentRef, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof, Runtime,
+        RuntimeKind,
     },
 };
 
@@ -22,6 +23,7 @@ struct Entitled {
 impl State {
     pub(super) fn create_pairing_code(&mut self, context: &Context, new: NewPairingCode) -> Result<()> {
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
+        self.no_peer(agent)?;
         self.codes.insert(new.code, Code { agent, expires_at: new.expires_at, used: false });
         let entry = entry::pairing_code_created(agent, new.expires_at);
         self.append(context.tenant, context.at, &context.actor, entry);
@@ -62,6 +64,7 @@ impl State {
         let (decision, entry) = match decision {
             PairingDecision::Confirm(agent) => {
                 let agent = self.living_agent(context.tenant, agent)?.id;
+                self.no_peer(agent)?;
                 (Decision::Confirmed(agent), entry::pairing_confirmed(agent))
             }
             PairingDecision::Reject => (Decision::Rejected, entry::pairing_rejected()),
@@ -78,6 +81,9 @@ impl State {
             return Err(Error::AgentArchived);
         }
         let tenant = account.tenant;
+        if new.kind != RuntimeKind::Hub {
+            self.no_peer(agent)?;
+        }
         self.use_up(new.proof, agent);
         let actor = entry::runtime_actor(new.id);
         if let Some(former) = self.active_runtime(agent) {
@@ -95,6 +101,7 @@ impl State {
             attached_at: at,
             last_heartbeat_at: None,
             ended_at: None,
+            extensions: None,
         };
         self.append(tenant, at, &actor, entry::runtime_attached(agent, new.id, runtime.device_name.as_deref()));
         self.tokens.insert(new.token, new.id);

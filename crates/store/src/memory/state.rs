@@ -20,6 +20,7 @@ use crate::{
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, Follow, Frame, Report},
         delivery::Delivery,
+        peer,
         people::{AccessRules, User},
         spending::Target,
     },
@@ -56,6 +57,8 @@ pub(super) struct State {
     pub(super) users: BTreeMap<UserId, User>,
     pub(super) rules: BTreeMap<TenantId, AccessRules>,
     pub(super) quotas: BTreeMap<(TenantId, Target), Limits>,
+    pub(super) peers: Table<AgentId, peer::Peer>,
+    pub(super) peer_tasks: Table<RunId, peer::PeerTask>,
     /// By order of creation, counted from 1.
     pub(super) deliveries: BTreeMap<usize, Delivery>,
     pub(super) deliveries_made: usize,

@@ -11,7 +11,7 @@ use super::{
     writer::Transaction,
 };
 use crate::{
-    Context, Error, Result, entry,
+    Context, Error, Result, Woken, entry,
     record::{Account, AccountPatch, AgentRef, NewAccount, people::UserRef},
 };
 
@@ -123,6 +123,9 @@ impl Transaction<'_, '_> {
         )?;
         self.directory.forget();
         self.log(context.tenant, context.stamp(), &entry::agent_archived(account.id), None)?;
+        if self.is_peer(account.id)? {
+            self.woken.push(Woken::Peers);
+        }
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
 

@@ -35,6 +35,8 @@ mod lists;
 mod log_keys;
 mod open;
 mod packed;
+mod peer_tasks;
+mod peers;
 mod people;
 mod permissions;
 mod readers;

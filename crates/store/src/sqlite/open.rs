@@ -7,8 +7,11 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use crate::{Error, Result};
 
 /// Every migration ever shipped, in order. Never edit one; add the next.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_foundation.sql"), include_str!("migrations/0002_people.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_foundation.sql"),
+    include_str!("migrations/0002_people.sql"),
+    include_str!("migrations/0004_peers.sql"),
+];
 
 /// The connection of the one writer. Brings the schema up to date.
 #[allow(clippy::disallowed_methods, reason = "this is the one place that opens a database")]

@@ -16,7 +16,7 @@ use crate::{
     Context, Error, Result, Woken, entry,
     record::{
         AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof,
-        Runtime,
+        Runtime, RuntimeKind,
     },
 };
 
@@ -59,6 +59,7 @@ impl Transaction<'_, '_> {
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
         }
+        self.no_peer(account.id)?;
         self.connection.execute(
             "insert into pairing_codes (code, tenant, agent, expires, state) values (?1, ?2, ?3, ?4, ?5)",
             params![new.code.0, Key16(context.tenant.uuid()), Key16(account.id.uuid()), new.expires_at.millis(), OPEN],
@@ -97,6 +98,7 @@ impl Transaction<'_, '_> {
                 if account.archived_at.is_some() {
                     return Err(Error::AgentArchived);
                 }
+                self.no_peer(account.id)?;
                 (CONFIRMED, Some(account.id), entry::pairing_confirmed(account.id))
             }
             PairingDecision::Reject => (REJECTED, None, entry::pairing_rejected()),
@@ -113,6 +115,9 @@ impl Transaction<'_, '_> {
         let account = self.account(tenant, &AgentRef::Id(agent))?;
         if account.archived_at.is_some() {
             return Err(Error::AgentArchived);
+        }
+        if new.kind != RuntimeKind::Hub {
+            self.no_peer(agent)?;
         }
         if let Some(code) = code {
             self.connection.execute("update pairing_codes set state = ?2 where code = ?1", params![code.0, USED])?;
@@ -289,6 +294,15 @@ pub(super) fn read_runtime(connection: &Connection, tenant: TenantId, id: Runtim
     connection
         .prepare_cached(&format!("select {} where id = ?1 and tenant = ?2", rows::RUNTIME))?
         .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::runtime)
+        .optional()?
+        .ok_or(Error::NotFound)
+}
+
+/// A runtime of whatever tenant.
+pub(super) fn any_runtime(connection: &Connection, id: RuntimeId) -> Result<Runtime> {
+    connection
+        .prepare_cached(&format!("select {} where id = ?1", rows::RUNTIME))?
+        .query_row([Key16(id.uuid())], rows::runtime)
         .optional()?
         .ok_or(Error::NotFound)
 }

@@ -13,10 +13,10 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Deliveries, Durability, Error, Listener, People, Result, Spending, Store,
+    Asks, Channels, Context, Deliveries, Durability, Error, Listener, Peers, People, Result, Spending, Store,
     conformance::{Engine, run_sequences},
     memory::Memory,
-    record::{ask::*, channel::*, delivery::*, people::*, spending::*, *},
+    record::{ask::*, channel::*, delivery::*, peer::*, people::*, spending::*, *},
 };
 
 use crate::conformance::STEPS;
@@ -476,6 +476,30 @@ as_the_model! {
         };
         self.inner.record_attempt(delivery, number, attempt, next).await
     }
+}
+
+as_the_model! {
+    Peers
+    fn peers() -> Result<Vec<(TenantId, Peer)>>;
+    fn offer_card(context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
+    fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
+    fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
+    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
+    fn set_peer(context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer>;
+    fn peer(tenant: TenantId, agent: AgentId) -> Result<Option<Peer>>;
+    fn pin_card(context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer>;
+    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
+    fn begin_peer_task(by: Worker, run: RunId, task: NewPeerTask, lease: Duration, at: Timestamp) -> Result<PeerTask>;
+    fn link_peer_task(
+        by: Worker,
+        run: RunId,
+        change: PeerTaskChange,
+        lease: Duration,
+        at: Timestamp
+    ) -> Result<PeerTask>;
+    fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
+    fn open_peer_tasks(agent: AgentId) -> Result<Vec<PeerTask>>;
+    ---
 }
 
 #[tokio::test]
