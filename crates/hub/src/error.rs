@@ -13,6 +13,8 @@ use attache_protocol::{
     },
 };
 
+use attache_store::MAX_PUSH_CONFIGS;
+
 use crate::{identity::Left, render};
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -197,6 +199,11 @@ impl Error {
             E::PeerTaskDiffers => {
                 Self::new(Code::VersionChanged, "The outside agent names another task than it did before.")
             }
+            E::TooManyPushConfigs => Self::new(
+                Code::InvalidRequest,
+                format!("A run has at most {MAX_PUSH_CONFIGS} push notification configs."),
+            )
+            .hint("Remove one of them first, or replace it by giving its id."),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Internal(details) => Self::internal(&details),

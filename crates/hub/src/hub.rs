@@ -1,6 +1,10 @@
 //! A running hub: what it is made of, how it starts, and the handle through which everybody reaches it.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use attache_protocol::{
     AgentId, Secret, TenantId, Timestamp, UserId,
@@ -72,6 +76,7 @@ struct Inner {
     attempts: Attempts,
     pairing: Pairing,
     signers: outbox::Signers,
+    letters: OnceLock<Arc<dyn outbox::Letters>>,
     seal: Seal,
     blobs: Blobs,
     words: Arc<Words>,
@@ -142,6 +147,7 @@ impl Hub {
             attempts: Attempts::new(&options),
             pairing,
             signers,
+            letters: OnceLock::new(),
             seal,
             blobs,
             words,
@@ -319,6 +325,17 @@ impl Handle {
 
     pub fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
         self.0.seal.unseal(context, sealed)
+    }
+
+    /// Says who writes A2A push notifications; until then they wait. The first one stays.
+    pub fn set_letters(&self, letters: Arc<dyn outbox::Letters>) {
+        if self.0.letters.set(letters).is_ok() {
+            self.0.bus.wake([Topic::Deliveries].into_iter());
+        }
+    }
+
+    pub(crate) fn letters(&self) -> Option<&dyn outbox::Letters> {
+        self.0.letters.get().map(|letters| &**letters)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

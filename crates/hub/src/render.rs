@@ -296,7 +296,7 @@ pub(crate) fn grant(record: record::ask::GrantRecord) -> permission::PermissionG
 }
 
 pub(crate) fn ask(record: record::ask::Ask) -> ask::InputAnswer {
-    ask::InputAnswer { input_request_id: record.id, state: record.state, parts: record.answer }
+    ask::InputAnswer { input_request_id: record.id, state: record.state, parts: record.answer, message: record.message }
 }
 
 pub(crate) fn channel(record: record::channel::Channel) -> channel::Channel {

@@ -25,7 +25,7 @@ use crate::{
 /// | a permission that expires with `deny_and_halt` | its settling, without `task.waiting`, then `task.failed {"code":"permission_denied"}` |
 /// | `revoke_grant` | † `permission.grant_revoked {"grant_id"}` |
 /// | `ask` for input | `task.input_required {"input_request_id","prompt","parts"}`, `action.required {"kind":"input","input_request_id"}`, `task.waiting {"waiting"}` if that changes |
-/// | `add_input` | `task.input_received {"input_id","input_request_id","parts"}`, `task.waiting {"waiting"}` if that changes |
+/// | `add_input` | `task.input_received {"input_id","input_request_id","parts"}` with a last member `"message"` if one brought it, `task.waiting {"waiting"}` if that changes |
 /// | an input request that expires | `task.failed {"code":"timed_out"}` |
 /// | `ask` for a tool, `answer_tool` | none; but the run's chunks gain `task.tool_call {"tool_call_id","tool_name","arguments"}` and `task.tool_call {"tool_call_id","tool_name","result"}` |
 ///

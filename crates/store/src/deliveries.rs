@@ -15,7 +15,8 @@ use crate::{
 ///
 /// A delivery is made in the transaction of what it tells of: the end of a run that has a callback
 /// ([`DeliveryId::of_run`]), and a permission request with `notify` that waits for a person
-/// ([`DeliveryId::of_permission`]). It is pending and due at once. A hint [`crate::Woken::Deliveries`] follows.
+/// ([`DeliveryId::of_permission`]), and a change of a run that somebody subscribed to (see [`crate::Pushes`]). It is pending
+/// and due at once. A hint [`crate::Woken::Deliveries`] follows.
 ///
 /// | method | log rows, in the tenant's log only |
 /// |---|---|

@@ -103,6 +103,12 @@ struct Refused {
 }
 
 #[derive(Serialize)]
+struct Push<'a> {
+    task_run_id: RunId,
+    config_id: &'a str,
+}
+
+#[derive(Serialize)]
 struct Conversation {
     conversation_id: ConversationId,
 }
@@ -222,6 +228,19 @@ pub(crate) fn task_refused(run: RunId, call: &'static str, by: Worker) -> Entry 
     ("task.refused", Json::of(&Refused { task_run_id: run, call, epoch: by.epoch }))
 }
 
+pub(crate) fn push_configured(run: RunId, config: &str) -> Entry {
+    ("push.configured", Json::of(&Push { task_run_id: run, config_id: config }))
+}
+
+pub(crate) fn push_removed(run: RunId, config: &str) -> Entry {
+    ("push.removed", Json::of(&Push { task_run_id: run, config_id: config }))
+}
+
+/// Whether subscribers of a run are told of its rows of this type.
+pub(crate) fn is_pushed(kind: &str) -> bool {
+    matches!(kind, "task.claimed" | "task.requeued" | "task.waiting") || shows_output(kind)
+}
+
 pub(crate) fn conversation_created(conversation: ConversationId) -> Entry {
     ("conversation.created", Json::of(&Conversation { conversation_id: conversation }))
 }
@@ -288,6 +307,8 @@ mod tests {
             task_requeued("released"),
             task_refused(run, call::finish(&failed), Worker { runtime, epoch: None }),
             runtime_attached(agent, runtime, None),
+            push_configured(run, "a\"b"),
+            push_removed(run, ""),
         ];
         let rows: Vec<String> = rows.iter().map(|(kind, data)| format!("{kind} {data:?}")).collect();
         assert_eq!(
@@ -301,6 +322,8 @@ mod tests {
                 r#"task.requeued {"reason":"released"}"#.to_owned(),
                 format!(r#"task.refused {{"task_run_id":"run_{nil}","call":"fail","epoch":null}}"#),
                 format!(r#"runtime.attached {{"agent_id":"agt_{nil}","runtime_id":"rtm_{nil}","device_name":null}}"#),
+                format!(r#"push.configured {{"task_run_id":"run_{nil}","config_id":"a\"b"}}"#),
+                format!(r#"push.removed {{"task_run_id":"run_{nil}","config_id":""}}"#),
             ]
         );
     }

@@ -68,6 +68,9 @@ pub enum Error {
     /// The peer names another task or context than before.
     #[error("the peer names another task than before")]
     PeerTaskDiffers,
+    /// The run has as many push configs as one may have.
+    #[error("the run has {} push configs already", crate::MAX_PUSH_CONFIGS)]
+    TooManyPushConfigs,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,

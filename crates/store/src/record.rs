@@ -5,7 +5,9 @@ pub mod channel;
 pub mod delivery;
 pub mod peer;
 pub mod people;
+pub mod push;
 pub mod spending;
+pub mod task;
 
 use std::time::Duration;
 
@@ -234,6 +236,8 @@ pub struct NewRun {
     /// How many more agents the work may be passed on to.
     pub ttl: i64,
     pub callback: Option<delivery::Callback>,
+    /// Who is told of its changes from the first on. A repeated request changes nothing of it.
+    pub push: Option<push::NewPushConfig>,
     /// The most that it may use.
     pub budget: Budget,
     /// The channel whose peer asked for the run and follows it.
@@ -476,6 +480,7 @@ pub struct Retention {
     /// confirmed and that expired before this are removed too.
     pub chunks_before: Timestamp,
     /// Log rows older than this are removed from the front, up to the first newer one; the chain keeps its hash there.
-    /// Deliveries that are not pending and were made before this are removed too.
+    /// Deliveries that are not pending and were made before this are removed too, and the push configs of runs that ended
+    /// before this.
     pub log_before: Timestamp,
 }

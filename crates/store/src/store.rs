@@ -11,12 +11,13 @@ use attache_protocol::{
 };
 
 use crate::{
-    Asks, Channels, Deliveries, Peers, People, Result, Spending,
+    Asks, Channels, Deliveries, Peers, People, Pushes, Result, Spending,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
         RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        task::{TaskFilter, TaskListed},
     },
 };
 
@@ -106,7 +107,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
-pub trait Store: Channels + Asks + People + Spending + Deliveries + Peers + Send + Sync + fmt::Debug {
+pub trait Store: Channels + Asks + People + Spending + Deliveries + Peers + Pushes + Send + Sync + fmt::Debug {
     fn durability(&self) -> Durability;
 
     /// The engine's name and version, for people.
@@ -259,6 +260,9 @@ pub trait Store: Channels + Asks + People + Spending + Deliveries + Peers + Send
 
     /// Newest first.
     async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
+
+    /// Runs as A2A lists them: by [`RunRecord::status_at`], the latest first, then newest first.
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
 
     async fn live(&self, tenant: TenantId) -> Result<Live>;
 

@@ -116,6 +116,7 @@ impl World {
         self.env.fill(&mut random);
         NewRun {
             callback: None,
+            push: None,
             budget: attache_protocol::rules::quota::Budget::default(),
             ttl: 8,
             follow: None,

@@ -166,6 +166,7 @@ const fn kind(kind: DeliveryKind) -> &'static str {
     match kind {
         DeliveryKind::RunEnded => "run ended",
         DeliveryKind::PermissionRequested => "permission requested",
+        DeliveryKind::TaskUpdated => "task updated",
     }
 }
 

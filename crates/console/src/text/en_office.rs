@@ -100,6 +100,7 @@ pub(super) const OFFICE: Office = Office {
     delivery_filter_run: "run",
     kind_run_ended: "a run ended",
     kind_permission_requested: "a person is asked",
+    kind_task_updated: "an A2A task changed",
     state_pending: "On its way",
     state_delivered: "Acknowledged",
     state_failed: "Given up",

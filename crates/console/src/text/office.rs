@@ -102,6 +102,7 @@ text! {
     delivery_filter_run
     kind_run_ended
     kind_permission_requested
+    kind_task_updated
     state_pending
     state_delivered
     state_failed

@@ -65,6 +65,7 @@ const fn what(kind: DeliveryKind, t: &Text) -> &'static str {
     match kind {
         DeliveryKind::RunEnded => t.office.kind_run_ended,
         DeliveryKind::PermissionRequested => t.office.kind_permission_requested,
+        DeliveryKind::TaskUpdated => t.office.kind_task_updated,
     }
 }
 

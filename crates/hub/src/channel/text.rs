@@ -76,7 +76,8 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         Frame::Cancel { run } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
         Frame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
-            let members = [("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
+            let mut members = vec![("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
+            members.extend(given.message.map(|message| ("message", message.get().to_owned())));
             let mut draft = draft(FrameType::Notification, object_of("input", &members));
             // The same over every channel, so that a worker which registered anew hears it once.
             draft.msg_id = Some(input.uuid().to_string());
@@ -200,7 +201,8 @@ pub(super) fn answer(found: &Ask) -> Json {
     };
     match found.what {
         AskWhat::Input { .. } => {
-            let members = Json::from_text(format!(r#"{{"parts":{}}}"#, given.get()));
+            let message = found.message.as_ref().map(|message| format!(r#","message":{}"#, message.get()));
+            let members = Json::from_text(format!(r#"{{"parts":{}{}}}"#, given.get(), message.unwrap_or_default()));
             yes(action, &members.unwrap_or_else(|_| Json::empty_object()))
         }
         AskWhat::Tool { .. } => tool_result(given),

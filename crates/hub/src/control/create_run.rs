@@ -14,7 +14,7 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{check, quota::budget},
+    control::{Push, check, quota::budget},
     error::about,
     identity::{Action, Column},
     render,
@@ -41,6 +41,8 @@ pub struct CallHeaders {
     pub parent: Option<RunId>,
     /// The channel that hears of the run.
     pub follow: Option<NewFollow>,
+    /// Who is told of the run's changes from the first on.
+    pub push: Option<Push>,
 }
 
 /// Whether the call made the run or found it by its idempotency key.
@@ -69,6 +71,9 @@ impl Handle {
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         run.budget = origin.budget(run.budget)?;
+        if let Some(push) = headers.push {
+            run.push = Some(self.checked_push(run.id, push).await?);
+        }
         if let Some(trace) = headers.trace_id {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);
@@ -115,6 +120,7 @@ impl Handle {
             ttl: self.options().hops,
             follow: None,
             callback: None,
+            push: None,
             budget: budget(request.budget.as_ref())?,
             id: self.env().run_id(),
             agent,

@@ -28,6 +28,30 @@ impl Handle {
     /// The caller gives input. It answers the oldest open question of the run, or none; the same key again is the same
     /// input.
     pub async fn give_input(&self, by: &Principal, run: RunId, request: InputRequest) -> Result<InputResponse> {
+        self.give(by, run, request, None).await
+    }
+
+    /// The same, brought by an A2A message, which is kept byte for byte. Its id is the key.
+    pub async fn give_message(
+        &self,
+        by: &Principal,
+        run: RunId,
+        parts: Json,
+        message: Json,
+        key: String,
+    ) -> Result<InputResponse> {
+        check::object("message", &message, MAX_PARTS)?;
+        let request = InputRequest { text: None, parts: Some(parts), idempotency_key: Some(key) };
+        self.give(by, run, request, Some(message)).await
+    }
+
+    async fn give(
+        &self,
+        by: &Principal,
+        run: RunId,
+        request: InputRequest,
+        message: Option<Json>,
+    ) -> Result<InputResponse> {
         if by.may(Action::GiveInput)? == Verdict::Own {
             self.own_run(by, run).await?;
         }
@@ -35,7 +59,7 @@ impl Handle {
             check::token("idempotency_key", key, 1..=200)?;
         }
         let key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
-        let new = NewInput { id: self.env().input_id(), run, parts: parts(request)?, key };
+        let new = NewInput { id: self.env().input_id(), run, parts: parts(request)?, message, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
             Err(error @ StoreError::Refused { refusal: Refusal::NotRunning, .. }) => {

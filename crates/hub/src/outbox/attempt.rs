@@ -6,15 +6,15 @@ use attache_client::{
     egress::{self, Failure, Reply},
     webhook,
 };
-use attache_protocol::Secret;
+use attache_protocol::Code;
 use attache_store::record::{
     AgentRef,
     delivery::{Attempt, Delivery, Next},
 };
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 
-use super::{Subject, body, retry};
-use crate::Handle;
+use super::{Letter, Subject, body, letter, retry};
+use crate::{Error, Handle};
 
 /// What a try says about its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,6 @@ pub(super) enum Health {
     Unknown,
 }
 
-struct Letter {
-    secret: Secret<String>,
-    body: Vec<u8>,
-}
-
 const GONE: u16 = 410;
 const TOO_MANY: u16 = 429;
 /// How often the outcome is offered to a store that does not take it.
@@ -39,16 +34,7 @@ const RECORDS: usize = 5;
 pub(super) async fn make(hub: &Handle, delivery: Delivery) -> Health {
     let letter = match write(hub, &delivery).await {
         Ok(letter) => letter,
-        Err(attache_store::Error::NotFound) => {
-            let error = Some("What it tells of is not there any more.".to_owned());
-            record(hub, &delivery, Attempt { at: hub.now(), status: None, error }, Next::GiveUp).await;
-            return Health::Unknown;
-        }
-        Err(error) => {
-            tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
-            rest(hub).await;
-            return Health::Unknown;
-        }
+        Err(error) => return unwritten(hub, &delivery, &error).await,
     };
     let sent = send(hub, &delivery, letter).await;
     let (attempt, next, health) = judge(hub, &delivery, sent);
@@ -63,7 +49,31 @@ pub(super) async fn make(hub: &Handle, delivery: Delivery) -> Health {
     health
 }
 
-async fn write(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Letter> {
+/// What it tells of may be gone. A letter of somebody else's that cannot be written counts as tried, so that it ends one day;
+/// our own can be written as soon as the store answers.
+async fn unwritten(hub: &Handle, delivery: &Delivery, error: &Error) -> Health {
+    let (why, next) = if error.code == Code::NotFound {
+        ("What it tells of is not there any more.", Next::GiveUp)
+    } else if delivery.config.is_some() {
+        ("It could not be written.", retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None))
+    } else {
+        tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
+        rest(hub).await;
+        return Health::Unknown;
+    };
+    tracing::info!(delivery.id = %delivery.id, %error, "not delivered");
+    record(hub, delivery, Attempt { at: hub.now(), status: None, error: Some(why.to_owned()) }, next).await;
+    Health::Unknown
+}
+
+async fn write(hub: &Handle, delivery: &Delivery) -> Result<Letter, Error> {
+    match (&delivery.config, delivery.seq) {
+        (Some(config), Some(seq)) => letter::update(hub, delivery, config, seq).await,
+        _ => told(hub, delivery).await.map_err(|error| Error::from_store("delivery", error)),
+    }
+}
+
+async fn told(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Letter> {
     let run = hub.store().run(delivery.tenant, delivery.run).await?;
     let (owner, body) = match delivery.permission {
         None => (None, body::run_ended(hub, &crate::render::run(run.clone()))),
@@ -74,16 +84,16 @@ async fn write(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Lette
         }
     };
     let secret = hub.signers().secret(delivery.tenant, &Subject::of_delivery(delivery, &run, owner));
-    Ok(Letter { secret, body })
+    let mut headers =
+        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.now()).expect("an id fits into a header");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(Letter { headers, body })
 }
 
 async fn send(hub: &Handle, delivery: &Delivery, letter: Letter) -> Result<Reply, Failure> {
     let guard = &hub.options().egress;
     let target = guard.check(&delivery.url)?;
-    let Letter { secret, body } = letter;
-    let mut headers: HeaderMap =
-        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.now()).expect("an id fits into a header");
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let Letter { headers, body } = letter;
     guard.post(&target, headers, body.into()).await
 }
 

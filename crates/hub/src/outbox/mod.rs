@@ -7,6 +7,7 @@
 mod attempt;
 mod body;
 mod circuit;
+mod letter;
 mod retry;
 mod secret;
 
@@ -16,7 +17,7 @@ use std::{
 };
 
 use attache_client::egress;
-use attache_protocol::DeliveryId;
+use attache_protocol::{DeliveryId, wire::delivery::DeliveryKind};
 use attache_store::record::delivery::Delivery;
 use tokio::{
     task::JoinSet,
@@ -28,6 +29,7 @@ use attempt::Health;
 use circuit::Circuits;
 
 pub use circuit::Patience;
+pub use letter::{Letter, Letters, Update};
 pub(crate) use secret::{Signers, Subject};
 
 /// How deliveries are tried.
@@ -139,8 +141,11 @@ impl Outbox {
         }
     }
 
-    /// Unless its target is left alone or has all of its slots.
+    /// Unless its target is left alone or has all of its slots, or nobody can write it yet.
     fn start(&mut self, delivery: Delivery) {
+        if delivery.kind == DeliveryKind::TaskUpdated && self.hub.letters().is_none() {
+            return;
+        }
         let target = egress::origin(&delivery.url);
         let share = self.shares.get(&target).copied().unwrap_or_default();
         if share >= self.hub.options().outbox.slots_per_target || !self.circuits.admit(&target, self.hub.now()) {

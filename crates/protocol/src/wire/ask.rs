@@ -25,6 +25,9 @@ pub struct InputAnswer {
     pub state: AskState,
     /// What the caller gave, as it gave it.
     pub parts: Option<Json>,
+    /// The A2A message that brought it, as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Json>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -11,6 +11,8 @@ use crate::{DeliveryId, Json, PermissionId, RunId, Timestamp, rules::run::Status
 pub enum DeliveryKind {
     RunEnded,
     PermissionRequested,
+    /// An A2A push notification.
+    TaskUpdated,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

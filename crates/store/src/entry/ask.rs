@@ -74,6 +74,8 @@ struct Received<'a> {
     input_id: InputId,
     input_request_id: Option<AskId>,
     parts: &'a Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a Json>,
 }
 
 #[derive(Serialize)]
@@ -148,7 +150,12 @@ pub(crate) fn input_needed(ask: AskId) -> Entry {
 }
 
 pub(crate) fn input_received(input: &Input) -> Entry {
-    let row = Received { input_id: input.id, input_request_id: input.ask, parts: &input.parts };
+    let row = Received {
+        input_id: input.id,
+        input_request_id: input.ask,
+        parts: &input.parts,
+        message: input.message.as_ref(),
+    };
     ("task.input_received", Json::of(&row))
 }
 

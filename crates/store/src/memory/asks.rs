@@ -52,7 +52,7 @@ impl State {
         }
         let NewAsk { id, run, what, request, expires_at } = new;
         let state = AskState::Pending;
-        let ask = Ask { id, run, epoch, what, request, asked_at: at, expires_at, state, answer: None };
+        let ask = Ask { id, run, epoch, what, request, asked_at: at, expires_at, state, answer: None, message: None };
         self.asks.insert(id, (tenant, ask.clone()));
         Ok(ask)
     }
@@ -141,12 +141,13 @@ impl State {
         }
         let is_input = |ask: &Ask| ask.run == new.run && matches!(ask.what, AskWhat::Input { .. });
         let ask = self.pending_asks(is_input).first().copied();
-        let NewInput { id, run, parts, key } = new;
-        let input = Input { id, run, parts, ask, status: Status::Running };
+        let NewInput { id, run, parts, message, key } = new;
+        let input = Input { id, run, parts, message, ask, status: Status::Running };
         self.append_for(place, context.at, &context.actor, entry::ask::input_received(&input));
         match ask {
             Some(ask) => {
                 self.settle_ask(ask, AskState::Answered, Some(input.parts.clone()));
+                self.asks.get_mut(&ask).expect("it was just settled").1.message.clone_from(&input.message);
                 let answered = self.judge(place, &Command::Answer { what: Waiting::Input }, context.at)?;
                 self.wait(place, answered, &context.actor, context.at);
             }

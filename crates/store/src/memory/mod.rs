@@ -16,12 +16,14 @@ mod pairing;
 mod peers;
 mod people;
 mod permissions;
+mod pushes;
 mod runs;
 mod runtimes;
 mod spending;
 mod state;
 mod streams;
 mod table;
+mod tasks;
 mod time;
 mod worker;
 
@@ -47,6 +49,7 @@ use crate::{
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
         RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        task::{TaskFilter, TaskListed},
     },
 };
 
@@ -277,6 +280,10 @@ impl Store for Memory {
 
     async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
         self.read(|state| state.runs(tenant, &filter, &page))
+    }
+
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+        self.read(|state| state.tasks(tenant, &filter, &page))
     }
 
     async fn live(&self, tenant: TenantId) -> Result<Live> {

@@ -101,6 +101,9 @@ impl State {
             self.follow(new.id, follow);
         }
         self.append_for(place, context.at, &context.actor, entry);
+        if let Some(config) = new.push {
+            self.set_push_config(context, new.id, config)?;
+        }
         self.woken.push(Woken::Queue(agent));
         Ok(Created::New(self.shown(place)))
     }
@@ -177,15 +180,13 @@ impl State {
                 record.runtime = Some(claim.runtime);
                 record.claimed_at = Some(claim.claimed_at);
             }
-            Phase::Ended { .. } => {
-                record.ended_at = Some(at);
-                if let Some(callback) = record.callback.clone() {
-                    let delivery = Delivery::due(record.tenant, record.id, None, callback.url, at);
-                    self.deliver(delivery);
-                }
-            }
+            Phase::Ended { .. } => record.ended_at = Some(at),
         }
         self.append_for(place, at, actor, entry);
+        let record = &self.runs[place].record;
+        if let Some(callback) = record.callback.clone().filter(|_| record.ended_at.is_some()) {
+            self.deliver(Delivery::due(record.tenant, record.id, None, callback.url, at));
+        }
     }
 
     /// Applies a loss or the passing of time. Returns whether anything happened.

@@ -22,6 +22,7 @@ use crate::{
         delivery::Delivery,
         peer,
         people::{AccessRules, User},
+        push::PushConfig,
         spending::Target,
     },
 };
@@ -59,6 +60,8 @@ pub(super) struct State {
     pub(super) quotas: BTreeMap<(TenantId, Target), Limits>,
     pub(super) peers: Table<AgentId, peer::Peer>,
     pub(super) peer_tasks: Table<RunId, peer::PeerTask>,
+    /// In order of creation.
+    pub(super) pushes: BTreeMap<RunId, Vec<PushConfig>>,
     /// By order of creation, counted from 1.
     pub(super) deliveries: BTreeMap<usize, Delivery>,
     pub(super) deliveries_made: usize,
@@ -200,7 +203,9 @@ impl State {
         let record = &mut self.runs[place].record;
         record.last_seq += 1;
         let (tenant, run, run_seq) = (record.tenant, record.id, record.last_seq);
+        let (kind, _) = entry;
         self.append_row(tenant, at, actor, entry, Some((run, run_seq)));
+        self.push(place, at, kind);
         self.woken.push(Woken::Run(run));
     }
 

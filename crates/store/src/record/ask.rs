@@ -131,6 +131,8 @@ pub struct Ask {
     pub state: AskState,
     /// Parts of an input; the engine's whole reply to a tool call.
     pub answer: Option<Json>,
+    /// The A2A message that brought an input.
+    pub message: Option<Json>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +141,8 @@ pub struct NewInput {
     pub run: RunId,
     /// A JSON array.
     pub parts: Json,
+    /// The A2A message that brought it.
+    pub message: Option<Json>,
     /// 16 bytes of a hash over the caller's key: the same one again is the same input.
     pub key: Option<[u8; 16]>,
 }
@@ -148,6 +152,7 @@ pub struct Input {
     pub id: InputId,
     pub run: RunId,
     pub parts: Json,
+    pub message: Option<Json>,
     /// The question that it answered.
     pub ask: Option<AskId>,
     /// Of the run, afterwards.

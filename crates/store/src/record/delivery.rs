@@ -5,6 +5,8 @@ use attache_protocol::{
     wire::delivery::{DeliveryKind, DeliveryState},
 };
 
+use super::push::PushConfig;
+
 /// Who is told when a run has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Callback {
@@ -21,6 +23,10 @@ pub struct Delivery {
     pub kind: DeliveryKind,
     pub run: RunId,
     pub permission: Option<PermissionId>,
+    /// The push config that asked for it.
+    pub config: Option<String>,
+    /// The row of the run's stream that a push tells of.
+    pub seq: Option<i64>,
     pub url: String,
     pub state: DeliveryState,
     /// How many were made.
@@ -73,6 +79,8 @@ impl Delivery {
             kind,
             run,
             permission,
+            config: None,
+            seq: None,
             url,
             state: DeliveryState::Pending,
             attempts: 0,
@@ -80,6 +88,17 @@ impl Delivery {
             last: None,
             created_at: at,
             delivered_at: None,
+        }
+    }
+
+    /// A new one, which is due at once: tells a subscriber of the row of the run's stream with this seq.
+    pub fn push(tenant: TenantId, run: RunId, config: &PushConfig, seq: i64, at: Timestamp) -> Self {
+        Self {
+            id: DeliveryId::of_push(run, &config.id, seq),
+            kind: DeliveryKind::TaskUpdated,
+            config: Some(config.id.clone()),
+            seq: Some(seq),
+            ..Self::due(tenant, run, None, config.url.clone(), at)
         }
     }
 

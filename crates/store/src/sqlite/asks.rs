@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The columns that [`ask`] reads, with their table.
-const ASK: &str = "id, run, epoch, kind, text, content, request, asked, expires, state, answer from asks";
+const ASK: &str = "id, run, epoch, kind, text, content, request, asked, expires, state, answer, message from asks";
 const INPUT: i64 = 0;
 const TOOL: i64 = 1;
 
@@ -68,7 +68,7 @@ impl Transaction<'_, '_> {
         self.put(&hot, &after, None)?;
         let NewAsk { id, run, what, request, expires_at } = new;
         let (epoch, state) = (hot.state.epoch, AskState::Pending);
-        let ask = Ask { id, run, epoch, what, request, asked_at: at, expires_at, state, answer: None };
+        let ask = Ask { id, run, epoch, what, request, asked_at: at, expires_at, state, answer: None, message: None };
         self.insert_ask(&hot, &ask)?;
         Ok(Ok(ask))
     }
@@ -188,9 +188,9 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn add_input(&mut self, context: &Context, new: &NewInput) -> Result<Input> {
+    pub(super) fn add_input(&mut self, context: &Context, new: NewInput) -> Result<Input> {
         let hot = self.own_run(context.tenant, new.run)?;
-        if let Some(first) = self.given_before(new)? {
+        if let Some(first) = self.given_before(&new)? {
             return Ok(first);
         }
         let refusal = match hot.state.status() {
@@ -203,35 +203,48 @@ impl Transaction<'_, '_> {
         }
         let stamp = context.stamp();
         let ask = self.oldest_question(&hot)?;
-        let input = Input { id: new.id, run: new.run, parts: new.parts.clone(), ask, status: Status::Running };
+        let NewInput { id, run, parts, message, key } = new;
+        let input = Input { id, run, parts, message, ask, status: Status::Running };
         let mut after = self.append_for(hot.clone(), stamp, &entry::ask::input_received(&input))?;
         match (ask, hot.channel) {
             (Some(ask), _) => {
                 self.settle_ask(&after, ask, AskState::Answered, Some(&input.parts))?;
+                self.keep_message(ask, input.message.as_ref())?;
                 let answered = self.judge(&after, &Command::Answer { what: Waiting::Input }, context.at)?;
                 after = self.wait(after, answered, stamp)?;
             }
-            (None, Some(channel)) => self.tell(channel, Frame::Input { run: new.run, input: new.id })?,
+            (None, Some(channel)) => self.tell(channel, Frame::Input { run, input: id })?,
             (None, None) => {}
         }
         self.put(&hot, &after, None)?;
         self.connection
-            .prepare_cached("insert into inputs (id, run, ask, key, parts) values (?1, ?2, ?3, ?4, ?5)")?
+            .prepare_cached("insert into inputs (id, run, ask, key, parts, message) values (?1, ?2, ?3, ?4, ?5, ?6)")?
             .execute(params![
                 Key16(input.id.uuid()),
                 Key16(input.run.uuid()),
                 input.ask.map(|ask| Key16(ask.uuid())),
-                new.key,
+                key,
                 input.parts.get(),
+                input.message.as_ref().map(Json::get),
             ])?;
         Ok(input)
+    }
+
+    /// Keeps the message that brought an answer.
+    fn keep_message(&self, ask: AskId, message: Option<&Json>) -> Result<()> {
+        if let Some(message) = message {
+            self.connection
+                .prepare_cached("update asks set message = ?2 where id = ?1")?
+                .execute(params![Key16(ask.uuid()), message.get()])?;
+        }
+        Ok(())
     }
 
     fn given_before(&self, new: &NewInput) -> Result<Option<Input>> {
         let Some(key) = new.key else { return Ok(None) };
         Ok(self
             .connection
-            .prepare_cached("select id, run, parts, ask from inputs where run = ?1 and key = ?2")?
+            .prepare_cached("select id, run, parts, ask, message from inputs where run = ?1 and key = ?2")?
             .query_row(params![Key16(new.run.uuid()), key], input)
             .optional()?)
     }
@@ -261,7 +274,7 @@ pub(super) fn read_ask(connection: &Connection, tenant: TenantId, id: AskId) -> 
 
 pub(super) fn read_input(connection: &Connection, run: RunId, id: InputId) -> Result<Input> {
     connection
-        .prepare_cached("select id, run, parts, ask from inputs where id = ?1 and run = ?2")?
+        .prepare_cached("select id, run, parts, ask, message from inputs where id = ?1 and run = ?2")?
         .query_row([Key16(id.uuid()), Key16(run.uuid())], input)
         .optional()?
         .ok_or(Error::NotFound)
@@ -285,16 +298,18 @@ fn ask(row: &Row<'_>) -> rusqlite::Result<Ask> {
         expires_at: rows::maybe_time(row, 8)?,
         state: state.ok_or_else(|| rows::corrupt(9, "an unknown state of a question"))?,
         answer: rows::maybe_json(row, 10)?,
+        message: rows::maybe_json(row, 11)?,
     })
 }
 
-/// Reads `id, run, parts, ask`. Input is only given to running runs.
+/// Reads `id, run, parts, ask, message`. Input is only given to running runs.
 fn input(row: &Row<'_>) -> rusqlite::Result<Input> {
     Ok(Input {
         id: rows::input_id(row.get(0)?),
         run: rows::run_id(row.get(1)?),
         parts: rows::json(row, 2)?,
         ask: row.get::<_, Option<_>>(3)?.map(rows::ask_id),
+        message: rows::maybe_json(row, 4)?,
         status: Status::Running,
     })
 }

@@ -2,7 +2,7 @@
 //! keys and what runs use. All of it is rebuilt from the tables at start, and undone when a job is rolled back.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::{
     ledger::Ledger,
     log_keys::LogKeys,
+    pushes,
     rows::{self, Hot},
 };
 use crate::record::Live;
@@ -47,6 +48,8 @@ pub(super) struct Cache {
     keys: HashMap<IdempotencyKey, i64>,
     /// In order of creation, so that old keys are dropped without a search.
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
+    /// Live runs with push configs: all others are spared a look into the table.
+    subscribed: HashSet<RunId>,
     pub(super) ledger: Ledger,
     undo: Vec<Undo>,
 }
@@ -58,6 +61,8 @@ enum Undo {
     Track(Option<Hot>, Option<Hot>),
     Key(IdempotencyKey, Option<i64>),
     RunningFloor(i64),
+    /// Whether it was.
+    Subscribed(RunId, bool),
 }
 
 // === impl Cache ===
@@ -69,6 +74,7 @@ impl Cache {
         cache.read_heads(connection)?;
         cache.read_live_runs(connection)?;
         cache.read_keys(connection)?;
+        cache.subscribed.extend(pushes::subscribed(connection)?);
         cache.undo.clear();
         Ok(cache)
     }
@@ -232,6 +238,20 @@ impl Cache {
         self.running_floor = row;
     }
 
+    pub(super) fn is_subscribed(&self, run: RunId) -> bool {
+        self.subscribed.contains(&run)
+    }
+
+    pub(super) fn subscribe(&mut self, run: RunId) {
+        let new = self.subscribed.insert(run);
+        self.undo.push(Undo::Subscribed(run, !new));
+    }
+
+    pub(super) fn unsubscribe(&mut self, run: RunId) {
+        let was = self.subscribed.remove(&run);
+        self.undo.push(Undo::Subscribed(run, was));
+    }
+
     pub(super) fn live(&self, tenant: TenantId) -> Live {
         self.live.get(&tenant).copied().unwrap_or_default()
     }
@@ -282,6 +302,12 @@ impl Cache {
                 }
                 Undo::Track(from, to) => self.follow(to.as_ref(), from.as_ref()),
                 Undo::RunningFloor(row) => self.running_floor = row,
+                Undo::Subscribed(run, true) => {
+                    self.subscribed.insert(run);
+                }
+                Undo::Subscribed(run, false) => {
+                    self.subscribed.remove(&run);
+                }
                 Undo::Key(key, Some(row)) => {
                     self.keys.insert(key, row);
                 }

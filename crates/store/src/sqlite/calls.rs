@@ -142,7 +142,7 @@ impl Asks for Sqlite {
     }
 
     async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
-        self.write(move |transaction| transaction.add_input(&context, &input)).await
+        self.write(move |transaction| transaction.add_input(&context, input)).await
     }
 
     async fn input(&self, run: RunId, input: InputId) -> Result<Input> {

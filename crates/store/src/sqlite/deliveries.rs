@@ -25,7 +25,7 @@ use crate::{
 
 /// The columns that [`delivery`] reads, with their table.
 const DELIVERY: &str = "d.id, d.tenant, d.run, d.permission, d.url, d.state, d.attempts, d.next, d.last_at, \
-     d.last_status, d.last_error, d.created, d.delivered from deliveries d";
+     d.last_status, d.last_error, d.created, d.delivered, d.config, d.seq from deliveries d";
 
 // === impl Transaction ===
 
@@ -50,11 +50,11 @@ impl Transaction<'_, '_> {
         self.deliver(&Delivery::due(hot.tenant, hot.id, Some(permission), url.to_owned(), at))
     }
 
-    fn deliver(&mut self, delivery: &Delivery) -> Result<()> {
+    pub(super) fn deliver(&mut self, delivery: &Delivery) -> Result<()> {
         self.connection
             .prepare_cached(
-                "insert into deliveries (id, tenant, run, permission, url, state, next, created)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "insert into deliveries (id, tenant, run, permission, url, state, next, created, config, seq)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?
             .execute(params![
                 Key16(delivery.id.uuid()),
@@ -65,6 +65,8 @@ impl Transaction<'_, '_> {
                 state_text(delivery.state),
                 delivery.next_at.map(Timestamp::millis),
                 delivery.created_at.millis(),
+                delivery.config,
+                delivery.seq,
             ])?;
         self.woken.push(Woken::Deliveries);
         Ok(())
@@ -191,6 +193,12 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         _ => return Err(rows::corrupt(5, "an unknown state of a delivery")),
     };
     let permission = row.get::<_, Option<_>>(3)?.map(rows::permission_id);
+    let config: Option<String> = row.get(13)?;
+    let kind = match (&permission, &config) {
+        (Some(_), _) => DeliveryKind::PermissionRequested,
+        (None, Some(_)) => DeliveryKind::TaskUpdated,
+        (None, None) => DeliveryKind::RunEnded,
+    };
     let last = match rows::maybe_time(row, 8)? {
         Some(at) => Some(Attempt { at, status: row.get(9)?, error: row.get(10)? }),
         None => None,
@@ -198,9 +206,11 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         id: rows::delivery_id(row.get(0)?),
         tenant: rows::tenant_id(row.get(1)?),
-        kind: if permission.is_some() { DeliveryKind::PermissionRequested } else { DeliveryKind::RunEnded },
+        kind,
         run: rows::run_id(row.get(2)?),
         permission,
+        config,
+        seq: row.get(14)?,
         url: row.get(4)?,
         state,
         attempts: row.get(6)?,

@@ -145,7 +145,9 @@ impl Transaction<'_, '_> {
         let run_seq = hot.last_seq + 1;
         let seq = self.log(hot.tenant, stamp, entry, Some((hot.id, run_seq)))?;
         self.woken.push(Woken::Run(hot.id));
-        Ok(Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), ..hot })
+        let appended = Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), ..hot };
+        self.push(&appended, stamp.at, entry.0)?;
+        Ok(appended)
     }
 
     /// Appends what only the run's own stream shows. The run is not stored yet.

@@ -104,15 +104,15 @@ pub(super) fn runs(
 }
 
 /// Where a page of newest runs is found without walking all of them.
-struct Source {
-    tables: &'static str,
-    condition: String,
+pub(super) struct Source {
+    pub(super) tables: &'static str,
+    pub(super) condition: String,
     /// The key of the newest first, named so that its index gives the order.
     order: &'static str,
 }
 
 /// The places to look, the newest runs first.
-fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<Source>> {
+pub(super) fn sources(connection: &Connection, filter: &RunFilter) -> Result<Vec<Source>> {
     let all = |tables| Source { tables, condition: String::new(), order: "r.id" };
     if filter.conversation.is_some() || filter.parent.is_some() {
         return Ok(vec![all("task_runs r")]);

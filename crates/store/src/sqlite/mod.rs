@@ -39,6 +39,7 @@ mod peer_tasks;
 mod peers;
 mod people;
 mod permissions;
+mod pushes;
 mod readers;
 mod rows;
 mod runs;
@@ -47,6 +48,7 @@ mod spending;
 mod statements;
 mod streams;
 mod sweep;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -62,6 +64,7 @@ use crate::{
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
         RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        task::{TaskFilter, TaskListed},
     },
 };
 
@@ -323,6 +326,10 @@ impl Store for Sqlite {
             return self.write(move |transaction| transaction.running_runs(tenant, &filter, &page)).await;
         }
         self.read(move |connection| lists::runs(connection, tenant, &filter, &page)).await
+    }
+
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+        self.read(move |connection| tasks::tasks(connection, tenant, &filter, &page)).await
     }
 
     async fn live(&self, tenant: TenantId) -> Result<Live> {

@@ -10,6 +10,7 @@ use crate::{Error, Result};
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_foundation.sql"),
     include_str!("migrations/0002_people.sql"),
+    include_str!("migrations/0003_a2a.sql"),
     include_str!("migrations/0004_peers.sql"),
 ];
 

@@ -76,6 +76,9 @@ impl Transaction<'_, '_> {
             self.follow(hot.row, follow)?;
         }
         self.cache.track(None, &hot);
+        if let Some(config) = new.push {
+            self.push_from_start(&context, &hot, config)?;
+        }
         if let Some(key) = new.idempotency_key {
             self.cache.set_key(context.tenant, key, hot.row, context.at);
         }

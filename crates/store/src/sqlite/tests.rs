@@ -86,6 +86,7 @@ impl Desk {
             trace_id: None,
             ttl: 8,
             callback: callback.map(|url| Callback { url: url.to_owned(), approvals: false }),
+            push: None,
             budget: Budget::default(),
             follow: None,
             idempotency_key: None,

@@ -71,6 +71,7 @@ impl World {
     async fn create_run(&self) -> RunRecord {
         let new = NewRun {
             callback: None,
+            push: None,
             budget: Budget::default(),
             ttl: 8,
             follow: None,

@@ -117,6 +117,7 @@ impl World {
     pub(crate) fn new_run(&self) -> NewRun {
         NewRun {
             callback: None,
+            push: None,
             budget: Budget::default(),
             ttl: 8,
             follow: Some(NewFollow { channel: self.engine, message: "msg".to_owned() }),

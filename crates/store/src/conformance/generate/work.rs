@@ -59,6 +59,7 @@ impl Generator {
         };
         let new = NewRun {
             callback: self.callback(),
+            push: None,
             budget: self.budget(),
             ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
             follow: self.follow(),

@@ -1,0 +1,160 @@
+//! Push notifications of A2A: who is told of a run's changes. Only whoever asked for a run subscribes to it, and reads with
+//! what. The subscriber's secrets are sealed before the store sees them.
+
+use attache_protocol::{RunId, Secret};
+use attache_store::record::{
+    RunRecord,
+    push::{NewPushConfig, PushConfig},
+    task::Of,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    control::check,
+    error::about,
+    identity::{Action, Column},
+};
+
+pub use attache_store::record::push::PushVersion;
+
+/// Who is told, and how it is known there that it is us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    /// `None`: a new one, which the hub names.
+    pub id: Option<String>,
+    pub url: String,
+    /// The subscriber's own word, which comes back with every notification.
+    pub token: Option<Secret<String>>,
+    /// The scheme and the credentials of `Authorization`.
+    pub authentication: Option<(String, Option<Secret<String>>)>,
+    pub version: PushVersion,
+}
+
+/// What is sealed.
+#[derive(Default, Serialize, Deserialize)]
+struct Secrets {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scheme: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    credentials: Option<String>,
+}
+
+const WHAT: &str = "push notification config";
+/// Tokens and credentials travel in headers.
+const MAX_SECRET: usize = 4096;
+
+// === impl Handle ===
+
+impl Handle {
+    /// Subscribes to the run's changes. A config with the same id is replaced.
+    pub async fn set_push(&self, by: &Principal, run: RunId, push: Push) -> Result<Push> {
+        by.may(Action::CancelRun)?;
+        self.asked_run(by, run).await?;
+        let config = self.checked_push(run, push).await?;
+        let kept = self.store().set_push_config(self.context(by), run, config).await.map_err(about(WHAT))?;
+        self.opened_push(run, kept)
+    }
+
+    pub async fn push(&self, by: &Principal, run: RunId, id: &str) -> Result<Push> {
+        self.asked_run(by, run).await?;
+        let kept = self.store().push_config(by.tenant, run, id).await.map_err(about(WHAT))?;
+        self.opened_push(run, kept)
+    }
+
+    /// In order of creation; a run has a few at most.
+    pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<Push>> {
+        self.asked_run(by, run).await?;
+        let kept = self.store().push_configs(by.tenant, run).await.map_err(about(WHAT))?;
+        kept.into_iter().map(|kept| self.opened_push(run, kept)).collect()
+    }
+
+    pub async fn remove_push(&self, by: &Principal, run: RunId, id: &str) -> Result<()> {
+        by.may(Action::CancelRun)?;
+        self.asked_run(by, run).await?;
+        self.store().remove_push_config(self.context(by), run, id).await.map_err(about(WHAT))
+    }
+
+    /// The run, if the caller sees it and asked for it: to see another's run is not to learn where it is told of.
+    async fn asked_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
+        let record = self.visible_run(by, run).await?;
+        if by.own_runs().matches(&record) { Ok(record) } else { Err(Error::not_found("run")) }
+    }
+
+    /// What the store keeps of it, once its URL was judged.
+    pub(crate) async fn checked_push(&self, run: RunId, push: Push) -> Result<NewPushConfig> {
+        let Push { id, url, token, authentication, version } = push;
+        let id = id.unwrap_or_else(|| self.env().uuid().to_string());
+        check::line("id", &id, 1..=200)?;
+        let (scheme, credentials) = authentication.unzip();
+        if let Some(scheme) = &scheme {
+            check::token("authentication.scheme", scheme, 1..=64)?;
+        }
+        let secrets = Secrets {
+            token: header("token", token)?,
+            scheme,
+            credentials: header("authentication.credentials", credentials.flatten())?,
+        };
+        self.check_egress("url", &url).await?;
+        let sealed = secrets.any().then(|| self.seal(&sealed_for(run, &id), &secrets.bytes()));
+        Ok(NewPushConfig { id, url, sealed, version })
+    }
+
+    /// With the secrets in clear, for the subscriber and for the letter to it.
+    pub(crate) fn opened_push(&self, run: RunId, config: PushConfig) -> Result<Push> {
+        let PushConfig { id, url, sealed, version, .. } = config;
+        let secrets = match sealed {
+            None => Secrets::default(),
+            Some(sealed) => {
+                let opened = self.unseal(&sealed_for(run, &id), &sealed).map_err(|broken| Error::internal(&broken))?;
+                serde_json::from_slice(opened.expose()).map_err(|error| Error::internal(&error))?
+            }
+        };
+        let Secrets { token, scheme, credentials } = secrets;
+        let authentication = scheme.map(|scheme| (scheme, credentials.map(Secret::new)));
+        Ok(Push { id: Some(id), url, token: token.map(Secret::new), authentication, version })
+    }
+}
+
+/// What is sealed for one config opens for no other.
+fn sealed_for(run: RunId, id: &str) -> String {
+    format!("push {run} {id}")
+}
+
+/// A secret that fits into a header.
+fn header(field: &str, secret: Option<Secret<String>>) -> Result<Option<String>> {
+    let Some(secret) = secret else { return Ok(None) };
+    let text = secret.expose();
+    if !text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Err(Error::invalid(field, "must be printable ASCII: it is sent in a header"));
+    }
+    check::text(field, text, 0..=MAX_SECRET)?;
+    Ok(Some(text.clone()))
+}
+
+// === impl Secrets ===
+
+impl Secrets {
+    const fn any(&self) -> bool {
+        self.token.is_some() || self.scheme.is_some()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts serialise to JSON")
+    }
+}
+
+// === impl Principal ===
+
+impl Principal {
+    /// A person's runs are those of the same user or, without a user, of the same key; everybody else's are those that
+    /// they asked for themselves.
+    pub(crate) fn own_runs(&self) -> Of {
+        match self.user.filter(|_| matches!(self.column(), Column::Role(_))) {
+            Some(user) => Of::User(user),
+            None => Of::Caller(self.actor()),
+        }
+    }
+}

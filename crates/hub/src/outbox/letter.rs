@@ -1,0 +1,68 @@
+//! Letters: what is posted. Webhooks are written here; A2A push notifications by whoever knows A2A.
+
+use attache_protocol::{
+    DeliveryId, RunId, TenantId,
+    wire::{event::Event, run::Run},
+};
+use attache_store::record::delivery::Delivery;
+use axum::http::HeaderMap;
+use futures_util::future::BoxFuture;
+
+use crate::{Handle, Result, control::Push, error::about};
+
+/// What is posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// Writes A2A push notifications. The same update must give the same body: it may be sent more than once.
+pub trait Letters: Send + Sync {
+    fn write<'a>(&'a self, update: &'a Update<'a>) -> BoxFuture<'a, Result<Letter>>;
+}
+
+/// A change of a run that a subscriber is told of.
+#[derive(Debug)]
+pub struct Update<'a> {
+    hub: &'a Handle,
+    tenant: TenantId,
+    pub delivery: DeliveryId,
+    pub run: RunId,
+    /// The event of the run's stream that it tells of.
+    pub seq: i64,
+    pub push: Push,
+}
+
+/// The letter to a subscriber of A2A, if its config is still there.
+pub(super) async fn update(hub: &Handle, delivery: &Delivery, config: &str, seq: i64) -> Result<Letter> {
+    let found = hub.store().push_config(delivery.tenant, delivery.run, config).await;
+    let push = hub.opened_push(delivery.run, found.map_err(about("push notification config"))?)?;
+    let update = Update { hub, tenant: delivery.tenant, delivery: delivery.id, run: delivery.run, seq, push };
+    match hub.letters() {
+        Some(letters) => letters.write(&update).await,
+        None => Err(crate::Error::internal(&"nobody writes push notifications")),
+    }
+}
+
+// === impl Update ===
+
+impl Update<'_> {
+    pub fn hub(&self) -> &Handle {
+        self.hub
+    }
+
+    /// The run as it is now, which may be later than the update.
+    pub async fn run(&self) -> Result<Run> {
+        let record = self.hub.store().run(self.tenant, self.run).await.map_err(about("run"))?;
+        self.hub.show_run(record).await
+    }
+
+    /// Up to `limit` events of the run's stream after a seq, none later than the update. What retention removed is told by
+    /// `snapshot.repaired`, as in every stream.
+    pub async fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>> {
+        let mut page = self.hub.run_page(self.tenant, self.run, after, limit).await?.events;
+        page.retain(|event| event.seq <= self.seq);
+        Ok(page)
+    }
+}

@@ -1,0 +1,39 @@
+//! Push notification configs of runs.
+
+use attache_protocol::Timestamp;
+
+/// Who is told of a run's changes, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewPushConfig {
+    /// The subscriber's name for it, or ours; unique in its run.
+    pub id: String,
+    pub url: String,
+    /// The subscriber's token and credentials, sealed by the hub.
+    pub sealed: Option<Vec<u8>>,
+    pub version: PushVersion,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushConfig {
+    pub id: String,
+    pub url: String,
+    pub sealed: Option<Vec<u8>>,
+    pub version: PushVersion,
+    pub created_at: Timestamp,
+}
+
+/// In which version of A2A the subscriber wants to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PushVersion {
+    V10,
+    V03,
+}
+
+// === impl NewPushConfig ===
+
+impl NewPushConfig {
+    pub(crate) fn made(self, created_at: Timestamp) -> PushConfig {
+        let Self { id, url, sealed, version } = self;
+        PushConfig { id, url, sealed, version, created_at }
+    }
+}

@@ -1,0 +1,171 @@
+//! Runs as A2A lists them: by what they are doing, those that changed last first.
+
+use std::{convert::Infallible, fmt, str::FromStr};
+
+use attache_protocol::{
+    AgentId, ConversationId, Json, Timestamp, UserId,
+    rules::run::{FailureCode, Status, Waiting},
+};
+use serde::Deserialize;
+
+use super::RunRecord;
+
+/// Which tasks to list; every member that is given must match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskFilter {
+    pub agent: AgentId,
+    /// Whose they are; `None`: everybody's.
+    pub of: Option<Of>,
+    pub conversation: Option<ConversationId>,
+    pub state: Option<TaskState>,
+    /// Only those whose state began at this time or later.
+    pub after: Option<Timestamp>,
+}
+
+/// Whose a run is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Of {
+    User(UserId),
+    /// The actor that asked for it.
+    Caller(String),
+}
+
+/// What a run is doing, as A2A tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TaskState {
+    Submitted,
+    Working,
+    InputRequired,
+    /// It waits for a person's permission.
+    AuthRequired,
+    Completed,
+    /// Failed with the code `rejected`.
+    Rejected,
+    /// Failed with any other code.
+    Failed,
+    Cancelled,
+}
+
+/// One page of tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskListed {
+    pub items: Vec<RunRecord>,
+    /// `None` when nothing follows.
+    pub next: Option<String>,
+    /// How many match the filter on all pages.
+    pub total: u64,
+}
+
+/// Where a task stands in the list: by the time of its state, then by order of creation. As text it is a page's cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) at: Timestamp,
+    pub(crate) number: i64,
+}
+
+#[derive(Deserialize)]
+struct Coded {
+    code: FailureCode,
+}
+
+// === impl RunRecord ===
+
+impl RunRecord {
+    /// Since when it does what it does.
+    pub fn status_at(&self) -> Timestamp {
+        let waits = self.state.claim().and_then(|claim| claim.waits.since);
+        self.ended_at.or(waits).or(self.claimed_at).unwrap_or(self.created_at)
+    }
+
+    pub fn task_state(&self) -> TaskState {
+        let waiting = self.state.claim().and_then(|claim| claim.waits.waiting());
+        TaskState::of(self.state.status(), waiting, || self.result.as_ref())
+    }
+}
+
+// === impl TaskState ===
+
+impl TaskState {
+    pub(crate) fn of<'a>(status: Status, waiting: Option<Waiting>, result: impl FnOnce() -> Option<&'a Json>) -> Self {
+        match (status, waiting) {
+            (Status::Pending, _) => Self::Submitted,
+            (Status::Running, None) => Self::Working,
+            (Status::Running, Some(Waiting::Input)) => Self::InputRequired,
+            (Status::Running, Some(Waiting::Approval)) => Self::AuthRequired,
+            (Status::Completed, _) => Self::Completed,
+            (Status::Cancelled, _) => Self::Cancelled,
+            (Status::Failed, _) => {
+                let code = result().and_then(|result| result.parse::<Coded>().ok()).map(|coded| coded.code);
+                if code == Some(FailureCode::Rejected) { Self::Rejected } else { Self::Failed }
+            }
+        }
+    }
+
+    /// The status of every run in this state.
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Submitted => Status::Pending,
+            Self::Working | Self::InputRequired | Self::AuthRequired => Status::Running,
+            Self::Completed => Status::Completed,
+            Self::Rejected | Self::Failed => Status::Failed,
+            Self::Cancelled => Status::Cancelled,
+        }
+    }
+}
+
+// === impl Of ===
+
+impl Of {
+    pub fn matches(&self, record: &RunRecord) -> bool {
+        match self {
+            Self::User(user) => record.user == Some(*user),
+            Self::Caller(caller) => record.caller == *caller,
+        }
+    }
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.at.millis(), self.number)
+    }
+}
+
+impl FromStr for Place {
+    type Err = Option<Infallible>;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let (at, number) = text.split_once('.').ok_or(None)?;
+        let (Ok(at), Ok(number)) = (at.parse(), number.parse()) else { return Err(None) };
+        Ok(Self { at: Timestamp::from_millis(at), number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_a_rejection_only_by_its_code() {
+        let state = |result: Option<&str>| {
+            let result = result.map(|result| Json::from_text(result).unwrap());
+            TaskState::of(Status::Failed, None, || result.as_ref())
+        };
+        assert_eq!(state(Some(r#"{"error":"no","code":"rejected"}"#)), TaskState::Rejected);
+        assert_eq!(state(Some(r#"{"error":"rejected","code":"task_failed"}"#)), TaskState::Failed);
+        assert_eq!(state(Some(r#"["rejected"]"#)), TaskState::Failed);
+        assert_eq!(state(None), TaskState::Failed);
+    }
+
+    #[test]
+    fn a_place_reads_back_and_orders_by_time_first() {
+        let place = |at, number| Place { at: Timestamp::from_millis(at), number };
+        assert_eq!("-5.7".parse(), Ok(place(-5, 7)));
+        assert_eq!(place(-5, 7).to_string(), "-5.7");
+        assert!(place(1, 9) < place(2, 0) && place(2, 0) < place(2, 1));
+        for bad in ["", "7", ".", "7.", ".7", "a.b"] {
+            assert_eq!(bad.parse::<Place>(), Err(None), "{bad}");
+        }
+    }
+}

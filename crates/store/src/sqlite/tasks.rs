@@ -1,0 +1,130 @@
+//! Runs as A2A lists them. No index is kept for it, which every run would pay for: one agent's runs are walked, or one
+//! conversation's, and only the page's are read whole.
+
+use std::cmp::Reverse;
+
+use attache_protocol::{Json, TenantId, Timestamp, rules::run::Status};
+use rusqlite::{Connection, Row, ToSql};
+use serde::Deserialize;
+
+use super::{
+    lists,
+    rows::{self, Key16},
+};
+use crate::{
+    Error, Result,
+    record::{
+        Page, RunFilter, RunRecord,
+        task::{Of, Place, TaskFilter, TaskListed, TaskState},
+    },
+};
+
+/// What of a run's request tells whose it is.
+#[derive(Deserialize)]
+struct Asked {
+    caller: String,
+}
+
+pub(super) fn tasks(connection: &Connection, tenant: TenantId, filter: &TaskFilter, page: &Page) -> Result<TaskListed> {
+    let before = match &page.cursor {
+        None => None,
+        Some(cursor) => Some(cursor.parse::<Place>().map_err(|_| Error::NotFound)?),
+    };
+    let mut places = walk(connection, tenant, filter)?;
+    let total = u64::try_from(places.len()).unwrap_or(u64::MAX);
+    places.retain(|place| before.is_none_or(|before| *place < before));
+    places.sort_unstable_by_key(|place| Reverse(*place));
+    let limit = page.limit.max(1);
+    let next = places.get(limit - 1).filter(|_| places.len() > limit).map(Place::to_string);
+    places.truncate(limit);
+    let items = places.iter().map(|place| record(connection, place.number)).collect::<Result<_>>()?;
+    Ok(TaskListed { items, next, total })
+}
+
+/// Where every task that matches stands.
+fn walk(connection: &Connection, tenant: TenantId, filter: &TaskFilter) -> Result<Vec<Place>> {
+    let (tenant, newest, agent) = (Key16(tenant.uuid()), i64::MAX, Key16(filter.agent.uuid()));
+    let conversation = filter.conversation.map(|conversation| Key16(conversation.uuid()));
+    let (user, caller) = match &filter.of {
+        Some(Of::User(user)) => (Some(Key16(user.uuid())), None),
+        Some(Of::Caller(caller)) => (None, Some(caller)),
+        None => (None, None),
+    };
+    // `?3` is the limit of other lists.
+    let mut values: Vec<&dyn ToSql> = vec![&tenant, &newest, &newest, &agent];
+    let mut conditions = String::from(" and r.agent = ?4");
+    if let Some(state) = filter.state {
+        conditions += &format!(" and r.status = {}", rows::status_number(state.status()));
+    }
+    if let Some(conversation) = &conversation {
+        values.push(conversation);
+        let number = values.len();
+        conditions += &format!(" and (r.conversation = ?{number} or (r.conversation is null and r.uid = ?{number}))");
+    }
+    if let Some(user) = &user {
+        values.push(user);
+        conditions += &format!(" and r.user = ?{}", values.len());
+    }
+    // A text that nobody looks at is not read.
+    let request = if caller.is_some() { "r.request" } else { "null" };
+    let is_failure = filter.state.is_some_and(|state| state.status() == Status::Failed);
+    let result = if is_failure { "r.result" } else { "null" };
+    let sources = RunFilter { agent: Some(filter.agent), conversation: filter.conversation, ..RunFilter::default() };
+    let mut found = Vec::new();
+    for source in lists::sources(connection, &sources)? {
+        let sql = format!(
+            "select r.id, r.ended, {request}, {result} from {}
+             where r.tenant = ?1 and r.id < ?2{}{conditions}",
+            source.tables, source.condition
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(&*values)?;
+        while let Some(row) = rows.next()? {
+            if let Some(caller) = caller
+                && !is_of(row, caller)?
+            {
+                continue;
+            }
+            let place = match rows::maybe_time(row, 1)? {
+                Some(ended) => ended_at(row, ended, filter)?,
+                None => live_at(&record(connection, row.get(0)?)?, row.get(0)?, filter),
+            };
+            found.extend(place.filter(|place| filter.after.is_none_or(|after| after <= place.at)));
+        }
+    }
+    Ok(found)
+}
+
+fn is_of(row: &Row<'_>, caller: &str) -> Result<bool> {
+    let asked: Asked = serde_json::from_str(row.get_ref(2)?.as_str().map_err(|_| rows::corrupt(2, "not a text"))?)
+        .map_err(|_| rows::corrupt(2, "not a request"))?;
+    Ok(asked.caller == caller)
+}
+
+/// The status of an ended run is its state, except that a failure may be a rejection.
+fn ended_at(row: &Row<'_>, ended: Timestamp, filter: &TaskFilter) -> Result<Option<Place>> {
+    let place = Place { at: ended, number: row.get(0)? };
+    let matches = match filter.state {
+        Some(state @ (TaskState::Rejected | TaskState::Failed)) => {
+            let result: Option<Json> = rows::maybe_json(row, 3)?;
+            TaskState::of(Status::Failed, None, || result.as_ref()) == state
+        }
+        _ => true,
+    };
+    Ok(matches.then_some(place))
+}
+
+/// Live runs are few, and what they are doing is not in a column.
+fn live_at(record: &RunRecord, number: i64, filter: &TaskFilter) -> Option<Place> {
+    let matches = filter.state.is_none_or(|state| state == record.task_state());
+    matches.then(|| Place { at: record.status_at(), number })
+}
+
+fn record(connection: &Connection, row: i64) -> Result<RunRecord> {
+    Ok(connection
+        .prepare_cached(&format!(
+            "select {} from task_runs r cross join agent_accounts a on a.id = r.agent where r.id = ?1",
+            rows::RUN
+        ))?
+        .query_row([row], rows::run)?)
+}
