@@ -3,8 +3,12 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Json, UserId,
-    wire::account::{Account, AccountList, AccountRequest},
+    Json, UserId, json,
+    secret::mask,
+    wire::{
+        a2a::Switches,
+        account::{Account, AccountList, AccountRequest},
+    },
 };
 use attache_store::{
     Context,
@@ -160,6 +164,9 @@ fn check_request(request: &AccountRequest) -> Result<()> {
     }
     if let Some(a2a) = &request.a2a {
         check::object("a2a", a2a, MAX_TEXT)?;
+        // What cannot be read would count as nothing said, and show an agent that is meant to be hidden.
+        let read = a2a.parse::<Switches>();
+        read.map_err(|error| Error::invalid("a2a", &format!("cannot be read: {}", mask(&json::explain(&error)))))?;
     }
     let skills = request.skills.as_deref().unwrap_or_default();
     if skills.len() > MAX_SKILLS {

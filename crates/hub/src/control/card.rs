@@ -1,15 +1,21 @@
 //! The accounts behind the cards of agents: who may see which card.
 
 use attache_protocol::wire::{a2a::Switches, account::Account};
-use attache_store::record::{self, Page};
+use attache_store::record::{self, Page, channel::ChannelFilter};
 
 use crate::{
     Error, Handle, Principal, Result, Who,
-    control::check,
+    control::{
+        check,
+        route::{is_showable, registered, words},
+    },
     error::about,
     identity::{Action, Verdict},
     render,
 };
+
+/// So many words of an agent are repeated.
+const MAX_WORDS: usize = 100;
 
 impl Handle {
     /// The agent behind a card, by name or id. Anybody may see it, unless its owner hides it: then those who may see the
@@ -63,6 +69,24 @@ impl Handle {
                 return Ok(found);
             }
         }
+    }
+
+    /// What the agent said it can do when it registered, and what those say who are connected for it: plain words, once
+    /// each.
+    pub async fn card_words(&self, by: &Principal, account: &Account) -> Result<Vec<String>> {
+        let mut found = account.runtime.as_ref().map(|runtime| registered(&runtime.labels)).unwrap_or_default();
+        let filter = ChannelFilter { connected: Some(true), agent: Some(account.agent_id) };
+        let page = Page { limit: check::MAX_PAGE, cursor: None };
+        let listed = self.store().channels(by.tenant, filter, page).await.map_err(about("channel"))?;
+        // Only a channel that works for an agent speaks for what the agent can do.
+        for channel in listed.items.iter().filter(|channel| channel.runtime.is_some()) {
+            found.extend(words(&channel.capabilities));
+        }
+        found.retain(|word| is_showable(word));
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(MAX_WORDS);
+        Ok(found)
     }
 
     /// Whether the agent is the one that callers mean who name none.

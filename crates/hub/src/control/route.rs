@@ -184,7 +184,7 @@ impl Candidate {
 }
 
 /// What the agent said it can do when it registered.
-fn registered(labels: &Json) -> Vec<String> {
+pub(super) fn registered(labels: &Json) -> Vec<String> {
     #[derive(serde::Deserialize)]
     struct Labels {
         capabilities: Option<Json>,
@@ -194,7 +194,7 @@ fn registered(labels: &Json) -> Vec<String> {
 }
 
 /// The texts of a list; what else it holds is nobody's word, and what the transport can do is nothing to ask an agent for.
-fn words(list: &Json) -> Vec<String> {
+pub(super) fn words(list: &Json) -> Vec<String> {
     let entries: Vec<Json> = list.parse().unwrap_or_default();
     let texts = entries.iter().take(MAX_WORDS).filter_map(|entry| entry.parse::<String>().ok());
     texts.filter(|word| !CAPABILITIES.contains(&word.as_str())).collect()
@@ -252,7 +252,7 @@ fn show(candidate: &Candidate) -> String {
 }
 
 /// An agent's own words reach its callers, perhaps models that obey what they read: what could be a sentence is not repeated.
-fn is_showable(word: &str) -> bool {
+pub(super) fn is_showable(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
     (1..=64).contains(&word.len()) && word.bytes().all(is_plain)
 }

@@ -1,0 +1,212 @@
+//! The card of an agent (A2A 1.0), as a pure function of what is known about it.
+//!
+//! No member is written empty or with its default: verifiers of signatures leave those out, and each in its own way.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::{
+    Json,
+    wire::{
+        a2a::{
+            AgentCard, AgentExtension, AgentInterface, AgentSkill, Capabilities, SecurityRequirement, SecurityScheme,
+            StringList, Switches,
+        },
+        account::{Account, Skill},
+        key::Scope,
+        runtime,
+    },
+};
+
+/// The extension that tells what A2A has no words for: every update carries the number of its event.
+pub(crate) const EVENTS: &str = "https://attache.dev/ext/events/v1";
+
+pub(crate) const JSONRPC: &str = "JSONRPC";
+pub(crate) const HTTP_JSON: &str = "HTTP+JSON";
+pub(crate) const GRPC: &str = "GRPC";
+
+/// Everything that a card says is in here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) account: &'a Account,
+    pub(crate) switches: &'a Switches,
+    /// What the agent's active runtime understands.
+    pub(crate) declared: &'a [runtime::Extension],
+    pub(crate) place: &'a Place,
+    pub(crate) standing: Standing,
+}
+
+/// Where the hub is and what it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// `https://hub.example`, without a slash at the end.
+    pub(crate) origin: String,
+    /// Of the program.
+    pub(crate) version: String,
+    pub(crate) client_certificates: ClientCertificates,
+}
+
+/// Whether a certificate of the caller counts as a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientCertificates {
+    Ignored,
+    Taken,
+}
+
+/// Whether callers mean this agent when they name none. Over gRPC, version 0.3 has no way to name one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Default,
+    Named,
+}
+
+/// The card without signatures.
+pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
+    let Facts { account, switches, place, .. } = *facts;
+    let about = |text: &Option<String>| text.as_ref().filter(|text| !text.trim().is_empty()).cloned();
+    AgentCard {
+        name: account.name.clone(),
+        description: about(&account.description).unwrap_or_else(|| format!("The agent {}.", account.name)),
+        supported_interfaces: interfaces(&account.name, &place.origin, facts.standing),
+        provider: None,
+        version: place.version.clone(),
+        documentation_url: None,
+        capabilities: Capabilities {
+            streaming: switches.streams().then_some(true),
+            push_notifications: switches.pushes().then_some(true),
+            extensions: extensions(switches, facts.declared),
+            extended_agent_card: switches.has_extended_card().then_some(true),
+        },
+        security_schemes: schemes(place.client_certificates),
+        security_requirements: match switches.anonymous {
+            true => Vec::new(),
+            false => requirements(place.client_certificates),
+        },
+        default_input_modes: modes(&switches.input_modes),
+        default_output_modes: modes(&switches.output_modes),
+        skills: skills(&account.skills),
+        signatures: Vec::new(),
+        icon_url: None,
+    }
+}
+
+/// The ways to reach the agent, the best one first.
+fn interfaces(agent: &str, origin: &str, standing: Standing) -> Vec<AgentInterface> {
+    let base = format!("{origin}/a2a/{agent}");
+    let at_base = |binding: &str, version: &str| AgentInterface {
+        url: base.clone(),
+        protocol_binding: binding.to_owned(),
+        tenant: None,
+        protocol_version: version.to_owned(),
+    };
+    let mut interfaces = vec![at_base(JSONRPC, "1.0"), at_base(HTTP_JSON, "1.0")];
+    interfaces.push(AgentInterface {
+        url: target(origin),
+        protocol_binding: GRPC.to_owned(),
+        tenant: Some(agent.to_owned()),
+        protocol_version: "1.0".to_owned(),
+    });
+    interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
+    if standing == Standing::Default {
+        interfaces.push(AgentInterface { url: target(origin), ..at_base(GRPC, "0.3") });
+    }
+    interfaces
+}
+
+/// `host:port`, which is how gRPC is dialled.
+fn target(origin: &str) -> String {
+    let (authority, port) = match origin.split_once("://") {
+        Some(("https", authority)) => (authority, 443),
+        Some((_, authority)) => (authority, 80),
+        None => (origin, 80),
+    };
+    // The colons inside of an IPv6 address are not before a port.
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));
+    if has_port { authority.to_owned() } else { format!("{authority}:{port}") }
+}
+
+/// What the owner says comes first, and what a device says of the same extension counts no more than that.
+fn extensions(switches: &Switches, declared: &[runtime::Extension]) -> Vec<AgentExtension> {
+    let mut extensions: Vec<AgentExtension> = Vec::new();
+    let owners = switches.extensions.iter().map(|extension| AgentExtension {
+        uri: extension.uri.clone(),
+        description: extension.description.clone().filter(|text| !text.is_empty()),
+        required: extension.required.then_some(true),
+        params: extension.params.clone(),
+    });
+    let events = AgentExtension {
+        uri: EVENTS.to_owned(),
+        description: Some("Updates carry the number of their event, so that nobody misses or repeats one.".to_owned()),
+        required: None,
+        params: Some(Json::of(&BTreeMap::from([("generation", true)]))),
+    };
+    let devices = declared.iter().map(|extension| AgentExtension {
+        uri: extension.uri.clone(),
+        description: None,
+        required: None,
+        params: extension.params.clone(),
+    });
+    for extension in owners.chain([events]).chain(devices) {
+        if !extension.uri.is_empty() && extensions.iter().all(|known| known.uri != extension.uri) {
+            extensions.push(extension);
+        }
+    }
+    extensions
+}
+
+fn schemes(certificates: ClientCertificates) -> BTreeMap<String, SecurityScheme> {
+    let bearer = BTreeMap::from([
+        ("scheme", "Bearer"),
+        ("bearerFormat", "API key or JWT"),
+        ("description", "A key of the hub (ak_…), or a short-lived token that was made with one."),
+    ]);
+    let bearer = SecurityScheme::new("httpAuthSecurityScheme", Json::of(&bearer));
+    let mut schemes = BTreeMap::from([("bearer".to_owned(), bearer)]);
+    if certificates == ClientCertificates::Taken {
+        let mtls = BTreeMap::from([("description", "A client certificate that a key of the hub was made for.")]);
+        schemes.insert("mtls".to_owned(), SecurityScheme::new("mtlsSecurityScheme", Json::of(&mtls)));
+    }
+    schemes
+}
+
+/// One of the schemes is enough. The scope is the one that a key needs to put agents to work.
+fn requirements(certificates: ClientCertificates) -> Vec<SecurityRequirement> {
+    let needs = |scheme: &str| SecurityRequirement {
+        schemes: BTreeMap::from([(scheme.to_owned(), StringList { list: vec![Scope::Call.as_str().to_owned()] })]),
+    };
+    match certificates {
+        ClientCertificates::Ignored => vec![needs("bearer")],
+        ClientCertificates::Taken => vec![needs("bearer"), needs("mtls")],
+    }
+}
+
+fn modes(given: &[String]) -> Vec<String> {
+    if given.is_empty() {
+        return ["text/plain", "application/json", "*/*"].map(str::to_owned).to_vec();
+    }
+    given.to_vec()
+}
+
+fn skills(given: &[Skill]) -> Vec<AgentSkill> {
+    if given.is_empty() {
+        return vec![skill("chat", "Chat", "Takes a task in plain words and answers it.", &[])];
+    }
+    given.iter().map(|given| skill(&given.id, &given.name, &given.description, &given.tags)).collect()
+}
+
+/// A skill must have a description and tags; where nothing is said, its name and id stand in.
+pub(crate) fn skill(id: &str, name: &str, description: &str, tags: &[String]) -> AgentSkill {
+    AgentSkill {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        description: if description.trim().is_empty() { name } else { description }.to_owned(),
+        tags: if tags.is_empty() { vec![id.to_owned()] } else { tags.to_vec() },
+        examples: Vec::new(),
+        input_modes: Vec::new(),
+        output_modes: Vec::new(),
+        security_requirements: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "`json!` builds what a test expects")]
+mod tests;

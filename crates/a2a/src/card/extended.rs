@@ -1,0 +1,62 @@
+//! The extended card: what only a caller with a credential learns about an agent.
+
+use attache_hub::{Error, Principal, Result, Who};
+use attache_protocol::{
+    Json,
+    wire::{
+        a2a::{AgentCard, AgentExtension, Switches},
+        account::{Account, Presence},
+    },
+};
+use serde::Serialize;
+
+use super::{Cards, build, keep::Shape};
+
+/// The extension that tells where an agent runs, and whether it is there.
+const RUNTIME: &str = "https://attache.dev/ext/runtime/v1";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Params {
+    online: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_type: Option<String>,
+}
+
+// === impl Cards ===
+
+impl Cards {
+    /// The card that everybody may see, with what the agent's runtime said it can do as further skills, what kind of host it
+    /// runs on, and whether it is online. Signed too.
+    pub(crate) async fn extended(&self, by: &Principal, agent: &str) -> Result<AgentCard> {
+        let is_anonymous = matches!(by.who, Who::Anonymous { .. });
+        let account = self.hub.card_account(Some(by).filter(|_| !is_anonymous), agent).await?;
+        let switches = Switches::of(account.a2a.as_ref());
+        // Its owner may want everybody to have it.
+        if is_anonymous && switches.extended_card != Some(true) {
+            return Err(Error::unauthenticated("The extended card is for callers with a credential."));
+        }
+        let mut card = self.build(&account, &switches);
+        for word in self.hub.card_words(by, &account).await? {
+            if card.skills.iter().all(|skill| skill.id != word) {
+                let about = "The agent's own runtime says that it can do this.";
+                card.skills.push(build::skill(&word, &word, about, &["declared".to_owned()]));
+            }
+        }
+        card.capabilities.extensions.push(runtime(&account));
+        let document = self.document(&account, Shape::Extended, card)?;
+        serde_json::from_slice(&document.bytes).map_err(|error| Error::internal(&error))
+    }
+}
+
+fn runtime(account: &Account) -> AgentExtension {
+    let host_type = account.runtime.as_ref().and_then(|runtime| runtime.labels.text_member("host_type"));
+    let host_type = host_type.filter(|text| !text.is_empty());
+    let params = Params { online: account.status == Presence::Online, host_type };
+    AgentExtension {
+        uri: RUNTIME.to_owned(),
+        description: Some("Where the agent runs, and whether it is there now; work waits for it if not.".to_owned()),
+        required: None,
+        params: Some(Json::of(&params)),
+    }
+}

@@ -1,0 +1,179 @@
+//! Cards over HTTP: which one a client gets, and what it need not fetch again.
+
+use std::sync::Arc;
+
+use attache_hub::{Error, Result, surface};
+use attache_protocol::{
+    Timestamp,
+    wire::{a2a::Switches, account::Account},
+};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
+    routing::get,
+};
+use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
+
+use super::{
+    Cards,
+    catalog::Catalog,
+    keep::{Document, Shape},
+};
+
+const VERSION: &str = "a2a-version";
+/// The answer depends on these.
+const VARY: HeaderValue = HeaderValue::from_static("A2A-Version, Authorization");
+
+/// Who may keep the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeper {
+    Anybody,
+    TheCaller,
+}
+
+/// Where the card was asked for: clients of before 0.3 know only the old place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spot {
+    New,
+    Old,
+}
+
+/// The well-known documents of every agent, and those of the hub itself.
+pub(crate) fn routes(cards: Cards) -> Router {
+    Router::new()
+        .route("/a2a/{agent}/.well-known/agent-card.json", get(of_agent))
+        .route("/a2a/{agent}/.well-known/agent.json", get(of_agent_of_old))
+        .route("/.well-known/agent-card.json", get(of_hub))
+        .route("/.well-known/agent.json", get(of_hub_of_old))
+        .route("/.well-known/ai-catalog.json", get(catalog))
+        .with_state(cards)
+}
+
+async fn of_agent(State(cards): State<Cards>, Path(agent): Path<String>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, Some(&agent), Spot::New).await
+}
+
+async fn of_agent_of_old(
+    State(cards): State<Cards>,
+    Path(agent): Path<String>,
+    parts: Parts,
+) -> Result<Response<Body>> {
+    cards.answer(&parts, Some(&agent), Spot::Old).await
+}
+
+async fn of_hub(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, None, Spot::New).await
+}
+
+async fn of_hub_of_old(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
+    cards.answer(&parts, None, Spot::Old).await
+}
+
+async fn catalog(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {
+    let by = surface::caller(&parts, &cards.hub).await?;
+    let accounts = cards.hub.card_accounts(by.as_ref()).await?;
+    let catalog = serde_json::to_vec(&Catalog::new(&cards.place.origin, &accounts)).map_err(|e| Error::internal(&e))?;
+    let keeper = if by.is_some() { Keeper::TheCaller } else { Keeper::Anybody };
+    // When the list changed last is written down nowhere, so its tag alone tells.
+    let document = Document::new(catalog.into(), cards.hub.now());
+    let mut response = show(&document, &without_date(&parts.headers), keeper);
+    response.headers_mut().remove(header::LAST_MODIFIED);
+    Ok(response)
+}
+
+// === impl Cards ===
+
+impl Cards {
+    async fn answer(&self, parts: &Parts, agent: Option<&str>, spot: Spot) -> Result<Response<Body>> {
+        let by = surface::caller(parts, &self.hub).await?;
+        let account = match agent {
+            Some(agent) => self.hub.card_account(by.as_ref(), agent).await?,
+            None => self.hub.default_card_account(by.as_ref()).await?,
+        };
+        let switches = Switches::of(account.a2a.as_ref());
+        let shape = shape(asked_version(parts).as_deref(), &switches, spot);
+        let document = self.public(&account, &switches, shape)?;
+        let keeper = if switches.hidden { Keeper::TheCaller } else { Keeper::Anybody };
+        Ok(show(&document, &parts.headers, keeper))
+    }
+
+    fn public(&self, account: &Account, switches: &Switches, shape: Shape) -> Result<Arc<Document>> {
+        self.document(account, shape, self.build(account, switches))
+    }
+}
+
+/// The version that the client says it speaks, in the header or in the query.
+fn asked_version(parts: &Parts) -> Option<String> {
+    let said = parts.headers.get(VERSION).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
+    said.or_else(|| in_query(&parts.uri)).filter(|version| !version.is_empty())
+}
+
+fn in_query(uri: &Uri) -> Option<String> {
+    let mut members = uri.query()?.split('&').filter_map(|member| member.split_once('='));
+    members.find(|(name, _)| name.eq_ignore_ascii_case(VERSION)).map(|(_, value)| value.to_owned())
+}
+
+fn shape(version: Option<&str>, switches: &Switches, spot: Spot) -> Shape {
+    match (version, spot) {
+        (Some(version), _) if version.starts_with("0.") => Shape::Old,
+        (Some(_), _) => Shape::Pure,
+        (None, _) if switches.has_union_card() => Shape::Union,
+        (None, Spot::New) => Shape::Pure,
+        (None, Spot::Old) => Shape::Old,
+    }
+}
+
+/// The document, or that the client has it already.
+fn show(document: &Document, asked: &HeaderMap, keeper: Keeper) -> Response<Body> {
+    let mut response = match is_known(document, asked) {
+        true => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        }
+        false => Response::new(Body::from(document.bytes.clone())),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let cache = match keeper {
+        Keeper::Anybody => "public, max-age=60",
+        Keeper::TheCaller => "private, max-age=60",
+    };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(header::ETAG, document.etag.clone());
+    headers.insert(header::VARY, VARY);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(date) = http_date(document.modified) {
+        headers.insert(header::LAST_MODIFIED, date);
+    }
+    response
+}
+
+/// RFC 9110: a tag counts more than a date, and is compared weakly.
+fn is_known(document: &Document, asked: &HeaderMap) -> bool {
+    let mut tags = asked.get_all(header::IF_NONE_MATCH).iter().peekable();
+    if tags.peek().is_some() {
+        let own = document.etag.as_bytes();
+        return tags.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|tag| {
+            let tag = tag.trim();
+            tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == own
+        });
+    }
+    let since = asked.get(header::IF_MODIFIED_SINCE).and_then(|value| value.to_str().ok());
+    let since = since.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok());
+    since.is_some_and(|since| document.modified.millis() <= since.as_millisecond())
+}
+
+fn without_date(asked: &HeaderMap) -> HeaderMap {
+    let mut asked = asked.clone();
+    asked.remove(header::IF_MODIFIED_SINCE);
+    asked
+}
+
+fn http_date(at: Timestamp) -> Option<HeaderValue> {
+    let at = jiff::Timestamp::from_millisecond(at.millis()).ok()?;
+    let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&at).ok()?;
+    HeaderValue::try_from(text).ok()
+}

@@ -1,0 +1,49 @@
+//! Signatures of cards: a JWS with a detached payload (RFC 7515) over the canonical form (RFC 8785) of the card.
+
+use attache_client::a2a::{
+    jcs::{Empties, canonical_without},
+    verify::SIGNATURES,
+};
+use attache_hub::{CardKey, Result};
+use attache_protocol::{
+    Json,
+    wire::a2a::{AgentCard, AgentCardSignature},
+};
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Header<'a> {
+    alg: &'a str,
+    typ: &'a str,
+    kid: &'a str,
+    /// Where the key is found.
+    jku: String,
+}
+
+/// The card with its signatures. Its parameters may hold what is empty, which some verifiers drop and others keep; such a
+/// card has a signature for each. A card without a canonical form stays as it is.
+pub(crate) fn sign(card: AgentCard, key: &CardKey, origin: &str) -> Result<AgentCard> {
+    let text = Json::of(&card);
+    let mut forms = Vec::new();
+    for empties in [Empties::Dropped, Empties::Kept] {
+        match canonical_without(&text, SIGNATURES, empties) {
+            Ok(form) if !forms.contains(&form) => forms.push(form),
+            Ok(_) => {}
+            Err(why) => {
+                tracing::warn!(agent.name = card.name, %why, "the card has no canonical form and is not signed");
+                return Ok(card);
+            }
+        }
+    }
+    let jku = format!("{origin}/.well-known/jwks.json");
+    let header = Header { alg: CardKey::ALGORITHM, typ: "JOSE", kid: key.kid(), jku };
+    let protected = Base64UrlUnpadded::encode_string(Json::of(&header).get().as_bytes());
+    let mut signatures = Vec::new();
+    for form in forms {
+        let signed = format!("{protected}.{}", Base64UrlUnpadded::encode_string(form.as_bytes()));
+        let signature = Base64UrlUnpadded::encode_string(&key.sign(signed.as_bytes())?);
+        signatures.push(AgentCardSignature { protected: protected.clone(), signature, header: None });
+    }
+    Ok(AgentCard { signatures, ..card })
+}
