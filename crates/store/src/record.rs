@@ -33,6 +33,12 @@ pub enum AgentRef {
     Name(String),
 }
 
+impl From<AgentId> for AgentRef {
+    fn from(id: AgentId) -> Self {
+        Self::Id(id)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAccount {
     pub id: AgentId,

@@ -10,6 +10,7 @@ use crate::{
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
         delivery::Delivery,
+        peer::{Peer, PeerTask},
         people::{AccessRules, User},
         spending::{Quota, Usage},
     },
@@ -56,6 +57,10 @@ pub enum Value {
     Usage(Vec<Usage>),
     Delivery(Box<Delivery>),
     DueDeliveries(Vec<Delivery>),
+    Peer(Option<Box<Peer>>),
+    Peers(Vec<(TenantId, Peer)>),
+    PeerTask(Option<Box<PeerTask>>),
+    PeerTasks(Vec<PeerTask>),
     /// The pages of a list.
     Accounts(Vec<Vec<Account>>),
     Runtimes(Vec<Vec<Runtime>>),

@@ -59,6 +59,8 @@ pub(super) struct Known {
     pub(super) asks: Vec<AskId>,
     pub(super) inputs: Vec<(RunId, InputId)>,
     pub(super) input_keys: Vec<(RunId, [u8; 16])>,
+    /// Agents that are outside ones.
+    pub(super) outsiders: Vec<AgentId>,
     pub(super) users: Vec<UserId>,
     /// The version of the access rules.
     pub(super) rules: i64,
@@ -180,6 +182,7 @@ impl Known {
                 self.inputs.push((input.run, input.id));
                 self.input_keys.extend(new.key.map(|key| (new.run, key)));
             }
+            (Step::SetPeer(..), Value::Peer(Some(peer))) => self.outsiders.push(peer.agent),
             (Step::CreateUser(_, new), _) => self.users.push(new.id),
             (Step::SetAccessRules(..), Value::AccessRules(Some(rules))) => self.rules = rules.version,
             (Step::SetQuota(context, target, _), _) => {

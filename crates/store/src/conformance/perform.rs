@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     Result, Store,
-    record::{Listed, NewProgress, Page},
+    record::{
+        Listed, NewProgress, Page,
+        peer::{Peer, PeerTask},
+    },
 };
 
 const WRONG_CURSOR: &str = "no store gives out this cursor";
@@ -158,6 +161,28 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         }
         Step::Delivery(tenant, delivery) => Value::Delivery(Box::new(store.delivery(tenant, delivery).await?)),
 
+        Step::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
+        Step::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),
+        Step::Peers => Value::Peers(store.peers().await?),
+        Step::PinCard(context, agent, url, card) => peer(Some(store.pin_card(context, agent, &url, card).await?)),
+        Step::OfferCard(context, agent, url, card, problem) => {
+            peer(Some(store.offer_card(context, agent, &url, card, &problem).await?))
+        }
+        Step::TrustCard(context, agent, seen) => peer(Some(store.trust_card(context, agent, seen).await?)),
+        Step::NotePeer(agent, problem) => nothing(store.note_peer(agent, problem).await)?,
+        Step::BeginPeerTask { by, run, task, lease, at } => {
+            peer_task(Some(store.begin_peer_task(by, run, task, lease, at).await?))
+        }
+        Step::LinkPeerTask { by, run, change, lease, at } => {
+            peer_task(Some(store.link_peer_task(by, run, change, lease, at).await?))
+        }
+        Step::PeerTask(tenant, run) => peer_task(store.peer_task(tenant, run).await?),
+        Step::PeerTaskById(agent, id) => peer_task(store.peer_task_by_id(agent, &id).await?),
+        Step::OpenPeerTasks(agent) => Value::PeerTasks(store.open_peer_tasks(agent).await?),
+        Step::DeclareExtensions(runtime, extensions) => {
+            Value::Runtime(Box::new(store.declare_extensions(runtime, extensions).await?))
+        }
+
         Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
         Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
     })
@@ -165,6 +190,14 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
 
 fn nothing(done: Result<()>) -> Answer {
     done.map(|()| Value::Nothing)
+}
+
+fn peer(peer: Option<Peer>) -> Value {
+    Value::Peer(peer.map(Box::new))
+}
+
+fn peer_task(task: Option<PeerTask>) -> Value {
+    Value::PeerTask(task.map(Box::new))
 }
 
 async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -> Answer {

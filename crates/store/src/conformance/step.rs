@@ -20,6 +20,7 @@ use crate::{
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delivery::{Attempt, DeliveryFilter, Next},
+        peer::{NewPeer, NewPeerTask, PeerTaskChange, Pin},
         people::{NewUser, UserPatch, UserRef},
         spending::Target,
     },
@@ -209,6 +210,32 @@ pub enum Step {
     },
     ResendDelivery(Context, DeliveryId),
     Delivery(TenantId, DeliveryId),
+
+    SetPeer(Context, AgentRef, NewPeer),
+    Peer(TenantId, AgentId),
+    Peers,
+    PinCard(Context, AgentId, String, Pin),
+    OfferCard(Context, AgentId, String, Pin, String),
+    TrustCard(Context, AgentRef, Option<[u8; 32]>),
+    NotePeer(AgentId, Option<String>),
+    BeginPeerTask {
+        by: Worker,
+        run: RunId,
+        task: NewPeerTask,
+        lease: Duration,
+        at: Timestamp,
+    },
+    LinkPeerTask {
+        by: Worker,
+        run: RunId,
+        change: PeerTaskChange,
+        lease: Duration,
+        at: Timestamp,
+    },
+    PeerTask(TenantId, RunId),
+    PeerTaskById(AgentId, String),
+    OpenPeerTasks(AgentId),
+    DeclareExtensions(RuntimeId, Option<Json>),
 
     /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
     List {

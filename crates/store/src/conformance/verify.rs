@@ -76,6 +76,9 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
     reads.extend(known.asks.iter().map(|ask| Step::Asked(tenant, *ask)));
     reads.extend(known.inputs.iter().map(|(run, input)| Step::Input(*run, *input)));
     reads.extend(known.agents.iter().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
+    reads.push(Step::Peers);
+    reads.extend(known.agents.iter().flat_map(|agent| [Step::Peer(tenant, *agent), Step::OpenPeerTasks(*agent)]));
+    reads.extend(known.runs.iter().map(|run| Step::PeerTask(tenant, *run)));
     reads.extend(known.secrets.iter().map(|secret| Step::Credential(*secret)));
     if let Some(at) = at {
         reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
@@ -100,6 +103,7 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
     let list = |list| Step::List { tenant, list, limit: ALL };
     let mut reads = vec![
         Step::Run(tenant, run),
+        Step::PeerTask(tenant, run),
         Step::RunEvents { tenant, run, after: 0, limit: ALL },
         Step::Live(tenant),
         Step::Log { tenant, after: 0, limit: ALL },
@@ -128,6 +132,7 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
     reads.extend(known.permissions.last().map(|permission| Step::Permission(tenant, *permission)));
     reads.extend(known.asks.last().map(|ask| Step::Asked(tenant, *ask)));
     reads.extend(known.agents.last().map(|agent| Step::Account(tenant, AgentRef::Id(*agent))));
+    reads.extend(known.agents.last().map(|agent| Step::Peer(tenant, *agent)));
     reads.extend(known.runtimes.last().map(|runtime| Step::Runtime(tenant, *runtime)));
     reads.extend(known.artifacts.last().map(|artifact| Step::Artifact(tenant, *artifact)));
     if let Some(conversation) = known.conversations.last() {
@@ -150,6 +155,10 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
             broken_count(events.floor, events.events.iter().map(|event| event.seq), events.last_seq)
         }
         (_, Value::Deliveries(pages)) => pages.iter().flatten().find_map(astray),
+        (Step::OpenPeerTasks(agent), Value::PeerTasks(tasks)) => {
+            let foreign = tasks.iter().find(|task| task.agent != *agent)?;
+            Some(format!("{foreign:?} is not of {agent}"))
+        }
         (Step::List { tenant, .. }, Value::Runs(pages)) => {
             let runs = || pages.iter().flatten();
             runs().find_map(|run| overdue(run, swept)).or_else(|| {

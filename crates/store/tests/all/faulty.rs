@@ -75,9 +75,19 @@ enum Fault {
     DeliversTwice,
     /// Forgets after a crash what is due.
     ForgetsDueDeliveries,
+    /// Lets a trusted card go along to another url.
+    TakesPinsAlong,
+    /// Takes another card for the trusted one.
+    TrustsAnyCard,
+    /// Forgets what was sent to a peer before.
+    SendsTwice,
+    /// Lets a peer name another task than before.
+    FollowsAnotherTask,
+    /// Forgets after a crash what peers still do.
+    ForgetsOpenPeerTasks,
 }
 
-const FAULTS: [Fault; 26] = [
+const FAULTS: [Fault; 31] = [
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -104,6 +114,11 @@ const FAULTS: [Fault; 26] = [
     Fault::IgnoresTheRulesVersion,
     Fault::DeliversTwice,
     Fault::ForgetsDueDeliveries,
+    Fault::TakesPinsAlong,
+    Fault::TrustsAnyCard,
+    Fault::SendsTwice,
+    Fault::FollowsAnotherTask,
+    Fault::ForgetsOpenPeerTasks,
 ];
 
 /// The model with a mistake.
@@ -128,6 +143,10 @@ impl Faulty {
 
     fn by(&self, by: Worker) -> Worker {
         if self.has(Fault::IgnoresStaleEpochs) { Worker { epoch: None, ..by } } else { by }
+    }
+
+    fn tenant_for(&self, tenant: TenantId) -> TenantId {
+        self.tenant.get().copied().filter(|_| self.has(Fault::IgnoresTenants)).unwrap_or(tenant)
     }
 
     fn usage(&self, usage: Option<Json>) -> Option<Json> {
@@ -291,8 +310,7 @@ as_the_model! {
     }
 
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord> {
-        let known = self.tenant.get().copied().filter(|_| self.has(Fault::IgnoresTenants));
-        self.inner.run(known.unwrap_or(tenant), run).await
+        self.inner.run(self.tenant_for(tenant), run).await
     }
 
     async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>> {
@@ -482,24 +500,67 @@ as_the_model! {
     Peers
     fn peers() -> Result<Vec<(TenantId, Peer)>>;
     fn offer_card(context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
+    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
     fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
+    fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
     fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
     fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
-    fn set_peer(context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer>;
-    fn peer(tenant: TenantId, agent: AgentId) -> Result<Option<Peer>>;
-    fn pin_card(context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer>;
-    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
-    fn begin_peer_task(by: Worker, run: RunId, task: NewPeerTask, lease: Duration, at: Timestamp) -> Result<PeerTask>;
-    fn link_peer_task(
+    ---
+    async fn set_peer(&self, context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer> {
+        let account = self.inner.account(context.tenant, agent.clone()).await?.id;
+        let before = self.inner.peer(context.tenant, account).await?.filter(|_| self.has(Fault::TakesPinsAlong));
+        let after = self.inner.set_peer(context, agent, peer).await?;
+        Ok(Peer { pin: before.and_then(|before| before.pin).or(after.pin), ..after })
+    }
+
+    async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
+        self.inner.peer(self.tenant_for(tenant), agent).await
+    }
+
+    async fn pin_card(&self, context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer> {
+        let tenant = context.tenant;
+        match self.inner.pin_card(context, agent, url, card).await {
+            Err(Error::CardPinned) if self.has(Fault::TrustsAnyCard) => {
+                self.inner.peer(tenant, agent).await?.ok_or(Error::NotFound)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn begin_peer_task(
+        &self,
+        by: Worker,
+        run: RunId,
+        task: NewPeerTask,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<PeerTask> {
+        let NewPeerTask { url, message_id } = task.clone();
+        let begun = self.inner.begin_peer_task(self.by(by), run, task, lease, at).await?;
+        Ok(if self.has(Fault::SendsTwice) { PeerTask { url, message_id, ..begun } } else { begun })
+    }
+
+    async fn link_peer_task(
+        &self,
         by: Worker,
         run: RunId,
         change: PeerTaskChange,
         lease: Duration,
-        at: Timestamp
-    ) -> Result<PeerTask>;
-    fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
-    fn open_peer_tasks(agent: AgentId) -> Result<Vec<PeerTask>>;
-    ---
+        at: Timestamp,
+    ) -> Result<PeerTask> {
+        let by = self.by(by);
+        match self.inner.link_peer_task(by, run, change, lease, at).await {
+            Err(Error::PeerTaskDiffers) if self.has(Fault::FollowsAnotherTask) => {
+                self.inner.link_peer_task(by, run, PeerTaskChange::default(), lease, at).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn open_peer_tasks(&self, agent: AgentId) -> Result<Vec<PeerTask>> {
+        let open = self.inner.open_peer_tasks(agent).await?;
+        Ok(if self.crashed && self.has(Fault::ForgetsOpenPeerTasks) { Vec::new() } else { open })
+    }
 }
 
 #[tokio::test]

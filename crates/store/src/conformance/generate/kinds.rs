@@ -64,6 +64,13 @@ pub(super) enum Kind {
     RecordAttempt,
     Resend,
     ReadDeliveries,
+    AttachHub,
+    SetPeer,
+    PeerCard,
+    BeginPeerTask,
+    LinkPeerTask,
+    ReadPeers,
+    DeclareExtensions,
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
@@ -182,4 +189,35 @@ pub(super) const PEOPLE: [(u64, Kind); 35] = [
     (18, Kind::RecordAttempt),
     (5, Kind::Resend),
     (6, Kind::ReadDeliveries),
+];
+
+/// The same for a sequence about outside agents.
+pub(super) const OUTSIDE: [(u64, Kind); 27] = [
+    (5, Kind::Crash),
+    (6, Kind::CreateAccount),
+    (1, Kind::UpdateAccount),
+    (1, Kind::ArchiveAccount),
+    (3, Kind::CreatePairingCode),
+    (2, Kind::RequestPairing),
+    (3, Kind::DecidePairing),
+    (5, Kind::AttachRuntime),
+    (2, Kind::Pair),
+    (2, Kind::RevokeRuntime),
+    (6, Kind::Heartbeat),
+    (22, Kind::CreateRun),
+    (26, Kind::Claim),
+    (6, Kind::Progress),
+    (8, Kind::Finish),
+    (3, Kind::Cancel),
+    (3, Kind::Release),
+    (6, Kind::Sweep),
+    (3, Kind::Retain),
+    (3, Kind::ReadEvents),
+    (14, Kind::AttachHub),
+    (16, Kind::SetPeer),
+    (30, Kind::PeerCard),
+    (26, Kind::BeginPeerTask),
+    (40, Kind::LinkPeerTask),
+    (16, Kind::ReadPeers),
+    (8, Kind::DeclareExtensions),
 ];

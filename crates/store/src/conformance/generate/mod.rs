@@ -1,6 +1,7 @@
 //! Makes steps from a seed. It knows what exists, so most steps mean something, and some are wrong on purpose.
 
 mod kinds;
+mod outside;
 mod peers;
 mod people;
 mod questions;
@@ -19,7 +20,7 @@ use attache_protocol::{
     wire::runtime::RuntimeState,
 };
 
-use self::kinds::{CHANNELS, FOUNDATION, Kind, PEOPLE};
+use self::kinds::{CHANNELS, FOUNDATION, Kind, OUTSIDE, PEOPLE};
 use super::{
     answer::Answer,
     draw::Draw,
@@ -71,6 +72,7 @@ impl Generator {
         let weights = match draw.below(100) {
             0..42 => CHANNELS.as_slice(),
             42..70 => PEOPLE.as_slice(),
+            70..82 => OUTSIDE.as_slice(),
             _ => FOUNDATION.as_slice(),
         };
         planned.reverse();
@@ -152,6 +154,13 @@ impl Generator {
             Kind::RecordAttempt => self.record_attempt(model).await,
             Kind::Resend => self.resend(model).await,
             Kind::ReadDeliveries => self.read_deliveries(model).await,
+            Kind::AttachHub => self.attach_hub(),
+            Kind::SetPeer => self.set_peer(),
+            Kind::PeerCard => self.peer_card(model).await,
+            Kind::BeginPeerTask => self.begin_peer_task(model).await,
+            Kind::LinkPeerTask => self.link_peer_task(model).await,
+            Kind::ReadPeers => self.read_peers(),
+            Kind::DeclareExtensions => self.declare_extensions(model).await,
         }
     }
 
@@ -179,6 +188,7 @@ impl Generator {
             Kind::AnswerTool if self.known.asks.is_empty() => Kind::Ask,
             Kind::PushEvents if self.known.follows.is_empty() => Kind::CreateRun,
             Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
+            Kind::PeerCard | Kind::ReadPeers if self.known.outsiders.is_empty() => Kind::SetPeer,
             Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
             Kind::RecordAttempt | Kind::Resend | Kind::ReadDeliveries if self.known.deliveries.is_empty() => {
                 Kind::CreateRun
@@ -186,6 +196,7 @@ impl Generator {
             kind => kind,
         };
         let instead = match instead {
+            Kind::BeginPeerTask | Kind::LinkPeerTask if self.running(model).await.is_empty() => Kind::Claim,
             Kind::Progress | Kind::Finish | Kind::Release | Kind::RequestPermission | Kind::Ask | Kind::AddInput
                 if self.running(model).await.is_empty() =>
             {
@@ -206,6 +217,7 @@ impl Generator {
         };
         match instead {
             Kind::Claim if model.live(self.tenant).await.is_ok_and(|live| live.pending == 0) => Kind::CreateRun,
+            Kind::Claim if !self.known.outsiders.is_empty() && self.active(model).await.is_empty() => Kind::AttachHub,
             Kind::Claim | Kind::Heartbeat | Kind::OpenChannel if self.active(model).await.is_empty() => Kind::Pair,
             Kind::AttachRuntime if self.known.newest_proof.is_none() => Kind::Pair,
             Kind::RevokeKey if self.known.keys.is_empty() => Kind::CreateKey,

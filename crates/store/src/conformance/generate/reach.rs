@@ -152,7 +152,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 95] = [
+const ANSWERS: [&str; 116] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -169,10 +169,13 @@ const ANSWERS: [&str; 95] = [
     "Ask StaleEpoch",
     "Asked NotFound",
     "AttachRuntime AgentArchived",
+    "AttachRuntime IsPeer",
     "AttachRuntime NotFound",
     "AttachRuntime PairingInvalid",
     "AttachRuntime PairingPending",
     "AttachRuntime PairingRejected",
+    "BeginPeerTask NotFound",
+    "BeginPeerTask StaleEpoch",
     "CancelRun Ended",
     "CancelRun NotFound",
     "Channel NotFound",
@@ -187,6 +190,7 @@ const ANSWERS: [&str; 95] = [
     "CreateConversation NotFound",
     "CreateKey NotFound",
     "CreatePairingCode AgentArchived",
+    "CreatePairingCode IsPeer",
     "CreatePairingCode NotFound",
     "CreateRun AgentArchived",
     "CreateRun KeyReused",
@@ -195,10 +199,12 @@ const ANSWERS: [&str; 95] = [
     "CreateUser NameTaken",
     "CreateUser NotFound",
     "DecidePairing AgentArchived",
+    "DecidePairing IsPeer",
     "DecidePairing NotFound",
     "DecidePairing PairingInvalid",
     "DecidePermission AlreadyDecided",
     "DecidePermission NotFound",
+    "DeclareExtensions RuntimeEnded",
     "Delivery NotFound",
     "Finish Ended",
     "Finish ForeignArtifact",
@@ -210,12 +216,21 @@ const ANSWERS: [&str; 95] = [
     "Heartbeat NotFound",
     "Heartbeat RuntimeEnded",
     "Input NotFound",
+    "LinkPeerTask NotFound",
+    "LinkPeerTask PeerTaskDiffers",
+    "LinkPeerTask StaleEpoch",
     "List NotFound",
+    "NotePeer NotFound",
+    "OfferCard NotFound",
     "OpenChannel NotFound",
     "OpenChannel RuntimeEnded",
     "PairingCode PairingInvalid",
     "PairingRequest PairingInvalid",
+    "Peer NotFound",
+    "PeerTask NotFound",
     "Permission NotFound",
+    "PinCard CardPinned",
+    "PinCard NotFound",
     "Progress Ended",
     "Progress NotRunning",
     "Progress StaleEpoch",
@@ -240,7 +255,13 @@ const ANSWERS: [&str; 95] = [
     "RunEvents NotFound",
     "SetAccessRules NotFound",
     "SetAccessRules VersionChanged",
+    "SetPeer AgentArchived",
+    "SetPeer IsPaired",
+    "SetPeer NotFound",
     "SetQuota NotFound",
+    "TrustCard NotFound",
+    "TrustCard NothingOffered",
+    "TrustCard VersionChanged",
     "UpdateAccount AgentArchived",
     "UpdateAccount NameTaken",
     "UpdateAccount NotFound",
@@ -251,7 +272,7 @@ const ANSWERS: [&str; 95] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 46] = [
+const ROWS: [&str; 52] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -260,6 +281,8 @@ const ROWS: [&str; 46] = [
     "channel.connected",
     "channel.disconnected",
     "channel.message",
+    "channel.peer_task.linked",
+    "channel.peer_task.updated",
     "channel.permission_forwarded",
     "channel.permission_returned",
     "channel.resumed",
@@ -273,6 +296,10 @@ const ROWS: [&str; 46] = [
     "pairing.code_created",
     "pairing.confirmed",
     "pairing.rejected",
+    "peer.card_changed",
+    "peer.pinned",
+    "peer.set",
+    "peer.trusted",
     "permission.decided",
     "permission.grant_revoked",
     "permission.late",
@@ -301,7 +328,7 @@ const ROWS: [&str; 46] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 55] = [
+const OFTEN: [(&str, u64); 61] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -357,6 +384,12 @@ const OFTEN: [(&str, u64); 55] = [
     ("an attempt came out of turn", 15),
     ("something is held", 20),
     ("something was spent", 20),
+    ("SetPeer Ok", 60),
+    ("PinCard Ok", 20),
+    ("OfferCard Ok", 20),
+    ("TrustCard Ok", 10),
+    ("BeginPeerTask Ok", 40),
+    ("LinkPeerTask Ok", 30),
 ];
 
 #[tokio::test]
