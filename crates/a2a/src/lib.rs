@@ -1,13 +1,34 @@
 //! The standard A2A protocol, versions 1.0 and 0.3, in front of every agent of a hub; and the bridge to agents of others.
 //!
 //! An A2A task is a view of a run, an A2A context is a conversation: `view` folds a run's events into tasks and updates,
-//! `operation` is what can be asked, `surface` is how each binding and version asks it. Nothing here holds a rule of its
-//! own: what a caller may do is asked of the hub.
+//! `operation` is what can be asked, `surface` is how each binding and version asks it, `card` is what an agent says about
+//! itself, `letters` are push notifications. Nothing here holds a rule of its own: what a caller may do is asked of the hub.
+
+mod ask;
+mod card;
+mod error;
+mod letters;
+mod operation;
+mod surface;
+mod view;
+
+use std::sync::Arc;
 
 use attache_hub::Handle;
 use axum::Router;
 
+use card::Cards;
+
+/// What every handler has.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    pub(crate) hub: Handle,
+    pub(crate) cards: Cards,
+}
+
 /// The A2A surface: `/a2a/{agent}`, the cards, and gRPC on the same port.
-pub fn router(_hub: Handle) -> Router {
-    Router::new()
+pub fn router(hub: Handle) -> Router {
+    hub.set_letters(Arc::new(letters::PushLetters));
+    let site = Site { cards: Cards::new(hub.clone()), hub };
+    card::routes(site.cards.clone()).merge(surface::routes().with_state(site))
 }

@@ -122,6 +122,7 @@ impl Site {
         let Self { hub, local, listener, home, lock } = self;
         let console = attache_console::Options::for_origin(&hub.origin());
         let router = attache_hub::router(hub.clone())
+            .merge(attache_a2a::router(hub.clone()))
             .merge(attache_console::router(hub.clone(), console))
             .fallback_service(attache_console::not_found());
         let finish = ending.finish.clone();

@@ -58,6 +58,40 @@ pub(crate) struct Params<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct Input<T, const LIMIT: usize = BODY_LIMIT>(pub(crate) T);
 
+/// Why a JSON text is not what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is no JSON at all.
+    NotJson(String),
+    TooDeep(String),
+    /// It is JSON, but not this. The member is where known.
+    Wrong { member: Option<String>, problem: String },
+}
+
+/// A whole body, for a surface outside this crate.
+pub async fn body(hub: &Handle, body: Body, limit: usize) -> Result<Bytes> {
+    let read = tokio::time::timeout(hub.options().body_timeout, read(body, limit)).await;
+    read.map_err(|_| Error::new(Code::InvalidRequest, "The body did not arrive in time."))?
+}
+
+/// A JSON value, within the depth that the hub takes.
+pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Unreadable> {
+    if scan::too_deep(bytes) {
+        return Err(Unreadable::TooDeep(format!("The JSON nests deeper than {} levels", scan::MAX_DEPTH)));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| Unreadable::NotJson("it is not UTF-8".to_owned()))?;
+    serde_json::from_str(text).map_err(|error| {
+        // That it is no JSON at all comes before what is wrong with a member of it.
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            return Unreadable::NotJson(error.to_string());
+        }
+        let problem = mask(&json::explain(&error)).into_owned();
+        let named = problem.split('`').nth(1).filter(|_| problem.starts_with("missing field"));
+        let member = named.map(str::to_owned).or_else(|| scan::member_at(bytes, error.line(), error.column()));
+        Unreadable::Wrong { member, problem }
+    })
+}
+
 /// Who asks, for a surface outside this crate; `None` for a request that carries no credential. One that is wrong is
 /// refused, also where none is needed.
 pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
@@ -204,8 +238,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Handle> for Input<T, L
 
     async fn from_request(request: Request<Body>, hub: &Handle) -> Result<Self> {
         let (parts, body) = request.into_parts();
-        let read = tokio::time::timeout(hub.options().body_timeout, read(body, LIMIT)).await;
-        let bytes = read.map_err(|_| Error::new(Code::InvalidRequest, "The body did not arrive in time."))??;
+        let bytes = self::body(hub, body, LIMIT).await?;
         if bytes.is_empty() {
             return parse(b"{}").map(Self);
         }

@@ -14,4 +14,4 @@ pub(crate) mod seat;
 mod socket;
 mod watch;
 
-pub use extract::{Peer, caller};
+pub use extract::{Peer, Unreadable, body, caller, read_json};

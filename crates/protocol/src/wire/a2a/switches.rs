@@ -50,8 +50,9 @@ impl Switches {
         self.push.unwrap_or(true)
     }
 
+    /// What is open to everybody holds nothing back, unless its owner says so.
     pub fn has_extended_card(&self) -> bool {
-        self.extended_card.unwrap_or(true)
+        self.extended_card.unwrap_or(!self.anonymous)
     }
 
     pub fn has_union_card(&self) -> bool {

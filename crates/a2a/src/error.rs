@@ -1,0 +1,232 @@
+//! What is answered when something is refused: one of the protocol's own faults, wrong parameters, or a refusal of the hub,
+//! in the form of each binding.
+
+use attache_hub::Error as HubError;
+use attache_protocol::{
+    Code, Json,
+    wire::a2a::{DOMAIN, Fault, RpcError},
+};
+use serde::Serialize;
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Error {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// After so many seconds it may be different.
+    pub(crate) retry_after: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Fault(Fault, Vec<(&'static str, String)>),
+    /// Members that are wrong, each with what is wrong with it.
+    Invalid(Vec<(String, String)>),
+    /// What was sent is no JSON.
+    Parse,
+    /// It is JSON, but no request.
+    Request,
+    /// There is no such method or path.
+    Method,
+    Hub(Code),
+}
+
+/// `google.rpc.ErrorInfo` and `google.rpc.BadRequest` as JSON.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Details<'a> {
+    Info {
+        #[serde(rename = "@type")]
+        kind: &'static str,
+        reason: &'a str,
+        domain: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    },
+    Bad {
+        #[serde(rename = "@type")]
+        kind: &'static str,
+        #[serde(rename = "fieldViolations")]
+        field_violations: Vec<Violation<'a>>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Violation<'a> {
+    field: &'a str,
+    description: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct RestBody<'a> {
+    error: RestError<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct RestError<'a> {
+    code: u16,
+    status: &'static str,
+    message: &'a str,
+    details: Vec<Details<'a>>,
+}
+
+const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
+const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
+
+// === impl Error ===
+
+impl Error {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None }
+    }
+
+    pub(crate) fn fault(fault: Fault, message: impl Into<String>) -> Self {
+        Self::new(Kind::Fault(fault, Vec::new()), message)
+    }
+
+    /// With facts that a program can act upon.
+    #[must_use]
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        if let Kind::Fault(_, facts) = &mut self.kind {
+            facts.push((name, value.into()));
+        }
+        self
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (field, problem) = (field.into(), problem.into());
+        let message = format!("`{field}` {problem}.");
+        Self::new(Kind::Invalid(vec![(field, problem)]), message)
+    }
+
+    /// Unknown and not yours are the same answer.
+    pub(crate) fn no_task(id: &str) -> Self {
+        Self::fault(Fault::TaskNotFound, "There is no such task.").with("taskId", id)
+    }
+
+    pub(crate) const fn rpc_code(&self) -> i32 {
+        match &self.kind {
+            Kind::Fault(fault, _) => fault.rpc_code(),
+            Kind::Invalid(_) => -32602,
+            Kind::Parse => -32700,
+            Kind::Request => -32600,
+            Kind::Method => -32601,
+            Kind::Hub(code) => match code.http_status() {
+                400 | 404 | 413 => -32602,
+                401 | 403 | 421 | 429 => -32600,
+                _ => -32603,
+            },
+        }
+    }
+
+    /// Of HTTP+JSON.
+    pub(crate) const fn http_status(&self) -> u16 {
+        match &self.kind {
+            Kind::Fault(fault, _) => fault.http_status(),
+            Kind::Invalid(_) | Kind::Parse | Kind::Request => 400,
+            Kind::Method => 404,
+            Kind::Hub(code) => code.http_status(),
+        }
+    }
+
+    /// Of JSON-RPC: a method's own errors are answers like others; who may not ask, or asks too much, hears it from HTTP too.
+    pub(crate) const fn rpc_http_status(&self) -> u16 {
+        match &self.kind {
+            Kind::Hub(code) if matches!(code.http_status(), 401 | 403 | 429 | 503) => code.http_status(),
+            _ => 200,
+        }
+    }
+
+    /// The name of the gRPC status, which HTTP+JSON shows as well.
+    pub(crate) const fn grpc_status(&self) -> &'static str {
+        match &self.kind {
+            Kind::Fault(fault, _) => fault.grpc_status(),
+            Kind::Invalid(_) | Kind::Parse | Kind::Request => "INVALID_ARGUMENT",
+            Kind::Method => "UNIMPLEMENTED",
+            Kind::Hub(code) => match code.http_status() {
+                400 | 413 | 415 | 421 => "INVALID_ARGUMENT",
+                401 => "UNAUTHENTICATED",
+                403 => "PERMISSION_DENIED",
+                404 => "NOT_FOUND",
+                409 => "FAILED_PRECONDITION",
+                429 => "RESOURCE_EXHAUSTED",
+                503 => "UNAVAILABLE",
+                _ => "INTERNAL",
+            },
+        }
+    }
+
+    /// The reason as `ErrorInfo` says it.
+    pub(crate) fn reason(&self) -> String {
+        match &self.kind {
+            Kind::Fault(fault, _) => fault.reason().to_owned(),
+            Kind::Invalid(_) => "INVALID_PARAMS".to_owned(),
+            Kind::Parse => "INVALID_JSON".to_owned(),
+            Kind::Request => "INVALID_REQUEST".to_owned(),
+            Kind::Method => "METHOD_NOT_FOUND".to_owned(),
+            Kind::Hub(code) => code.as_str().to_uppercase(),
+        }
+    }
+
+    pub(crate) fn facts(&self) -> &[(&'static str, String)] {
+        match &self.kind {
+            Kind::Fault(_, facts) => facts,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn violations(&self) -> &[(String, String)] {
+        match &self.kind {
+            Kind::Invalid(violations) => violations,
+            _ => &[],
+        }
+    }
+
+    fn details<'a>(&'a self, reason: &'a str) -> Vec<Details<'a>> {
+        let metadata: serde_json::Map<_, _> =
+            self.facts().iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+        let info = Details::Info {
+            kind: ERROR_INFO,
+            reason,
+            domain: DOMAIN,
+            metadata: (!metadata.is_empty()).then_some(metadata),
+        };
+        let violations = self.violations();
+        if violations.is_empty() {
+            return vec![info];
+        }
+        let field_violations = violations.iter().map(|(field, description)| Violation { field, description }).collect();
+        vec![Details::Bad { kind: BAD_REQUEST, field_violations }, info]
+    }
+
+    /// As JSON-RPC says it.
+    pub(crate) fn rpc(&self) -> RpcError {
+        let reason = self.reason();
+        let data = Some(Json::of(&self.details(&reason)));
+        RpcError { code: self.rpc_code(), message: self.message.clone(), data }
+    }
+
+    /// The body of HTTP+JSON.
+    pub(crate) fn rest(&self) -> Json {
+        let reason = self.reason();
+        let (code, status) = (self.http_status(), self.grpc_status());
+        Json::of(&RestBody {
+            error: RestError { code, status, message: &self.message, details: self.details(&reason) },
+        })
+    }
+}
+
+impl From<HubError> for Error {
+    fn from(error: HubError) -> Self {
+        let hint = error.hint.as_deref().unwrap_or(error.code.hint());
+        let message = if hint.is_empty() { error.message.to_string() } else { format!("{} {hint}", error.message) };
+        let kind = match error.code {
+            Code::UnsupportedType => Kind::Fault(Fault::ContentTypeNotSupported, Vec::new()),
+            Code::InvalidJson => Kind::Parse,
+            code => Kind::Hub(code),
+        };
+        Self { kind, message, retry_after: error.retry_after }
+    }
+}

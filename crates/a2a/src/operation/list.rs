@@ -1,0 +1,86 @@
+//! The caller's tasks at this agent, the latest change first.
+
+use attache_hub::control::{PageRequest, TaskQuery, TaskState as Doing};
+use attache_protocol::{
+    ConversationId,
+    wire::a2a::{ListTasks, Task, TaskList, TaskState},
+};
+
+use super::history;
+use crate::{
+    ask::Asked,
+    error::{Error, Result},
+};
+
+const DEFAULT_PAGE: i32 = 50;
+const MAX_PAGE: i32 = 100;
+
+impl Asked {
+    pub(crate) async fn list(&self, request: ListTasks) -> Result<TaskList> {
+        self.tenant(request.tenant.as_deref())?;
+        let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
+        if !(1..=MAX_PAGE).contains(&page_size) {
+            return Err(Error::invalid("pageSize", "must be between 1 and 100"));
+        }
+        let most = history(request.history_length)?;
+        let conversation = match request.context_id.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => Some(self.conversation_named(name).await?),
+            None => None,
+        };
+        let cursor = request.page_token.filter(|token| !token.is_empty());
+        let is_first = cursor.is_none();
+        let page = PageRequest { limit: usize::try_from(page_size).ok(), cursor };
+        let query = TaskQuery {
+            agent: self.face.agent,
+            conversation,
+            state: request.status.map(doing),
+            after: request.status_timestamp_after,
+            page,
+        };
+        let found = match self.hub.own_tasks(self.by(), query).await {
+            Err(error) if !is_first && error.code.http_status() < 500 => {
+                return Err(Error::invalid("pageToken", "is not one that this list gave out"));
+            }
+            other => other?,
+        };
+        let mut tasks = Vec::with_capacity(found.runs.len());
+        for (run, _) in &found.runs {
+            let task = self.view(run).await?.task(most);
+            tasks.push(match request.include_artifacts {
+                Some(true) => task,
+                Some(false) | None => Task { artifacts: None, ..task },
+            });
+        }
+        Ok(TaskList {
+            tasks,
+            next_page_token: found.next_cursor.unwrap_or_default(),
+            page_size,
+            total_size: i32::try_from(found.total).unwrap_or(i32::MAX),
+        })
+    }
+
+    /// Whether the caller has a task in this conversation.
+    pub(super) async fn has_task_in(&self, conversation: ConversationId) -> Result<bool> {
+        let query = TaskQuery {
+            agent: self.face.agent,
+            conversation: Some(conversation),
+            state: None,
+            after: None,
+            page: PageRequest { limit: Some(1), cursor: None },
+        };
+        Ok(self.hub.own_tasks(self.by(), query).await?.total > 0)
+    }
+}
+
+const fn doing(state: TaskState) -> Doing {
+    match state {
+        TaskState::TaskStateSubmitted => Doing::Submitted,
+        TaskState::TaskStateWorking => Doing::Working,
+        TaskState::TaskStateInputRequired => Doing::InputRequired,
+        TaskState::TaskStateAuthRequired => Doing::AuthRequired,
+        TaskState::TaskStateCompleted => Doing::Completed,
+        TaskState::TaskStateRejected => Doing::Rejected,
+        TaskState::TaskStateFailed => Doing::Failed,
+        TaskState::TaskStateCanceled => Doing::Cancelled,
+    }
+}

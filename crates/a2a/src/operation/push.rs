@@ -1,0 +1,110 @@
+//! Who is told of a task's changes.
+
+use attache_hub::control::{Push, PushVersion};
+use attache_protocol::{
+    Secret,
+    wire::a2a::{Authentication, DeletePushConfig, Fault, GetPushConfig, ListPushConfigs, PushConfig, PushConfigList},
+};
+
+use crate::{
+    ask::{Asked, Version},
+    error::{Error, Result},
+};
+
+impl Asked {
+    pub(crate) async fn create_push(&self, config: PushConfig) -> Result<PushConfig> {
+        self.tenant(config.tenant.as_deref())?;
+        let task = config.task_id.clone().unwrap_or_default();
+        let push = self.read_push(config)?;
+        let run = self.own_run(&task).await?;
+        let kept = self.hub.set_push(self.by(), run.task_run_id, push).await?;
+        Ok(shown(kept, &task))
+    }
+
+    pub(crate) async fn get_push(&self, request: GetPushConfig) -> Result<PushConfig> {
+        self.tenant(request.tenant.as_deref())?;
+        self.pushes()?;
+        let run = self.own_run(&request.task_id).await?;
+        match self.hub.push(self.by(), run.task_run_id, &request.id).await {
+            Ok(push) => Ok(shown(push, &request.task_id)),
+            Err(error) if error.code.http_status() == 404 => Err(no_config(&request)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// 0.3 may leave the config's id out and means the oldest.
+    pub(crate) async fn get_only_push(&self, task: String, id: Option<String>) -> Result<PushConfig> {
+        if let Some(id) = id {
+            return self.get_push(GetPushConfig { tenant: None, task_id: task, id }).await;
+        }
+        let request = ListPushConfigs { task_id: task.clone(), ..ListPushConfigs::default() };
+        let first = self.list_pushes(request).await?.configs.into_iter().next();
+        first.ok_or_else(|| no_config(&GetPushConfig { tenant: None, task_id: task, id: String::new() }))
+    }
+
+    pub(crate) async fn list_pushes(&self, request: ListPushConfigs) -> Result<PushConfigList> {
+        self.tenant(request.tenant.as_deref())?;
+        self.pushes()?;
+        let run = self.own_run(&request.task_id).await?;
+        let kept = self.hub.pushes(self.by(), run.task_run_id).await?;
+        // A task has a few at most: they all fit on one page.
+        let configs = kept.into_iter().map(|push| shown(push, &request.task_id)).collect();
+        Ok(PushConfigList { configs, next_page_token: String::new() })
+    }
+
+    /// Deleting what is not there is no error: it is gone either way.
+    pub(crate) async fn delete_push(&self, request: DeletePushConfig) -> Result<()> {
+        self.tenant(request.tenant.as_deref())?;
+        self.pushes()?;
+        let run = self.own_run(&request.task_id).await?;
+        match self.hub.remove_push(self.by(), run.task_run_id, &request.id).await {
+            Err(error) if error.code.http_status() != 404 => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn read_push(&self, config: PushConfig) -> Result<Push> {
+        self.pushes()?;
+        if config.url.is_empty() {
+            return Err(Error::invalid("url", "must not be empty"));
+        }
+        let secret = |text: String| Secret::new(text);
+        Ok(Push {
+            id: config.id.filter(|id| !id.is_empty()),
+            url: config.url,
+            token: config.token.filter(|token| !token.is_empty()).map(secret),
+            authentication: config.authentication.map(|given| (given.scheme, given.credentials.map(secret))),
+            version: match self.version {
+                Version::V10 => PushVersion::V10,
+                Version::V03 => PushVersion::V03,
+            },
+        })
+    }
+
+    fn pushes(&self) -> Result<()> {
+        if self.face.switches.pushes() {
+            return Ok(());
+        }
+        Err(Error::fault(Fault::PushNotificationNotSupported, "This agent sends no push notifications."))
+    }
+}
+
+fn shown(push: Push, task: &str) -> PushConfig {
+    PushConfig {
+        tenant: None,
+        id: push.id,
+        task_id: Some(task.to_owned()),
+        url: push.url,
+        token: push.token.map(|token| token.expose().clone()),
+        authentication: push.authentication.map(|(scheme, credentials)| Authentication {
+            scheme,
+            credentials: credentials.map(|credentials| credentials.expose().clone()),
+        }),
+    }
+}
+
+fn no_config(request: &GetPushConfig) -> Error {
+    Error::fault(Fault::TaskNotFound, "There is no such push notification config.")
+        .with("taskId", &request.task_id)
+        .with("configId", &request.id)
+}

@@ -1,0 +1,239 @@
+//! A message: it becomes a run, or input for the run that it names. A message itself is never work that lasts.
+
+use attache_hub::control::CreatedRun;
+use attache_protocol::{
+    ConversationId, Json, RunId,
+    wire::{
+        a2a::{Content, Fault, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse},
+        run::{CreateRunRequest, Run},
+    },
+};
+use serde::Serialize;
+
+use super::{Updates, history};
+use crate::{
+    ask::Asked,
+    error::{Error, Kind, Result},
+};
+
+/// What a run that was made by A2A is given to do.
+#[derive(Serialize)]
+struct Input<'a> {
+    text: &'a str,
+    message: &'a Message,
+    a2a_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Json>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    accepted_output_modes: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    extensions: &'a [String],
+}
+
+impl Asked {
+    /// Answers when the task has ended or waits for somebody; at once if the caller wants that.
+    pub(crate) async fn send(&self, request: SendMessage) -> Result<SendMessageResponse> {
+        let configuration = request.configuration.clone().unwrap_or_default();
+        let most = history(configuration.history_length)?;
+        let run = self.begin(request).await?;
+        let run = match configuration.return_immediately {
+            Some(true) => run,
+            Some(false) | None => self.hub.await_run(self.by(), run.task_run_id).await?,
+        };
+        let view = self.view(&run).await?;
+        Ok(match view.reply() {
+            Some(message) => SendMessageResponse::Message(message.clone()),
+            None => SendMessageResponse::Task(view.task(most)),
+        })
+    }
+
+    /// The task first, then what happens to it.
+    pub(crate) async fn stream(&self, request: SendMessage) -> Result<Updates> {
+        if !self.face.switches.streams() {
+            return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
+        }
+        let most = history(request.configuration.as_ref().and_then(|given| given.history_length))?;
+        let run = self.begin(request).await?;
+        Updates::of_message(self, &run, most).await
+    }
+
+    /// Makes the run, or gives the message to the one that it names.
+    async fn begin(&self, request: SendMessage) -> Result<Run> {
+        self.tenant(request.tenant.as_deref())?;
+        check(&request.message)?;
+        self.check_modes(&request.message)?;
+        let push = self.push_of(request.configuration.as_ref())?;
+        match request.message.task_id.clone().filter(|task| !task.is_empty()) {
+            Some(task) => {
+                let run = self.go_on(&task, request.message).await?;
+                if let Some(push) = push {
+                    self.hub.set_push(self.by(), run.task_run_id, push).await?;
+                }
+                Ok(run)
+            }
+            None => self.make(request, push).await,
+        }
+    }
+
+    async fn make(&self, request: SendMessage, push: Option<attache_hub::control::Push>) -> Result<Run> {
+        let SendMessage { message, configuration, metadata, .. } = request;
+        let conversation = match message.context_id.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => Some(self.conversation(name).await?),
+            None => None,
+        };
+        let text = text(&message);
+        let modes = configuration.map(|given| given.accepted_output_modes).unwrap_or_default();
+        let input = Json::of(&Input {
+            text: &text,
+            message: &message,
+            a2a_version: self.version.as_str(),
+            metadata: metadata.as_ref(),
+            accepted_output_modes: &modes,
+            extensions: &self.activated,
+        });
+        let mut headers = self.call_headers();
+        headers.push = push;
+        headers.idempotency_key = self.resend_key(&message);
+        let run = CreateRunRequest {
+            agent_id: self.face.agent.to_string(),
+            input: Some(input),
+            conversation_id: conversation,
+            ..CreateRunRequest::default()
+        };
+        let (CreatedRun::New(run) | CreatedRun::Existing(run)) = self.hub.create_run(self.by(), run, headers).await?;
+        Ok(run)
+    }
+
+    /// The same message again is the same task. Those who show no credential are not known to be the same caller.
+    fn resend_key(&self, message: &Message) -> Option<String> {
+        self.by().role().or(self.by().user.map(|_| attache_protocol::wire::key::Role::Viewer))?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.face.agent.to_string().as_bytes());
+        hasher.update(&serde_json::to_vec(message).ok()?);
+        Some(format!("a2a-{}", hasher.finalize().to_hex()))
+    }
+
+    /// One that we made and that the caller has a task in, or one that the caller named itself.
+    pub(super) async fn conversation(&self, name: &str) -> Result<ConversationId> {
+        let id = self.conversation_named(name).await?;
+        if id.to_string() != name {
+            self.hub.open_conversation(self.by(), id).await?;
+        }
+        Ok(id)
+    }
+
+    /// The same without making it.
+    pub(super) async fn conversation_named(&self, name: &str) -> Result<ConversationId> {
+        if name.len() > 300 {
+            return Err(Error::invalid("contextId", "must have at most 300 characters"));
+        }
+        match name.parse::<ConversationId>() {
+            Ok(id) if self.has_task_in(id).await? => Ok(id),
+            Ok(_) | Err(_) => Ok(self.hub.conversation_called(self.by(), name)),
+        }
+    }
+
+    async fn go_on(&self, task: &str, message: Message) -> Result<Run> {
+        let run = self.own_run(task).await?;
+        let id: RunId = run.task_run_id;
+        if run.status.is_terminal() {
+            let text = "The task has ended and takes no more messages. Send a new one in the same context.";
+            return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
+        }
+        if let Some(context) = message.context_id.as_deref().filter(|name| !name.is_empty()) {
+            let own = self.view(&run).await?.task(Some(0)).context_id;
+            if context != own && context != run.conversation_id.to_string() {
+                return Err(Error::invalid("message.contextId", "is not the context of the task"));
+            }
+        }
+        let parts = Json::of(&message.parts);
+        let key = message.message_id.clone();
+        match self.hub.give_message(self.by(), id, parts, Json::of(&message), key).await {
+            Ok(_) => {}
+            Err(error) if matches!(error.code.http_status(), 404) => return Err(Error::no_task(task)),
+            Err(error) if matches!(error.code.http_status(), 409) => {
+                let text = format!("The task cannot take a message now. {}", error.message);
+                return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.own_run(task).await
+    }
+
+    fn check_modes(&self, message: &Message) -> Result<()> {
+        let taken = &self.face.switches.input_modes;
+        for (at, part) in message.parts.iter().enumerate() {
+            let mode = media_type(part);
+            if !taken.is_empty() && !taken.iter().any(|pattern| fits(pattern, mode)) {
+                let text = format!("This agent takes {}, and not {mode}.", taken.join(", "));
+                return Err(Error::fault(Fault::ContentTypeNotSupported, text)
+                    .with("field", format!("message.parts[{at}].mediaType")));
+            }
+        }
+        Ok(())
+    }
+
+    fn push_of(&self, configuration: Option<&SendConfiguration>) -> Result<Option<attache_hub::control::Push>> {
+        match configuration.and_then(|given| given.task_push_notification_config.clone()) {
+            Some(config) => self.read_push(config).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What every message needs.
+fn check(message: &Message) -> Result<()> {
+    let mut wrong = Vec::new();
+    let mut say = |field: &str, problem: &str| wrong.push((field.to_owned(), problem.to_owned()));
+    if message.message_id.is_empty() {
+        say("message.messageId", "must not be empty");
+    }
+    if message.message_id.len() > 500 {
+        say("message.messageId", "must have at most 500 characters");
+    }
+    if message.parts.is_empty() {
+        say("message.parts", "must have at least one part");
+    }
+    if message.role != Role::User {
+        say("message.role", "must be ROLE_USER");
+    }
+    match wrong.first() {
+        None => Ok(()),
+        Some((field, problem)) => {
+            let text = format!("`{field}` {problem}.");
+            Err(Error::new(Kind::Invalid(wrong), text))
+        }
+    }
+}
+
+/// What the agent reads: all texts, one below the other.
+fn text(message: &Message) -> String {
+    let texts: Vec<&str> = message
+        .parts
+        .iter()
+        .filter_map(|part| match &part.content {
+            Content::Text(text) => Some(text.as_str()),
+            Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
+        })
+        .collect();
+    texts.join("\n")
+}
+
+fn media_type(part: &Part) -> &str {
+    let default = match part.content {
+        Content::Text(_) => "text/plain",
+        Content::Data(_) => "application/json",
+        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
+    };
+    part.media_type.as_deref().filter(|given| !given.is_empty()).unwrap_or(default)
+}
+
+/// Whether `image/*`, `*/*` or the type itself covers it; parameters do not matter.
+pub(super) fn fits(pattern: &str, mode: &str) -> bool {
+    let essence = mode.split(';').next().unwrap_or_default().trim();
+    match pattern.trim().split_once('/') {
+        Some(("*", "*")) => true,
+        Some((kind, "*")) => essence.split_once('/').is_some_and(|(given, _)| given.eq_ignore_ascii_case(kind)),
+        _ => pattern.trim().eq_ignore_ascii_case(essence),
+    }
+}

@@ -1,0 +1,66 @@
+//! Tasks: read one, cancel one, join one that goes on; and the card behind a credential.
+
+use attache_protocol::{
+    Json,
+    wire::{
+        a2a::{CancelTask, Fault, GetTask, Subscribe, Task},
+        run::CancelRequest,
+    },
+};
+
+use super::{Updates, history};
+use crate::{
+    ask::Asked,
+    error::{Error, Result},
+};
+
+impl Asked {
+    pub(crate) async fn get(&self, request: GetTask) -> Result<Task> {
+        self.tenant(request.tenant.as_deref())?;
+        let most = history(request.history_length)?;
+        let run = self.own_run(&request.id).await?;
+        Ok(self.view(&run).await?.task(most))
+    }
+
+    pub(crate) async fn cancel(&self, request: CancelTask) -> Result<Task> {
+        self.tenant(request.tenant.as_deref())?;
+        let run = self.own_run(&request.id).await?;
+        let ended = |id: &str| {
+            Error::fault(Fault::TaskNotCancelable, "The task has ended and cannot be cancelled.").with("taskId", id)
+        };
+        if run.status.is_terminal() {
+            return Err(ended(&request.id));
+        }
+        match self.hub.cancel_run(self.by(), run.task_run_id, CancelRequest::default()).await {
+            Ok(run) => Ok(self.view(&run).await?.task(None)),
+            Err(error) if matches!(error.code.http_status(), 409) => Err(ended(&request.id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The task as it is, then what happens to it.
+    pub(crate) async fn subscribe(&self, request: Subscribe) -> Result<Updates> {
+        self.tenant(request.tenant.as_deref())?;
+        if !self.face.switches.streams() {
+            return Err(Error::fault(Fault::UnsupportedOperation, "This agent does not stream."));
+        }
+        let run = self.own_run(&request.id).await?;
+        if run.status.is_terminal() {
+            let text = "The task has ended: there is nothing to wait for. Read it instead.";
+            return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", &request.id));
+        }
+        Updates::of_task(self, &run).await
+    }
+
+    /// What only known callers learn.
+    pub(crate) async fn extended_card(&self) -> Result<Json> {
+        if !self.face.switches.has_extended_card() {
+            return Err(Error::fault(
+                Fault::UnsupportedOperation,
+                "This agent has no extended card; its public one says everything.",
+            ));
+        }
+        let card = self.cards.extended(self.by(), &self.face.name).await?;
+        Ok(Json::of(&card))
+    }
+}

@@ -1,0 +1,96 @@
+//! What a stream brings: the task as it is, then everything that happens to it, in the order of the run's events.
+//!
+//! It is a function of the run's log, so all who watch see the same updates, and one who joins again after a break sees a
+//! task that holds what was missed.
+
+use std::collections::VecDeque;
+
+use attache_hub::stream::RunFollow;
+use attache_protocol::wire::{
+    a2a::{StreamResponse, TaskState},
+    run::Run,
+};
+
+use crate::{
+    ask::{Asked, Version},
+    error::Result,
+    view::View,
+};
+
+#[derive(Debug)]
+pub(crate) struct Updates {
+    events: RunFollow,
+    view: View,
+    ready: VecDeque<StreamResponse>,
+    closes: Closes,
+    closed: bool,
+}
+
+/// With which states a stream is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closes {
+    /// It ended, or waits for its caller. A permission comes from somebody else, so the stream goes on.
+    AtInput,
+    /// Whatever 0.3 calls the last event: it also ends where a permission is waited for.
+    AtInterruption,
+    AtTheEnd,
+}
+
+// === impl Updates ===
+
+impl Updates {
+    /// Of a message that was just sent.
+    pub(crate) async fn of_message(asked: &Asked, run: &Run, history: Option<usize>) -> Result<Self> {
+        let closes = match asked.version {
+            Version::V10 => Closes::AtInput,
+            Version::V03 => Closes::AtInterruption,
+        };
+        Self::new(asked, run, closes, history).await
+    }
+
+    /// Of a task that somebody joins.
+    pub(crate) async fn of_task(asked: &Asked, run: &Run) -> Result<Self> {
+        let closes = match asked.version {
+            Version::V10 => Closes::AtTheEnd,
+            Version::V03 => Closes::AtInterruption,
+        };
+        Self::new(asked, run, closes, None).await
+    }
+
+    async fn new(asked: &Asked, run: &Run, closes: Closes, history: Option<usize>) -> Result<Self> {
+        let view = asked.view(run).await?;
+        let events = asked.hub.follow_run(asked.by(), run.task_run_id, Some(view.seq())).await?;
+        let closed = view.state().is_terminal();
+        let first = StreamResponse::Task(view.task(history));
+        Ok(Self { events, view, ready: VecDeque::from([first]), closes, closed })
+    }
+
+    /// The next update; `None` when the stream is over. Safe to drop and call again.
+    pub(crate) async fn next(&mut self) -> Option<StreamResponse> {
+        loop {
+            if let Some(update) = self.ready.pop_front() {
+                return Some(update);
+            }
+            if self.closed {
+                return None;
+            }
+            let event = self.events.next().await?;
+            let before = self.view.state();
+            self.ready.extend(self.view.take(&event));
+            let state = self.view.state();
+            self.closed = state.is_terminal() || (state != before && self.closes.at(state));
+        }
+    }
+}
+
+// === impl Closes ===
+
+impl Closes {
+    const fn at(self, state: TaskState) -> bool {
+        match self {
+            Self::AtInput => matches!(state, TaskState::TaskStateInputRequired),
+            Self::AtInterruption => state.is_interrupted(),
+            Self::AtTheEnd => false,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The bindings: each turns what it is sent into an operation, and the operation's answer into what it sends.
+
+mod read;
+mod reply;
+mod rest;
+mod rpc;
+mod rpc_v03;
+mod sse;
+
+use axum::{
+    Router,
+    routing::{any, get, post},
+};
+
+use crate::Site;
+
+/// The longest request: a message may carry files.
+const BODY_LIMIT: usize = 4 << 20;
+
+/// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` itself for the default agent. `tenant`, in
+/// a path or a request, names an agent.
+pub(crate) fn routes() -> Router<Site> {
+    Router::new()
+        .route("/a2a", post(rpc::default_agent))
+        .route("/a2a/", post(rpc::default_agent))
+        .route("/a2a/{agent}", post(rpc::agent))
+        .route("/a2a/{agent}/", post(rpc::agent))
+        .merge(bound("/a2a"))
+        .merge(bound("/a2a/{agent}"))
+        .merge(bound("/a2a/{agent}/{tenant}"))
+}
+
+fn bound(base: &str) -> Router<Site> {
+    let path = |rest: &str| format!("{base}{rest}");
+    Router::new()
+        .route(&path("/message:send"), post(rest::send))
+        .route(&path("/message:stream"), post(rest::stream))
+        .route(&path("/tasks"), get(rest::list))
+        .route(&path("/tasks/{id}"), any(rest::task))
+        .route(&path("/tasks/{id}/pushNotificationConfigs"), get(rest::push_list).post(rest::push_create))
+        .route(&path("/tasks/{id}/pushNotificationConfigs/{config}"), get(rest::push_get).delete(rest::push_delete))
+        .route(&path("/extendedAgentCard"), get(rest::extended_card))
+}

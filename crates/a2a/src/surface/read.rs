@@ -1,0 +1,49 @@
+//! What is read from a request, with a refusal that names the member.
+
+use attache_hub::{
+    Handle,
+    surface::{Unreadable, body, read_json},
+};
+use attache_protocol::wire::a2a::Fault;
+use axum::{
+    body::Body,
+    http::{HeaderMap, header},
+};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::BODY_LIMIT;
+use crate::error::{Error, Kind, Result};
+
+pub(super) async fn whole(hub: &Handle, headers: &HeaderMap, given: Body) -> Result<Bytes> {
+    let bytes = body(hub, given, BODY_LIMIT).await?;
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match bytes.is_empty() || essence == "application/json" || essence.ends_with("+json") {
+        true => Ok(bytes),
+        false => Err(Error::fault(
+            Fault::ContentTypeNotSupported,
+            "The body must be JSON. Send `Content-Type: application/json`.",
+        )
+        .with("contentType", said)),
+    }
+}
+
+/// JSON that must be the parameters of an operation.
+pub(super) fn params<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
+    let is_object = text.trim_ascii_start().starts_with(b"{");
+    match read_json(text) {
+        Ok(value) if is_object => Ok(value),
+        Ok(_) => Err(Error::new(Kind::Invalid(Vec::new()), "The parameters must be a JSON object.")),
+        Err(Unreadable::NotJson(problem)) => Err(Error::new(Kind::Parse, format!("This is not JSON: {problem}."))),
+        Err(Unreadable::TooDeep(problem)) => Err(Error::new(Kind::Invalid(Vec::new()), format!("{problem}."))),
+        Err(Unreadable::Wrong { member, problem }) => {
+            let field = member.unwrap_or_default();
+            let message = match field.is_empty() || problem.starts_with("missing") {
+                true => format!("The parameters are not valid: {problem}."),
+                false => format!("`{field}` is not valid: {problem}."),
+            };
+            Err(Error::new(Kind::Invalid(vec![(field, problem)]), message))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Headers and bodies that all bindings over HTTP share.
+
+use attache_protocol::Json;
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+};
+
+use crate::{
+    ask::{Asked, Version},
+    error::Error,
+};
+
+const A2A_JSON: &str = "application/a2a+json";
+const JSON: &str = "application/json";
+
+/// The caller's own media type is answered with; plain JSON otherwise, which every client understands.
+pub(super) fn media_type(headers: &HeaderMap) -> &'static str {
+    let says = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if says(header::ACCEPT).contains(A2A_JSON) || says(header::CONTENT_TYPE).starts_with(A2A_JSON) {
+        A2A_JSON
+    } else {
+        JSON
+    }
+}
+
+pub(super) fn json(status: StatusCode, media_type: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Says which version and which extensions were used.
+pub(super) fn mark(asked: &Asked, response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert("a2a-version", HeaderValue::from_static(asked.version.as_str()));
+    let Ok(activated) = HeaderValue::from_str(&asked.activated.join(", ")) else { return };
+    if asked.activated.is_empty() {
+        return;
+    }
+    if asked.version == Version::V03 {
+        headers.insert("x-a2a-extensions", activated.clone());
+    }
+    headers.insert("a2a-extensions", activated);
+}
+
+/// What HTTP says beside the body of a refusal.
+pub(super) fn refuse(error: &Error, response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    if error.grpc_status() == "UNAUTHENTICATED" {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(seconds) = error.retry_after {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+}
+
+/// The body of HTTP+JSON, in either version.
+pub(super) fn rest_error(error: &Error, media_type: &'static str) -> Response<Body> {
+    let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(status, media_type, text(&error.rest()));
+    refuse(error, &mut response);
+    response
+}
+
+pub(super) fn text(json: &Json) -> String {
+    json.get().to_owned()
+}

@@ -1,0 +1,291 @@
+//! HTTP+JSON of version 1.0.
+
+use attache_protocol::{
+    Json,
+    wire::a2a::{
+        CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage,
+        StreamResponse, Subscribe,
+    },
+};
+use axum::{
+    body::Body,
+    extract::{Path, State},
+    http::{Method, Request, Response, StatusCode, request::Parts},
+};
+use serde::Serialize;
+
+use super::{read, reply, sse};
+use crate::{
+    Site,
+    ask::{Asked, Version},
+    error::{Error, Kind, Result},
+    operation::Updates,
+};
+
+/// The variable segments of a path.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+pub(super) struct Segments {
+    agent: Option<String>,
+    tenant: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) config: Option<String>,
+}
+
+/// A request of which everything but its body was read.
+pub(super) struct Asking {
+    pub(super) asked: Asked,
+    pub(super) segments: Segments,
+    pub(super) parts: Parts,
+    body: Body,
+}
+
+pub(super) enum Answered {
+    Json(Json),
+    /// Nothing to say but that it was done.
+    Done,
+    Stream(Updates, fn(StreamResponse) -> Json),
+}
+
+pub(super) async fn send(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let request: SendMessage = asking.body().await?;
+        json(&asking.asked.send(request).await?)
+    })
+    .await
+}
+
+pub(super) async fn stream(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let request: SendMessage = asking.body().await?;
+        Ok(Answered::Stream(asking.asked.stream(request).await?, |update| Json::of(&update)))
+    })
+    .await
+}
+
+/// `GET tasks/{id}`, `POST tasks/{id}:cancel`, and `tasks/{id}:subscribe` with either method.
+pub(super) async fn task(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let (id, verb) = asking.verb();
+        let method = asking.parts.method.clone();
+        match (verb.as_deref(), method) {
+            (None, Method::GET) => {
+                let history_length = asking.number("historyLength")?;
+                json(&asking.asked.get(GetTask { tenant: None, id, history_length }).await?)
+            }
+            (Some("cancel"), Method::POST) => {
+                let given: CancelBody = asking.body().await?;
+                json(&asking.asked.cancel(CancelTask { tenant: given.tenant, id, metadata: given.metadata }).await?)
+            }
+            (Some("subscribe"), Method::GET | Method::POST) => {
+                let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
+                Ok(Answered::Stream(updates, |update| Json::of(&update)))
+            }
+            _ => Err(no_such_path()),
+        }
+    })
+    .await
+}
+
+pub(super) async fn list(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let request = ListTasks {
+            tenant: None,
+            context_id: asking.text("contextId"),
+            status: match asking.text("status") {
+                Some(name) => Some(asking.word("status", &name)?),
+                None => None,
+            },
+            page_size: asking.number("pageSize")?,
+            page_token: asking.text("pageToken"),
+            history_length: asking.number("historyLength")?,
+            status_timestamp_after: match asking.text("statusTimestampAfter") {
+                Some(time) => Some(asking.word("statusTimestampAfter", &time)?),
+                None => None,
+            },
+            include_artifacts: match asking.text("includeArtifacts").as_deref() {
+                None => None,
+                Some("true") => Some(true),
+                Some("false") => Some(false),
+                Some(_) => return Err(Error::invalid("includeArtifacts", "must be true or false")),
+            },
+        };
+        json(&asking.asked.list(request).await?)
+    })
+    .await
+}
+
+pub(super) async fn push_create(
+    State(site): State<Site>,
+    path: Path<Segments>,
+    request: Request<Body>,
+) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let mut config: PushConfig = asking.body().await?;
+        config.task_id.clone_from(&asking.segments.id);
+        json(&asking.asked.create_push(config).await?)
+    })
+    .await
+}
+
+pub(super) async fn push_list(
+    State(site): State<Site>,
+    path: Path<Segments>,
+    request: Request<Body>,
+) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let request = ListPushConfigs {
+            tenant: None,
+            task_id: asking.segments.id.clone().unwrap_or_default(),
+            page_size: asking.number("pageSize")?,
+            page_token: asking.text("pageToken"),
+        };
+        json(&asking.asked.list_pushes(request).await?)
+    })
+    .await
+}
+
+pub(super) async fn push_get(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let (task_id, id) = asking.config();
+        json(&asking.asked.get_push(GetPushConfig { tenant: None, task_id, id }).await?)
+    })
+    .await
+}
+
+pub(super) async fn push_delete(
+    State(site): State<Site>,
+    path: Path<Segments>,
+    request: Request<Body>,
+) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        let (task_id, id) = asking.config();
+        asking.asked.delete_push(DeletePushConfig { tenant: None, task_id, id }).await?;
+        Ok(Answered::Done)
+    })
+    .await
+}
+
+pub(super) async fn extended_card(
+    State(site): State<Site>,
+    path: Path<Segments>,
+    request: Request<Body>,
+) -> Response<Body> {
+    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
+        Ok(Answered::Json(asking.asked.extended_card().await?))
+    })
+    .await
+}
+
+#[derive(Default, serde::Deserialize)]
+struct CancelBody {
+    #[serde(default)]
+    tenant: Option<String>,
+    #[serde(default)]
+    metadata: Option<Json>,
+}
+
+pub(super) fn json<T: Serialize>(value: &T) -> Result<Answered> {
+    Ok(Answered::Json(Json::of(value)))
+}
+
+pub(super) fn no_such_path() -> Error {
+    Error::new(Kind::Method, "There is nothing at this path for this method.")
+}
+
+/// From a request of one version to its response.
+pub(super) async fn serve(
+    site: Site,
+    Path(segments): Path<Segments>,
+    request: Request<Body>,
+    version: Version,
+    operation: impl AsyncFnOnce(&mut Asking) -> Result<Answered>,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let media_type = reply::media_type(&parts.headers);
+    let mut asking = match Asking::new(&site, segments, parts, body, version).await {
+        Ok(asking) => asking,
+        Err(error) => return reply::rest_error(&error, media_type),
+    };
+    let mut response = match operation(&mut asking).await {
+        Ok(Answered::Json(json)) => reply::json(StatusCode::OK, media_type, reply::text(&json)),
+        Ok(Answered::Done) => reply::json(StatusCode::OK, media_type, "{}".to_owned()),
+        Ok(Answered::Stream(updates, write)) => sse::respond(updates, write),
+        Err(error) => reply::rest_error(&error, media_type),
+    };
+    reply::mark(&asking.asked, &mut response);
+    response
+}
+
+// === impl Asking ===
+
+impl Asking {
+    async fn new(site: &Site, segments: Segments, parts: Parts, body: Body, version: Version) -> Result<Self> {
+        Version::of(&parts)?.must_be(version)?;
+        let agent = segments.agent.as_deref().or(segments.tenant.as_deref());
+        let asked = Asked::new(site, &parts, agent, version).await?;
+        asked.tenant(segments.tenant.as_deref())?;
+        Ok(Self { asked, segments, parts, body })
+    }
+
+    /// The whole body; an absent one counts as empty parameters.
+    pub(super) async fn body<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+        let body = std::mem::take(&mut self.body);
+        let bytes = read::whole(&self.asked.hub, &self.parts.headers, body).await?;
+        read::params(if bytes.is_empty() { b"{}" } else { &bytes })
+    }
+
+    /// A task's id and the verb behind the colon.
+    pub(super) fn verb(&self) -> (String, Option<String>) {
+        let segment = self.segments.id.clone().unwrap_or_default();
+        match segment.rsplit_once(':') {
+            Some((id, verb)) => (id.to_owned(), Some(verb.to_owned())),
+            None => (segment, None),
+        }
+    }
+
+    /// Of a push notification config: its task and its own id.
+    pub(super) fn config(&self) -> (String, String) {
+        let Segments { id, config, .. } = self.segments.clone();
+        (id.unwrap_or_default(), config.unwrap_or_default())
+    }
+
+    /// A member of the query, in its JSON spelling or that of the `.proto`.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let query = self.parts.uri.query().unwrap_or_default();
+        let snake = snake(name);
+        query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name || *key == snake)
+            .map(|(_, value)| decoded(value))
+            .filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<i32>> {
+        match self.text(name) {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|_| Error::invalid(name, "must be a whole number")),
+        }
+    }
+
+    /// A text that is written as JSON would have it in quotes.
+    fn word<T: serde::de::DeserializeOwned>(&self, name: &str, text: &str) -> Result<T> {
+        Json::of(text).parse().map_err(|_| Error::invalid(name, "has a value that nobody knows"))
+    }
+}
+
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
+fn decoded(value: &str) -> String {
+    let spaced = value.replace('+', " ");
+    percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+}

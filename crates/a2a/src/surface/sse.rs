@@ -1,0 +1,27 @@
+//! Updates as server-sent events.
+
+use std::{convert::Infallible, time::Duration};
+
+use attache_protocol::{Json, wire::a2a::StreamResponse};
+use axum::{
+    body::Body,
+    http::Response,
+    response::{
+        IntoResponse as _,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+
+use crate::operation::Updates;
+
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// `write` gives each update its form.
+pub(super) fn respond(updates: Updates, write: impl Fn(StreamResponse) -> Json + Send + 'static) -> Response<Body> {
+    let events = futures_util::stream::unfold((updates, write), |(mut updates, write)| async move {
+        let update = updates.next().await?;
+        let event = Event::default().data(write(update).get());
+        Some((Ok::<_, Infallible>(event), (updates, write)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}

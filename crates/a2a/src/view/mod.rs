@@ -1,0 +1,371 @@
+//! A run as an A2A task: its events are folded, one after the other, into the task and into the updates that streams show.
+//!
+//! Pure: the same events give the same task and the same updates, to whoever reads them and whenever. What an agent says
+//! is numbered by the event that said it, so that nobody sees two names for one message.
+
+mod outcome;
+mod said;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use attache_protocol::{
+    Json, Timestamp,
+    wire::{
+        a2a::{
+            Artifact, ArtifactUpdate, Message, Part, Role, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus,
+        },
+        event::{ArtifactChange, Event, Repaired, SNAPSHOT_REPAIRED, kind},
+        run::Run,
+    },
+};
+use serde::Serialize;
+
+use outcome::Outcome;
+use said::{Ended, InputReceived, InputRequired, Progress, Requested, Settled, Spoken, Waits};
+
+/// What we say beyond the standard is below this name in `metadata`: the event's number as `generation`, what kind of
+/// status message it is, what the run used.
+pub(crate) const EVENTS: &str = "https://attache.dev/ext/events/v1";
+/// The artifact that an agent's plain answer becomes.
+pub(crate) const ANSWER: &str = "answer";
+
+/// A task in the making.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    id: String,
+    context: String,
+    /// Where links to stored artifacts lead.
+    origin: Arc<str>,
+    history: Vec<Message>,
+    state: TaskState,
+    message: Option<Message>,
+    at: Timestamp,
+    artifacts: Vec<Artifact>,
+    /// The number of the newest event.
+    seq: i64,
+    /// What is asked of a person or of the caller right now, with the names of the questions.
+    asked: Vec<(String, Message)>,
+    /// The text of the answer as far as it was streamed.
+    streamed: String,
+    reply: Option<Message>,
+    usage: Option<Json>,
+}
+
+/// What we say under [`EVENTS`].
+#[derive(Debug, Default, Serialize)]
+struct Extra<'a> {
+    generation: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    percent: Option<&'a Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Json>,
+}
+
+// === impl View ===
+
+impl View {
+    /// The run before its first event.
+    pub(crate) fn begin(run: &Run, origin: Arc<str>) -> Self {
+        let asked = said::asked(run);
+        Self {
+            id: run.task_run_id.to_string(),
+            context: asked.context,
+            origin,
+            history: vec![asked.message],
+            state: TaskState::TaskStateSubmitted,
+            message: None,
+            at: run.created_at,
+            artifacts: Vec::new(),
+            seq: 0,
+            asked: Vec::new(),
+            streamed: String::new(),
+            reply: None,
+            usage: None,
+        }
+    }
+
+    /// A run that has ended without saying anything on the way, from its record alone.
+    pub(crate) fn of_ended(run: &Run, origin: Arc<str>) -> Self {
+        let mut view = Self::begin(run, origin);
+        view.end_as(run);
+        view
+    }
+
+    pub(crate) fn state(&self) -> TaskState {
+        self.state
+    }
+
+    pub(crate) fn seq(&self) -> i64 {
+        self.seq
+    }
+
+    /// The message that the agent answers with instead of a task, if it wants to.
+    pub(crate) fn reply(&self) -> Option<&Message> {
+        self.reply.as_ref()
+    }
+
+    /// The whole task as it is now. `history`: at most so many of the newest messages; `None`: all.
+    pub(crate) fn task(&self, history: Option<usize>) -> Task {
+        let history = match history {
+            Some(0) => None,
+            Some(most) => Some(self.history[self.history.len().saturating_sub(most)..].to_vec()),
+            None => Some(self.history.clone()),
+        };
+        Task {
+            id: self.id.clone(),
+            context_id: self.context.clone(),
+            status: self.status(),
+            artifacts: (!self.artifacts.is_empty()).then(|| self.artifacts.clone()),
+            history,
+            metadata: Some(self.metadata(None, None)),
+        }
+    }
+
+    fn status(&self) -> TaskStatus {
+        TaskStatus { state: self.state, message: self.message.clone(), timestamp: Some(self.at) }
+    }
+
+    /// Takes the next event and says what has changed.
+    pub(crate) fn take(&mut self, event: &Event) -> Vec<StreamResponse> {
+        self.seq = event.seq;
+        match event.kind.as_str() {
+            "task.claimed" => self.turn(TaskState::TaskStateWorking, None, event.at),
+            "task.requeued" => self.turn(TaskState::TaskStateSubmitted, None, event.at),
+            kind::PROGRESS => self.progressed(event),
+            kind::THOUGHT => self.spoke(event, "thought"),
+            kind::LOG => self.spoke(event, "log"),
+            kind::TOOL_CALL => self.called(event),
+            kind::CHUNK => self.chunk(event),
+            kind::ARTIFACT => self.changed(event),
+            "permission.requested" => self.requested(event),
+            "permission.decided" => self.settled(event),
+            "task.input_required" => self.input_required(event),
+            "task.input_received" => self.input_received(event),
+            "task.waiting" => self.waits(event),
+            "task.completed" | "task.failed" | "task.cancelled" => self.ended(event),
+            SNAPSHOT_REPAIRED => self.repaired(event),
+            _ => Vec::new(),
+        }
+    }
+
+    fn turn(&mut self, state: TaskState, message: Option<Message>, at: Timestamp) -> Vec<StreamResponse> {
+        (self.state, self.message, self.at) = (state, message, at);
+        vec![self.status_update(None, None)]
+    }
+
+    fn status_update(&self, kind: Option<&'static str>, percent: Option<&Json>) -> StreamResponse {
+        StreamResponse::StatusUpdate(StatusUpdate {
+            task_id: self.id.clone(),
+            context_id: self.context.clone(),
+            status: self.status(),
+            metadata: Some(self.metadata(kind, percent)),
+        })
+    }
+
+    fn metadata(&self, kind: Option<&'static str>, percent: Option<&Json>) -> Json {
+        let usage = self.usage.as_ref();
+        let extra = Json::of(&Extra { generation: self.seq, kind, percent, usage });
+        Json::from_text(format!(r#"{{"{EVENTS}":{}}}"#, extra.get())).unwrap_or_else(|_| Json::empty_object())
+    }
+
+    /// Something that the agent says, named after the event that it is said in.
+    fn message(&self, parts: Vec<Part>) -> Message {
+        Message {
+            message_id: format!("{}-{}", self.id, self.seq),
+            role: Role::Agent,
+            parts,
+            context_id: Some(self.context.clone()),
+            task_id: Some(self.id.clone()),
+            metadata: None,
+            extensions: Vec::new(),
+            reference_task_ids: Vec::new(),
+        }
+    }
+
+    fn progressed(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(said) = event.data.parse::<Progress>() else { return Vec::new() };
+        let message = said.message.map(|text| self.message(vec![Part::text(text)]));
+        (self.message, self.at) = (message, event.at);
+        vec![self.status_update(Some("progress"), said.percent.as_ref())]
+    }
+
+    /// Passes by: the task's own status message stays what it was.
+    fn passing(&self, parts: Vec<Part>, kind: &'static str, at: Timestamp) -> Vec<StreamResponse> {
+        let mut passing = Self { history: Vec::new(), artifacts: Vec::new(), ..self.clone() };
+        (passing.message, passing.at) = (Some(self.message(parts)), at);
+        vec![passing.status_update(Some(kind), None)]
+    }
+
+    fn spoke(&self, event: &Event, kind: &'static str) -> Vec<StreamResponse> {
+        match event.data.parse::<Spoken>() {
+            Ok(Spoken { text: Some(text) }) => self.passing(vec![Part::text(text)], kind, event.at),
+            Ok(Spoken { text: None }) | Err(_) => self.passing(vec![Part::data(event.data.clone())], kind, event.at),
+        }
+    }
+
+    fn called(&self, event: &Event) -> Vec<StreamResponse> {
+        self.passing(vec![Part::data(event.data.clone())], "tool_call", event.at)
+    }
+
+    fn chunk(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(Spoken { text: Some(text) }) = event.data.parse::<Spoken>() else { return Vec::new() };
+        self.streamed.push_str(&text);
+        let append = self.artifact_at(ANSWER).is_some();
+        let whole = said::artifact(ANSWER, None, vec![Part::text(self.streamed.clone())]);
+        self.put(whole);
+        vec![self.artifact_update(said::artifact(ANSWER, None, vec![Part::text(text)]), append, false)]
+    }
+
+    fn changed(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
+        let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
+        let piece = said::artifact(&artifact_id, name.clone(), parts.clone());
+        match self.artifact_at(&artifact_id) {
+            Some(at) if append => self.artifacts[at].parts.extend(parts),
+            Some(_) | None => self.put(piece.clone()),
+        }
+        vec![self.artifact_update(piece, append, last_chunk)]
+    }
+
+    fn artifact_at(&self, id: &str) -> Option<usize> {
+        self.artifacts.iter().position(|artifact| artifact.artifact_id == id)
+    }
+
+    fn put(&mut self, artifact: Artifact) {
+        match self.artifact_at(&artifact.artifact_id) {
+            Some(at) => self.artifacts[at] = artifact,
+            None => self.artifacts.push(artifact),
+        }
+    }
+
+    fn artifact_update(&self, artifact: Artifact, append: bool, last: bool) -> StreamResponse {
+        StreamResponse::ArtifactUpdate(ArtifactUpdate {
+            task_id: self.id.clone(),
+            context_id: self.context.clone(),
+            artifact,
+            append: Some(append),
+            last_chunk: Some(last),
+            metadata: Some(self.metadata(None, None)),
+        })
+    }
+
+    /// A person's permission is needed. While the run waits for one already, the newest question is shown.
+    fn requested(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(request) = event.data.parse::<Requested>() else { return Vec::new() };
+        let message = self.message(request.parts(&event.data, &self.origin));
+        self.asked.push((request.permission_request_id, message.clone()));
+        match self.state {
+            TaskState::TaskStateAuthRequired => self.turn(TaskState::TaskStateAuthRequired, Some(message), event.at),
+            _ => Vec::new(),
+        }
+    }
+
+    fn settled(&mut self, event: &Event) -> Vec<StreamResponse> {
+        if let Ok(Settled { permission_request_id }) = event.data.parse::<Settled>() {
+            self.asked.retain(|(name, _)| *name != permission_request_id);
+        }
+        Vec::new()
+    }
+
+    fn input_required(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(asked) = event.data.parse::<InputRequired>() else { return Vec::new() };
+        let name = asked.input_request_id.clone();
+        let message = self.message(asked.parts());
+        self.asked.push((name, message));
+        Vec::new()
+    }
+
+    /// The question becomes a part of the history together with its answer.
+    fn input_received(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(given) = event.data.parse::<InputReceived>() else { return Vec::new() };
+        if let Some(asked) = &given.input_request_id
+            && let Some(at) = self.asked.iter().position(|(name, _)| name == asked)
+        {
+            let (_, question) = self.asked.remove(at);
+            self.history.push(question);
+        }
+        if let Some(message) = given.message(&self.id, &self.context) {
+            self.history.push(message);
+        }
+        Vec::new()
+    }
+
+    fn waits(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let state = match event.data.parse::<Waits>() {
+            Ok(Waits { waiting: Some(waiting) }) => said::waiting(waiting),
+            Ok(Waits { waiting: None }) | Err(_) => TaskState::TaskStateWorking,
+        };
+        let message = state.is_interrupted().then(|| self.asked.last().map(|(_, message)| message.clone())).flatten();
+        self.turn(state, message, event.at)
+    }
+
+    fn ended(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(ended) = event.data.parse::<Ended>() else { return Vec::new() };
+        self.usage = ended.usage;
+        self.close(&event.kind, ended.output.as_ref(), event.at)
+    }
+
+    /// From here on nothing changes any more.
+    fn close(&mut self, kind: &str, output: Option<&Json>, at: Timestamp) -> Vec<StreamResponse> {
+        self.asked.clear();
+        let outcome = match kind {
+            "task.completed" => Outcome::completed(output, &self.origin),
+            "task.failed" => Outcome::failed(output),
+            _ => Outcome::cancelled(output),
+        };
+        let mut updates = Vec::new();
+        for artifact in outcome.artifacts {
+            let known = self.artifact_at(&artifact.artifact_id).map(|at| &self.artifacts[at]);
+            if known == Some(&artifact) {
+                continue;
+            }
+            updates.push(self.artifact_update(artifact.clone(), false, true));
+            self.put(artifact);
+        }
+        if let Some(answer) = outcome.answer {
+            updates.extend(self.answered(answer));
+        }
+        let message = outcome.said.map(|parts| self.message(parts));
+        self.reply = message.clone().filter(|_| outcome.is_reply).map(|reply| Message { task_id: None, ..reply });
+        updates.extend(self.turn(outcome.state, message, at));
+        updates
+    }
+
+    /// What was streamed of the answer is not sent again where the whole goes on from it.
+    fn answered(&mut self, parts: Vec<Part>) -> Option<StreamResponse> {
+        let whole = said::artifact(ANSWER, None, parts);
+        let streamed = self.artifact_at(ANSWER).is_some();
+        let rest = if streamed { outcome::rest(&whole.parts, &self.streamed) } else { None };
+        let (parts, append) = match rest {
+            Some(rest) => (rest, true),
+            None => (whole.parts.clone(), false),
+        };
+        self.put(whole);
+        Some(self.artifact_update(said::artifact(ANSWER, None, parts), append, true))
+    }
+
+    /// Some events are gone: the run as it is now says where they led to.
+    fn repaired(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(repaired) = event.data.parse::<Repaired>() else { return Vec::new() };
+        let Ok(run) = repaired.snapshot.parse::<Run>() else { return Vec::new() };
+        if run.status.is_terminal() {
+            self.end_as(&run);
+        } else {
+            self.state = said::state(&run);
+            self.at = run.claimed_at.unwrap_or(run.created_at);
+        }
+        self.seq = event.seq;
+        vec![StreamResponse::Task(self.task(None))]
+    }
+
+    fn end_as(&mut self, run: &Run) {
+        self.seq = run.last_seq;
+        self.usage.clone_from(&run.usage);
+        let kind = said::ending(run.status);
+        self.close(kind, run.task_result.as_ref(), run.ended_at.unwrap_or(run.created_at));
+    }
+}

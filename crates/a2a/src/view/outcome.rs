@@ -1,0 +1,124 @@
+//! How a run ended, as artifacts, a last message and a state.
+
+use attache_protocol::{
+    Json,
+    rules::run::FailureCode,
+    wire::a2a::{Artifact, Content, Part, TaskState},
+};
+use serde::Deserialize;
+
+use super::said;
+
+pub(super) struct Outcome {
+    pub(super) state: TaskState,
+    /// What the agent made and named.
+    pub(super) artifacts: Vec<Artifact>,
+    /// The plain answer, where the agent made nothing else of it.
+    pub(super) answer: Option<Vec<Part>>,
+    /// The last status message.
+    pub(super) said: Option<Vec<Part>>,
+    /// Whether that message is the whole answer.
+    pub(super) is_reply: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct Output {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    details: Option<Json>,
+    #[serde(default)]
+    artifact_refs: Option<Vec<Json>>,
+    #[serde(default)]
+    message: Option<Said>,
+    #[serde(default)]
+    artifacts: Option<Vec<Made>>,
+    #[serde(default)]
+    reply: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    parts: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    #[serde(default)]
+    artifact_id: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    parts: Vec<Part>,
+}
+
+#[derive(Default, Deserialize)]
+struct Failure {
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    message: Option<Said>,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    pub(super) fn completed(output: Option<&Json>, origin: &str) -> Self {
+        let output: Output = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        let is_reply = output.reply.as_deref() == Some("message");
+        let said = output.message.map(|message| message.parts).filter(|parts| !parts.is_empty());
+        let made = output.artifacts.unwrap_or_default();
+        let is_plain = made.is_empty() && said.is_none();
+        let mut artifacts: Vec<Artifact> = made.into_iter().enumerate().map(named).collect();
+        artifacts.extend(output.artifact_refs.unwrap_or_default().iter().filter_map(|entry| stored(entry, origin)));
+        let text = output.text.filter(|text| !text.is_empty());
+        let details = output.details.filter(|details| details.get() != "null");
+        let plain: Vec<Part> = text.map(Part::text).into_iter().chain(details.map(Part::data)).collect();
+        let plain = Some(plain).filter(|parts| is_plain && !parts.is_empty());
+        let (answer, said) = if is_reply { (None, said.or(plain)) } else { (plain, said) };
+        Self { state: TaskState::TaskStateCompleted, artifacts, answer, is_reply: is_reply && said.is_some(), said }
+    }
+
+    pub(super) fn failed(output: Option<&Json>) -> Self {
+        let failure: Failure = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        let is_rejected = failure.code.as_deref() == Some(FailureCode::Rejected.as_str());
+        let state = if is_rejected { TaskState::TaskStateRejected } else { TaskState::TaskStateFailed };
+        Self::ending(state, failure)
+    }
+
+    pub(super) fn cancelled(output: Option<&Json>) -> Self {
+        let failure: Failure = output.and_then(|output| output.parse().ok()).unwrap_or_default();
+        Self::ending(TaskState::TaskStateCanceled, failure)
+    }
+
+    fn ending(state: TaskState, failure: Failure) -> Self {
+        let said = failure.message.map(|message| message.parts).filter(|parts| !parts.is_empty());
+        let said = said.or_else(|| failure.error.map(|error| vec![Part::text(error)]));
+        Self { state, artifacts: Vec::new(), answer: None, said, is_reply: false }
+    }
+}
+
+fn named((at, made): (usize, Made)) -> Artifact {
+    let id = made.artifact_id.unwrap_or_else(|| format!("artifact-{}", at + 1));
+    said::artifact(&id, made.name, made.parts)
+}
+
+/// A file that the hub keeps: a link, which takes the caller's own credential.
+fn stored(entry: &Json, origin: &str) -> Option<Artifact> {
+    let id: String = entry.parse().ok()?;
+    let url = Part::new(Content::Url(format!("{origin}/api/v1/artifacts/{id}")));
+    id.starts_with("art_").then(|| said::artifact(&id, None, vec![url]))
+}
+
+/// What is left of the answer after what was streamed of it; `None` if it does not go on from there.
+pub(super) fn rest(parts: &[Part], streamed: &str) -> Option<Vec<Part>> {
+    let (Part { content: Content::Text(text), .. }, others) = parts.split_first()? else { return None };
+    let rest = match text.strip_prefix(streamed) {
+        Some(rest) => rest,
+        // A line's end more or less is the same answer.
+        None if text.trim_end() == streamed.trim_end() => "",
+        None => return None,
+    };
+    Some(std::iter::once(Part::text(rest)).chain(others.iter().cloned()).collect())
+}

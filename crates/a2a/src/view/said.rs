@@ -1,0 +1,187 @@
+//! What the events of a run say, as far as a task shows it.
+
+use attache_protocol::{
+    Json,
+    rules::run::Status,
+    wire::{
+        a2a::{Artifact, Content, Message, Part, Role, TaskState},
+        run::{Run, Waiting},
+    },
+};
+use serde::Deserialize;
+
+/// What a caller asked, as A2A shows it.
+pub(super) struct Asked {
+    pub(super) context: String,
+    pub(super) message: Message,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    message: Option<Json>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Progress {
+    pub(super) message: Option<String>,
+    pub(super) percent: Option<Json>,
+}
+
+/// A chunk, a thought, or a line of a log.
+#[derive(Deserialize)]
+pub(super) struct Spoken {
+    #[serde(default, alias = "message")]
+    pub(super) text: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Requested {
+    pub(super) permission_request_id: String,
+    tool: String,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Settled {
+    pub(super) permission_request_id: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct InputRequired {
+    pub(super) input_request_id: String,
+    prompt: String,
+    #[serde(default)]
+    parts: Option<Json>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct InputReceived {
+    input_id: String,
+    #[serde(default)]
+    pub(super) input_request_id: Option<String>,
+    parts: Json,
+    /// The message that brought it, where it was one.
+    #[serde(default)]
+    message: Option<Json>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Waits {
+    pub(super) waiting: Option<Waiting>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Ended {
+    #[serde(default)]
+    pub(super) output: Option<Json>,
+    #[serde(default)]
+    pub(super) usage: Option<Json>,
+}
+
+/// The message that the run was made with. One that was not made by A2A is shown as if its text had been sent. The context
+/// is called what its caller calls it.
+pub(super) fn asked(run: &Run) -> Asked {
+    let id = run.task_run_id.to_string();
+    let input: Option<Input> = run.input.parse().ok();
+    let (text, message) = input.map_or((None, None), |input| (input.text, input.message));
+    let message = message.and_then(|message| message.parse::<Message>().ok()).unwrap_or_else(|| {
+        let part = match text {
+            Some(text) => Part::text(text),
+            None => Part::data(run.input.clone()),
+        };
+        user_message(id.clone(), vec![part])
+    });
+    let context = message.context_id.clone().unwrap_or_else(|| run.conversation_id.to_string());
+    let message = Message { task_id: Some(id), context_id: Some(context.clone()), ..message };
+    Asked { context, message }
+}
+
+fn user_message(message_id: String, parts: Vec<Part>) -> Message {
+    Message {
+        message_id,
+        role: Role::User,
+        parts,
+        context_id: None,
+        task_id: None,
+        metadata: None,
+        extensions: Vec::new(),
+        reference_task_ids: Vec::new(),
+    }
+}
+
+pub(super) fn artifact(id: &str, name: Option<String>, parts: Vec<Part>) -> Artifact {
+    let artifact_id = id.to_owned();
+    Artifact { artifact_id, name, description: None, parts, metadata: None, extensions: Vec::new() }
+}
+
+pub(super) const fn waiting(waiting: Waiting) -> TaskState {
+    match waiting {
+        Waiting::Input => TaskState::TaskStateInputRequired,
+        Waiting::Approval => TaskState::TaskStateAuthRequired,
+    }
+}
+
+/// Of a run that goes on.
+pub(super) const fn state(run: &Run) -> TaskState {
+    match (run.status, run.waiting) {
+        (Status::Pending, _) => TaskState::TaskStateSubmitted,
+        (_, Some(wait)) => waiting(wait),
+        (_, None) => TaskState::TaskStateWorking,
+    }
+}
+
+/// The event that such a run ended with.
+pub(super) const fn ending(status: Status) -> &'static str {
+    match status {
+        Status::Completed => "task.completed",
+        Status::Failed => "task.failed",
+        Status::Pending | Status::Running | Status::Cancelled => "task.cancelled",
+    }
+}
+
+// === impl Requested ===
+
+impl Requested {
+    /// A sentence for people and, for programs, the request as it was made and where it is decided. Neither is a grant: a
+    /// person decides in the console or over the hub's API.
+    pub(super) fn parts(&self, request: &Json, origin: &str) -> Vec<Part> {
+        let why = self.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let text = format!("A person must allow `{}` before this goes on{why}", self.tool);
+        let url = format!("{origin}/approvals/{}", self.permission_request_id);
+        let data = format!(r#"{{"permission_request":{},"decide_url":{}}}"#, request.get(), Json::of(&url).get());
+        let mut parts = vec![Part::text(text)];
+        parts.extend(Json::from_text(data).ok().map(Part::data));
+        parts
+    }
+}
+
+// === impl InputRequired ===
+
+impl InputRequired {
+    /// The agent's own parts where it gave some, otherwise the question.
+    pub(super) fn parts(self) -> Vec<Part> {
+        let own: Vec<Part> = self.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();
+        let says = own.iter().any(|part| matches!(&part.content, Content::Text(text) if *text == self.prompt));
+        match says || self.prompt.is_empty() {
+            true => own,
+            false => std::iter::once(Part::text(self.prompt)).chain(own).collect(),
+        }
+    }
+}
+
+// === impl InputReceived ===
+
+impl InputReceived {
+    pub(super) fn message(self, task: &str, context: &str) -> Option<Message> {
+        let sent = self.message.and_then(|message| message.parse::<Message>().ok());
+        let message = match sent {
+            Some(message) => message,
+            None => user_message(self.input_id, self.parts.parse().ok()?),
+        };
+        Some(Message { task_id: Some(task.to_owned()), context_id: Some(context.to_owned()), ..message })
+    }
+}

@@ -1,0 +1,1 @@
+//! A run's events as a task and as updates.
