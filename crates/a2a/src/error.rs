@@ -4,7 +4,7 @@
 use attache_hub::Error as HubError;
 use attache_protocol::{
     Code, Json,
-    wire::a2a::{DOMAIN, Fault, RpcError},
+    wire::a2a::{DOMAIN, Fault, Invalid as Refused, RpcError},
 };
 use serde::Serialize;
 
@@ -215,6 +215,12 @@ impl Error {
         Json::of(&RestBody {
             error: RestError { code, status, message: &self.message, details: self.details(&reason) },
         })
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(Refused { field, problem }: Refused) -> Self {
+        Self::invalid(field, problem)
     }
 }
 

@@ -30,5 +30,5 @@ pub(crate) struct Site {
 pub fn router(hub: Handle) -> Router {
     hub.set_letters(Arc::new(letters::PushLetters));
     let site = Site { cards: Cards::new(hub.clone()), hub };
-    card::routes(site.cards.clone()).merge(surface::routes().with_state(site))
+    card::routes(site.cards.clone()).merge(surface::routes(&site).with_state(site))
 }

@@ -3,14 +3,14 @@
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{CancelTask, Fault, GetTask, Subscribe, Task},
+        a2a::{AgentCard, CancelTask, Fault, GetTask, Subscribe, Task, v03},
         run::CancelRequest,
     },
 };
 
 use super::{Updates, history};
 use crate::{
-    ask::Asked,
+    ask::{Asked, Version},
     error::{Error, Result},
 };
 
@@ -52,15 +52,25 @@ impl Asked {
         Updates::of_task(self, &run).await
     }
 
-    /// What only known callers learn.
+    /// What only known callers learn, as the caller's version writes it.
     pub(crate) async fn extended_card(&self) -> Result<Json> {
+        let card = self.extended_agent_card().await?;
+        Ok(match self.version {
+            Version::V10 => Json::of(&card),
+            Version::V03 => match v03::AgentCard::of_card(&card) {
+                Some(old) => Json::of(&old),
+                None => Json::of(&card),
+            },
+        })
+    }
+
+    pub(crate) async fn extended_agent_card(&self) -> Result<AgentCard> {
         if !self.face.switches.has_extended_card() {
             return Err(Error::fault(
                 Fault::UnsupportedOperation,
                 "This agent has no extended card; its public one says everything.",
             ));
         }
-        let card = self.cards.extended(self.by(), &self.face.name).await?;
-        Ok(Json::of(&card))
+        Ok(self.cards.extended(self.by(), &self.face.name).await?)
     }
 }

@@ -1,8 +1,10 @@
 //! The bindings: each turns what it is sent into an operation, and the operation's answer into what it sends.
 
+mod grpc;
 mod read;
 mod reply;
 mod rest;
+mod rest_v03;
 mod rpc;
 mod rpc_v03;
 mod sse;
@@ -19,12 +21,13 @@ const BODY_LIMIT: usize = 4 << 20;
 
 /// JSON-RPC and HTTP+JSON of both versions below `/a2a/{agent}`, and below `/a2a` itself for the default agent. `tenant`, in
 /// a path or a request, names an agent.
-pub(crate) fn routes() -> Router<Site> {
+pub(crate) fn routes(site: &Site) -> Router<Site> {
     Router::new()
         .route("/a2a", post(rpc::default_agent))
         .route("/a2a/", post(rpc::default_agent))
         .route("/a2a/{agent}", post(rpc::agent))
         .route("/a2a/{agent}/", post(rpc::agent))
+        .merge(grpc::routes(site))
         .merge(bound("/a2a"))
         .merge(bound("/a2a/{agent}"))
         .merge(bound("/a2a/{agent}/{tenant}"))
@@ -40,4 +43,13 @@ fn bound(base: &str) -> Router<Site> {
         .route(&path("/tasks/{id}/pushNotificationConfigs"), get(rest::push_list).post(rest::push_create))
         .route(&path("/tasks/{id}/pushNotificationConfigs/{config}"), get(rest::push_get).delete(rest::push_delete))
         .route(&path("/extendedAgentCard"), get(rest::extended_card))
+        .route(&path("/v1/message:send"), post(rest_v03::send))
+        .route(&path("/v1/message:stream"), post(rest_v03::stream))
+        .route(&path("/v1/tasks/{id}"), any(rest_v03::task))
+        .route(&path("/v1/tasks/{id}/pushNotificationConfigs"), get(rest_v03::push_list).post(rest_v03::push_create))
+        .route(
+            &path("/v1/tasks/{id}/pushNotificationConfigs/{config}"),
+            get(rest_v03::push_get).delete(rest_v03::push_delete),
+        )
+        .route(&path("/v1/card"), get(rest_v03::card))
 }

@@ -1,0 +1,85 @@
+//! gRPC of both versions, on the same port: their services have different names. The agent is the request's `tenant`; 0.3
+//! has none and names it in the metadata `x-attache-agent`. Without either the hub's default agent is meant.
+
+mod status;
+mod v03;
+mod v1;
+
+use attache_protocol::wire::a2a::{
+    Invalid,
+    grpc::{v1::a2a_service_server::A2aServiceServer, v03::a2a_service_server::A2aServiceServer as OldServer},
+};
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderValue, Request as HttpRequest},
+};
+use futures_util::{Stream, StreamExt as _, future, stream::BoxStream};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+
+use crate::{
+    Site,
+    ask::{Asked, Version},
+    error::Result,
+    operation::Updates,
+};
+
+/// The longest message, as over HTTP.
+const LIMIT: usize = super::BODY_LIMIT;
+
+type Answer<T> = std::result::Result<Response<T>, Status>;
+type Answers<T> = BoxStream<'static, std::result::Result<T, Status>>;
+
+pub(super) fn routes(site: &Site) -> Router<Site> {
+    let new = A2aServiceServer::new(v1::Service(site.clone())).max_decoding_message_size(LIMIT);
+    let old = OldServer::new(v03::Service(site.clone())).max_decoding_message_size(LIMIT);
+    Router::new().route_service("/lf.a2a.v1.A2AService/{method}", new).route_service("/a2a.v1.A2AService/{method}", old)
+}
+
+/// The caller of a request, its agent, and the message itself.
+async fn asked<T>(site: &Site, request: Request<T>, version: Version, tenant: &str) -> Result<(Asked, T)> {
+    let (metadata, extensions, message) = request.into_parts();
+    let mut parts = HttpRequest::new(()).into_parts().0;
+    (parts.headers, parts.extensions) = (metadata.into_headers(), extensions);
+    // The service's own name says the version; a caller that says another one is told so.
+    if parts.headers.contains_key("a2a-version") {
+        Version::of(&parts)?.must_be(version)?;
+    }
+    let named = parts.headers.get("x-attache-agent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let agent = Some(tenant.to_owned()).filter(|tenant| !tenant.is_empty()).or(named);
+    Ok((Asked::new(site, &parts, agent.as_deref(), version).await?, message))
+}
+
+/// Says which extensions were used.
+fn answered<T>(asked: &Asked, message: T) -> Response<T> {
+    let mut response = Response::new(message);
+    if let Ok(activated) = HeaderValue::from_str(&asked.activated.join(", "))
+        && !asked.activated.is_empty()
+    {
+        let mut headers = HeaderMap::new();
+        headers.insert("a2a-extensions", activated);
+        *response.metadata_mut() = MetadataMap::from_headers(headers);
+    }
+    response
+}
+
+fn written<A, B: TryFrom<A, Error = Invalid>>(message: A) -> std::result::Result<B, Status> {
+    B::try_from(message).map_err(|invalid| Status::internal(invalid.to_string()))
+}
+
+/// Updates in the form of a version, until the first that cannot be written.
+fn stream<T>(updates: Updates) -> Answers<T>
+where
+    T: TryFrom<attache_protocol::wire::a2a::StreamResponse, Error = Invalid> + Send + 'static,
+{
+    unfold(updates)
+        .map(written)
+        .scan(false, |failed, next| {
+            let stop = std::mem::replace(failed, next.is_err());
+            future::ready((!stop).then_some(next))
+        })
+        .boxed()
+}
+
+fn unfold(updates: Updates) -> impl Stream<Item = attache_protocol::wire::a2a::StreamResponse> + Send {
+    futures_util::stream::unfold(updates, |mut updates| async move { Some((updates.next().await?, updates)) })
+}

@@ -1,0 +1,78 @@
+//! A refusal as gRPC says it: a status, with the details in `google.rpc.Status`.
+
+use attache_protocol::wire::a2a::DOMAIN;
+use prost::Message as _;
+use prost_types::Any;
+use tonic::{Code, Status, metadata::MetadataMap};
+
+use crate::error::Error;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+    #[prost(string, tag = "2")]
+    domain: String,
+    #[prost(map = "string, string", tag = "3")]
+    metadata: std::collections::HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct BadRequest {
+    #[prost(message, repeated, tag = "1")]
+    field_violations: Vec<FieldViolation>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct FieldViolation {
+    #[prost(string, tag = "1")]
+    field: String,
+    #[prost(string, tag = "2")]
+    description: String,
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let code = code(error.grpc_status());
+        let metadata = error.facts().iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let info = ErrorInfo { reason: error.reason(), domain: DOMAIN.to_owned(), metadata };
+        let mut details = vec![any("google.rpc.ErrorInfo", info.encode_to_vec())];
+        let violations = error.violations().iter();
+        let field_violations: Vec<FieldViolation> = violations
+            .map(|(field, description)| FieldViolation { field: field.clone(), description: description.clone() })
+            .collect();
+        if !field_violations.is_empty() {
+            details.push(any("google.rpc.BadRequest", BadRequest { field_violations }.encode_to_vec()));
+        }
+        let status = RpcStatus { code: i32::from(code), message: error.message.clone(), details };
+        Self::with_details_and_metadata(code, error.message, status.encode_to_vec().into(), MetadataMap::new())
+    }
+}
+
+fn any(name: &str, value: Vec<u8>) -> Any {
+    Any { type_url: format!("type.googleapis.com/{name}"), value }
+}
+
+fn code(name: &str) -> Code {
+    match name {
+        "NOT_FOUND" => Code::NotFound,
+        "FAILED_PRECONDITION" => Code::FailedPrecondition,
+        "INVALID_ARGUMENT" => Code::InvalidArgument,
+        "UNIMPLEMENTED" => Code::Unimplemented,
+        "UNAUTHENTICATED" => Code::Unauthenticated,
+        "PERMISSION_DENIED" => Code::PermissionDenied,
+        "RESOURCE_EXHAUSTED" => Code::ResourceExhausted,
+        "UNAVAILABLE" => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}

@@ -1,0 +1,101 @@
+//! The service of version 0.3.
+
+use attache_protocol::wire::a2a::{
+    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, Subscribe,
+    grpc::v03::{self, a2a_service_server::A2aService},
+    v03 as json,
+};
+use tonic::{Request, Status};
+
+use super::{Answer, Answers, answered, asked, stream, written};
+use crate::{Site, ask::Version, error::Error};
+
+#[derive(Debug, Clone)]
+pub(super) struct Service(pub(super) Site);
+
+#[tonic::async_trait]
+impl A2aService for Service {
+    type SendStreamingMessageStream = Answers<v03::StreamResponse>;
+    type TaskSubscriptionStream = Answers<v03::StreamResponse>;
+
+    async fn send_message(&self, request: Request<v03::SendMessageRequest>) -> Answer<v03::SendMessageResponse> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(sent)?))
+    }
+
+    async fn send_streaming_message(
+        &self,
+        request: Request<v03::SendMessageRequest>,
+    ) -> Answer<Self::SendStreamingMessageStream> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, stream(updates)))
+    }
+
+    async fn get_task(&self, request: Request<v03::GetTaskRequest>) -> Answer<v03::Task> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let task = asked.get(GetTask::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(task)?))
+    }
+
+    async fn cancel_task(&self, request: Request<v03::CancelTaskRequest>) -> Answer<v03::Task> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(task)?))
+    }
+
+    async fn task_subscription(
+        &self,
+        request: Request<v03::TaskSubscriptionRequest>,
+    ) -> Answer<Self::TaskSubscriptionStream> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let updates = asked.subscribe(Subscribe::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, stream(updates)))
+    }
+
+    async fn create_task_push_notification_config(
+        &self,
+        request: Request<v03::CreateTaskPushNotificationConfigRequest>,
+    ) -> Answer<v03::TaskPushNotificationConfig> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let config = asked.create_push(PushConfig::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, config.into()))
+    }
+
+    async fn get_task_push_notification_config(
+        &self,
+        request: Request<v03::GetTaskPushNotificationConfigRequest>,
+    ) -> Answer<v03::TaskPushNotificationConfig> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let config = asked.get_push(GetPushConfig::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, config.into()))
+    }
+
+    async fn list_task_push_notification_config(
+        &self,
+        request: Request<v03::ListTaskPushNotificationConfigRequest>,
+    ) -> Answer<v03::ListTaskPushNotificationConfigResponse> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        let found = asked.list_pushes(ListPushConfigs::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, found.into()))
+    }
+
+    /// The one behind a credential: the public one is at its well-known path.
+    async fn get_agent_card(&self, request: Request<v03::GetAgentCardRequest>) -> Answer<v03::AgentCard> {
+        let (asked, _) = asked(&self.0, request, Version::V03, "").await?;
+        let card = asked.extended_agent_card().await?;
+        let old =
+            json::AgentCard::of_card(&card).ok_or_else(|| Status::internal("the card has no interface of 0.3"))?;
+        Ok(answered(&asked, written(old)?))
+    }
+
+    async fn delete_task_push_notification_config(
+        &self,
+        request: Request<v03::DeleteTaskPushNotificationConfigRequest>,
+    ) -> Answer<()> {
+        let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
+        asked.delete_push(a2a::DeletePushConfig::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, ()))
+    }
+}

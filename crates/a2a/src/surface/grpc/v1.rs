@@ -1,0 +1,116 @@
+//! The service of version 1.0.
+
+use attache_protocol::wire::a2a::{
+    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, ListTasks, PushConfig, SendMessage, Subscribe,
+    grpc::v1::{self, a2a_service_server::A2aService},
+};
+use tonic::Request;
+
+use super::{Answer, Answers, answered, asked, stream, written};
+use crate::{Site, ask::Version, error::Error};
+
+#[derive(Debug, Clone)]
+pub(super) struct Service(pub(super) Site);
+
+#[tonic::async_trait]
+impl A2aService for Service {
+    type SendStreamingMessageStream = Answers<v1::StreamResponse>;
+    type SubscribeToTaskStream = Answers<v1::StreamResponse>;
+
+    async fn send_message(&self, request: Request<v1::SendMessageRequest>) -> Answer<v1::SendMessageResponse> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(sent)?))
+    }
+
+    async fn send_streaming_message(
+        &self,
+        request: Request<v1::SendMessageRequest>,
+    ) -> Answer<Self::SendStreamingMessageStream> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let updates = asked.stream(SendMessage::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, stream(updates)))
+    }
+
+    async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        Ok(answered(&asked, written(asked.get(GetTask::from(message)).await?)?))
+    }
+
+    async fn list_tasks(&self, request: Request<v1::ListTasksRequest>) -> Answer<v1::ListTasksResponse> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let found = asked.list(ListTasks::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(found)?))
+    }
+
+    async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Answer<v1::Task> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, written(task)?))
+    }
+
+    async fn subscribe_to_task(
+        &self,
+        request: Request<v1::SubscribeToTaskRequest>,
+    ) -> Answer<Self::SubscribeToTaskStream> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let updates = asked.subscribe(Subscribe::from(message)).await?;
+        Ok(answered(&asked, stream(updates)))
+    }
+
+    async fn create_task_push_notification_config(
+        &self,
+        request: Request<v1::TaskPushNotificationConfig>,
+    ) -> Answer<v1::TaskPushNotificationConfig> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let config = asked.create_push(PushConfig::try_from(message).map_err(Error::from)?).await?;
+        Ok(answered(&asked, config.into()))
+    }
+
+    async fn get_task_push_notification_config(
+        &self,
+        request: Request<v1::GetTaskPushNotificationConfigRequest>,
+    ) -> Answer<v1::TaskPushNotificationConfig> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let config = asked.get_push(GetPushConfig::from(message)).await?;
+        Ok(answered(&asked, config.into()))
+    }
+
+    async fn list_task_push_notification_configs(
+        &self,
+        request: Request<v1::ListTaskPushNotificationConfigsRequest>,
+    ) -> Answer<v1::ListTaskPushNotificationConfigsResponse> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let found = asked.list_pushes(ListPushConfigs::from(message)).await?;
+        Ok(answered(&asked, found.into()))
+    }
+
+    async fn get_extended_agent_card(
+        &self,
+        request: Request<v1::GetExtendedAgentCardRequest>,
+    ) -> Answer<v1::AgentCard> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, _) = asked(&self.0, request, Version::V10, &tenant).await?;
+        let card = asked.extended_agent_card().await?;
+        Ok(answered(&asked, written(card)?))
+    }
+
+    async fn delete_task_push_notification_config(
+        &self,
+        request: Request<v1::DeleteTaskPushNotificationConfigRequest>,
+    ) -> Answer<()> {
+        let tenant = request.get_ref().tenant.clone();
+        let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
+        asked.delete_push(a2a::DeletePushConfig::from(message)).await?;
+        Ok(answered(&asked, ()))
+    }
+}

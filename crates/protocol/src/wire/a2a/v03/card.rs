@@ -1,0 +1,313 @@
+//! The agent's card as 0.3 has it, and one card for both versions.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::{
+    self as new, AgentCardSignature, AgentExtension, AgentProvider, ApiKey, HttpAuth, MutualTls, OAuth2, OpenIdConnect,
+    Scheme, StringList, or_default,
+};
+use crate::{Json, json::Members};
+
+/// What a card says that its agent speaks.
+const VERSION: &str = "0.3.0";
+/// The transport of a card that names none.
+const JSON_RPC: &str = "JSONRPC";
+
+/// A card of 0.3. Members that senders forget are taken for empty; without a name or a URL it is no card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCard {
+    #[serde(default)]
+    pub protocol_version: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// Where `preferred_transport` is spoken.
+    pub url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred_transport: Option<String>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub additional_interfaces: Vec<AgentInterface>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<AgentProvider>,
+    #[serde(default)]
+    pub version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documentation_url: Option<String>,
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub security_schemes: BTreeMap<String, SecurityScheme>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub security: Vec<Requirement>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub default_input_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub default_output_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub skills: Vec<AgentSkill>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supports_authenticated_extended_card: Option<bool>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<AgentCardSignature>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icon_url: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentInterface {
+    pub url: String,
+    pub transport: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push_notifications: Option<bool>,
+    /// 1.0 has no such word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_transition_history: Option<bool>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<AgentExtension>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentSkill {
+    pub id: String,
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub tags: Vec<String>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub input_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub output_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub security: Vec<Requirement>,
+}
+
+/// Schemes of which all are needed, each with its scopes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement(pub BTreeMap<String, Vec<String>>);
+
+/// A scheme, told apart by its `type`. It holds no JSON of others, so it may be read with a tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum SecurityScheme {
+    #[serde(rename = "apiKey")]
+    ApiKey {
+        #[serde(rename = "in")]
+        location: String,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+    },
+    #[serde(rename = "http")]
+    Http(HttpAuth),
+    #[serde(rename = "oauth2")]
+    OAuth2(Box<OAuth2>),
+    #[serde(rename = "openIdConnect")]
+    OpenIdConnect(OpenIdConnect),
+    #[serde(rename = "mutualTLS")]
+    MutualTls(MutualTls),
+    /// Of a type that 0.3 does not know.
+    #[serde(other, rename = "unknown")]
+    Unknown,
+}
+
+/// One card for clients of both versions: the members of 1.0, and those of 0.3 that it does not have. A card without an
+/// interface of 0.3 stays as it is.
+pub fn union(card: &new::AgentCard) -> Json {
+    let json = Json::of(card);
+    let interfaces: Vec<_> =
+        card.supported_interfaces.iter().filter(|interface| is_old(&interface.protocol_version)).cloned().collect();
+    match AgentCard::of(card, &interfaces) {
+        Some(old) => merged(&json, &Json::of(&old)),
+        None => json,
+    }
+}
+
+fn is_old(version: &str) -> bool {
+    version == "0.3" || version.starts_with("0.3.")
+}
+
+/// Both objects in one, and the items of lists of the same length likewise. Where they disagree, the first wins.
+fn merged(first: &Json, second: &Json) -> Json {
+    if let (Ok(Members(mut first)), Ok(Members(second))) = (first.parse::<Members>(), second.parse::<Members>()) {
+        for (name, value) in second {
+            match first.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known = merged(known, &value),
+                None => first.push((name, value)),
+            }
+        }
+        return Json::of(&Members(first));
+    }
+    match (first.parse::<Vec<Json>>(), second.parse::<Vec<Json>>()) {
+        (Ok(items), Ok(others)) if items.len() == others.len() => {
+            Json::of(&items.iter().zip(&others).map(|(item, other)| merged(item, other)).collect::<Vec<_>>())
+        }
+        _ => first.clone(),
+    }
+}
+
+// === impl AgentCard ===
+
+impl AgentCard {
+    /// The card of an agent at those of its interfaces that speak 0.3.
+    pub fn of_card(card: &new::AgentCard) -> Option<Self> {
+        let speaks = |interface: &&new::AgentInterface| interface.protocol_version == "0.3";
+        let interfaces: Vec<_> = card.supported_interfaces.iter().filter(speaks).cloned().collect();
+        Self::of(card, &interfaces)
+    }
+
+    /// The card of an agent that speaks 0.3 at these interfaces, of which it likes the first best. Nothing when there are
+    /// none. A signature of a card of 1.0 is not one of this card.
+    pub fn of(card: &new::AgentCard, interfaces: &[new::AgentInterface]) -> Option<Self> {
+        let preferred = interfaces.first()?;
+        let scheme = |(name, scheme): (&String, _)| Some((name.clone(), Scheme::of(scheme)?.into()));
+        let interface = |interface: &new::AgentInterface| AgentInterface {
+            url: interface.url.clone(),
+            transport: interface.protocol_binding.clone(),
+        };
+        Some(Self {
+            protocol_version: VERSION.to_owned(),
+            name: card.name.clone(),
+            description: card.description.clone(),
+            url: preferred.url.clone(),
+            preferred_transport: Some(preferred.protocol_binding.clone()),
+            additional_interfaces: interfaces.iter().map(interface).collect(),
+            provider: card.provider.clone(),
+            version: card.version.clone(),
+            documentation_url: card.documentation_url.clone(),
+            capabilities: Capabilities {
+                streaming: card.capabilities.streaming,
+                push_notifications: card.capabilities.push_notifications,
+                state_transition_history: None,
+                extensions: card.capabilities.extensions.clone(),
+            },
+            security_schemes: card.security_schemes.iter().filter_map(scheme).collect(),
+            security: card.security_requirements.iter().cloned().map(Into::into).collect(),
+            default_input_modes: card.default_input_modes.clone(),
+            default_output_modes: card.default_output_modes.clone(),
+            skills: card.skills.iter().cloned().map(Into::into).collect(),
+            supports_authenticated_extended_card: card.capabilities.extended_agent_card,
+            signatures: Vec::new(),
+            icon_url: card.icon_url.clone(),
+        })
+    }
+}
+
+impl From<AgentCard> for new::AgentCard {
+    fn from(old: AgentCard) -> Self {
+        let preferred = old.preferred_transport.unwrap_or_else(|| JSON_RPC.to_owned());
+        let mut supported_interfaces = vec![speaks_old(old.url, preferred)];
+        for AgentInterface { url, transport } in old.additional_interfaces {
+            let interface = speaks_old(url, transport);
+            if !supported_interfaces.contains(&interface) {
+                supported_interfaces.push(interface);
+            }
+        }
+        let scheme = |(name, scheme): (String, SecurityScheme)| Some((name, scheme.known()?.into()));
+        Self {
+            name: old.name,
+            description: old.description,
+            supported_interfaces,
+            provider: old.provider,
+            version: old.version,
+            documentation_url: old.documentation_url,
+            capabilities: new::Capabilities {
+                streaming: old.capabilities.streaming,
+                push_notifications: old.capabilities.push_notifications,
+                extensions: old.capabilities.extensions,
+                extended_agent_card: old.supports_authenticated_extended_card,
+            },
+            security_schemes: old.security_schemes.into_iter().filter_map(scheme).collect(),
+            security_requirements: old.security.into_iter().map(Into::into).collect(),
+            default_input_modes: old.default_input_modes,
+            default_output_modes: old.default_output_modes,
+            skills: old.skills.into_iter().map(Into::into).collect(),
+            signatures: old.signatures,
+            icon_url: old.icon_url,
+        }
+    }
+}
+
+fn speaks_old(url: String, protocol_binding: String) -> new::AgentInterface {
+    new::AgentInterface { url, protocol_binding, tenant: None, protocol_version: "0.3".to_owned() }
+}
+
+// === impl SecurityScheme ===
+
+impl SecurityScheme {
+    /// The scheme, if 0.3 knows its type.
+    pub fn known(self) -> Option<Scheme> {
+        Some(match self {
+            Self::ApiKey { location, name, description } => Scheme::ApiKey(ApiKey { description, location, name }),
+            Self::Http(http) => Scheme::HttpAuth(http),
+            Self::OAuth2(oauth2) => Scheme::OAuth2(oauth2),
+            Self::OpenIdConnect(connect) => Scheme::OpenIdConnect(connect),
+            Self::MutualTls(mutual) => Scheme::MutualTls(mutual),
+            Self::Unknown => return None,
+        })
+    }
+}
+
+impl From<Scheme> for SecurityScheme {
+    fn from(scheme: Scheme) -> Self {
+        match scheme {
+            Scheme::ApiKey(ApiKey { description, location, name }) => Self::ApiKey { location, name, description },
+            Scheme::HttpAuth(http) => Self::Http(http),
+            Scheme::OAuth2(mut oauth2) => {
+                // What came with 1.0.
+                oauth2.flows.device_code = None;
+                if let Some(flow) = &mut oauth2.flows.authorization_code {
+                    flow.pkce_required = None;
+                }
+                Self::OAuth2(oauth2)
+            }
+            Scheme::OpenIdConnect(connect) => Self::OpenIdConnect(connect),
+            Scheme::MutualTls(mutual) => Self::MutualTls(mutual),
+        }
+    }
+}
+
+// === impl Requirement ===
+
+impl From<Requirement> for new::SecurityRequirement {
+    fn from(Requirement(schemes): Requirement) -> Self {
+        Self { schemes: schemes.into_iter().map(|(name, list)| (name, StringList { list })).collect() }
+    }
+}
+
+impl From<new::SecurityRequirement> for Requirement {
+    fn from(new: new::SecurityRequirement) -> Self {
+        Self(new.schemes.into_iter().map(|(name, StringList { list })| (name, list)).collect())
+    }
+}
+
+// === impl AgentSkill ===
+
+impl From<AgentSkill> for new::AgentSkill {
+    fn from(old: AgentSkill) -> Self {
+        let AgentSkill { id, name, description, tags, examples, input_modes, output_modes, security } = old;
+        let security_requirements = security.into_iter().map(Into::into).collect();
+        Self { id, name, description, tags, examples, input_modes, output_modes, security_requirements }
+    }
+}
+
+impl From<new::AgentSkill> for AgentSkill {
+    fn from(new: new::AgentSkill) -> Self {
+        let new::AgentSkill { id, name, description, tags, examples, input_modes, output_modes, .. } = new;
+        let security = new.security_requirements.into_iter().map(Into::into).collect();
+        Self { id, name, description, tags, examples, input_modes, output_modes, security }
+    }
+}
