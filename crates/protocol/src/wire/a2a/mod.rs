@@ -5,15 +5,18 @@
 //! nobody knows are ignored, enums are their full names. What belongs to the users (`data`, `metadata`, `params`) stays as
 //! it came, byte for byte.
 
+mod base64;
 mod card;
 mod error;
 mod event;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+mod invalid;
 mod part;
 mod push;
 mod request;
 mod rpc;
+mod scheme;
 mod switches;
 mod task;
 pub mod v03;
@@ -24,6 +27,7 @@ pub use card::{
 };
 pub use error::{DOMAIN, ErrorInfo, Fault};
 pub use event::{ArtifactUpdate, StatusUpdate, StreamResponse};
+pub use invalid::Invalid;
 pub use part::{Content, Part};
 pub use push::{Authentication, PushConfig, PushConfigList};
 pub use request::{
@@ -31,6 +35,7 @@ pub use request::{
     SendConfiguration, SendMessage, SendMessageResponse, Subscribe, TaskList,
 };
 pub use rpc::{Id, Method, Request, Response, RpcError};
+pub use scheme::{ApiKey, HttpAuth, MutualTls, OAuth2, OAuthFlow, OAuthFlows, OpenIdConnect, Scheme};
 pub use switches::{Extension, Switches};
 pub use task::{Artifact, Message, Role, Task, TaskState, TaskStatus};
 

@@ -14,3 +14,86 @@ pub mod v1;
 #[path = "gen/a2a_v1.rs"]
 #[rustfmt::skip]
 pub mod v03;
+
+mod exact;
+mod new;
+mod number;
+mod old;
+mod scheme;
+mod value;
+
+pub use exact::EXACT;
+
+use prost_types::Struct;
+
+use super::invalid::{Below as _, Invalid};
+use crate::{Json, Timestamp};
+
+/// Proto3 has no absent text: empty is absent.
+fn text(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Nor an absent truth: false is absent.
+const fn truth(truth: bool) -> Option<bool> {
+    if truth { Some(true) } else { None }
+}
+
+const fn count(count: i32) -> Option<i32> {
+    if count == 0 { None } else { Some(count) }
+}
+
+fn required<A, B: TryFrom<A, Error = Invalid>>(name: &str, field: Option<A>) -> Result<B, Invalid> {
+    optional(name, field)?.ok_or_else(|| Invalid::new(name, "is missing"))
+}
+
+fn optional<A, B: TryFrom<A, Error = Invalid>>(name: &str, field: Option<A>) -> Result<Option<B>, Invalid> {
+    field.map(B::try_from).transpose().below(name)
+}
+
+fn list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<Vec<B>, Invalid> {
+    let convert = |(index, item)| B::try_from(item).below(format_args!("{name}[{index}]"));
+    items.into_iter().enumerate().map(convert).collect()
+}
+
+/// A list that is absent when it is empty.
+fn some_list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<Option<Vec<B>>, Invalid> {
+    let items = list(name, items)?;
+    Ok((!items.is_empty()).then_some(items))
+}
+
+fn write_time(time: Timestamp) -> prost_types::Timestamp {
+    let (seconds, millis) = (time.millis().div_euclid(1000), time.millis().rem_euclid(1000));
+    let nanos = i32::try_from(millis).expect("a second has a thousand milliseconds") * 1_000_000;
+    prost_types::Timestamp { seconds, nanos }
+}
+
+fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, Invalid> {
+    let millis =
+        time.seconds.checked_mul(1000).and_then(|millis| millis.checked_add(i64::from(time.nanos / 1_000_000)));
+    // From the first to the last second that RFC 3339 can write.
+    match millis {
+        Some(millis) if (-62_135_596_800_000..=253_402_300_799_999).contains(&millis) && time.nanos >= 0 => {
+            Ok(Timestamp::from_millis(millis))
+        }
+        _ => Err(Invalid::new(name, "is no time")),
+    }
+}
+
+/// JSON of a card that must be an object. A card has no metadata, so what a double cannot hold is lost.
+fn write_object(name: &str, json: Option<Json>) -> Result<Option<Struct>, Invalid> {
+    let Some(json) = json else { return Ok(None) };
+    let read = value::read(&json).map_err(|problem| Invalid::new(name, problem))?;
+    match read.value.kind {
+        Some(prost_types::value::Kind::StructValue(object)) => Ok(Some(object)),
+        _ => Err(Invalid::new(name, "must be an object")),
+    }
+}
+
+fn read_object(name: &str, object: Option<Struct>) -> Result<Option<Json>, Invalid> {
+    let json = object.map(|object| value::write_object(&object.fields)).transpose();
+    json.map_err(|problem| Invalid::new(name, problem))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,17 @@
 //!
 //! What 0.3 cannot say: data that is no object travels as `{"value": …}` and is taken out again on the way back.
 
+mod card;
+pub mod name;
 mod part;
 mod request;
+pub mod rest;
 mod task;
 
+pub use card::{AgentCard, AgentInterface, AgentSkill, Capabilities, Requirement, SecurityScheme, union};
 pub use part::{File, FileContent, Part};
+#[cfg(feature = "grpc")]
+pub(in crate::wire::a2a) use part::{unwrapped, wrapped};
 pub use request::{
     Configuration, DeletePushConfig, GetPushConfig, PushAuthentication, PushConfig, SendParams, TaskIdParams,
     TaskPushConfig, TaskQueryParams,

@@ -119,7 +119,8 @@ fn of_file(file: File) -> Result<New, &'static str> {
     Ok(New { filename: file.name, media_type: file.mime_type, ..New::new(content) })
 }
 
-fn wrapped(data: &Json) -> Json {
+/// Data that 0.3 can carry: what is no object goes into one.
+pub(in crate::wire::a2a) fn wrapped(data: &Json) -> Json {
     if data.is_object() && unwrapped(data.clone()) == *data {
         return data.clone();
     }
@@ -127,7 +128,7 @@ fn wrapped(data: &Json) -> Json {
 }
 
 /// Takes data out of `{"value": …}`.
-fn unwrapped(data: Json) -> Json {
+pub(in crate::wire::a2a) fn unwrapped(data: Json) -> Json {
     match data.parse::<Members>() {
         Ok(Members(mut members)) if members.len() == 1 && members[0].0 == VALUE => members.remove(0).1,
         _ => data,

@@ -1,7 +1,7 @@
 //! What 0.3 sends, in the model of 1.0, and back.
 
 use super::{super as new, *};
-use crate::Json;
+use crate::{Json, json::Members};
 
 const MESSAGE_TEXT: &str = concat!(
     r#"{"kind":"message","messageId":"m1","role":"user","parts":[{"kind":"text","text":"hi","metadata":{"n":42.0}},"#,
@@ -105,4 +105,78 @@ fn blocking_is_the_opposite_of_returning_immediately() {
         return_immediately: Some(true),
     };
     assert_eq!(full, wanted);
+}
+
+const CARD: &str = concat!(
+    r#"{"protocolVersion":"0.3.0","name":"N","description":"D","url":"https://x","preferredTransport":"JSONRPC","#,
+    r#""additionalInterfaces":[{"url":"https://x","transport":"JSONRPC"},{"url":"x:1","transport":"GRPC"}],"#,
+    r#""provider":{"url":"https://o","organization":"O"},"version":"1","capabilities":{"streaming":true,"#,
+    r#""pushNotifications":false,"extensions":[{"uri":"https://e","required":true,"params":{"n":42.0}}]},"#,
+    r#""securitySchemes":{"a":{"type":"apiKey","in":"header","name":"X"},"#,
+    r#""h":{"type":"http","scheme":"bearer","bearerFormat":"JWT"},"m":{"type":"mutualTLS"},"#,
+    r#""o":{"type":"oauth2","flows":{"authorizationCode":{"authorizationUrl":"https://au","tokenUrl":"https://t","#,
+    r#""scopes":{"s":"d"}}}}},"security":[{"h":[]},{"o":["s"]}],"defaultInputModes":["text/plain"],"#,
+    r#""defaultOutputModes":["text/plain"],"skills":[{"id":"s","name":"S","description":"sd","tags":["t"],"#,
+    r#""security":[{"a":[]}]}],"supportsAuthenticatedExtendedCard":true}"#
+);
+
+#[test]
+fn a_card_of_0_3_reads_as_one_of_1_0_and_is_written_again_to_the_byte() {
+    let card = new::AgentCard::from(serde_json::from_str::<AgentCard>(CARD).unwrap());
+    assert_eq!(
+        serde_json::to_string(&card).unwrap(),
+        concat!(
+            r#"{"name":"N","description":"D","supportedInterfaces":["#,
+            r#"{"url":"https://x","protocolBinding":"JSONRPC","protocolVersion":"0.3"},"#,
+            r#"{"url":"x:1","protocolBinding":"GRPC","protocolVersion":"0.3"}],"#,
+            r#""provider":{"url":"https://o","organization":"O"},"version":"1","capabilities":{"streaming":true,"#,
+            r#""pushNotifications":false,"extensions":[{"uri":"https://e","required":true,"params":{"n":42.0}}],"#,
+            r#""extendedAgentCard":true},"securitySchemes":{"#,
+            r#""a":{"apiKeySecurityScheme":{"location":"header","name":"X"}},"#,
+            r#""h":{"httpAuthSecurityScheme":{"scheme":"bearer","bearerFormat":"JWT"}},"m":{"mtlsSecurityScheme":{}},"#,
+            r#""o":{"oauth2SecurityScheme":{"flows":{"authorizationCode":{"authorizationUrl":"https://au","#,
+            r#""tokenUrl":"https://t","scopes":{"s":"d"}}}}}},"securityRequirements":[{"schemes":{"h":{}}},"#,
+            r#"{"schemes":{"o":{"list":["s"]}}}],"defaultInputModes":["text/plain"],"#,
+            r#""defaultOutputModes":["text/plain"],"skills":[{"id":"s","name":"S","description":"sd","tags":["t"],"#,
+            r#""securityRequirements":[{"schemes":{"a":{}}}]}]}"#
+        )
+    );
+    let again = AgentCard::of(&card, &card.supported_interfaces).unwrap();
+    assert_eq!(serde_json::to_string(&again).unwrap(), CARD);
+}
+
+#[test]
+fn a_card_that_forgets_most_things_is_still_a_card() {
+    let card: AgentCard = serde_json::from_str(
+        r#"{"name":"N","url":"https://x","securitySchemes":{"z":{"type":"later","a":1}},"skills":null}"#,
+    )
+    .unwrap();
+    let card = new::AgentCard::from(card);
+    assert_eq!(card.supported_interfaces[0].protocol_binding, "JSONRPC");
+    assert!(card.security_schemes.is_empty());
+    assert!(serde_json::from_str::<AgentCard>(r#"{"name":"N"}"#).is_err());
+}
+
+#[test]
+fn one_card_serves_both_versions() {
+    let mut card = new::AgentCard::from(serde_json::from_str::<AgentCard>(CARD).unwrap());
+    let newer = new::AgentInterface { protocol_version: "1.0".to_owned(), ..card.supported_interfaces[0].clone() };
+    card.supported_interfaces.insert(0, newer);
+    let both = union(&card);
+    let mut read: new::AgentCard = both.parse().unwrap();
+    for (name, scheme) in std::mem::take(&mut read.security_schemes) {
+        read.security_schemes.insert(name, new::Scheme::of(&scheme).unwrap().into());
+    }
+    assert_eq!(read, card);
+    assert_eq!(serde_json::to_string(&both.parse::<AgentCard>().unwrap()).unwrap(), CARD);
+    let schemes: Members = both.parse::<Members>().unwrap().find("securitySchemes").unwrap().parse().unwrap();
+    assert_eq!(
+        schemes.find("h").unwrap().get(),
+        concat!(
+            r#"{"httpAuthSecurityScheme":{"scheme":"bearer","bearerFormat":"JWT"},"#,
+            r#""type":"http","scheme":"bearer","bearerFormat":"JWT"}"#
+        )
+    );
+    card.supported_interfaces.truncate(1);
+    assert_eq!(union(&card), Json::of(&card), "nothing to add for a card of 1.0 alone");
 }

@@ -1,0 +1,58 @@
+//! Bytes as the text that JSON carries them in. Readers of ProtoJSON take both alphabets, padded or not.
+
+use base64ct::{Base64, Base64Unpadded, Encoding as _};
+
+/// The bytes of a text in either alphabet.
+pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+    let plain: String = text
+        .trim_end_matches('=')
+        .chars()
+        .map(|character| match character {
+            '-' => '+',
+            '_' => '/',
+            other => other,
+        })
+        .collect();
+    Base64Unpadded::decode_vec(&plain).ok()
+}
+
+pub(super) fn encode(bytes: &[u8]) -> String {
+    Base64::encode_string(bytes)
+}
+
+/// What 0.3 has in `file_with_bytes`. The field is for bytes, but every kit of 0.3 puts the base64 text of the file there
+/// and fails on anything else, so that is what we write.
+pub(super) fn to_old_file(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+/// The base64 text of what 0.3 has in `file_with_bytes`: the text itself, or bytes of a sender that took the field by its
+/// word.
+pub(super) fn from_old_file(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
+        Ok(text) if Base64::decode_vec(&text).is_ok() => text,
+        Ok(text) => encode(text.as_bytes()),
+        Err(error) => encode(error.as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_alphabets_are_read_with_padding_or_without() {
+        for text in ["+/8=", "-_8=", "+/8", "-_8"] {
+            assert_eq!(decode(text), Some(vec![0xfb, 0xff]), "{text}");
+        }
+        assert_eq!(decode("a b"), None);
+        assert_eq!(encode(&[0xfb, 0xff]), "+/8=");
+    }
+
+    #[test]
+    fn a_file_of_0_3_is_its_base64_text_whether_it_came_as_text_or_as_bytes() {
+        assert_eq!(from_old_file(to_old_file("aGk=")), "aGk=");
+        assert_eq!(from_old_file(vec![0, 255]), "AP8=");
+        assert_eq!(from_old_file(b"hi!".to_vec()), "aGkh");
+    }
+}

@@ -1,0 +1,185 @@
+//! JSON of users through gRPC and back.
+
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::{
+    super::{super as model, EXACT, number, v1, v03, value},
+    json,
+};
+use crate::Json;
+use model::{Content, Part};
+
+/// Through the bytes of 1.0.
+fn through_new(part: Part) -> Part {
+    let bytes = v1::Part::try_from(part).unwrap().encode_to_vec();
+    v1::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
+}
+
+/// Through the bytes of 0.3.
+fn through_old(part: Part) -> Part {
+    let bytes = v03::Part::try_from(part).unwrap().encode_to_vec();
+    v03::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
+}
+
+fn part(data: &str, metadata: Option<&str>) -> Part {
+    Part { metadata: metadata.map(json), ..Part::new(Content::Data(json(data))) }
+}
+
+/// What gRPC shows to those who do not know our extension.
+fn shown(part: Part) -> String {
+    let carried = v1::Part::try_from(part).unwrap();
+    value::write_object(&carried.metadata.unwrap_or_default().fields).unwrap().get().to_owned()
+}
+
+#[test]
+fn only_a_number_that_changes_is_said_beside_it() {
+    assert_eq!(shown(part(r#"{"a":42.0,"b":1E2,"c":0.10}"#, None)), "{}");
+    assert_eq!(
+        shown(part(r#"{"a":9007199254740993}"#, None)),
+        r#"{"https://attache.dev/ext/exact/v1":{"data":"{\"a\":9007199254740993}"}}"#
+    );
+    assert_eq!(
+        shown(part("1", Some(r#"{"n":-1e400}"#))),
+        r#"{"https://attache.dev/ext/exact/v1":{"metadata":"{\"n\":-1e400}"},"n":-1.7976931348623157e308}"#
+    );
+    assert_eq!(
+        shown(part("9007199254740993", Some("{}"))),
+        r#"{"https://attache.dev/ext/exact/v1":{"data":"9007199254740993","metadata":"{}"}}"#
+    );
+}
+
+#[test]
+fn what_stands_beside_and_does_not_fit_stays_where_it_is() {
+    let lie = format!(r#"{{"{EXACT}":{{"data":"2"}}}}"#);
+    let mut carried = v1::Part::try_from(part("1", None)).unwrap();
+    let value = value::read(&json(&lie)).unwrap().value;
+    let Some(prost_types::value::Kind::StructValue(object)) = value.kind else { panic!("it is an object") };
+    carried.metadata = Some(object);
+    assert_eq!(Part::try_from(carried).unwrap(), part("1", Some(&lie)));
+}
+
+#[test]
+fn every_kind_of_metadata_is_exact() {
+    const NUMBER: &str = r#"{"n": 9007199254740993}"#;
+    let message = model::Message {
+        message_id: "m".to_owned(),
+        role: model::Role::User,
+        parts: vec![part("12345678901234567890", Some(NUMBER))],
+        context_id: None,
+        task_id: None,
+        metadata: Some(json(NUMBER)),
+        extensions: Vec::new(),
+        reference_task_ids: Vec::new(),
+    };
+    let artifact = model::Artifact {
+        artifact_id: "a".to_owned(),
+        name: None,
+        description: None,
+        parts: message.parts.clone(),
+        metadata: Some(json(NUMBER)),
+        extensions: Vec::new(),
+    };
+    let state = model::TaskState::TaskStateWorking;
+    let status = model::TaskStatus { state, message: Some(message.clone()), timestamp: None };
+    let events = [
+        model::StreamResponse::Message(message.clone()),
+        model::StreamResponse::Task(model::Task {
+            id: "t".to_owned(),
+            context_id: "c".to_owned(),
+            status: status.clone(),
+            artifacts: Some(vec![artifact.clone()]),
+            history: Some(vec![message.clone()]),
+            metadata: Some(json(NUMBER)),
+        }),
+        model::StreamResponse::StatusUpdate(model::StatusUpdate {
+            task_id: "t".to_owned(),
+            context_id: "c".to_owned(),
+            status,
+            metadata: Some(json(NUMBER)),
+        }),
+        model::StreamResponse::ArtifactUpdate(model::ArtifactUpdate {
+            task_id: "t".to_owned(),
+            context_id: "c".to_owned(),
+            artifact,
+            append: None,
+            last_chunk: Some(true),
+            metadata: Some(json(NUMBER)),
+        }),
+    ];
+    for event in events {
+        let new = v1::StreamResponse::try_from(event.clone()).unwrap();
+        assert_eq!(model::StreamResponse::try_from(new).as_ref(), Ok(&event));
+        let old = v03::StreamResponse::try_from(event.clone()).unwrap();
+        assert_eq!(model::StreamResponse::try_from(old), Ok(event));
+    }
+    let send = model::SendMessage { tenant: None, message, configuration: None, metadata: Some(json(NUMBER)) };
+    let new = v1::SendMessageRequest::try_from(send.clone()).unwrap();
+    assert_eq!(model::SendMessage::try_from(new), Ok(send));
+}
+
+fn any_number() -> impl Strategy<Value = String> {
+    "-?(0|[1-9][0-9]{0,20})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?"
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof![Just(EXACT.to_owned()), Just("data".to_owned()), Just("value".to_owned()), "\\PC{0,3}"]
+}
+
+fn any_json() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        any_number(),
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        "\\PC{0,5}".prop_map(|text| Json::of(&text).get().to_owned()),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[ {}]", items.join(", "))),
+            any_object(inner),
+        ]
+    })
+}
+
+fn any_object(inner: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    prop::collection::vec((any_name(), inner), 0..4).prop_map(|members| {
+        let members: Vec<_> =
+            members.into_iter().map(|(name, value)| format!("{} :{value}", Json::of(&name).get())).collect();
+        format!("{{{}}}", members.join(","))
+    })
+}
+
+/// The same value, and the same text if gRPC alone would have changed the value.
+fn assert_kept(before: &Json, after: &Json) {
+    let (old, new) = (value::read(before).unwrap(), value::read(after).unwrap());
+    assert_eq!(old.value, new.value);
+    if !old.exact {
+        assert_eq!(before, after);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_double_is_read_as_it_is_written(bits in any::<u64>()) {
+        let number = f64::from_bits(bits);
+        if let Some(text) = number::text(number) {
+            prop_assert_eq!(number::read(&text), (number, true), "{}", text);
+            prop_assert!(Json::from_text(text).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_users_say_survives_both_versions(data in any_json(), metadata in prop::option::of(any_object(any_json()))) {
+        let before = part(&data, metadata.as_deref());
+        for through in [through_new, through_old] {
+            let after = through(before.clone());
+            let (Content::Data(old), Content::Data(new)) = (&before.content, &after.content) else { panic!("data") };
+            assert_kept(old, new);
+            match (&before.metadata, &after.metadata) {
+                (Some(old), Some(new)) => assert_kept(old, new),
+                (old, new) => prop_assert_eq!(old, new),
+            }
+            prop_assert_eq!(&through(after.clone()), &after, "nothing changes any more");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What cannot be is refused, with the field that is wrong.
+
+use super::{
+    super::{super as model, v1, v03},
+    json,
+};
+use model::{Content, Invalid, Message, Part, Role};
+
+fn message(parts: Vec<v1::Part>) -> v1::Message {
+    v1::Message { message_id: "m".to_owned(), role: v1::Role::User.into(), parts, ..Default::default() }
+}
+
+fn text(text: &str) -> v1::Part {
+    v1::Part { content: Some(v1::part::Content::Text(text.to_owned())), ..Default::default() }
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Invalid>) -> (String, String) {
+    let Invalid { field, problem } = result.unwrap_err();
+    (field, problem)
+}
+
+fn send(message: Option<v1::Message>) -> (String, String) {
+    refused(model::SendMessage::try_from(v1::SendMessageRequest { message, ..Default::default() }))
+}
+
+fn pair(field: &str, problem: &str) -> (String, String) {
+    (field.to_owned(), problem.to_owned())
+}
+
+#[test]
+fn a_request_names_the_field_that_cannot_be() {
+    assert_eq!(send(None), pair("message", "is missing"));
+    let nobody = v1::Message { role: 0, ..message(vec![text("x")]) };
+    assert_eq!(send(Some(nobody)), pair("message.role", "must be ROLE_USER or ROLE_AGENT"));
+    let stranger = v1::Message { role: 77, ..message(vec![text("x")]) };
+    assert_eq!(send(Some(stranger)), pair("message.role", "must be ROLE_USER or ROLE_AGENT"));
+    assert_eq!(
+        send(Some(message(vec![text("x"), v1::Part::default()]))),
+        pair("message.parts[1]", "must have one of text, raw, url and data")
+    );
+    let infinite = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(f64::INFINITY)) };
+    let part = v1::Part { content: Some(v1::part::Content::Data(infinite)), ..Default::default() };
+    assert_eq!(send(Some(message(vec![part]))), pair("message.parts[0].data", "holds a number that JSON cannot write"));
+    let push = v1::SendMessageConfiguration {
+        task_push_notification_config: Some(v1::TaskPushNotificationConfig::default()),
+        ..Default::default()
+    };
+    let request =
+        v1::SendMessageRequest { message: Some(message(vec![])), configuration: Some(push), ..Default::default() };
+    assert_eq!(
+        refused(model::SendMessage::try_from(request)),
+        pair("configuration.task_push_notification_config.url", "is missing")
+    );
+}
+
+#[test]
+fn a_request_of_0_3_names_the_field_that_cannot_be() {
+    let request = v03::SendMessageRequest {
+        request: Some(v03::Message {
+            role: v03::Role::User.into(),
+            content: vec![v03::Part { part: Some(v03::part::Part::File(v03::FilePart::default())), metadata: None }],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    assert_eq!(
+        refused(model::SendMessage::try_from(request)),
+        pair("message.content[0].file", "must have one of file_with_uri and file_with_bytes")
+    );
+    assert_eq!(
+        refused(model::GetTask::try_from(v03::GetTaskRequest { name: "t".to_owned(), history_length: 0 })),
+        pair("name", "must be a name like tasks/{id}")
+    );
+    let create = v03::CreateTaskPushNotificationConfigRequest { parent: "tasks/t".to_owned(), ..Default::default() };
+    assert_eq!(refused(model::PushConfig::try_from(create)), pair("config.push_notification_config", "is missing"));
+}
+
+#[test]
+fn what_grpc_cannot_carry_is_not_sent() {
+    let sent = |part: Part| {
+        let message = Message {
+            message_id: "m".to_owned(),
+            role: Role::Agent,
+            parts: vec![part],
+            context_id: None,
+            task_id: None,
+            metadata: None,
+            extensions: Vec::new(),
+            reference_task_ids: Vec::new(),
+        };
+        refused(v1::StreamResponse::try_from(model::StreamResponse::Message(message)))
+    };
+    let raw = Part::new(Content::Raw("not base64!".to_owned()));
+    assert_eq!(sent(raw), pair("message.parts[0].raw", "is not base64"));
+    let odd = Part { metadata: Some(json("[1]")), ..Part::text("x") };
+    assert_eq!(sent(odd), pair("message.parts[0].metadata", "must be an object"));
+    let deep = Part::data(json(&format!("{}1{}", "[".repeat(60), "]".repeat(60))));
+    assert_eq!(sent(deep), pair("message.parts[0].data", "is nested too deeply for gRPC"));
+    let half = Part::data(json(r#""\ud800""#));
+    assert_eq!(
+        sent(half),
+        pair("message.parts[0].data", "holds a text with half a character, which gRPC cannot carry")
+    );
+}
+
+#[test]
+fn a_time_that_nobody_can_write_is_refused() {
+    let status = v1::TaskStatus {
+        state: v1::TaskState::Working.into(),
+        message: None,
+        timestamp: Some(prost_types::Timestamp { seconds: i64::MAX, nanos: 0 }),
+    };
+    let task = v1::Task { id: "t".to_owned(), status: Some(status), ..Default::default() };
+    assert_eq!(refused(model::Task::try_from(task)), pair("status.timestamp", "is no time"));
+    assert_eq!(refused(model::Task::try_from(v1::Task::default())), pair("status", "is missing"));
+}

@@ -1,0 +1,191 @@
+//! JSON as `google.protobuf.Value`, and back to text. A Value holds doubles and keeps no order, so reading says whether the
+//! value itself got lost; another way to write the same number (`42.0` for `42`) is no loss.
+
+use std::collections::BTreeMap;
+
+use prost_types::{ListValue, Struct, Value, value::Kind};
+
+use super::number;
+use crate::Json;
+
+/// JSON as a Value can say it.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) value: Value,
+    /// Whether its text means the same as the JSON it came from.
+    pub(super) exact: bool,
+}
+
+/// How many messages may lie inside each other. Readers of protobuf stop at 100, and some are around the value.
+const MAX_LEVELS: usize = 90;
+const LEVELS_OF_OBJECT: usize = 3;
+const LEVELS_OF_LIST: usize = 2;
+
+/// Walks over text that is known to be JSON.
+struct Reader<'a> {
+    rest: &'a str,
+    levels: usize,
+    exact: bool,
+}
+
+/// The JSON as a Value, or what gRPC cannot carry in it.
+pub(super) fn read(json: &Json) -> Result<Read, &'static str> {
+    let mut reader = Reader { rest: json.get(), levels: 0, exact: true };
+    let value = reader.value()?;
+    Ok(Read { value, exact: reader.exact })
+}
+
+/// The Value as JSON. Whole numbers are written without a fraction.
+pub(super) fn write(value: &Value) -> Result<Json, &'static str> {
+    let mut text = String::new();
+    write_value(value, &mut text)?;
+    Ok(Json::from_text(text).expect("values are written as JSON"))
+}
+
+pub(super) fn write_object(fields: &BTreeMap<String, Value>) -> Result<Json, &'static str> {
+    let mut text = String::new();
+    write_fields(fields, &mut text)?;
+    Ok(Json::from_text(text).expect("values are written as JSON"))
+}
+
+fn write_value(value: &Value, text: &mut String) -> Result<(), &'static str> {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => text.push_str("null"),
+        Some(Kind::BoolValue(truth)) => text.push_str(if *truth { "true" } else { "false" }),
+        Some(Kind::NumberValue(number)) => {
+            text.push_str(&number::text(*number).ok_or("holds a number that JSON cannot write")?);
+        }
+        Some(Kind::StringValue(string)) => quote(string, text),
+        Some(Kind::StructValue(Struct { fields })) => write_fields(fields, text)?,
+        Some(Kind::ListValue(ListValue { values })) => {
+            text.push('[');
+            for (index, value) in values.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_value(value, text)?;
+            }
+            text.push(']');
+        }
+    }
+    Ok(())
+}
+
+fn write_fields(fields: &BTreeMap<String, Value>, text: &mut String) -> Result<(), &'static str> {
+    text.push('{');
+    for (index, (name, value)) in fields.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        quote(name, text);
+        text.push(':');
+        write_value(value, text)?;
+    }
+    text.push('}');
+    Ok(())
+}
+
+fn quote(string: &str, text: &mut String) {
+    text.push_str(Json::of(string).get());
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    fn value(&mut self) -> Result<Value, &'static str> {
+        self.skip_space();
+        let kind = match self.rest.as_bytes().first() {
+            Some(b'{') => self.object()?,
+            Some(b'[') => self.list()?,
+            Some(b'"') => Kind::StringValue(self.string()?),
+            Some(b't') => self.word(4, Kind::BoolValue(true)),
+            Some(b'f') => self.word(5, Kind::BoolValue(false)),
+            Some(b'n') => self.word(4, Kind::NullValue(0)),
+            _ => self.number(),
+        };
+        self.skip_space();
+        Ok(Value { kind: Some(kind) })
+    }
+
+    fn object(&mut self) -> Result<Kind, &'static str> {
+        let mut fields = BTreeMap::new();
+        self.inside(LEVELS_OF_OBJECT, b'}', |reader| {
+            reader.skip_space();
+            let name = reader.string()?;
+            reader.skip_space();
+            reader.skip(1);
+            let value = reader.value()?;
+            // Of a name that comes twice only the last is kept.
+            reader.exact &= fields.insert(name, value).is_none();
+            Ok(())
+        })?;
+        Ok(Kind::StructValue(Struct { fields }))
+    }
+
+    fn list(&mut self) -> Result<Kind, &'static str> {
+        let mut values = Vec::new();
+        self.inside(LEVELS_OF_LIST, b']', |reader| {
+            values.push(reader.value()?);
+            Ok(())
+        })?;
+        Ok(Kind::ListValue(ListValue { values }))
+    }
+
+    /// Reads items up to the closing bracket, which are parted by commas.
+    fn inside(
+        &mut self,
+        levels: usize,
+        end: u8,
+        mut item: impl FnMut(&mut Self) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        self.levels += levels;
+        if self.levels > MAX_LEVELS {
+            return Err("is nested too deeply for gRPC");
+        }
+        self.skip(1);
+        self.skip_space();
+        while self.rest.as_bytes().first().is_some_and(|byte| *byte != end) {
+            item(self)?;
+            if self.rest.starts_with(',') {
+                self.skip(1);
+            }
+        }
+        self.skip(1);
+        self.levels -= levels;
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<String, &'static str> {
+        let mut escaped = false;
+        let end = self.rest.bytes().skip(1).position(|byte| {
+            let ends = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        let (quoted, rest) = self.rest.split_at(end.map_or(self.rest.len(), |end| end + 2));
+        self.rest = rest;
+        serde_json::from_str(quoted).map_err(|_| "holds a text with half a character, which gRPC cannot carry")
+    }
+
+    fn number(&mut self) -> Kind {
+        let end = self.rest.find(|c: char| !matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'));
+        let (digits, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest;
+        let (number, exact) = number::read(digits);
+        self.exact &= exact;
+        Kind::NumberValue(number)
+    }
+
+    fn word(&mut self, length: usize, kind: Kind) -> Kind {
+        self.skip(length);
+        kind
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or("");
+    }
+
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
+    }
+}

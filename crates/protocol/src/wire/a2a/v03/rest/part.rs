@@ -1,0 +1,114 @@
+//! Parts: exactly one of text, a file and data.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
+
+use super::super::{
+    super::{Content, Part as New, base64},
+    part::{unwrapped, wrapped},
+};
+use crate::Json;
+
+/// A part as HTTP+JSON of 0.3 writes it. It is read and written by hand, because data must stay as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part(pub New);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File {
+    #[serde(default, alias = "file_with_uri", skip_serializing_if = "Option::is_none")]
+    pub file_with_uri: Option<String>,
+    /// The base64 of what 0.3 puts into its field for bytes.
+    #[serde(default, alias = "file_with_bytes", skip_serializing_if = "Option::is_none")]
+    pub file_with_bytes: Option<String>,
+    #[serde(default, alias = "mime_type", skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Data {
+    #[serde(default = "Json::empty_object")]
+    data: Json,
+}
+
+// === impl Part ===
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Part;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part, which is an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+                let (mut text, mut file, mut data, mut metadata) =
+                    (None::<String>, None::<File>, None::<Data>, None::<Json>);
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "text" => text = map.next_value()?,
+                        "file" => file = map.next_value()?,
+                        "data" => data = map.next_value()?,
+                        "metadata" => metadata = map.next_value()?,
+                        _ => drop(map.next_value::<de::IgnoredAny>()?),
+                    }
+                }
+                let part = match (text, file, data) {
+                    (Some(text), None, None) => New::new(Content::Text(text)),
+                    (None, Some(file), None) => file.part().map_err(de::Error::custom)?,
+                    (None, None, Some(Data { data })) if data.is_object() => New::new(Content::Data(unwrapped(data))),
+                    (None, None, Some(_)) => return Err(de::Error::custom("`data.data` must be an object")),
+                    _ => return Err(de::Error::custom("a part has one of `text`, `file` and `data`")),
+                };
+                Ok(Part(New { metadata, ..part }))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let New { content, filename, media_type, metadata } = &self.0;
+        let file = |file_with_uri, file_with_bytes| File {
+            file_with_uri,
+            file_with_bytes,
+            mime_type: media_type.clone(),
+            name: filename.clone(),
+        };
+        let mut map = serializer.serialize_map(None)?;
+        match content {
+            Content::Text(text) => map.serialize_entry("text", text)?,
+            Content::Raw(text) => {
+                map.serialize_entry("file", &file(None, Some(base64::encode(&base64::to_old_file(text)))))?;
+            }
+            Content::Url(uri) => map.serialize_entry("file", &file(Some(uri.clone()), None))?,
+            Content::Data(data) => map.serialize_entry("data", &Data { data: wrapped(data) })?,
+        }
+        if let Some(metadata) = metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}
+
+// === impl File ===
+
+impl File {
+    fn part(self) -> Result<New, &'static str> {
+        let content = match (self.file_with_uri, self.file_with_bytes) {
+            (Some(uri), None) => Content::Url(uri),
+            (None, Some(text)) => {
+                let bytes = base64::decode(&text).ok_or("`fileWithBytes` is not base64")?;
+                Content::Raw(base64::from_old_file(bytes))
+            }
+            _ => return Err("a file has one of `fileWithUri` and `fileWithBytes`"),
+        };
+        Ok(New { filename: self.name, media_type: self.mime_type, ..New::new(content) })
+    }
+}
