@@ -1,4 +1,4 @@
-//! The last hop on a device: an HTTP service on loopback that hands one task at a time to a driver.
+//! The last hop on a device: an HTTP service on loopback that hands tasks, one at a time unless told, to a driver.
 //!
 //! `Options -> Adapter::bind -> Adapter::run`. The service knows HTTP, the run in the slot and its events; a
 //! [`Driver`] knows how to put one kind of agent to work. Nothing here knows the hub.

@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
     path::PathBuf,
     sync::Arc,
 };
@@ -25,6 +26,8 @@ pub struct Options {
     pub environment: Environment,
     /// The text of `--instruction-file`; the instructions of a request follow it.
     pub instructions: Option<String>,
+    /// How many tasks execute at a time; the contract says one, and so it is unless a driver is made for more.
+    pub concurrency: NonZeroUsize,
     pub env: Env,
 }
 
@@ -46,6 +49,7 @@ impl Options {
             scratch: scratch.into(),
             environment: Environment::default(),
             instructions: None,
+            concurrency: NonZeroUsize::MIN,
             env: Env::system(),
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Questions {
 struct State {
     permissions: BTreeMap<String, Question<PermissionGiven>>,
     /// By the name of the question; `order` has those that are open, the oldest first.
-    inputs: BTreeMap<String, Question<Json>>,
+    inputs: BTreeMap<String, Question<InputGiven>>,
     order: VecDeque<String>,
     unasked: VecDeque<Json>,
 }
@@ -99,6 +99,11 @@ impl Asker {
 
     /// Asks the caller for input, and waits for it. None when the run was stopped meanwhile.
     pub async fn input(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<Json> {
+        self.message(prompt, parts).await.map(|given| given.parts)
+    }
+
+    /// The same, with the message that brought it.
+    pub async fn message(&self, prompt: impl Into<String>, parts: Option<Json>) -> Option<InputGiven> {
         let (answer, given) = oneshot::channel();
         let waiting = {
             let mut state = self.0.questions().state();
@@ -170,20 +175,19 @@ impl Questions {
     /// Answers the input question that is named, or the oldest that is open; what answers none is kept for the driver.
     pub(crate) fn give(&self, given: InputGiven) -> Taken {
         let mut state = self.state();
-        let InputGiven { id, parts } = given;
-        let id = match id {
-            Some(id) if state.inputs.contains_key(&id) => Some(id),
+        let id = match &given.id {
+            Some(id) if state.inputs.contains_key(id) => Some(id.clone()),
             Some(_) => return Taken::Unknown,
             None => state.order.front().cloned(),
         };
         if let Some(id) = id {
             state.order.retain(|open| *open != id);
-            return state.inputs.get_mut(&id).map_or(Taken::Unknown, |question| question.answer(parts));
+            return state.inputs.get_mut(&id).map_or(Taken::Unknown, |question| question.answer(given));
         }
         if state.unasked.len() >= MOST_UNASKED {
             return Taken::Full;
         }
-        state.unasked.push_back(parts);
+        state.unasked.push_back(given.parts);
         self.unasked.notify_one();
         Taken::Heard
     }

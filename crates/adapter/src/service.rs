@@ -1,4 +1,4 @@
-//! The adapter as a component: `Options -> bind -> run`, one run at a time, nothing left behind at the end.
+//! The adapter as a component: `Options -> bind -> run`, one run at a time unless told, nothing left behind at the end.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     error::Refused,
     execution::{Execution, Reason},
     guard::Guard,
-    slot::{Admission, Slot},
+    slot::{Admission, Slots},
     surface,
 };
 
@@ -45,7 +45,7 @@ pub enum BindError {
 pub(crate) struct Service {
     options: Options,
     guard: Guard,
-    slot: Slot,
+    slots: Slots,
     /// Owns the runs, which outlive the requests that started them.
     runs: TaskTracker,
 }
@@ -64,7 +64,8 @@ impl Adapter {
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let guard = Guard::new(options.secret.hash(), address);
-        let service = Service { options, guard, slot: Slot::default(), runs: TaskTracker::new() };
+        let slots = Slots::new(options.concurrency);
+        let service = Service { options, guard, slots, runs: TaskTracker::new() };
         Ok(Self { listener, service: Arc::new(service), address })
     }
 
@@ -84,7 +85,7 @@ impl Adapter {
             served = &mut server => Some(served),
             () = shutdown.cancelled() => None,
         };
-        if let Some(execution) = service.slot.close() {
+        for execution in service.slots.close() {
             execution.stop(Reason::Shutdown);
         }
         service.runs.close();
@@ -111,28 +112,31 @@ impl Service {
         self.options.driver.host()
     }
 
-    pub(crate) fn running(&self) -> Option<RunId> {
-        self.slot.running().map(|execution| execution.id())
+    /// The runs that execute, oldest first.
+    pub(crate) fn running(&self) -> Vec<RunId> {
+        self.slots.running().iter().map(|execution| execution.id()).collect()
     }
 
     pub(crate) fn find(&self, id: RunId) -> Option<Arc<Execution>> {
-        self.slot.find(id)
+        self.slots.find(id)
     }
 
     /// Starts the task, or joins it when it is the one that executes or has just ended.
     pub(crate) fn run(&self, task: RunTask) -> Result<Arc<Execution>, Refused> {
-        match self.slot.admit(task.task_run_id) {
+        match self.slots.admit(task.task_run_id) {
             Admission::Join(execution) => Ok(execution),
             Admission::Start(execution) => {
                 tracing::info!(run.id = %task.task_run_id, task_type = task.task_type, "run started");
                 self.runs.spawn(self.start(task, execution.clone()));
                 Ok(execution)
             }
-            Admission::Busy(running) => Err(Refused::new(
-                Code::Busy,
-                format!("this adapter executes {running} and takes one task at a time"),
-                "Try again when that run has ended, or cancel it.",
-            )),
+            Admission::Busy(running) => {
+                let message = match self.slots.count().get() {
+                    1 => format!("this adapter executes {running} and takes one task at a time"),
+                    count => format!("this adapter executes {count} tasks, which is as many as it takes"),
+                };
+                Err(Refused::new(Code::Busy, message, "Try again when that run has ended, or cancel it."))
+            }
             Admission::Closed => Err(Refused::new(
                 Code::Draining,
                 "this adapter is shutting down",

@@ -1,18 +1,25 @@
-//! The one place where a run executes, and the memory of the run that was there last.
+//! The places where runs execute, one unless told otherwise, and the memory of the runs that ended there last.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::VecDeque,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use attache_protocol::RunId;
 
 use crate::execution::Execution;
 
-#[derive(Debug, Default)]
-pub(crate) struct Slot(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Slots {
+    state: Mutex<State>,
+    count: NonZeroUsize,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    /// The run that executes, or the one that ended last.
-    last: Option<Arc<Execution>>,
+    /// The runs that execute, and those that ended last, oldest first: never more than there are places.
+    runs: VecDeque<Arc<Execution>>,
     closed: bool,
 }
 
@@ -23,44 +30,68 @@ pub(crate) enum Admission {
     Start(Arc<Execution>),
     /// The same run executes, or has just ended: read along.
     Join(Arc<Execution>),
+    /// Every place is taken; the oldest run is this one.
     Busy(RunId),
     Closed,
 }
 
-// === impl Slot ===
+// === impl Slots ===
 
-impl Slot {
+impl Slots {
+    pub(crate) fn new(count: NonZeroUsize) -> Self {
+        Self { state: Mutex::default(), count }
+    }
+
+    pub(crate) const fn count(&self) -> NonZeroUsize {
+        self.count
+    }
+
     pub(crate) fn admit(&self, id: RunId) -> Admission {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = &state.last {
-            if last.id() == id && !last.was_cancelled() {
-                return Admission::Join(last.clone());
+        let mut state = self.state();
+        if let Some(known) = state.find(id) {
+            if !known.was_cancelled() {
+                return Admission::Join(known);
             }
-            if last.is_running() {
-                return Admission::Busy(last.id());
-            }
+            state.runs.retain(|run| run.id() != id);
         }
         if state.closed {
             return Admission::Closed;
         }
+        if state.runs.len() >= self.count.get() {
+            match state.runs.iter().position(|run| !run.is_running()) {
+                Some(ended) => _ = state.runs.remove(ended),
+                None => return Admission::Busy(state.runs.front().map_or(id, |run| run.id())),
+            }
+        }
         let execution = Arc::new(Execution::new(id));
-        state.last = Some(execution.clone());
+        state.runs.push_back(execution.clone());
         Admission::Start(execution)
     }
 
     pub(crate) fn find(&self, id: RunId) -> Option<Arc<Execution>> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.last.clone().filter(|last| last.id() == id)
+        self.state().find(id)
     }
 
-    pub(crate) fn running(&self) -> Option<Arc<Execution>> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.last.clone().filter(|last| last.is_running())
+    /// The runs that execute, oldest first.
+    pub(crate) fn running(&self) -> Vec<Arc<Execution>> {
+        self.state().runs.iter().filter(|run| run.is_running()).cloned().collect()
     }
 
-    /// Lets nothing start any more; the run that still executes is for the caller to stop.
-    pub(crate) fn close(&self) -> Option<Arc<Execution>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+    /// Lets nothing start any more; the runs that still execute are for the caller to stop.
+    pub(crate) fn close(&self) -> Vec<Arc<Execution>> {
+        self.state().closed = true;
         self.running()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn find(&self, id: RunId) -> Option<Arc<Execution>> {
+        self.runs.iter().find(|run| run.id() == id).cloned()
     }
 }

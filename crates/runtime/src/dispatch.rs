@@ -318,7 +318,7 @@ async fn after_break(device: &Device, run: RunId) -> After {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     while backoff.tries() + 1 < HEALTH_TRIES {
         match device.adapter.health().await {
-            Ok(health) if health.running == Some(run) => return After::Runs,
+            Ok(health) if health.executes(run) => return After::Runs,
             Ok(_) => {
                 return match device.adapter.cancel(run).await {
                     Ok(Some(reply)) => After::Ended(reply),

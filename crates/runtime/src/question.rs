@@ -30,7 +30,7 @@ use crate::{
 /// What came back.
 enum Given {
     Permission(PermissionGiven),
-    Input(Json),
+    Input(Parts),
     /// Nobody needs the answer any more: the run ended or lost its claim.
     Nothing,
 }
@@ -38,6 +38,8 @@ enum Given {
 #[derive(Deserialize)]
 struct Parts {
     parts: Json,
+    #[serde(default)]
+    message: Option<Json>,
 }
 
 /// How long one call waits for the answer over HTTP.
@@ -130,12 +132,10 @@ async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Give
         while answer.state == AskState::Pending {
             answer = hub.input_answer(run, answer.input_request_id, WAIT).await?;
         }
-        Ok(answer.parts.map_or(Given::Nothing, Given::Input))
+        let message = answer.message;
+        Ok(answer.parts.map_or(Given::Nothing, |parts| Given::Input(Parts { parts, message })))
     };
-    let by_channel = |payload: Json| {
-        let Parts { parts } = payload.parse().map_err(strange)?;
-        Ok(Given::Input(parts))
-    };
+    let by_channel = |payload: Json| payload.parse().map(Given::Input).map_err(strange);
     ask(claimant, &name, &frame.payload(), by_channel, by_http).await
 }
 
@@ -194,8 +194,9 @@ async fn deliver(device: &Device, claimant: &Claimant, asked: &Asked, given: Giv
     loop {
         let told = match (&given, asked) {
             (Given::Permission(given), Asked::Permission(asked)) => device.adapter.decide(run, &asked.id, given).await,
-            (Given::Input(parts), Asked::Input(asked)) => {
-                device.adapter.give(run, &InputGiven { id: asked.id.clone(), parts: parts.clone() }).await
+            (Given::Input(Parts { parts, message }), Asked::Input(asked)) => {
+                let (parts, message) = (parts.clone(), message.clone());
+                device.adapter.give(run, &InputGiven { id: asked.id.clone(), parts, message }).await
             }
             _ => return,
         };
@@ -215,7 +216,7 @@ pub(crate) async fn pass_on_input(device: Arc<Device>, claimant: Claimant) {
     loop {
         let parts = device.inbox.input(claimant.run).await;
         // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
-        if let Err(trouble) = device.adapter.give(claimant.run, &InputGiven { id: None, parts }).await {
+        if let Err(trouble) = device.adapter.give(claimant.run, &InputGiven { id: None, parts, message: None }).await {
             tracing::warn!(run.id = %claimant.run, ?trouble, "the adapter did not take input");
         }
     }

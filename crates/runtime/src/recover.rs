@@ -1,4 +1,4 @@
-//! Picking up after a restart: outcomes to report, a run that the adapter still executes, claims to hand back.
+//! Picking up after a restart: outcomes to report, runs that the adapter still executes, claims to hand back.
 
 use std::time::Duration;
 
@@ -6,7 +6,10 @@ use attache_client::{Backoff, Page, RunFilter};
 use attache_protocol::{
     Json, RunId,
     rules::run::Status,
-    wire::{adapter::RunTask, run::Run},
+    wire::{
+        adapter::{Health, RunTask},
+        run::Run,
+    },
 };
 
 use crate::{
@@ -22,8 +25,8 @@ const HEALTH_TRIES: u32 = 5;
 /// More than one process ever makes on one claim, so that the next one counts on from above all of them.
 const REPORTS: i64 = 1 << 32;
 
-/// Queues the outcomes that the hub has not heard, and finds the run that the adapter still executes.
-pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job> {
+/// Queues the outcomes that the hub has not heard, and finds the runs that the adapter still executes.
+pub(crate) async fn look_back(device: &Device, history: &History) -> Vec<Job> {
     let mut unfinished = Vec::new();
     for open in history.open() {
         match open {
@@ -37,19 +40,19 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
         }
     }
     if unfinished.is_empty() {
-        return None;
+        return Vec::new();
     }
-    let running = executing(device).await;
-    let mut job = None;
+    let adapter = executing(device).await;
+    let mut jobs = Vec::new();
     for line in unfinished {
         let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
         let Some(task) = task(device, run, &line) else { continue };
-        if running == Some(run) {
+        if adapter.as_ref().is_some_and(|health| health.executes(run)) {
             device.claims.take(run, epoch);
             device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
             device.link.notify(&Notice::Rejoined { run });
             let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
-            job = Some(Job { task, epoch, way: Way::Join, source: Source::Unknown, reports });
+            jobs.push(Job { task, epoch, way: Way::Join, source: Source::Unknown, reports });
         } else if let Some(outcome) = dispatch::outcome_after_restart(device, &task).await {
             keep(device, run, epoch, outcome).await;
         } else {
@@ -58,15 +61,15 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Option<Job>
             device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
         }
     }
-    job
+    jobs
 }
 
-/// The run that the adapter executes. One that is not there may just be starting, together with this runtime.
-async fn executing(device: &Device) -> Option<RunId> {
+/// What the adapter executes. One that is not there may just be starting, together with this runtime.
+async fn executing(device: &Device) -> Option<Health> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(1));
     loop {
         match device.adapter.health().await {
-            Ok(health) => return health.running,
+            Ok(health) => return Some(health),
             Err(_) if backoff.tries() < HEALTH_TRIES => tokio::time::sleep(backoff.next(&device.env)).await,
             Err(_) => return None,
         }
@@ -128,7 +131,7 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
         status: Some(Status::Running),
         agent: Some(device.profile.agent_id.to_string()),
         conversation: None,
-        page: Page { limit: Some(50), cursor: None },
+        page: Page { limit: Some(200), cursor: None },
     };
     let mut runs = device.hub().runs(&filter).await?.task_runs;
     runs.retain(|run| run.runtime_id == Some(device.profile.runtime_id));

@@ -1,4 +1,4 @@
-//! The runtime of one profile: beats, pulls one run after the other, and has each executed and reported.
+//! The runtime of one profile: beats, pulls runs, and has each executed and reported.
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
     speak::Ways,
     stop::Shutdown,
     supervise::{AdapterCommand, Supervisor},
-    work,
+    work::Work,
 };
 
 #[derive(Clone)]
@@ -182,7 +182,7 @@ impl Runtime {
         // Only now: a channel that registers gives back every claim that is not held here.
         device.ways.channel = Some(Channel::connect(channel, inbox)?);
         let device = Arc::new(device);
-        let stopped = live(&device, rejoined, &profiles, options.pace, &shutdown).await;
+        let stopped = live(&device, rejoined, &profiles, (options.pace, options.concurrency), &shutdown).await;
         if let Some(channel) = device.channel() {
             channel.close().await;
         }
@@ -222,7 +222,7 @@ fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
 }
 
 /// Says hello, and picks up what an earlier process left.
-async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Result<Option<dispatch::Job>, Error> {
+async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Result<Vec<dispatch::Job>, Error> {
     let runtime = device.profile.runtime_id;
     let started = Line { runtime_id: Some(runtime), ..device.line(Step::RuntimeStarted) };
     device.ledger.append(&started).await?;
@@ -243,9 +243,9 @@ async fn begin(device: &Device, history: &History, shutdown: &Shutdown) -> Resul
 
 async fn live(
     device: &Arc<Device>,
-    rejoined: Option<dispatch::Job>,
+    rejoined: Vec<dispatch::Job>,
     profiles: &Profiles,
-    pace: Pace,
+    (pace, concurrency): (Pace, NonZeroUsize),
     shutdown: &Shutdown,
 ) -> Result<Stopped, Error> {
     let runtime = device.profile.runtime_id;
@@ -258,10 +258,7 @@ async fn live(
         let (device, quit, profiles) = (device.clone(), quit.clone(), profiles.clone());
         async move { heartbeat::beat(&device, &profiles, pace, quit).await }
     }));
-    if let Some(job) = rejoined {
-        Box::pin(dispatch::execute(device, job, &shutdown.abort)).await;
-    }
-    Box::pin(work::work(device, pace.pull_wait, shutdown)).await;
+    Work { device: device.clone(), wait: pace.pull_wait, concurrency, shutdown: shutdown.clone() }.run(rejoined).await;
 
     quit.cancel();
     for task in [beats, reports] {

@@ -1,9 +1,11 @@
-//! Getting work and having it done, one run after the other: over the channel while there is one, else by pulling.
+//! Getting work and having it done, one run after the other unless told: over the channel while there is one, else by
+//! pulling.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use attache_client::{Backoff, channel::State};
 use attache_protocol::wire::{adapter::RunTask, run::ClaimedRun};
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     Notice,
@@ -15,6 +17,16 @@ use crate::{
     watch::{self, Source},
 };
 
+/// What a runtime does all day.
+pub(crate) struct Work {
+    pub(crate) device: Arc<Device>,
+    /// How long a pull waits for a run.
+    pub(crate) wait: Duration,
+    /// How many runs are executed at a time.
+    pub(crate) concurrency: NonZeroUsize,
+    pub(crate) shutdown: Shutdown,
+}
+
 /// A claim, and the way it came.
 struct Claimed {
     run: ClaimedRun,
@@ -25,16 +37,55 @@ struct Claimed {
 const PATIENCE: Duration = Duration::from_millis(300);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Works until there is a reason to stop.
-pub(crate) async fn work(device: &Arc<Device>, wait: Duration, shutdown: &Shutdown) {
-    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
-    while let Some(claimed) = next(device, wait, &mut backoff, shutdown).await {
-        Box::pin(take(device, claimed, shutdown)).await;
+// === impl Work ===
+
+impl Work {
+    /// Works until there is a reason to stop, on what was found at the start first.
+    pub(crate) async fn run(self, rejoined: Vec<Job>) {
+        let Self { device, wait, concurrency, shutdown } = self;
+        // Each run in a task of its own, which ends with this one.
+        let mut running = JoinSet::new();
+        for job in rejoined {
+            let (device, abort) = (device.clone(), shutdown.abort.clone());
+            running.spawn(async move { dispatch::execute(&device, job, &abort).await });
+        }
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+        loop {
+            while let Some(ended) = running.try_join_next() {
+                see(ended);
+            }
+            // A claim is only asked for when it can be executed at once.
+            while running.len() >= concurrency.get() {
+                if let Some(ended) = running.join_next().await {
+                    see(ended);
+                }
+            }
+            let Some(claimed) = next(&device, wait, &mut backoff, &shutdown).await else { break };
+            let (device, shutdown) = (device.clone(), shutdown.clone());
+            running.spawn(async move { take(&device, claimed, &shutdown).await });
+        }
+        leave(&device, running).await;
     }
+}
+
+/// A run that panics takes the runtime with it: nobody would answer for its claim any more.
+fn see(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Takes no more work, lets what executes end, and hands back what was not begun.
+async fn leave(device: &Device, mut running: JoinSet<()>) {
     if let Some(channel) = device.channel() {
         device.inbox.revoke(channel).await;
         // Whatever was claimed before the hub heard that has arrived after this.
         let _ = tokio::time::timeout(LAST_WORDS, channel.confirm()).await;
+    }
+    while let Some(ended) = running.join_next().await {
+        see(ended);
     }
     if device.link.is_denied() {
         return;

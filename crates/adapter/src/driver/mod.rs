@@ -1,6 +1,7 @@
 //! How one kind of agent is put to work. The service around it owns HTTP, the slot, the deadline and the outcome.
 
 mod command;
+mod conformance;
 mod shell;
 
 use std::{fmt, path::PathBuf};
@@ -13,10 +14,10 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-pub use self::{command::Command, shell::Shell};
+pub use self::{command::Command, conformance::Conformance, shell::Shell};
 use crate::{Asker, Environment, Events};
 
-/// Drives one kind of agent. It is given one job at a time.
+/// Drives one kind of agent. It is given one job at a time, unless the adapter is told to take more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What `/health` says about the agent behind this adapter.
     fn host(&self) -> Host;

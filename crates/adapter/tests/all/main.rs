@@ -5,6 +5,7 @@
 
 mod artifacts;
 mod command;
+mod conformance;
 mod document;
 mod guard;
 mod python;

@@ -59,7 +59,7 @@ async fn the_python_example_keeps_the_contract() {
     assert_eq!(health.status, 200);
     assert_eq!(
         serde_json::from_str::<Health>(&health.body).unwrap(),
-        Health { ok: true, host: Some(host), running: None }
+        Health { ok: true, host: Some(host), running: None, also_running: Vec::new() }
     );
 
     let reply = post(address, &task("one two\nthree")).await;

@@ -16,6 +16,9 @@ pub struct Health {
     pub host: Option<Host>,
     #[serde(default)]
     pub running: Option<RunId>,
+    /// What else executes, at an adapter that takes several tasks at a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_running: Vec<RunId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,10 +192,22 @@ pub struct InputGiven {
     pub id: Option<String>,
     /// What the caller gave, such as `[{"text":"…"}]`.
     pub parts: Json,
+    /// The A2A message that brought it, as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Json>,
 }
 
 fn info() -> String {
     "info".to_owned()
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Whether the adapter executes the run now.
+    pub fn executes(&self, run: RunId) -> bool {
+        self.running == Some(run) || self.also_running.contains(&run)
+    }
 }
 
 // === impl TaskReply ===

@@ -26,6 +26,8 @@ pub(crate) struct FakeAdapter {
 pub(crate) enum Scene {
     /// A plain 002 adapter.
     Json(Value),
+    /// The same in exactly these words.
+    Raw(String),
     /// One that tells failures by status.
     Status(u16, Value),
     Stream(Vec<(&'static str, Value)>),
@@ -147,6 +149,7 @@ async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(t
     });
     match scene {
         Scene::Json(reply) => Json(reply).into_response(),
+        Scene::Raw(reply) => ([(header::CONTENT_TYPE, "application/json")], reply).into_response(),
         Scene::Status(status, reply) => (StatusCode::from_u16(status).unwrap(), Json(reply)).into_response(),
         Scene::Stream(events) => stream(events.iter().map(frame).collect(), End::Close, adapter),
         Scene::Break(events) => stream(events.iter().map(frame).collect(), End::Break, adapter),
@@ -201,11 +204,17 @@ fn stream(frames: Vec<String>, end: End, adapter: FakeAdapter) -> Response {
                     let frames: String = said.iter().map(frame).collect();
                     return Some((Ok(Bytes::from(frames)), (None, End::Hang, adapter)));
                 }
-                let reply = adapter.change(|stage| {
+                let (reply, cancelled) = adapter.change(|stage| {
                     stage.running = None;
-                    stage.finished.take()
+                    (stage.finished.take(), !stage.cancels.is_empty())
                 });
-                let frame = frame(&("result", reply?));
+                let reply = match reply {
+                    Some(reply) => reply,
+                    None if cancelled => return None,
+                    // Another scene that hangs was faster.
+                    None => return Some((Ok(Bytes::new()), (None, End::Hang, adapter))),
+                };
+                let frame = frame(&("result", reply));
                 Some((Ok(Bytes::from(frame)), (None, End::Done, adapter)))
             }
         }

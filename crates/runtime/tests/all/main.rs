@@ -12,5 +12,6 @@ mod profile;
 mod questions;
 mod recovery;
 mod runs;
+mod several;
 mod supervise;
 mod world;

@@ -1,0 +1,105 @@
+//! Several runs at a time, for an adapter that is made for them.
+
+use std::num::NonZeroUsize;
+
+use attache_protocol::{Json, rules::run::Status, wire::runtime::Extension};
+use attache_runtime::{Notice, Runtime, Shutdown, Stopped, ledger::Step};
+use serde_json::{Value, json};
+
+use crate::{
+    adapter::Scene,
+    live::{Live, eventually},
+    world::{Running, World, claim, run},
+};
+
+const THREE: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
+fn answer(text: &str) -> Value {
+    json!({"success": true, "output": {"text": text, "artifact_refs": []}})
+}
+
+#[tokio::test]
+async fn as_many_runs_as_were_told_are_pulled_and_every_heartbeat_names_them() {
+    let world = World::new().await;
+    for number in 1..=4 {
+        world.adapter.play(Scene::Hang(vec![]));
+        world.hub.offer(claim(number, "long"));
+    }
+    let extension = Extension { uri: "https://example.org/x/v1".to_owned(), params: Some(Json::of(&json!({"n": 1}))) };
+    let running = world.start_with(|options| {
+        options.concurrency = THREE;
+        options.extensions = vec![extension];
+    });
+    world.adapter.started(3).await;
+    let names = |beat: &Value| {
+        let mut names: Vec<String> =
+            beat["running"].as_array().unwrap().iter().map(|run| run.as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    let three: Vec<String> = (1..=3).map(|number| run(number).to_string()).collect();
+    let beat = eventually("a heartbeat that names all three", async || {
+        let beats = world.hub.calls("heartbeat");
+        beats.into_iter().map(|beat| beat.body).find(|beat| names(beat) == three)
+    })
+    .await;
+    assert_eq!(beat["extensions"], json!([{"uri": "https://example.org/x/v1", "params": {"n": 1}}]));
+    assert_eq!(world.adapter.tasks().len(), 3, "the fourth waits for a place");
+
+    world.adapter.finish(answer("one of them"));
+    world.adapter.started(4).await;
+    world.hub.heard("complete", 1).await;
+    // A polite stop waits for all of them.
+    running.shutdown.finish();
+    for count in 2..=4 {
+        world.adapter.finish(answer("another"));
+        world.hub.heard("complete", count).await;
+    }
+    assert_eq!(running.ended().await.unwrap(), Stopped::Finished);
+    let reported = world.steps().iter().filter(|(step, _)| *step == Step::TaskReported).count();
+    assert_eq!(reported, 4);
+}
+
+#[tokio::test]
+async fn over_the_channel_a_run_that_waits_blocks_no_other() {
+    let live = Live::start().await;
+    let shutdown = Shutdown::default();
+    let mut options = live.world.options();
+    options.concurrency = THREE;
+    let running = Running::new(tokio::spawn(Runtime::new(options).unwrap().run(shutdown.clone())), shutdown);
+    live.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+
+    live.world.adapter.play(Scene::Hang(vec![("input_required", json!({"prompt": "which?"}))]));
+    let waiting = live.create("wait").await;
+    live.world.adapter.started(1).await;
+    let artifact = json!({"artifact_id": "a", "name": "n", "parts": [{"data": {"n": 42.0}}], "last_chunk": true});
+    for _ in 0..5 {
+        live.world.adapter.play(Scene::Stream(vec![("artifact", artifact.clone()), ("result", answer("quick"))]));
+        let quick = live.create("quick").await;
+        live.run_with(quick, Status::Completed).await;
+        assert_eq!(
+            live.events(quick, &["artifact.changed"]).await,
+            [("artifact.changed".to_owned(), artifact.clone())]
+        );
+    }
+    live.world.adapter.finish(answer("at last"));
+    live.run_with(waiting, Status::Completed).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_caller_of_a2a_reads_arrives_byte_for_byte() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    let output = r#"{"text":"","message":{"parts":[ {"text":"m"}]},"artifacts":[{"parts":[{"data":{"n":9007199254740993,"f":42.0}}]}],"reply":"message"}"#;
+    live.world.adapter.play(Scene::Raw(format!(r#"{{"success":true,"output":{output}}}"#)));
+    let done = live.create("exactly").await;
+    let ended = live.run_with(done, Status::Completed).await;
+    assert_eq!(ended.task_result.unwrap().get(), output);
+
+    live.world.adapter.play(Scene::Json(json!({"success": false, "error": {"code": "rejected", "message": "not me"}})));
+    let rejected = live.create("no").await;
+    let ended = live.run_with(rejected, Status::Failed).await;
+    assert_eq!(ended.task_result.unwrap().get(), r#"{"error":"not me","code":"rejected"}"#);
+    running.stop().await.unwrap();
+}
