@@ -55,6 +55,10 @@ pub enum Unverified {
     Algorithm(String),
     #[error("none of the known keys is the one it names")]
     NoKey,
+    #[error("its keys are at another place than the card; give the signer's key yourself")]
+    Foreign,
+    #[error("its keys cannot be fetched: {reason}")]
+    Unfetched { reason: String },
     #[error("it does not fit the card, which was changed after it was signed or was signed with another key")]
     Signature,
 }

@@ -35,7 +35,7 @@ pub use allow::{Allow, InvalidRule, Network};
 pub use location::{Checked, Host, masked, origin};
 pub use refused::{Failure, Refused};
 pub use resolver::{Lookup, Resolver, System};
-pub use send::{Reply, Request};
+pub use send::{Opened, Reply, Request};
 
 /// Judges URLs and calls them. Clones share connections.
 #[derive(Debug, Clone)]
@@ -64,6 +64,10 @@ pub struct Limits {
     pub total: Duration,
     /// The longest answer that is read.
     pub reply: usize,
+    /// How long an answer that is taken piece by piece may be silent.
+    pub silence: Duration,
+    /// The longest answer that is taken piece by piece.
+    pub stream: u64,
 }
 
 /// How an address may be used.
@@ -84,6 +88,14 @@ impl Guard {
     pub fn with(policy: Policy, limits: Limits, resolver: Arc<dyn Resolver>) -> Self {
         let clients = send::Clients::default();
         Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, clients }))
+    }
+
+    /// A guard of the same policy with other bounds.
+    #[must_use]
+    pub fn within(&self, limits: Limits) -> Self {
+        let Inner { policy, resolver, .. } = &*self.0;
+        let clients = send::Clients::default();
+        Self(Arc::new(Inner { policy: policy.clone(), limits, resolver: resolver.clone(), clients }))
     }
 
     pub fn policy(&self) -> &Policy {
@@ -193,7 +205,13 @@ impl Policy {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), total: Duration::from_secs(10), reply: 1 << 20 }
+        Self {
+            connect: Duration::from_secs(5),
+            total: Duration::from_secs(10),
+            reply: 1 << 20,
+            silence: Duration::from_secs(120),
+            stream: 1 << 28,
+        }
     }
 }
 

@@ -43,6 +43,9 @@ pub enum Failure {
     Unresolved { host: String, reason: String },
     #[error("{origin} cannot be reached: {reason}. Check that it is running and can be called from the hub.")]
     Unreachable { origin: String, reason: String },
+    /// The request may have arrived.
+    #[error("{origin} broke the connection off: {reason}. Check its log.")]
+    Broken { origin: String, reason: String },
     #[error("{origin} did not answer in time. Let it answer first and work afterwards.")]
     TimedOut { origin: String },
     /// The status arrived; the rest was too much.
@@ -74,8 +77,16 @@ impl Failure {
     /// The same call may succeed a little later.
     pub const fn is_passing(&self) -> bool {
         match self {
-            Self::Unresolved { .. } | Self::Unreachable { .. } | Self::TimedOut { .. } => true,
+            Self::Unresolved { .. } | Self::Unreachable { .. } | Self::Broken { .. } | Self::TimedOut { .. } => true,
             Self::Refused(_) | Self::TooLarge { .. } | Self::NoTls { .. } => false,
+        }
+    }
+
+    /// The request has certainly not arrived.
+    pub const fn is_undelivered(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Unresolved { .. } | Self::Unreachable { .. } | Self::NoTls { .. } => true,
+            Self::Broken { .. } | Self::TimedOut { .. } | Self::TooLarge { .. } => false,
         }
     }
 }

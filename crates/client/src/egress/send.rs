@@ -3,9 +3,9 @@
 use std::{error::Error as _, sync::OnceLock};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::{Client, Method, header::HeaderMap};
+use reqwest::{Client, Method, Response, header::HeaderMap};
 
-use super::{Checked, Failure, Guard, Host, Inner, Refused, resolver::Judging};
+use super::{Checked, Failure, Guard, Host, Inner, Limits, Refused, resolver::Judging};
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -20,6 +20,18 @@ pub struct Reply {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
+}
+
+/// An answer whose body arrives piece by piece, for as long as it says something.
+#[derive(Debug)]
+pub struct Opened {
+    pub status: u16,
+    pub headers: HeaderMap,
+    target: Checked,
+    limits: Limits,
+    response: Response,
+    /// How much of it has arrived.
+    length: u64,
 }
 
 /// One client for each combination of (encrypted or not) and (only where a rule covers it or not), made when needed: a
@@ -37,23 +49,65 @@ impl Guard {
 
     /// Sends one request and reads its answer. Nothing is repeated and nothing is followed.
     pub async fn send(&self, target: &Checked, request: Request) -> Result<Reply, Failure> {
+        let answered = async { self.open(target, request).await?.read().await };
+        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        tokio::time::timeout(self.0.limits.total, answered).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    /// Sends one request and returns when its answer begins. Nothing is repeated and nothing is followed.
+    pub async fn open(&self, target: &Checked, request: Request) -> Result<Opened, Failure> {
         self.admit(target)?;
         let Request { method, headers, body } = request;
         let Inner { limits, clients, .. } = &*self.0;
         let client = clients.get(&self.0, target)?;
-        let request = client.request(method, target.url().clone()).headers(headers).body(body).timeout(limits.total);
-        let failed = |error: reqwest::Error| failure(target, error);
-        let mut response = request.send().await.map_err(failed)?;
-        let status = response.status().as_u16();
+        let sent = client.request(method, target.url().clone()).headers(headers).body(body).send();
+        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        let mut response = tokio::time::timeout(limits.total, sent)
+            .await
+            .map_err(|_| timed_out())?
+            .map_err(|error| failure(target, error))?;
         let headers = std::mem::take(response.headers_mut());
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > limits.reply {
-                return Err(Failure::TooLarge { origin: target.origin(), status, limit: limits.reply });
-            }
-            body.extend_from_slice(&chunk);
+        let status = response.status().as_u16();
+        Ok(Opened { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
+    }
+}
+
+// === impl Opened ===
+
+impl Opened {
+    /// The next piece of the body; `None` at its end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let origin = || self.target.origin();
+        let chunk = tokio::time::timeout(self.limits.silence, self.response.chunk())
+            .await
+            .map_err(|_| Failure::TimedOut { origin: origin() })?
+            .map_err(|error| failure(&self.target, error))?;
+        self.length += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        if self.length > self.limits.stream {
+            let limit = usize::try_from(self.limits.stream).unwrap_or(usize::MAX);
+            return Err(Failure::TooLarge { origin: origin(), status: self.status, limit });
         }
-        Ok(Reply { status, headers, body: body.freeze() })
+        Ok(chunk)
+    }
+
+    /// The whole of what is left, within the bounds of an answer that is read at once.
+    pub async fn read(mut self) -> Result<Reply, Failure> {
+        let Limits { total, reply: limit, .. } = self.limits;
+        let (status, origin) = (self.status, self.target.origin());
+        self.limits.silence = total;
+        let all = async {
+            let mut body = BytesMut::new();
+            while let Some(chunk) = self.next().await? {
+                if body.len() + chunk.len() > limit {
+                    return Err(Failure::TooLarge { origin: origin.clone(), status, limit });
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body.freeze())
+        };
+        let body =
+            tokio::time::timeout(total, all).await.map_err(|_| Failure::TimedOut { origin: origin.clone() })??;
+        Ok(Reply { status, headers: self.headers, body })
     }
 }
 
@@ -74,10 +128,12 @@ fn failure(target: &Checked, error: reqwest::Error) -> Failure {
         }
         source = inner.source();
     }
-    if error.is_timeout() {
+    if error.is_connect() {
+        Failure::Unreachable { origin: target.origin(), reason }
+    } else if error.is_timeout() {
         Failure::TimedOut { origin: target.origin() }
     } else {
-        Failure::Unreachable { origin: target.origin(), reason }
+        Failure::Broken { origin: target.origin(), reason }
     }
 }
 

@@ -33,6 +33,7 @@ impl Server {
             .route("/redirect", any(|| async { (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/echo")]) }))
             .route("/endless", any(endless))
             .route("/silent", any(std::future::pending::<()>))
+            .route("/drips", any(drips))
             .layer(axum::middleware::map_request(move |request| std::future::ready(count(request))));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -58,6 +59,12 @@ async fn echo(headers: HeaderMap, body: Bytes) -> impl IntoResponse {
 
 async fn endless() -> impl IntoResponse {
     Body::from_stream(futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'a'; 1024]))))
+}
+
+/// Two pieces, then nothing for ever.
+async fn drips() -> impl IntoResponse {
+    let pieces = futures_util::stream::iter(["one", "two"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece))));
+    Body::from_stream(futures_util::StreamExt::chain(pieces, futures_util::stream::pending()))
 }
 
 async fn post_to(guard: &Guard, url: &str) -> Result<Reply, Failure> {
@@ -155,4 +162,61 @@ async fn nobody_there_is_told_without_the_secret_path() {
     let failure = guard.send(&checked, request).await.unwrap_err();
     assert!(matches!(&failure, Failure::Unreachable { origin: named, .. } if *named == origin), "{failure:?}");
     assert!(!format!("{failure} {failure:?}").contains("hunter2"));
+    assert!(failure.is_passing() && failure.is_undelivered());
+}
+
+#[tokio::test]
+async fn an_answer_is_taken_piece_by_piece_within_bounds() {
+    let server = Server::start().await;
+    let origin = format!("http://127.0.0.1:{}", server.port);
+    let guard = guard(&["127.0.0.1"]);
+    let open = async |limits: Limits, path: &str| {
+        let guard = guard.within(limits);
+        let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+        guard.open(&guard.check(&format!("{origin}{path}")).unwrap(), request).await
+    };
+    let patient = Limits { silence: Duration::from_millis(300), ..Limits::default() };
+    let mut drips = open(patient, "/drips").await.unwrap();
+    let mut seen = Vec::new();
+    let end = loop {
+        match drips.next().await {
+            Ok(piece) => seen.extend_from_slice(&piece.unwrap()),
+            Err(failure) => break failure,
+        }
+    };
+    assert_eq!((drips.status, &*seen, end), (200, &b"onetwo"[..], Failure::TimedOut { origin: origin.clone() }));
+    let small = Limits { stream: 5000, ..Limits::default() };
+    let mut endless = open(small, "/endless").await.unwrap();
+    let failure = loop {
+        if let Err(failure) = endless.next().await {
+            break failure;
+        }
+    };
+    assert_eq!(failure, Failure::TooLarge { origin: origin.clone(), status: 200, limit: 5000 });
+    let redirect = open(Limits::default(), "/redirect").await.unwrap();
+    assert_eq!((redirect.status, redirect.read().await.unwrap().body), (307, Bytes::new()), "not followed");
+    let quick = Limits { total: Duration::from_millis(300), ..Limits::default() };
+    assert_eq!(open(quick, "/silent").await.unwrap_err(), Failure::TimedOut { origin: origin.clone() });
+    let private = scripted(&[], &Script::new(&[&["127.0.0.1"]]));
+    let checked = private.check(&format!("https://hooks.example.org:{}/drips", server.port)).unwrap();
+    let request = Request { method: Method::GET, headers: HeaderMap::new(), body: Bytes::new() };
+    let failure = private.open(&checked, request).await.unwrap_err();
+    assert!(matches!(failure, Failure::Refused(Refused::Address { .. })), "{failure}");
+    assert!(failure.is_undelivered() && !failure.is_passing());
+    assert_eq!(server.hits(), 4);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_may_have_delivered_the_request() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = format!("http://{}", listener.local_addr().unwrap());
+    let task = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut bytes = [0; 1024];
+        tokio::io::AsyncReadExt::read(&mut socket, &mut bytes).await.unwrap();
+    });
+    let failure = post_to(&guard(&["127.0.0.1"]), &origin).await.unwrap_err();
+    assert!(matches!(&failure, Failure::Broken { origin: named, .. } if *named == origin), "{failure:?}");
+    assert!(failure.is_passing() && !failure.is_undelivered());
+    task.await.unwrap();
 }

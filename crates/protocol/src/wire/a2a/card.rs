@@ -12,14 +12,18 @@ use crate::Json;
 #[serde(rename_all = "camelCase")]
 pub struct AgentCard {
     pub name: String,
+    // Writers of ProtoJSON leave out what is empty, also where the standard wants it to be there.
+    #[serde(default, deserialize_with = "or_default")]
     pub description: String,
     #[serde(alias = "supported_interfaces")]
     pub supported_interfaces: Vec<AgentInterface>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<AgentProvider>,
+    #[serde(default, deserialize_with = "or_default")]
     pub version: String,
     #[serde(default, alias = "documentation_url", skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
     pub capabilities: Capabilities,
     #[serde(
         default,
@@ -35,10 +39,11 @@ pub struct AgentCard {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub security_requirements: Vec<SecurityRequirement>,
-    #[serde(alias = "default_input_modes")]
+    #[serde(default, alias = "default_input_modes", deserialize_with = "or_default")]
     pub default_input_modes: Vec<String>,
-    #[serde(alias = "default_output_modes")]
+    #[serde(default, alias = "default_output_modes", deserialize_with = "or_default")]
     pub default_output_modes: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
     pub skills: Vec<AgentSkill>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<AgentCardSignature>,
@@ -96,7 +101,9 @@ pub struct AgentExtension {
 pub struct AgentSkill {
     pub id: String,
     pub name: String,
+    #[serde(default, deserialize_with = "or_default")]
     pub description: String,
+    #[serde(default, deserialize_with = "or_default")]
     pub tags: Vec<String>,
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,

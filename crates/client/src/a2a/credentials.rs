@@ -1,0 +1,108 @@
+//! The key that a peer gave us, and how its card wants to see it.
+
+use attache_protocol::{
+    Secret,
+    wire::a2a::{AgentCard, SecurityScheme},
+};
+use base64ct::{Base64, Encoding as _};
+use reqwest::{
+    Url,
+    header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue},
+};
+use serde::Deserialize;
+
+use super::{Error, Result};
+
+/// What proves to a peer who is calling. It does not print.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Credentials(Option<Secret<String>>);
+
+/// Where the key goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Bearer,
+    /// The key is `user:password`.
+    Basic,
+    Header(HeaderName),
+    Query(String),
+    Cookie(String),
+}
+
+#[derive(Deserialize)]
+struct ApiKey {
+    location: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Http {
+    scheme: String,
+}
+
+// === impl Credentials ===
+
+impl Credentials {
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    pub const fn key(key: Secret<String>) -> Self {
+        Self(Some(key))
+    }
+
+    pub(super) fn apply(&self, place: &Place, url: &mut Url, headers: &mut HeaderMap) -> Result<()> {
+        let Some(key) = &self.0 else { return Ok(()) };
+        let key = key.expose().trim();
+        let (name, value) = match place {
+            Place::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
+            Place::Basic => (AUTHORIZATION, format!("Basic {}", Base64::encode_string(key.as_bytes()))),
+            Place::Header(name) => (name.clone(), key.to_owned()),
+            Place::Cookie(name) => (COOKIE, format!("{name}={key}")),
+            Place::Query(name) => {
+                url.query_pairs_mut().append_pair(name, key);
+                return Ok(());
+            }
+        };
+        let mut value = HeaderValue::try_from(value).map_err(|_| Error::Credential)?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+        Ok(())
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The first way that the card accepts and one key can satisfy.
+    pub(super) fn of(card: &AgentCard) -> Self {
+        let required = card.security_requirements.iter().filter_map(|requirement| {
+            let mut names = requirement.schemes.keys();
+            names.next().filter(|_| requirement.schemes.len() == 1)
+        });
+        let offered = required.chain(card.security_schemes.keys());
+        offered.filter_map(|name| card.security_schemes.get(name)).find_map(Self::of_scheme).unwrap_or(Self::Bearer)
+    }
+
+    fn of_scheme(SecurityScheme(scheme): &SecurityScheme) -> Option<Self> {
+        let (kind, scheme) = scheme.iter().next()?;
+        match kind.as_str() {
+            "apiKeySecurityScheme" => {
+                let ApiKey { location, name } = scheme.parse().ok()?;
+                match location.as_str() {
+                    "header" => name.parse().ok().map(Self::Header),
+                    "query" => Some(Self::Query(name)),
+                    "cookie" => Some(Self::Cookie(name)),
+                    _ => None,
+                }
+            }
+            "httpAuthSecurityScheme" => match scheme.parse::<Http>().ok()?.scheme.to_ascii_lowercase().as_str() {
+                "bearer" => Some(Self::Bearer),
+                "basic" => Some(Self::Basic),
+                _ => None,
+            },
+            // A token from elsewhere is a bearer's.
+            "oauth2SecurityScheme" | "openIdConnectSecurityScheme" => Some(Self::Bearer),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which of a card's interfaces is spoken to, and in what words.
+
+use attache_protocol::wire::a2a::{AgentCard, AgentInterface};
+
+use super::{Error, Result};
+
+/// An interface of a peer that can be spoken to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    pub url: String,
+    pub version: Version,
+    pub binding: Binding,
+    /// Repeated in every request.
+    pub tenant: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    V10,
+    V03,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Binding {
+    JsonRpc,
+    /// Only of version 1.0.
+    HttpJson,
+}
+
+// === impl Interface ===
+
+impl Interface {
+    /// The best one of a card: the newer version before the older one, JSON-RPC before HTTP+JSON.
+    pub fn choose(card: &AgentCard) -> Result<Self> {
+        let mut best: Option<(usize, Self)> = None;
+        for offered in &card.supported_interfaces {
+            let Some((rank, version, binding)) = rank(offered) else { continue };
+            if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                let tenant = offered.tenant.clone().filter(|tenant| !tenant.is_empty());
+                best = Some((rank, Self { url: offered.url.clone(), version, binding, tenant }));
+            }
+        }
+        let name = |offered: &AgentInterface| format!("{} {}", offered.protocol_binding, offered.protocol_version);
+        best.map(|(_, interface)| interface).ok_or_else(|| {
+            let offered: Vec<_> = card.supported_interfaces.iter().map(name).collect();
+            let offered = if offered.is_empty() { "no interface".to_owned() } else { offered.join(", ") };
+            Error::NoInterface { offered }
+        })
+    }
+}
+
+fn rank(offered: &AgentInterface) -> Option<(usize, Version, Binding)> {
+    let version = Version::read(&offered.protocol_version)?;
+    match (version, offered.protocol_binding.as_str()) {
+        (Version::V10, "JSONRPC") => Some((0, version, Binding::JsonRpc)),
+        (Version::V10, "HTTP+JSON") => Some((1, version, Binding::HttpJson)),
+        (Version::V03, "JSONRPC") => Some((2, version, Binding::JsonRpc)),
+        _ => None,
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// Only the first two numbers count. Later ones of 1 understand 1.0, and 0.2 is what 0.3 is, as far as it goes.
+    fn read(text: &str) -> Option<Self> {
+        let mut numbers = text.trim().trim_start_matches('v').split('.');
+        match (numbers.next()?, numbers.next()) {
+            ("1", _) => Some(Self::V10),
+            ("0", Some("2" | "3")) => Some(Self::V03),
+            _ => None,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V10 => "1.0",
+            Self::V03 => "0.3",
+        }
+    }
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// As cards write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "JSONRPC",
+            Self::HttpJson => "HTTP+JSON",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::Json;
+
+    use super::*;
+
+    fn chosen(interfaces: &[(&str, &str, &str)]) -> Result<(String, Version, Binding)> {
+        let interfaces: Vec<_> = interfaces
+            .iter()
+            .map(|(url, binding, version)| {
+                format!(r#"{{"url":"{url}","protocolBinding":"{binding}","protocolVersion":"{version}"}}"#)
+            })
+            .collect();
+        let text = format!(r#"{{"name":"x","supportedInterfaces":[{}]}}"#, interfaces.join(","));
+        let card = Json::from_text(text).unwrap().parse().unwrap();
+        Interface::choose(&card).map(|interface| (interface.url, interface.version, interface.binding))
+    }
+
+    #[test]
+    fn the_newest_version_and_the_simplest_binding_are_chosen() {
+        let all = [
+            ("g", "GRPC", "1.0"),
+            ("o", "JSONRPC", "0.3"),
+            ("h", "HTTP+JSON", "1.0"),
+            ("j", "JSONRPC", "1.0"),
+            ("k", "JSONRPC", "1.0"),
+        ];
+        let is = |url: &str, version, binding| Ok((url.to_owned(), version, binding));
+        assert_eq!(chosen(&all), is("j", Version::V10, Binding::JsonRpc));
+        assert_eq!(chosen(&all[..3]), is("h", Version::V10, Binding::HttpJson));
+        assert_eq!(chosen(&all[..2]), is("o", Version::V03, Binding::JsonRpc));
+        assert_eq!(chosen(&[("x", "JSONRPC", "1.1.0")]), is("x", Version::V10, Binding::JsonRpc));
+        let refused = [("g", "GRPC", "1.0"), ("r", "HTTP+JSON", "0.3.0"), ("j", "JSONRPC", "2.0")];
+        let offered = "GRPC 1.0, HTTP+JSON 0.3.0, JSONRPC 2.0".to_owned();
+        assert_eq!(chosen(&refused), Err(Error::NoInterface { offered }));
+        assert_eq!(chosen(&[]), Err(Error::NoInterface { offered: "no interface".to_owned() }));
+    }
+}

@@ -1,0 +1,174 @@
+//! Finds the card of an agent, and says how far it is to be believed.
+
+use attache_protocol::{
+    Json, Pin,
+    json::{MAX_DEPTH, depth},
+    wire::a2a::{AgentCard, AgentCardSignature},
+};
+use bytes::Bytes;
+use reqwest::{
+    Method, Url,
+    header::{ACCEPT, HeaderMap, HeaderName, HeaderValue},
+};
+
+use super::{
+    Credentials, Error, Result, card,
+    credentials::Place,
+    verify::{self, Header, Key, Unverified},
+};
+use crate::egress::{self, Guard, Reply, Request};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Discovered {
+    /// Where the card was found.
+    pub url: String,
+    /// To the byte.
+    pub card_text: Json,
+    pub card: AgentCard,
+    /// By what the card is known when it is seen again.
+    pub fingerprint: Pin,
+    pub signatures: Vec<Signature>,
+}
+
+/// One signature of a card, and what came of verifying it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    pub kid: Option<String>,
+    pub verdict: Result<(), Unverified>,
+}
+
+/// What the signatures of a card are worth together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    Unsigned,
+    /// At least one is genuine.
+    Verified,
+    /// There is no key to verify them with.
+    Unknown(Unverified),
+    /// One of them is of another card, or of nobody who is known here.
+    Forged(Unverified),
+}
+
+/// A card with more signatures than this is not looked at further.
+const MOST_SIGNATURES: usize = 8;
+const PLACES: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+const VERSION: HeaderName = HeaderName::from_static("a2a-version");
+
+/// The card at a URL: an origin, the base of an agent, or the card itself. `keys` are those that the owner trusts for its
+/// signatures; without any, a signer's own are fetched, if they are where the card is.
+pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys: &[Key]) -> Result<Discovered> {
+    guard.check(url)?;
+    let mut found = None;
+    for candidate in candidates(url)? {
+        match fetch(guard, &candidate, credentials).await {
+            Ok((card_text, card)) => {
+                found = Some(Ok((candidate, card_text, card)));
+                break;
+            }
+            // Somebody else may live at this place, and the agent at the next.
+            Err(error @ (Error::Status { status: 404 | 405 | 410, .. } | Error::NotUnderstood { .. })) => {
+                found = found.or(Some(Err(error)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let (url, card_text, card) = match found {
+        Some(Err(Error::Status { .. })) | None => return Err(Error::NoCard { url: egress::masked(url) }),
+        Some(found) => found?,
+    };
+    let origin = egress::origin(url.as_str());
+    let fingerprint = verify::fingerprint(&card_text).map_err(|error| Error::not_understood(origin.clone(), error))?;
+    let mut signatures = Vec::new();
+    for signature in card.signatures.iter().take(MOST_SIGNATURES) {
+        let kid = Header::read(signature).ok().and_then(|header| header.kid);
+        let verdict = judge(guard, &origin, &card_text, signature, keys).await;
+        signatures.push(Signature { kid, verdict });
+    }
+    Ok(Discovered { url: url.into(), card_text, card, fingerprint, signatures })
+}
+
+/// The card's own URL is taken as it is; below any other, the places where cards are.
+fn candidates(url: &str) -> Result<Vec<Url>> {
+    let url = Url::parse(url).map_err(|error| Error::not_understood(egress::origin(url), error))?;
+    if url.path().ends_with(".json") {
+        return Ok(vec![url]);
+    }
+    let base = url.path().trim_end_matches('/').to_owned();
+    let place = |place: &&str| {
+        let mut url = url.clone();
+        url.set_path(&format!("{base}{place}"));
+        url
+    };
+    Ok(PLACES.iter().map(place).collect())
+}
+
+async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<(Json, AgentCard)> {
+    let (mut url, mut headers) = (url.clone(), HeaderMap::new());
+    // Who asks for 1.0 by name gets a card without the members of 0.3.
+    headers.insert(VERSION, HeaderValue::from_static("1.0"));
+    credentials.apply(&Place::Bearer, &mut url, &mut headers)?;
+    let reply = get(guard, url.as_str(), headers).await?;
+    let origin = egress::origin(url.as_str());
+    if !reply.is_success() {
+        return Err(Error::of_status(origin, reply.status, &reply.body));
+    }
+    if depth(&reply.body) > MAX_DEPTH {
+        return Err(Error::not_understood(origin, "its card nests too deeply"));
+    }
+    let not_understood = |error: serde_json::Error| Error::not_understood(origin.clone(), error);
+    let text: Json = serde_json::from_slice(&reply.body).map_err(not_understood)?;
+    let card = card::read(&text).map_err(not_understood)?;
+    Ok((text, card))
+}
+
+async fn get(guard: &Guard, url: &str, mut headers: HeaderMap) -> Result<Reply> {
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let request = Request { method: Method::GET, headers, body: Bytes::new() };
+    Ok(guard.send(&guard.check(url)?, request).await?)
+}
+
+async fn judge(
+    guard: &Guard,
+    origin: &str,
+    card: &Json,
+    signature: &AgentCardSignature,
+    keys: &[Key],
+) -> Result<(), Unverified> {
+    if !keys.is_empty() {
+        return verify::verify(card, signature, keys);
+    }
+    let Some(place) = Header::read(signature)?.jku else { return Err(Unverified::NoKey) };
+    // Keys at another place would make anybody the signer of anybody's card.
+    if egress::origin(&place) != origin {
+        return Err(Unverified::Foreign);
+    }
+    let unfetched = |reason: String| Unverified::Unfetched { reason };
+    let reply = get(guard, &place, HeaderMap::new()).await.map_err(|error| unfetched(error.to_string()))?;
+    if !reply.is_success() {
+        return Err(unfetched(format!("status {}", reply.status)));
+    }
+    let keys = serde_json::from_slice::<Json>(&reply.body).map_err(|error| unfetched(error.to_string()))?;
+    let keys = Key::read_all(&keys).map_err(|error| unfetched(error.to_string()))?;
+    verify::verify(card, signature, &keys)
+}
+
+// === impl Discovered ===
+
+impl Discovered {
+    pub fn trust(&self) -> Trust {
+        if self.signatures.iter().any(|signature| signature.verdict.is_ok()) {
+            return Trust::Verified;
+        }
+        let mut unknown = None;
+        for signature in &self.signatures {
+            match &signature.verdict {
+                Ok(()) => {}
+                Err(forged @ (Unverified::Signature | Unverified::Card(_) | Unverified::Header)) => {
+                    return Trust::Forged(forged.clone());
+                }
+                Err(other) => unknown = unknown.or_else(|| Some(other.clone())),
+            }
+        }
+        unknown.map_or(Trust::Unsigned, Trust::Unknown)
+    }
+}

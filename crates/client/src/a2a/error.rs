@@ -1,0 +1,222 @@
+//! What can go wrong with a peer, told so that a person knows what to do and a program knows what it may repeat.
+
+use attache_protocol::{
+    Json,
+    secret::mask,
+    wire::a2a::{self as wire, RpcError},
+};
+use serde::Deserialize;
+
+use crate::egress::{Failure, Refused};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The peer answered that it will not, in the protocol's own terms.
+    #[error("the peer refused: {0}")]
+    Refused(Fault),
+    #[error("{origin} does not accept the credential (status {status}). Give the peer's key with --peer-key-file.")]
+    Denied { origin: String, status: u16 },
+    /// An answer without an explanation: a proxy on the way, or a server that is no A2A agent.
+    #[error("{origin} answered with status {status} and no explanation. Check that an A2A agent is there.")]
+    Status { origin: String, status: u16 },
+    #[error(transparent)]
+    Call(#[from] Failure),
+    #[error("{origin} said something that is not A2A: {reason}. Ask its owner which version it speaks.")]
+    NotUnderstood { origin: String, reason: String },
+    #[error("no agent card was found at {url}. Give the agent's URL, or that of its card.")]
+    NoCard { url: String },
+    #[error(
+        "its card offers {offered}, and none of it is spoken here: JSON-RPC or HTTP+JSON of A2A 1.0, or JSON-RPC of 0.3."
+    )]
+    NoInterface { offered: String },
+    #[error("the peer speaks A2A {version}, which cannot do this: {what}.")]
+    Unsupported { version: &'static str, what: &'static str },
+    #[error("the peer's key cannot be sent: it has characters that no header has.")]
+    Credential,
+}
+
+/// An error of the protocol as the peer put it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// `None`: none of the standard's own.
+    pub known: Option<wire::Fault>,
+    /// As JSON-RPC or HTTP numbers it.
+    pub code: i32,
+    pub message: String,
+}
+
+/// The body of an error over HTTP+JSON.
+#[derive(Deserialize)]
+struct Body {
+    error: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: i32,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    details: Option<Json>,
+}
+
+#[derive(Deserialize)]
+struct Detail {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+const LONGEST: usize = 2000;
+const INTERNAL: i32 = -32603;
+
+// === impl Error ===
+
+impl Error {
+    pub(super) fn not_understood(origin: String, reason: impl ToString) -> Self {
+        Self::NotUnderstood { origin, reason: tidy(&reason.to_string()) }
+    }
+
+    /// Reads an answer whose status is no success.
+    pub(super) fn of_status(origin: String, status: u16, body: &[u8]) -> Self {
+        let explained = serde_json::from_slice::<Body>(body).ok();
+        match (status, explained) {
+            (401 | 403, _) => Self::Denied { origin, status },
+            (_, Some(Body { error })) if !error.message.is_empty() => {
+                let reason = error.details.as_ref().and_then(reason);
+                let known = reason.as_deref().and_then(by_reason).or_else(|| by_code(error.code));
+                Self::Refused(Fault { known, code: i32::from(status), message: tidy(&error.message) })
+            }
+            (_, _) => Self::Status { origin, status },
+        }
+    }
+
+    pub(super) fn of_rpc(error: &RpcError) -> Self {
+        let reason = error.data.as_ref().and_then(reason);
+        let known = reason.as_deref().and_then(by_reason).or_else(|| by_code(error.code));
+        Self::Refused(Fault { known, code: error.code, message: tidy(&error.message) })
+    }
+
+    /// The standard's own name of what the peer refused.
+    pub const fn fault(&self) -> Option<wire::Fault> {
+        match self {
+            Self::Refused(fault) => fault.known,
+            _ => None,
+        }
+    }
+
+    /// The same request may succeed a little later.
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::Call(failure) => failure.is_passing(),
+            Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
+            Self::Refused(Fault { known: None, code, .. }) => matches!(code, &INTERNAL | 429 | 500..),
+            Self::Refused(_)
+            | Self::Denied { .. }
+            | Self::NotUnderstood { .. }
+            | Self::NoCard { .. }
+            | Self::NoInterface { .. }
+            | Self::Unsupported { .. }
+            | Self::Credential => false,
+        }
+    }
+
+    /// The peer has certainly done nothing because of this request: it did not arrive, or was refused. Anything else may
+    /// have been executed, and must not simply be sent again.
+    pub const fn is_unexecuted(&self) -> bool {
+        match self {
+            Self::Call(failure) => failure.is_undelivered(),
+            Self::Status { status, .. } => matches!(status, 300..500),
+            Self::Refused(Fault { known: Some(wire::Fault::InvalidAgentResponse), .. }) => false,
+            Self::Refused(Fault { known: Some(_), .. }) => true,
+            Self::Refused(Fault { known: None, code, .. }) => matches!(code, -32700 | -32602..=-32600 | 300..500),
+            Self::Denied { .. } | Self::NoInterface { .. } | Self::Unsupported { .. } | Self::Credential => true,
+            Self::NoCard { .. } => true,
+            Self::NotUnderstood { .. } => false,
+        }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Self::Call(refused.into())
+    }
+}
+
+// === impl Fault ===
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.known {
+            Some(known) => write!(f, "{} ({}, {})", self.message, known.reason(), self.code),
+            None => write!(f, "{} ({})", self.message, self.code),
+        }
+    }
+}
+
+/// Peers put their `ErrorInfo` into a list, next to other details, or alone.
+fn reason(details: &Json) -> Option<String> {
+    let list = details.parse::<Vec<Json>>().unwrap_or_else(|_| vec![details.clone()]);
+    list.iter().find_map(|detail| detail.parse::<Detail>().ok()?.reason)
+}
+
+fn by_reason(reason: &str) -> Option<wire::Fault> {
+    wire::Fault::ALL.iter().copied().find(|fault| fault.reason() == reason)
+}
+
+fn by_code(code: i32) -> Option<wire::Fault> {
+    wire::Fault::ALL.iter().copied().find(|fault| fault.rpc_code() == code)
+}
+
+/// A stranger's words for our pages and logs: not endless, on one line, and without what looks like a secret.
+fn tidy(text: &str) -> String {
+    let line: String = text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    mask(line.trim()).chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(status: u16, body: &str) -> Error {
+        Error::of_status("https://p".to_owned(), status, body.as_bytes())
+    }
+
+    #[test]
+    fn errors_say_what_is_known_and_what_may_be_repeated() {
+        let gone = of(
+            404,
+            r#"{"error":{"code":404,"status":"NOT_FOUND","message":"no\nsuch task","details":[{"@type":"x"},
+               {"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"d"}]}}"#,
+        );
+        assert_eq!(gone.fault(), Some(wire::Fault::TaskNotFound));
+        assert_eq!(gone.to_string(), "the peer refused: no such task (TASK_NOT_FOUND, 404)");
+        let denied = of(401, r#"{"error":{"message":"who are you"}}"#);
+        assert_eq!(denied, Error::Denied { origin: "https://p".to_owned(), status: 401 });
+        let broken = Failure::Broken { origin: "https://p".to_owned(), reason: "reset".to_owned() };
+        let closed = Failure::Unreachable { origin: "https://p".to_owned(), reason: "refused".to_owned() };
+        let rpc = |code, data: Option<&str>| {
+            let data = data.map(|data| Json::from_text(data).unwrap());
+            Error::of_rpc(&RpcError { code, message: "ak_0123456789abcdef0123 is wrong".to_owned(), data })
+        };
+        assert_eq!(rpc(-32000, None).to_string(), "the peer refused: *** is wrong (-32000)");
+        assert_eq!(rpc(-32004, Some(r#""free text""#)).fault(), Some(wire::Fault::UnsupportedOperation));
+        for (error, passing, unexecuted) in [
+            (gone, false, true),
+            (denied, false, true),
+            (of(502, "<html>"), true, false),
+            (of(404, "<html>"), false, true),
+            (of(429, ""), true, true),
+            (of(503, r#"{"error":{"message":"later"}}"#), true, false),
+            (broken.into(), true, false),
+            (closed.into(), true, true),
+            (rpc(-32603, None), true, false),
+            (rpc(-32602, None), false, true),
+            (rpc(-32006, None), false, false),
+            (rpc(-32000, None), false, false),
+            (Error::not_understood("https://p".to_owned(), "x"), false, false),
+        ] {
+            assert_eq!((error.is_passing(), error.is_unexecuted()), (passing, unexecuted), "{error}");
+        }
+    }
+}

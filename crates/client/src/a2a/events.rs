@@ -1,0 +1,202 @@
+//! What a peer says over time, and the words in which it said it.
+
+use attache_protocol::{
+    Json,
+    json::{MAX_DEPTH, depth},
+    wire::a2a::{Response, StreamResponse, v03},
+};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use serde::Deserialize;
+
+use super::{
+    Error, Result,
+    dialect::{Binding, Version},
+};
+use crate::{egress::Opened, sse};
+
+/// Something that a peer said, with its own name for the task's state, as it wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told<T> {
+    pub what: T,
+    pub native_status: Option<String>,
+}
+
+/// The events of a task, in order, until the peer closes the stream. A stream that breaks off ends with an error; the
+/// task does not, and can be subscribed to again.
+#[derive(Debug)]
+pub struct Events {
+    dialect: Dialect,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Dialect {
+    pub(super) origin: String,
+    pub(super) version: Version,
+    pub(super) binding: Binding,
+}
+
+#[derive(Debug)]
+enum Source {
+    Stream(Box<(Opened, sse::Parser)>),
+    /// A peer that cannot stream answers at once.
+    One(Json),
+    Over,
+}
+
+/// Where the state stands in every answer that has one.
+#[derive(Deserialize)]
+struct Peek {
+    #[serde(default)]
+    status: Option<PeekStatus>,
+    #[serde(default)]
+    task: Option<PeekTask>,
+    #[serde(default, rename = "statusUpdate", alias = "status_update")]
+    status_update: Option<PeekTask>,
+}
+
+#[derive(Deserialize)]
+struct PeekTask {
+    #[serde(default)]
+    status: Option<PeekStatus>,
+}
+
+#[derive(Deserialize)]
+struct PeekStatus {
+    #[serde(default)]
+    state: Option<String>,
+}
+
+/// The longest event that is read.
+const LONGEST: usize = 16 << 20;
+
+// === impl Told ===
+
+impl<T> Told<T> {
+    pub(super) fn new(what: T, said: &Json) -> Self {
+        let native_status = said.parse::<Peek>().ok().and_then(|peek| {
+            let inner = peek.task.or(peek.status_update).and_then(|task| task.status);
+            peek.status.or(inner)?.state
+        });
+        Self { what, native_status }
+    }
+}
+
+// === impl Dialect ===
+
+impl Dialect {
+    pub(super) fn not_understood(&self, reason: impl ToString) -> Error {
+        Error::not_understood(self.origin.clone(), reason)
+    }
+
+    /// The answer inside of a body that came with success.
+    pub(super) fn unwrap(&self, body: &[u8]) -> Result<Json> {
+        if depth(body) > MAX_DEPTH {
+            return Err(self.not_understood("it nests too deeply"));
+        }
+        match self.binding {
+            // Deleting something is answered with nothing.
+            Binding::HttpJson if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
+            Binding::HttpJson => serde_json::from_slice(body).map_err(|error| self.not_understood(error)),
+            Binding::JsonRpc => {
+                let response: Response = serde_json::from_slice(body).map_err(|error| self.not_understood(error))?;
+                match (response.error, response.result) {
+                    (Some(error), _) => Err(Error::of_rpc(&error)),
+                    (None, Some(result)) => Ok(result),
+                    // The answer `null` of 0.3 to a deletion.
+                    (None, None) => Ok(Json::from_text("null").expect("null is JSON")),
+                }
+            }
+        }
+    }
+
+    pub(super) fn event(&self, said: &Json) -> Result<Told<StreamResponse>> {
+        let event = match self.version {
+            Version::V10 => said.parse::<StreamResponse>(),
+            Version::V03 => v03::Stream::read(said).map(Into::into),
+        };
+        event.map(|event| Told::new(event, said)).map_err(|error| self.not_understood(error))
+    }
+}
+
+// === impl Events ===
+
+impl Events {
+    /// Takes the answer to a request for a stream, which may be an error or, from a peer that cannot stream, one event.
+    pub(super) async fn open(opened: Opened, dialect: Dialect) -> Result<Self> {
+        let is_success = matches!(opened.status, 200..=299);
+        if is_success && is_stream(&opened.headers) {
+            let source = Source::Stream(Box::new((opened, sse::Parser::new(LONGEST))));
+            return Ok(Self { dialect, source });
+        }
+        let reply = opened.read().await?;
+        if !is_success {
+            return Err(refusal(&dialect, reply.status, &reply.body));
+        }
+        let source = Source::One(dialect.unwrap(&reply.body)?);
+        Ok(Self { dialect, source })
+    }
+
+    /// The next event; `None` when the peer has closed the stream.
+    pub async fn next(&mut self) -> Option<Result<Told<StreamResponse>>> {
+        let next = match std::mem::replace(&mut self.source, Source::Over) {
+            Source::Over => return None,
+            Source::One(said) => return Some(self.dialect.event(&said)),
+            Source::Stream(mut stream) => {
+                let next = self.read(&mut stream).await;
+                self.source = Source::Stream(stream);
+                next
+            }
+        };
+        // After an error nothing more can be trusted to be in order.
+        if !matches!(next, Some(Ok(_))) {
+            self.source = Source::Over;
+        }
+        next
+    }
+
+    async fn read(&self, (opened, parser): &mut (Opened, sse::Parser)) -> Option<Result<Told<StreamResponse>>> {
+        loop {
+            if let Some(message) = parser.pop() {
+                let said = self.said(&message);
+                return Some(said.and_then(|said| self.dialect.event(&said)));
+            }
+            match opened.next().await {
+                Ok(Some(bytes)) => {
+                    if let Err(error) = parser.push(&bytes) {
+                        return Some(Err(self.dialect.not_understood(error)));
+                    }
+                }
+                Ok(None) => return None,
+                Err(failure) => return Some(Err(failure.into())),
+            }
+        }
+    }
+
+    fn said(&self, message: &sse::Message) -> Result<Json> {
+        let said = self.dialect.unwrap(message.data.as_bytes())?;
+        if self.dialect.binding == Binding::HttpJson
+            && let error @ Error::Refused(_) = Error::of_status(String::new(), 500, message.data.as_bytes())
+        {
+            return Err(error);
+        }
+        Ok(said)
+    }
+}
+
+/// What an answer without success means. JSON-RPC explains itself in its own frame, whatever the status is.
+pub(super) fn refusal(dialect: &Dialect, status: u16, body: &[u8]) -> Error {
+    let framed = match dialect.binding {
+        Binding::JsonRpc if !matches!(status, 401 | 403) => serde_json::from_slice::<Response>(body).ok(),
+        Binding::JsonRpc | Binding::HttpJson => None,
+    };
+    match framed.and_then(|response| response.error) {
+        Some(error) => Error::of_rpc(&error),
+        None => Error::of_status(dialect.origin.clone(), status, body),
+    }
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
+}

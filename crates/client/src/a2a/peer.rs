@@ -1,0 +1,302 @@
+//! The operations of a peer. Nothing is repeated here: what may be, `Error::is_unexecuted` and the operation itself say.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use attache_protocol::{
+    Json,
+    wire::a2a::{
+        AgentCard, Capabilities, GetTask, ListTasks, Method, PushConfig, SendMessage, SendMessageResponse,
+        StreamResponse, Task, TaskList, v03,
+    },
+};
+use reqwest::Method as Verb;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    Credentials, Error, Events, Interface, Result, Told,
+    credentials::Place,
+    dialect::{Binding, Version},
+    events::{Dialect, refusal},
+    request::{Answer, Around, Ask, segment},
+};
+use crate::egress::{self, Guard, Limits, Opened};
+
+/// An agent elsewhere. Clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    inner: Arc<Inner>,
+    traceparent: Option<String>,
+    extensions: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    guard: Guard,
+    /// For sending: a peer that does not answer at once answers when the work is done.
+    patient: Guard,
+    interface: Interface,
+    dialect: Dialect,
+    capabilities: Capabilities,
+    credentials: Credentials,
+    place: Place,
+    last_id: AtomicU64,
+}
+
+/// A task with everything in it is longer than what a webhook answers.
+const REPLY: usize = 16 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+
+// === impl Peer ===
+
+impl Peer {
+    /// Speaks to the agent of this card, over the best of its interfaces.
+    pub fn new(guard: &Guard, card: &AgentCard, credentials: Credentials) -> Result<Self> {
+        let interface = Interface::choose(card)?;
+        guard.check(&interface.url)?;
+        let limits = Limits { total: PATIENCE, reply: REPLY, ..Limits::default() };
+        let dialect =
+            Dialect { origin: egress::origin(&interface.url), version: interface.version, binding: interface.binding };
+        let inner = Inner {
+            guard: guard.within(limits),
+            patient: guard.within(Limits { total: LONG_PATIENCE, ..limits }),
+            interface,
+            dialect,
+            capabilities: card.capabilities.clone(),
+            credentials,
+            place: Place::of(card),
+            last_id: AtomicU64::new(0),
+        };
+        Ok(Self { inner: Arc::new(inner), traceparent: None, extensions: Vec::new() })
+    }
+
+    /// The trace that the next calls belong to, as W3C writes it.
+    #[must_use]
+    pub fn traced(mut self, traceparent: Option<String>) -> Self {
+        self.traceparent = traceparent;
+        self
+    }
+
+    /// Extensions that the next calls ask for, besides those of the messages themselves.
+    #[must_use]
+    pub fn extended(mut self, extensions: Vec<String>) -> Self {
+        self.extensions = extensions;
+        self
+    }
+
+    pub fn interface(&self) -> &Interface {
+        &self.inner.interface
+    }
+
+    /// What the card promised.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    /// Not to be repeated, unless the error says that nothing was executed.
+    pub async fn send(&self, request: SendMessage) -> Result<Told<SendMessageResponse>> {
+        let (ask, extensions) = self.sending(Method::SendMessage, request)?;
+        let said = self.call(&self.inner.patient, ask, &extensions).await?;
+        let answer = match self.inner.dialect.version {
+            Version::V10 => self.read::<SendMessageResponse>(&said)?,
+            Version::V03 => match self.inner.dialect.event(&said)?.what {
+                StreamResponse::Task(task) => SendMessageResponse::Task(task),
+                StreamResponse::Message(message) => SendMessageResponse::Message(message),
+                StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => {
+                    return Err(self.inner.dialect.not_understood("an update in place of a task"));
+                }
+            },
+        };
+        Ok(Told::new(answer, &said))
+    }
+
+    /// Not to be repeated, unless the error says that nothing was executed.
+    pub async fn stream(&self, request: SendMessage) -> Result<Events> {
+        let (ask, extensions) = self.sending(Method::SendStreamingMessage, request)?;
+        let opened = self.open(&self.inner.patient, ask, &extensions, Answer::Stream).await?;
+        Events::open(opened, self.inner.dialect.clone()).await
+    }
+
+    /// Follows a task that is not over.
+    pub async fn subscribe(&self, task: &str) -> Result<Events> {
+        let opened = self.open(&self.inner.guard, self.subscribing(task, Verb::GET)?, &[], Answer::Stream).await?;
+        // The standard's text and its definition disagree about the verb. A server that knows the path explains itself.
+        let is_unknown = matches!(opened.status, 404 | 405 | 501) && self.inner.dialect.binding == Binding::HttpJson;
+        if !is_unknown {
+            return Events::open(opened, self.inner.dialect.clone()).await;
+        }
+        match Events::open(opened, self.inner.dialect.clone()).await {
+            Err(Error::Status { .. }) => {
+                let ask = self.subscribing(task, Verb::POST)?;
+                let opened = self.open(&self.inner.guard, ask, &[], Answer::Stream).await?;
+                Events::open(opened, self.inner.dialect.clone()).await
+            }
+            other => other,
+        }
+    }
+
+    pub async fn get(&self, request: GetTask) -> Result<Told<Task>> {
+        let path = format!("/tasks/{}", segment(&request.id)?);
+        let query = request.history_length.map(|length| ("historyLength", length.to_string())).into_iter().collect();
+        let params = match self.inner.dialect.version {
+            Version::V10 => self.params(&GetTask { tenant: self.tenant(), ..request }),
+            Version::V03 => {
+                self.params(&v03::TaskQueryParams { id: request.id, history_length: request.history_length })
+            }
+        };
+        let ask = Ask { method: Method::GetTask, params, verb: Verb::GET, path, query, body: None };
+        self.task(ask).await
+    }
+
+    /// Safe to repeat: a task that is over already is answered with `TaskNotCancelable`.
+    pub async fn cancel(&self, task: &str) -> Result<Told<Task>> {
+        let path = format!("/tasks/{}:cancel", segment(task)?);
+        let ask = Ask {
+            method: Method::CancelTask,
+            params: self.task_id(task),
+            verb: Verb::POST,
+            path,
+            query: Vec::new(),
+            body: Some(Json::empty_object()),
+        };
+        self.task(ask).await
+    }
+
+    /// Only of 1.0.
+    pub async fn list(&self, request: ListTasks) -> Result<TaskList> {
+        let text = |value: &Option<String>| value.clone();
+        let number = |value: Option<i32>| value.map(|value| value.to_string());
+        let state = |value| Json::of(&value).get().trim_matches('"').to_owned();
+        let query = [
+            ("contextId", text(&request.context_id)),
+            ("status", request.status.map(state)),
+            ("pageSize", number(request.page_size)),
+            ("pageToken", text(&request.page_token)),
+            ("historyLength", number(request.history_length)),
+            ("statusTimestampAfter", request.status_timestamp_after.map(|at| at.to_string())),
+            ("includeArtifacts", request.include_artifacts.map(|wanted| wanted.to_string())),
+        ];
+        let query = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let params = self.params(&ListTasks { tenant: self.tenant(), ..request });
+        let path = "/tasks".to_owned();
+        let ask = Ask { method: Method::ListTasks, params, verb: Verb::GET, path, query, body: None };
+        let said = self.call(&self.inner.guard, ask, &[]).await?;
+        self.read(&said)
+    }
+
+    /// Returns the config as the peer keeps it, with its id.
+    pub async fn create_push_config(&self, task: &str, config: PushConfig) -> Result<PushConfig> {
+        let path = format!("/tasks/{}/pushNotificationConfigs", segment(task)?);
+        let config = PushConfig { tenant: self.tenant(), task_id: Some(task.to_owned()), ..config };
+        let params = match self.inner.dialect.version {
+            Version::V10 => self.params(&config),
+            Version::V03 => self.params(&v03::TaskPushConfig {
+                task_id: task.to_owned(),
+                push_notification_config: config.clone().into(),
+            }),
+        };
+        let body = Some(Json::of(&PushConfig { tenant: None, task_id: None, ..config }));
+        let ask = Ask { method: Method::CreatePushConfig, params, verb: Verb::POST, path, query: Vec::new(), body };
+        let said = self.call(&self.inner.guard, ask, &[]).await?;
+        match self.inner.dialect.version {
+            Version::V10 => self.read(&said),
+            Version::V03 => self.read::<v03::TaskPushConfig>(&said).map(Into::into),
+        }
+    }
+
+    pub async fn delete_push_config(&self, task: &str, config: &str) -> Result<()> {
+        let path = format!("/tasks/{}/pushNotificationConfigs/{}", segment(task)?, segment(config)?);
+        let (id, task_id) = (config.to_owned(), task.to_owned());
+        let params = match self.inner.dialect.version {
+            Version::V10 => {
+                self.params(&attache_protocol::wire::a2a::DeletePushConfig { tenant: self.tenant(), task_id, id })
+            }
+            Version::V03 => self.params(&v03::DeletePushConfig { id: task_id, push_notification_config_id: id }),
+        };
+        let (method, verb) = (Method::DeletePushConfig, Verb::DELETE);
+        let ask = Ask { method, params, verb, path, query: Vec::new(), body: None };
+        self.call(&self.inner.guard, ask, &[]).await.map(drop)
+    }
+
+    fn tenant(&self) -> Option<String> {
+        self.inner.interface.tenant.clone()
+    }
+
+    fn params<T: Serialize>(&self, params: &T) -> Json {
+        Json::of(params)
+    }
+
+    fn task_id(&self, task: &str) -> Json {
+        let id = task.to_owned();
+        match self.inner.dialect.version {
+            Version::V10 => {
+                self.params(&attache_protocol::wire::a2a::CancelTask { tenant: self.tenant(), id, metadata: None })
+            }
+            Version::V03 => self.params(&v03::TaskIdParams { id, metadata: None }),
+        }
+    }
+
+    /// The request and the extensions that its message uses.
+    fn sending(&self, method: Method, request: SendMessage) -> Result<(Ask, Vec<String>)> {
+        let verb = if method == Method::SendMessage { "send" } else { "stream" };
+        let path = format!("/message:{verb}");
+        let extensions = request.message.extensions.clone();
+        let (params, body) = match self.inner.dialect.version {
+            Version::V10 => {
+                let body = Json::of(&SendMessage { tenant: None, ..request.clone() });
+                (self.params(&SendMessage { tenant: self.tenant(), ..request }), Some(body))
+            }
+            Version::V03 => (self.params(&v03::SendParams::from(request)), None),
+        };
+        Ok((Ask { method, params, verb: Verb::POST, path, query: Vec::new(), body }, extensions))
+    }
+
+    fn subscribing(&self, task: &str, verb: Verb) -> Result<Ask> {
+        let path = format!("/tasks/{}:subscribe", segment(task)?);
+        let body = (verb == Verb::POST).then(Json::empty_object);
+        Ok(Ask { method: Method::SubscribeToTask, params: self.task_id(task), verb, path, query: Vec::new(), body })
+    }
+
+    async fn task(&self, ask: Ask) -> Result<Told<Task>> {
+        let said = self.call(&self.inner.guard, ask, &[]).await?;
+        let task = match self.inner.dialect.version {
+            Version::V10 => self.read::<Task>(&said)?,
+            Version::V03 => self.read::<v03::Task>(&said)?.into(),
+        };
+        Ok(Told::new(task, &said))
+    }
+
+    fn read<T: DeserializeOwned>(&self, said: &Json) -> Result<T> {
+        said.parse().map_err(|error| self.inner.dialect.not_understood(error))
+    }
+
+    async fn call(&self, guard: &Guard, ask: Ask, extensions: &[String]) -> Result<Json> {
+        let reply = self.open(guard, ask, extensions, Answer::Whole).await?.read().await?;
+        if reply.is_success() {
+            self.inner.dialect.unwrap(&reply.body)
+        } else {
+            Err(refusal(&self.inner.dialect, reply.status, &reply.body))
+        }
+    }
+
+    async fn open(&self, guard: &Guard, ask: Ask, extensions: &[String], answer: Answer) -> Result<Opened> {
+        let mut all = self.extensions.clone();
+        all.extend(extensions.iter().filter(|uri| !self.extensions.contains(uri)).cloned());
+        let around = Around {
+            interface: &self.inner.interface,
+            credentials: &self.inner.credentials,
+            place: &self.inner.place,
+            traceparent: self.traceparent.as_deref(),
+            extensions: &all,
+        };
+        let id = self.inner.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (target, request) = around.build(guard, ask, id, answer)?;
+        Ok(guard.open(&target, request).await?)
+    }
+}
