@@ -279,7 +279,7 @@ CREATE TABLE asks (
     text text not null,
     content text,
     answer text
-);
+, message text);
 CREATE INDEX asks_run on asks (run, no);
 CREATE INDEX asks_expiring on asks (expires) where state = 'pending' and expires is not null;
 CREATE TABLE inputs (
@@ -290,7 +290,7 @@ CREATE TABLE inputs (
     -- The caller's key, hashed.
     key blob,
     parts text not null
-);
+, message text);
 CREATE UNIQUE INDEX inputs_key on inputs (run, key) where key is not null;
 CREATE TABLE users (
     no integer primary key,
@@ -352,10 +352,22 @@ CREATE TABLE deliveries (
     last_error text,
     created integer not null,
     delivered integer
-);
+, config text, seq integer);
 CREATE INDEX deliveries_run on deliveries (run, no);
 CREATE INDEX deliveries_due on deliveries (next) where state = 'pending';
 CREATE INDEX deliveries_failed on deliveries (no) where state = 'failed';
+CREATE TABLE push_configs (
+    no integer primary key,
+    run integer not null,
+    id text not null,
+    url text not null,
+    -- The subscriber's token and credentials, sealed by the hub.
+    sealed blob,
+    -- In which version of A2A it is told: 10 or 3.
+    version integer not null,
+    created integer not null
+);
+CREATE UNIQUE INDEX push_configs_id on push_configs (run, id);
 CREATE TABLE peers (
     no integer primary key,
     agent blob not null unique,

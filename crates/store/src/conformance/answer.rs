@@ -12,6 +12,7 @@ use crate::{
         delivery::Delivery,
         peer::{Peer, PeerTask},
         people::{AccessRules, User},
+        push::PushConfig,
         spending::{Quota, Usage},
     },
 };
@@ -57,6 +58,7 @@ pub enum Value {
     Usage(Vec<Usage>),
     Delivery(Box<Delivery>),
     DueDeliveries(Vec<Delivery>),
+    PushConfigs(Vec<PushConfig>),
     Peer(Option<Box<Peer>>),
     Peers(Vec<(TenantId, Peer)>),
     PeerTask(Option<Box<PeerTask>>),
@@ -74,4 +76,6 @@ pub enum Value {
     Grants(Vec<Vec<GrantRecord>>),
     Users(Vec<Vec<User>>),
     Deliveries(Vec<Vec<Delivery>>),
+    /// Each with how many there are on all pages.
+    Tasks(Vec<(Vec<RunRecord>, u64)>),
 }

@@ -66,8 +66,10 @@ pub(super) struct Known {
     pub(super) rules: i64,
     /// What quotas were set for.
     pub(super) targets: Vec<Target>,
-    /// Those that there may be: of runs that call back, and of permissions that somebody is told of.
+    /// Those that there may be: of runs that call back or are told of, and of permissions that somebody is told of.
     pub(super) deliveries: Vec<DeliveryId>,
+    /// Runs with push configs.
+    pub(super) pushes: Vec<RunId>,
     /// When something changes by itself, and who notices: engines err at the border.
     pub(super) borders: Vec<(Timestamp, Border)>,
 }
@@ -142,6 +144,9 @@ impl Known {
                 if let Created::New(run) = &**created {
                     self.runs.push(run.id);
                     self.deliveries.extend(run.callback.as_ref().map(|_| DeliveryId::of_run(run.id)));
+                    // Somebody claims it at once mostly.
+                    self.deliveries.extend(new.push.as_ref().map(|push| DeliveryId::of_push(run.id, &push.id, 2)));
+                    self.pushes.extend(new.push.as_ref().map(|_| run.id));
                     if run.conversation == run.id.own_conversation() {
                         self.conversations.push(run.conversation);
                     }
@@ -182,6 +187,7 @@ impl Known {
                 self.inputs.push((input.run, input.id));
                 self.input_keys.extend(new.key.map(|key| (new.run, key)));
             }
+            (Step::SetPushConfig(_, run, _), _) => self.pushes.push(*run),
             (Step::SetPeer(..), Value::Peer(Some(peer))) => self.outsiders.push(peer.agent),
             (Step::CreateUser(_, new), _) => self.users.push(new.id),
             (Step::SetAccessRules(..), Value::AccessRules(Some(rules))) => self.rules = rules.version,

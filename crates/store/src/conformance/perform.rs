@@ -11,6 +11,7 @@ use crate::{
     record::{
         Listed, NewProgress, Page,
         peer::{Peer, PeerTask},
+        task::TaskListed,
     },
 };
 
@@ -161,6 +162,13 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         }
         Step::Delivery(tenant, delivery) => Value::Delivery(Box::new(store.delivery(tenant, delivery).await?)),
 
+        Step::SetPushConfig(context, run, new) => {
+            Value::PushConfigs(vec![store.set_push_config(context, run, new).await?])
+        }
+        Step::RemovePushConfig(context, run, id) => nothing(store.remove_push_config(context, run, &id).await)?,
+        Step::PushConfig(tenant, run, id) => Value::PushConfigs(vec![store.push_config(tenant, run, &id).await?]),
+        Step::PushConfigs(tenant, run) => Value::PushConfigs(store.push_configs(tenant, run).await?),
+
         Step::SetPeer(context, agent, new) => peer(Some(store.set_peer(context, agent, new).await?)),
         Step::Peer(tenant, agent) => peer(store.peer(tenant, agent).await?),
         Step::Peers => Value::Peers(store.peers().await?),
@@ -228,6 +236,18 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Deliveries(filter) => {
             Value::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
         }
+        List::Tasks(filter) => {
+            let mut pages = Vec::new();
+            let mut page = Page { limit, cursor: None };
+            loop {
+                let TaskListed { items, next, total } = store.tasks(tenant, filter.clone(), page.clone()).await?;
+                pages.push((items, total));
+                match next {
+                    Some(cursor) => page.cursor = Some(cursor),
+                    None => break Value::Tasks(pages),
+                }
+            }
+        }
     })
 }
 
@@ -246,5 +266,9 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
         List::Grants => Value::Grants(vec![store.grants(tenant, page).await?.items]),
         List::Users => Value::Users(vec![store.users(tenant, page).await?.items]),
         List::Deliveries(filter) => Value::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items]),
+        List::Tasks(filter) => {
+            let TaskListed { items, total, .. } = store.tasks(tenant, filter, page).await?;
+            Value::Tasks(vec![(items, total)])
+        }
     })
 }

@@ -22,7 +22,9 @@ use crate::{
         delivery::{Attempt, DeliveryFilter, Next},
         peer::{NewPeer, NewPeerTask, PeerTaskChange, Pin},
         people::{NewUser, UserPatch, UserRef},
+        push::NewPushConfig,
         spending::Target,
+        task::TaskFilter,
     },
 };
 
@@ -211,6 +213,11 @@ pub enum Step {
     ResendDelivery(Context, DeliveryId),
     Delivery(TenantId, DeliveryId),
 
+    SetPushConfig(Context, RunId, NewPushConfig),
+    RemovePushConfig(Context, RunId, String),
+    PushConfig(TenantId, RunId, String),
+    PushConfigs(TenantId, RunId),
+
     SetPeer(Context, AgentRef, NewPeer),
     Peer(TenantId, AgentId),
     Peers,
@@ -264,4 +271,5 @@ pub enum List {
     Grants,
     Users,
     Deliveries(DeliveryFilter),
+    Tasks(TaskFilter),
 }

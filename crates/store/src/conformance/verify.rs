@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use attache_protocol::{
-    RunId, TenantId, Timestamp,
+    AgentId, RunId, TenantId, Timestamp,
     log::{hex, unhex},
     rules::{
         permission::State,
         quota::Day,
-        run::{Status, next_deadline},
+        run::{Status, Waits, next_deadline},
     },
-    wire::{ask::AskState, delivery::DeliveryState},
+    wire::{
+        ask::AskState,
+        delivery::{DeliveryKind, DeliveryState},
+    },
 };
 
 use super::{
@@ -27,6 +30,7 @@ use crate::{
         channel::ChannelFilter,
         delivery::{Delivery, DeliveryFilter},
         people::UserRef,
+        task::TaskFilter,
     },
 };
 
@@ -59,6 +63,8 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         Step::AccessRules(tenant),
         every_day(tenant),
     ];
+    reads.extend(known.agents.iter().map(|agent| Step::List { tenant, list: tasks_of(*agent), limit: 7 }));
+    reads.extend(known.pushes.iter().map(|run| Step::PushConfigs(tenant, *run)));
     reads.extend(known.users.iter().map(|user| Step::User(tenant, UserRef::Id(*user))));
     reads.extend(known.keys.iter().map(|key| Step::KeyCredential(*key)));
     if let Some(at) = at {
@@ -93,6 +99,10 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
     reads
 }
 
+fn tasks_of(agent: AgentId) -> List {
+    List::Tasks(TaskFilter { agent, of: None, conversation: None, state: None, after: None })
+}
+
 fn every_day(tenant: TenantId) -> Step {
     Step::Usage { tenant, first: Day(0), last: Day::of(NEVER) }
 }
@@ -123,6 +133,8 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         Step::Quotas(tenant, Timestamp::default()),
         every_day(tenant),
     ];
+    reads.push(Step::PushConfigs(tenant, run));
+    reads.extend(known.agents.last().map(|agent| list(tasks_of(*agent))));
     reads.extend(known.users.last().map(|user| Step::User(tenant, UserRef::Id(*user))));
     reads.extend(known.deliveries.last().map(|delivery| Step::Delivery(tenant, *delivery)));
     if let Some((channel, _)) = known.channels.last() {
@@ -155,6 +167,7 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
             broken_count(events.floor, events.events.iter().map(|event| event.seq), events.last_seq)
         }
         (_, Value::Deliveries(pages)) => pages.iter().flatten().find_map(astray),
+        (_, Value::Tasks(pages)) => out_of_order(pages),
         (Step::OpenPeerTasks(agent), Value::PeerTasks(tasks)) => {
             let foreign = tasks.iter().find(|task| task.agent != *agent)?;
             Some(format!("{foreign:?} is not of {agent}"))
@@ -172,8 +185,23 @@ pub(super) fn broken(step: &Step, value: &Value, swept: Option<Timestamp>) -> Op
 
 /// A delivery that waits for nothing, or that is tried though nobody waits for it.
 fn astray(delivery: &Delivery) -> Option<String> {
+    let is_push = delivery.kind == DeliveryKind::TaskUpdated;
+    if is_push != delivery.config.is_some() || is_push != delivery.seq.is_some() {
+        return Some(format!("{delivery:?} is a push or it is not"));
+    }
     let waits = delivery.state == DeliveryState::Pending;
     (waits != delivery.next_at.is_some()).then(|| format!("{delivery:?} is tried or it is not"))
+}
+
+/// Tasks that are not sorted by when they changed, or not as many as there are said to be.
+fn out_of_order(pages: &[(Vec<RunRecord>, u64)]) -> Option<String> {
+    let runs: Vec<&RunRecord> = pages.iter().flat_map(|(runs, _)| runs).collect();
+    let count = u64::try_from(runs.len()).unwrap_or(u64::MAX);
+    if let Some((_, total)) = pages.iter().find(|(_, total)| *total != count) {
+        return Some(format!("{count} tasks are said to be {total}"));
+    }
+    let late = runs.windows(2).find(|pair| pair[0].status_at() < pair[1].status_at())?;
+    Some(format!("{} comes after {}, which changed before it", late[1].id, late[0].id))
 }
 
 /// Seqs that do not lead from one to the other without gaps.
@@ -248,8 +276,9 @@ fn overdue(run: &RunRecord, swept: Option<Timestamp>) -> Option<String> {
     if run.state.waiting().is_some() {
         return None;
     }
-    // A question that expires in a sweep may leave a run whose time-out has passed; the next sweep sees to it.
-    let waited = run.state.claim().filter(|claim| !claim.waits.waited.is_zero());
+    // A question that expires in a sweep, perhaps in the moment it was asked, may leave a run whose time-out has passed; the
+    // next sweep sees to it.
+    let waited = run.state.claim().filter(|claim| claim.waits != Waits::default());
     let deadline = waited.map_or_else(|| next_deadline(&run.state), |claim| Some(claim.lease_until));
     let (deadline, swept) = (deadline?, swept?);
     let late = run.state.status() == Status::Running && deadline <= swept;

@@ -95,8 +95,10 @@ impl TaskState {
             (Status::Completed, _) => Self::Completed,
             (Status::Cancelled, _) => Self::Cancelled,
             (Status::Failed, _) => {
-                let code = result().and_then(|result| result.parse::<Coded>().ok()).map(|coded| coded.code);
-                if code == Some(FailureCode::Rejected) { Self::Rejected } else { Self::Failed }
+                let result = result().filter(|result| result.is_object());
+                let coded = result.and_then(|result| result.parse::<Coded>().ok());
+                let rejected = coded.is_some_and(|coded| coded.code == FailureCode::Rejected);
+                if rejected { Self::Rejected } else { Self::Failed }
             }
         }
     }

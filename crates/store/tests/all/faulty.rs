@@ -13,10 +13,10 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Deliveries, Durability, Error, Listener, Peers, People, Result, Spending, Store,
+    Asks, Channels, Context, Deliveries, Durability, Error, Listener, Peers, People, Pushes, Result, Spending, Store,
     conformance::{Engine, run_sequences},
     memory::Memory,
-    record::{ask::*, channel::*, delivery::*, peer::*, people::*, spending::*, *},
+    record::{ask::*, channel::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
 
 use crate::conformance::STEPS;
@@ -75,6 +75,18 @@ enum Fault {
     DeliversTwice,
     /// Forgets after a crash what is due.
     ForgetsDueDeliveries,
+    /// Goes on telling the URL that a replaced push config had.
+    KeepsTheFirstUrl,
+    /// Forgets after a crash who subscribed.
+    ForgetsSubscribers,
+    /// Lists tasks by creation.
+    ListsTasksByCreation,
+    /// Counts the tasks of one page.
+    CountsOnePage,
+    /// Takes a failure for a rejection.
+    TakesFailuresForRejections,
+    /// Forgets the message that brought an input.
+    ForgetsMessages,
     /// Lets a trusted card go along to another url.
     TakesPinsAlong,
     /// Takes another card for the trusted one.
@@ -87,7 +99,7 @@ enum Fault {
     ForgetsOpenPeerTasks,
 }
 
-const FAULTS: [Fault; 31] = [
+const FAULTS: [Fault; 37] = [
     Fault::LosesLogRows,
     Fault::ChangesLogRows,
     Fault::IgnoresStaleEpochs,
@@ -114,6 +126,12 @@ const FAULTS: [Fault; 31] = [
     Fault::IgnoresTheRulesVersion,
     Fault::DeliversTwice,
     Fault::ForgetsDueDeliveries,
+    Fault::KeepsTheFirstUrl,
+    Fault::ForgetsSubscribers,
+    Fault::ListsTasksByCreation,
+    Fault::CountsOnePage,
+    Fault::TakesFailuresForRejections,
+    Fault::ForgetsMessages,
     Fault::TakesPinsAlong,
     Fault::TrustsAnyCard,
     Fault::SendsTwice,
@@ -322,6 +340,21 @@ as_the_model! {
         Ok(listed)
     }
 
+    async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed> {
+        let state = match filter.state {
+            Some(TaskState::Failed) if self.has(Fault::TakesFailuresForRejections) => Some(TaskState::Rejected),
+            state => state,
+        };
+        let mut listed = self.inner.tasks(tenant, TaskFilter { state, ..filter }, page).await?;
+        if self.has(Fault::ListsTasksByCreation) {
+            listed.items.sort_by_key(|run| std::cmp::Reverse(run.id));
+        }
+        if self.has(Fault::CountsOnePage) {
+            listed.total = listed.items.len().try_into().unwrap();
+        }
+        Ok(listed)
+    }
+
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {
         let late = if self.has(Fault::SweepsLate) { 1 } else { 0 };
         self.inner.sweep(silence, at.minus(Duration::from_millis(late))).await
@@ -383,7 +416,6 @@ as_the_model! {
     fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
     fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
-    fn add_input(context: Context, input: NewInput) -> Result<Input>;
     fn input(run: RunId, input: InputId) -> Result<Input>;
     ---
     async fn request_permission(
@@ -408,6 +440,11 @@ as_the_model! {
             Err(Error::AlreadyDecided(decided)) if self.has(Fault::DecidesTwice) => Ok(*decided),
             answer => answer,
         }
+    }
+
+    async fn add_input(&self, context: Context, input: NewInput) -> Result<Input> {
+        let message = input.message.filter(|_| !self.has(Fault::ForgetsMessages));
+        self.inner.add_input(context, NewInput { message, ..input }).await
     }
 
     async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
@@ -477,7 +514,9 @@ as_the_model! {
     ---
     async fn due_deliveries(&self, at: Timestamp, limit: usize) -> Result<Vec<Delivery>> {
         let limit = if self.crashed && self.has(Fault::ForgetsDueDeliveries) { 0 } else { limit };
-        self.inner.due_deliveries(at, limit).await
+        let mut due = self.inner.due_deliveries(at, limit).await?;
+        due.retain(|due| due.config.is_none() || !self.crashed || !self.has(Fault::ForgetsSubscribers));
+        Ok(due)
     }
 
     async fn record_attempt(
@@ -493,6 +532,20 @@ as_the_model! {
             None => number,
         };
         self.inner.record_attempt(delivery, number, attempt, next).await
+    }
+}
+
+as_the_model! {
+    Pushes
+    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
+    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
+    fn remove_push_config(context: Context, run: RunId, id: &str) -> Result<()>;
+    ---
+    async fn set_push_config(&self, context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig> {
+        let known = self.inner.push_config(context.tenant, run, &config.id).await;
+        let url = known.ok().filter(|_| self.has(Fault::KeepsTheFirstUrl)).map(|known| known.url);
+        let url = url.unwrap_or_else(|| config.url.clone());
+        self.inner.set_push_config(context, run, NewPushConfig { url, ..config }).await
     }
 }
 

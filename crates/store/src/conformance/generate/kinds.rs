@@ -64,6 +64,12 @@ pub(super) enum Kind {
     RecordAttempt,
     Resend,
     ReadDeliveries,
+    SetPush,
+    /// As many as a run may have, and one more.
+    FillPushes,
+    RemovePush,
+    ReadPush,
+    ListTasks,
     AttachHub,
     SetPeer,
     PeerCard,
@@ -189,6 +195,40 @@ pub(super) const PEOPLE: [(u64, Kind); 35] = [
     (18, Kind::RecordAttempt),
     (5, Kind::Resend),
     (6, Kind::ReadDeliveries),
+];
+
+/// The same for a sequence about subscribers, and about runs as A2A lists them.
+pub(super) const SUBSCRIBERS: [(u64, Kind); 30] = [
+    (6, Kind::Crash),
+    (2, Kind::CreateAccount),
+    (1, Kind::ArchiveAccount),
+    (3, Kind::Pair),
+    (1, Kind::RevokeRuntime),
+    (4, Kind::Heartbeat),
+    (26, Kind::CreateRun),
+    (24, Kind::Claim),
+    (6, Kind::Progress),
+    (18, Kind::Finish),
+    (5, Kind::Cancel),
+    (6, Kind::Release),
+    (8, Kind::Sweep),
+    (4, Kind::Retain),
+    (2, Kind::CreateConversation),
+    (2, Kind::ReadEvents),
+    (3, Kind::List),
+    (1, Kind::WrongCursor),
+    (8, Kind::RequestPermission),
+    (5, Kind::DecidePermission),
+    (8, Kind::Ask),
+    (9, Kind::AddInput),
+    (4, Kind::CreateUser),
+    (8, Kind::RecordAttempt),
+    (2, Kind::Resend),
+    (5, Kind::ReadDeliveries),
+    (24, Kind::SetPush),
+    (6, Kind::RemovePush),
+    (6, Kind::ReadPush),
+    (16, Kind::ListTasks),
 ];
 
 /// The same for a sequence about outside agents.

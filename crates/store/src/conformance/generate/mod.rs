@@ -4,6 +4,7 @@ mod kinds;
 mod outside;
 mod peers;
 mod people;
+mod pushes;
 mod questions;
 #[cfg(test)]
 mod reach;
@@ -20,7 +21,7 @@ use attache_protocol::{
     wire::runtime::RuntimeState,
 };
 
-use self::kinds::{CHANNELS, FOUNDATION, Kind, OUTSIDE, PEOPLE};
+use self::kinds::{CHANNELS, FOUNDATION, Kind, OUTSIDE, PEOPLE, SUBSCRIBERS};
 use super::{
     answer::Answer,
     draw::Draw,
@@ -28,7 +29,7 @@ use super::{
     step::Step,
 };
 use crate::{
-    Context, Store,
+    Context, MAX_PUSH_CONFIGS, Store,
     memory::Memory,
     record::{Page, RunFilter, RunRecord},
 };
@@ -70,11 +71,15 @@ impl Generator {
             planned.extend([Kind::CreateAccount, Kind::Pair, Kind::CreateRun]);
         }
         let weights = match draw.below(100) {
-            0..42 => CHANNELS.as_slice(),
-            42..70 => PEOPLE.as_slice(),
-            70..82 => OUTSIDE.as_slice(),
+            0..36 => CHANNELS.as_slice(),
+            36..60 => PEOPLE.as_slice(),
+            60..74 => SUBSCRIBERS.as_slice(),
+            74..86 => OUTSIDE.as_slice(),
             _ => FOUNDATION.as_slice(),
         };
+        if weights.len() == SUBSCRIBERS.len() && draw.percent(15) {
+            planned.extend([Kind::FillPushes; MAX_PUSH_CONFIGS + 1]);
+        }
         planned.reverse();
         Self { draw, tenant, foreign, weights, planned, known: Known::default() }
     }
@@ -154,6 +159,11 @@ impl Generator {
             Kind::RecordAttempt => self.record_attempt(model).await,
             Kind::Resend => self.resend(model).await,
             Kind::ReadDeliveries => self.read_deliveries(model).await,
+            Kind::SetPush => self.set_push(model).await,
+            Kind::FillPushes => self.fill_pushes(),
+            Kind::RemovePush => self.remove_push(),
+            Kind::ReadPush => self.read_push(),
+            Kind::ListTasks => self.list_tasks(),
             Kind::AttachHub => self.attach_hub(),
             Kind::SetPeer => self.set_peer(),
             Kind::PeerCard => self.peer_card(model).await,
@@ -190,6 +200,8 @@ impl Generator {
             Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
             Kind::PeerCard | Kind::ReadPeers if self.known.outsiders.is_empty() => Kind::SetPeer,
             Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
+            Kind::SetPush | Kind::ListTasks if self.known.runs.is_empty() => Kind::CreateRun,
+            Kind::RemovePush | Kind::ReadPush if self.known.pushes.is_empty() => Kind::SetPush,
             Kind::RecordAttempt | Kind::Resend | Kind::ReadDeliveries if self.known.deliveries.is_empty() => {
                 Kind::CreateRun
             }

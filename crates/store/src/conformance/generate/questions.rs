@@ -134,7 +134,8 @@ impl Generator {
             Some((run, key)) => (run, Some(key)),
             None => (run, self.draw.percent(40).then(|| self.draw.bytes())),
         };
-        let new = NewInput { id: self.draw.env.input_id(), run, parts: self.draw.json(), key };
+        let message = self.draw.maybe_json();
+        let new = NewInput { id: self.draw.env.input_id(), run, parts: self.draw.json(), message, key };
         Step::AddInput(self.context(), new)
     }
 

@@ -16,7 +16,7 @@ use crate::{
         step::Step,
     },
     memory::Memory,
-    record::{Created, Credential, Page, RunFilter, people::UserRef},
+    record::{Created, Credential, Page, RunFilter, people::UserRef, task::TaskState},
 };
 
 /// How often each kind of step had each kind of answer, each type of row was logged, and whatever else matters happened.
@@ -122,7 +122,16 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
             note("something is held", quotas.iter().any(|quota| quota.account.held != Spend::default()));
             note("something was spent", quotas.iter().any(|quota| quota.account.spent != Spend::default()));
         }
-        (Step::DueDeliveries { .. }, Value::DueDeliveries(due)) => note("a delivery is due", !due.is_empty()),
+        (Step::DueDeliveries { .. }, Value::DueDeliveries(due)) => {
+            note("a delivery is due", !due.is_empty());
+            note("a push is due", due.iter().any(|delivery| delivery.config.is_some()));
+        }
+        (_, Value::Tasks(pages)) => {
+            let has = |state| pages.iter().flat_map(|(runs, _)| runs).any(|run| run.task_state() == state);
+            note("tasks on several pages", pages.len() > 1);
+            note("a task that waits", has(TaskState::InputRequired) || has(TaskState::AuthRequired));
+            note("a task that was rejected", has(TaskState::Rejected));
+        }
         (Step::RecordAttempt { attempt, .. }, Value::Delivery(delivery)) => {
             note("an attempt came out of turn", delivery.last.as_ref() != Some(attempt));
         }
@@ -137,6 +146,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
             note("an input was given before", input.id != new.id);
             note("an input answered", input.ask.is_some());
             note("an input answered nothing", input.ask.is_none());
+            note("an input came with a message", input.message.is_some());
         }
         (Step::ResumeChannel(..), Value::Resumed(resumed)) => {
             note("frames were missing", resumed.missing.is_some());
@@ -152,7 +162,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 116] = [
+const ANSWERS: [&str; 121] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -234,11 +244,14 @@ const ANSWERS: [&str; 116] = [
     "Progress Ended",
     "Progress NotRunning",
     "Progress StaleEpoch",
+    "PushConfig NotFound",
+    "PushConfigs NotFound",
     "PushEvents NotFound",
     "RecordAttempt NotFound",
     "Release Ended",
     "Release NotRunning",
     "Release StaleEpoch",
+    "RemovePushConfig NotFound",
     "RemoveQuota NotFound",
     "RemoveUser LastOwner",
     "RemoveUser NotFound",
@@ -258,6 +271,8 @@ const ANSWERS: [&str; 116] = [
     "SetPeer AgentArchived",
     "SetPeer IsPaired",
     "SetPeer NotFound",
+    "SetPushConfig NotFound",
+    "SetPushConfig TooManyPushConfigs",
     "SetQuota NotFound",
     "TrustCard NotFound",
     "TrustCard NothingOffered",
@@ -272,7 +287,7 @@ const ANSWERS: [&str; 116] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 52] = [
+const ROWS: [&str; 54] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -304,6 +319,8 @@ const ROWS: [&str; 52] = [
     "permission.grant_revoked",
     "permission.late",
     "permission.requested",
+    "push.configured",
+    "push.removed",
     "quota.changed",
     "quota.removed",
     "rules.changed",
@@ -328,7 +345,7 @@ const ROWS: [&str; 52] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 61] = [
+const OFTEN: [(&str, u64); 68] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -384,6 +401,13 @@ const OFTEN: [(&str, u64); 61] = [
     ("an attempt came out of turn", 15),
     ("something is held", 20),
     ("something was spent", 20),
+    ("SetPushConfig Ok", 150),
+    ("RemovePushConfig Ok", 20),
+    ("a push is due", 10),
+    ("tasks on several pages", 20),
+    ("a task that waits", 5),
+    ("a task that was rejected", 5),
+    ("an input came with a message", 50),
     ("SetPeer Ok", 60),
     ("PinCard Ok", 20),
     ("OfferCard Ok", 20),

@@ -34,6 +34,10 @@ impl Generator {
         Step::List { tenant: self.tenant(), list: self.any_list(), limit: self.limit() }
     }
 
+    pub(super) fn list_tasks(&self) -> Step {
+        Step::List { tenant: self.tenant(), list: List::Tasks(self.task_filter()), limit: self.limit() }
+    }
+
     /// Of lists that exist: what an empty list says to a wrong cursor is nobody's business.
     pub(super) fn wrong_cursor(&self) -> Step {
         let list = match self.any_list() {

@@ -59,7 +59,7 @@ impl Generator {
         };
         let new = NewRun {
             callback: self.callback(),
-            push: None,
+            push: self.draw.percent(20).then(|| self.push_config()),
             budget: self.budget(),
             ttl: self.draw.one_of(&[8, 8, 1, 0]).unwrap_or(8),
             follow: self.follow(),
@@ -112,8 +112,11 @@ impl Generator {
         let outcome = if self.draw.percent(65) {
             Outcome::Completed { output: self.draw.json(), artifacts: self.artifacts_for(model, run).await }
         } else {
-            let code = self.draw.one_of(&FailureCode::ALL).unwrap_or(FailureCode::TaskFailed);
-            Outcome::Failed { code, result: self.draw.json() }
+            let code = match self.draw.percent(30) {
+                true => FailureCode::Rejected,
+                false => self.draw.one_of(&FailureCode::ALL).unwrap_or(FailureCode::TaskFailed),
+            };
+            Outcome::Failed { code, result: self.failure(code) }
         };
         Step::Finish { by, run, outcome, usage: self.usage(), at: self.at() }
     }
@@ -256,7 +259,8 @@ impl Generator {
     }
 
     pub(super) fn any_list(&self) -> List {
-        match self.draw.below(12) {
+        match self.draw.below(13) {
+            12 => List::Tasks(self.task_filter()),
             10 => List::Users,
             11 => List::Deliveries(self.delivery_filter()),
             7 => List::Channels(self.channel_filter()),

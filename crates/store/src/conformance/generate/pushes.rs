@@ -1,0 +1,96 @@
+//! Steps around push configs, and runs as A2A lists them.
+
+use attache_protocol::{Json, RunId, rules::run::FailureCode};
+
+use super::{DAY, Generator, HOUR};
+use crate::{
+    conformance::step::Step,
+    memory::Memory,
+    record::{
+        push::{NewPushConfig, PushVersion},
+        task::{Of, TaskFilter, TaskState},
+    },
+};
+
+/// Few, so that configs are replaced.
+const IDS: [&str; 4] = ["", "a", "b'\"", "日本"];
+const STATES: [TaskState; 8] = [
+    TaskState::Submitted,
+    TaskState::Working,
+    TaskState::InputRequired,
+    TaskState::AuthRequired,
+    TaskState::Completed,
+    TaskState::Rejected,
+    TaskState::Failed,
+    TaskState::Cancelled,
+];
+
+// === impl Generator ===
+
+impl Generator {
+    /// Of a run that somebody works on or will mostly, so that there is something to tell.
+    pub(super) async fn set_push(&self, model: &Memory) -> Step {
+        let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
+        Step::SetPushConfig(self.context(), run, self.push_config())
+    }
+
+    /// One more of the newest run, which has none with this id.
+    pub(super) fn fill_pushes(&self) -> Step {
+        let run = self.known.runs.last().copied().unwrap_or_else(|| self.run());
+        let id = format!("{}", self.draw.below(1 << 40));
+        Step::SetPushConfig(self.context(), run, NewPushConfig { id, ..self.push_config() })
+    }
+
+    pub(super) fn remove_push(&self) -> Step {
+        Step::RemovePushConfig(self.context(), self.told_run(), self.push_id())
+    }
+
+    pub(super) fn read_push(&self) -> Step {
+        match self.draw.percent(50) {
+            true => Step::PushConfig(self.tenant(), self.told_run(), self.push_id()),
+            false => Step::PushConfigs(self.tenant(), self.told_run()),
+        }
+    }
+
+    pub(super) fn push_config(&self) -> NewPushConfig {
+        NewPushConfig {
+            id: self.push_id(),
+            url: self.url(),
+            sealed: self.draw.percent(60).then(|| self.draw.bytes::<16>().to_vec()),
+            version: if self.draw.percent(60) { PushVersion::V10 } else { PushVersion::V03 },
+        }
+    }
+
+    fn push_id(&self) -> String {
+        self.draw.one_of(&IDS).unwrap_or_default().to_owned()
+    }
+
+    fn told_run(&self) -> RunId {
+        self.draw.recent(&self.known.pushes).filter(|_| self.draw.percent(85)).unwrap_or_else(|| self.run())
+    }
+
+    pub(super) fn task_filter(&self) -> TaskFilter {
+        let caller = || self.draw.one_of(&["key:owner", "key:other", "system", "user:日本", ""]).unwrap_or_default();
+        let of = match self.draw.below(100) {
+            0..65 => None,
+            65..82 => Some(Of::User(self.user())),
+            _ => Some(Of::Caller(caller().to_owned())),
+        };
+        TaskFilter {
+            // The first one has worked most.
+            agent: self.known.agents.first().copied().filter(|_| self.draw.percent(60)).unwrap_or_else(|| self.agent()),
+            of,
+            conversation: self.draw.percent(12).then(|| self.conversation()),
+            state: if self.draw.percent(45) { self.draw.one_of(&STATES) } else { None },
+            after: self.draw.percent(15).then(|| self.now().minus(self.millis(&[0, 1_000, HOUR, DAY]))),
+        }
+    }
+
+    /// What a worker that failed leaves behind: its own code mostly, anything sometimes.
+    pub(super) fn failure(&self, code: FailureCode) -> Json {
+        if self.draw.percent(50) {
+            return self.draw.json();
+        }
+        Json::from_text(format!(r#"{{"error":"no","code":"{}"}}"#, code.as_str())).expect("an object of two texts")
+    }
+}
