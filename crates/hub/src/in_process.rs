@@ -8,21 +8,28 @@ mod work;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, Json, RunId,
-    rules::run::FailureCode,
+    AgentId, Json, RunId, RuntimeId, TenantId,
+    rules::run::{FailureCode, Status},
     secret::Kind,
     wire::{
         run::{ClaimedRun, FailRequest},
         runtime::HeartbeatRequest,
     },
 };
-use attache_store::record::{NewRuntime, Proof, RuntimeKind};
+use attache_store::record::{Account, AgentRef, Claimed, NewRuntime, Page, Proof, RunFilter, RuntimeKind};
 use futures_util::future::OptionFuture;
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Handle, Principal, Result, error::about, identity::Action};
+use self::work::Beginning;
+use crate::{
+    Error, Handle, Principal, Result,
+    control::check,
+    error::about,
+    identity::{Action, here},
+    render,
+};
 
 pub use work::{Failure, Output, Work};
 
@@ -43,6 +50,15 @@ pub use work::{Failure, Output, Work};
 pub trait InProcessAgent: Send + Sync + 'static {
     /// Does one task. The future is dropped when the run is cancelled or times out; a panic fails the run.
     fn work(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send;
+
+    /// Goes on with a task that was under way when the hub stopped. Whoever cannot leaves it at this: the task is lost.
+    fn resume(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send {
+        drop(work);
+        async {
+            let lost = Failure::new("The program that hosts the agent was restarted.");
+            Err(lost.code(FailureCode::RuntimeLost))
+        }
+    }
 
     /// What calls may ask for instead of the agent's name.
     fn capabilities(&self) -> Vec<String> {
@@ -101,8 +117,66 @@ impl Handle {
         self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
         let stop = CancellationToken::new();
-        let host = Host { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone() };
-        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve()) })
+        let (agent, parting) = (Arc::new(agent), Parting::GiveUp);
+        let host = Host { hub: self.clone(), principal, id, agent, stop: stop.clone(), parting };
+        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
+    }
+
+    /// Hosts an agent and goes on where the hub stopped: as the same runtime, with the claims that it still holds, which
+    /// [`InProcessAgent::resume`] is handed. When this hosting ends, its claims stay for the next one, as long as their
+    /// lease lasts. For the hub's own workers; an agent that a device or a key works for is refused.
+    pub async fn resume_in_process(&self, tenant: TenantId, id: AgentId, agent: impl InProcessAgent) -> Result<Hosted> {
+        let account = self.store().account(tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
+        let runtime = match &account.runtime {
+            Some(runtime) if runtime.kind == RuntimeKind::Hub => runtime.id,
+            Some(_) => return Err(Error::from_store("agent", attache_store::Error::IsPaired)),
+            None => self.attach_here(tenant, id, agent.capabilities()).await?,
+        };
+        let principal = self.authenticate_here(runtime).await?;
+        let held = self.held_by(&account, runtime).await?;
+        let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
+        self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
+        let stop = CancellationToken::new();
+        let (agent, parting) = (Arc::new(agent), Parting::Keep);
+        let host = Host { hub: self.clone(), principal, id, agent, stop: stop.clone(), parting };
+        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve(held)) })
+    }
+
+    async fn attach_here(&self, tenant: TenantId, agent: AgentId, capabilities: Vec<String>) -> Result<RuntimeId> {
+        let id = self.env().runtime_id();
+        let new = NewRuntime {
+            kind: RuntimeKind::Hub,
+            id,
+            token: here(id),
+            proof: Proof::Owner { tenant, agent },
+            device_name: Some("hub".to_owned()),
+            labels: Json::of(&Labels { host_type: "hub", capabilities }),
+        };
+        self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?;
+        self.credentials().forget_agent(agent);
+        Ok(id)
+    }
+
+    /// What the runtime holds, as it was handed out when it was claimed, oldest first.
+    async fn held_by(&self, account: &Account, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
+        let filter = RunFilter { status: Some(Status::Running), agent: Some(account.id), ..RunFilter::default() };
+        let (mut held, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().runs(account.tenant, filter.clone(), page).await.map_err(about("run"))?;
+            for run in listed.items.into_iter().filter(|run| run.state.claim().is_some_and(|by| by.runtime == runtime))
+            {
+                let conversation = self.store().conversation(run.tenant, run.conversation).await;
+                let conversation_metadata = conversation.map_err(about("conversation"))?.metadata;
+                let agent_instructions = account.instructions.clone();
+                held.extend(render::claimed(Claimed { run, agent_instructions, conversation_metadata }));
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                held.reverse();
+                return Ok(held);
+            }
+        }
     }
 }
 
@@ -133,17 +207,30 @@ struct Host<A> {
     id: AgentId,
     agent: Arc<A>,
     stop: CancellationToken,
+    parting: Parting,
+}
+
+/// What becomes of work that is under way when the hosting ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parting {
+    /// It has a few seconds, then it is lost.
+    GiveUp,
+    /// It is dropped, and its claims stay for whoever resumes them.
+    Keep,
 }
 
 // === impl Host ===
 
 impl<A: InProcessAgent> Host<A> {
-    async fn serve(self) {
+    async fn serve(self, held: Vec<ClaimedRun>) {
         let agent = self.id.to_string();
         let limit = self.agent.concurrency().max(1);
         let beat_every = (self.hub.options().heartbeat_timeout / 4).max(Duration::from_millis(10));
         let mut beat = tokio::time::interval(beat_every);
         let mut running = Running::default();
+        for claimed in held {
+            running.start(&self, claimed, Beginning::Resumed);
+        }
         let mut pull = None;
         loop {
             if pull.is_none() && running.tasks.len() < limit {
@@ -155,7 +242,7 @@ impl<A: InProcessAgent> Host<A> {
                     match pulled {
                         Ok(pulled) => {
                             if let Some(claimed) = pulled.delivered() {
-                                running.start(&self, claimed);
+                                running.start(&self, claimed, Beginning::Fresh);
                             }
                         }
                         Err(error) if error.code.http_status() < 500 => return self.refused(&error),
@@ -179,6 +266,9 @@ impl<A: InProcessAgent> Host<A> {
             }
         }
         drop(pull);
+        if self.parting == Parting::Keep {
+            return running.tasks.shutdown().await;
+        }
         let finish = async {
             while let Some(ended) = running.tasks.join_next().await {
                 running.ended(ended);
@@ -216,10 +306,10 @@ struct Running {
 // === impl Running ===
 
 impl Running {
-    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun) {
+    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun, beginning: Beginning) {
         self.runs.push(claimed.task_run_id);
         let work = Work::new(host.hub.clone(), host.principal.clone(), claimed);
-        self.tasks.spawn(work.done_by(host.agent.clone()));
+        self.tasks.spawn(work.done_by(host.agent.clone(), beginning));
     }
 
     fn ended(&mut self, ended: std::result::Result<RunId, tokio::task::JoinError>) {

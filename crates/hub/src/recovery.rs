@@ -13,7 +13,7 @@ use attache_protocol::{
     },
     wire::run::Run,
 };
-use attache_store::record::{RunRecord, Runtime, channel::Channel};
+use attache_store::record::{RunRecord, Runtime, RuntimeKind, channel::Channel};
 
 use crate::{Error, Handle, Result, error::about, render};
 
@@ -105,6 +105,13 @@ impl Handle {
 
     async fn recovery(&self, run: &RunRecord, known: &mut Known) -> Result<Option<Recovery>> {
         let Some(claim) = run.state.claim() else { return Ok(None) };
+        // What an outside agent does is for the bridge to say, which asks it.
+        if self.known_runtime(run.tenant, claim.runtime, known).await?.kind == RuntimeKind::Hub {
+            let task = self.store().peer_task(run.tenant, run.id).await.map_err(about("run"))?;
+            if let Some(recovery) = task.and_then(|task| task.recovery) {
+                return Ok(Some(recovery));
+            }
+        }
         let said = self.words().of(claim.runtime);
         let moved_at = self.moved_at(run, claim).await?;
         let facts = Facts {

@@ -31,6 +31,7 @@ pub(crate) fn account(record: record::Account) -> account::Account {
         approvals: record.approvals.and_then(|approvals| approvals.parse().ok()).map(shown),
         owner_id: record.owner,
         runtime: record.runtime.map(runtime),
+        peer: None,
         created_at: record.created_at,
         archived_at: record.archived_at,
     }
@@ -74,6 +75,7 @@ pub(crate) fn runtime(record: record::Runtime) -> runtime::Runtime {
         attached_at: record.attached_at,
         last_heartbeat_at: record.last_heartbeat_at,
         ended_at: record.ended_at,
+        extensions: record.extensions.and_then(|extensions| extensions.parse().ok()).unwrap_or_default(),
     }
 }
 

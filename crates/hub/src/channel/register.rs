@@ -75,6 +75,10 @@ impl Session {
         if request.running.as_ref().is_some_and(|running| running.len() > MAX_RUNNING) {
             return Err(Refusal::wrong("payload.running", "must have at most 1000 entries"));
         }
+        let extensions = request.extensions.filter(|_| worker.is_some());
+        if let Some(extensions) = &extensions {
+            check::extensions("extensions", extensions)?;
+        }
         let new = NewChannel {
             id,
             transport: self.origin.transport,
@@ -96,6 +100,9 @@ impl Session {
         let number = live.number();
         live.connect(id, number);
         drop(gate);
+        if let (Some((runtime, _)), Some(extensions)) = (worker, extensions) {
+            self.hub.declare_extensions(runtime, &extensions).await?;
+        }
         self.leave_other(by, id).await;
         self.enter(by, &channel, number, resume, 0).await;
         Ok(channel)

@@ -3,12 +3,8 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Json, UserId, json,
-    secret::mask,
-    wire::{
-        a2a::Switches,
-        account::{Account, AccountList, AccountRequest},
-    },
+    Json, UserId,
+    wire::account::{Account, AccountList, AccountRequest},
 };
 use attache_store::{
     Context,
@@ -17,10 +13,9 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{PageRequest, check},
+    control::{PageRequest, check, switches::check_switches},
     error::{about, about_list},
     identity::{Action, Verdict},
-    render,
 };
 
 const MAX_TEXT: usize = 64 * 1024;
@@ -34,6 +29,7 @@ impl Handle {
         check_request(&request)?;
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
         self.check_webhook(&request).await?;
+        self.check_peer(request.peer.as_ref()).await?;
         let account = NewAccount {
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
@@ -48,7 +44,11 @@ impl Handle {
             Some(owner) => context.for_user(owner),
             None => context,
         };
-        self.store().create_account(context, account).await.map(render::account).map_err(about("agent"))
+        let created = self.store().create_account(context, account).await.map_err(about("agent"))?;
+        if let Some(peer) = request.peer {
+            self.set_peer(self.context(by), created.id, peer).await?;
+        }
+        self.show_account(created).await
     }
 
     /// By id or by name.
@@ -57,7 +57,7 @@ impl Handle {
         let agent = check::agent_in_path(agent)?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
         match self.reach(by).await?.agent(&account).await? {
-            true => Ok(render::account(account)),
+            true => self.show_account(account).await,
             false => Err(Error::not_found("agent")),
         }
     }
@@ -71,7 +71,7 @@ impl Handle {
         let (mut reach, mut agent_accounts) = (self.reach(by).await?, Vec::new());
         for account in listed.items {
             if reach.agent(&account).await? {
-                agent_accounts.push(render::account(account));
+                agent_accounts.push(self.show_account(account).await?);
             }
         }
         Ok(AccountList { agent_accounts, next_cursor: listed.next })
@@ -84,6 +84,7 @@ impl Handle {
             self.keep_limits(by, Action::EditAgent, &agent).await?;
         }
         self.check_webhook(&request).await?;
+        self.check_peer(request.peer.as_ref()).await?;
         let patch = AccountPatch {
             owner: self.new_owner(by, request.owner.as_deref()).await?,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
@@ -94,20 +95,29 @@ impl Handle {
             a2a: request.a2a,
         };
         let gives = patch.owner.is_some();
+        let agent = match request.peer {
+            Some(peer) => {
+                let id = self.store().account(by.tenant, agent).await.map_err(about("agent"))?.id;
+                self.set_peer(self.context(by), id, peer).await?;
+                AgentRef::Id(id)
+            }
+            None => agent,
+        };
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);
         if gives {
             // Its keys act for somebody else now.
             self.credentials().forget_agent(updated.id);
         }
-        Ok(render::account(updated))
+        self.show_account(updated).await
     }
 
     /// Revokes the agent's runtime, cancels its live runs and frees its name.
     pub async fn archive_account(&self, by: &Principal, agent: &str) -> Result<Account> {
         let agent = self.own_agent(by, Action::ArchiveAgent, agent).await?;
         self.keep_limits(by, Action::ArchiveAgent, &agent).await?;
-        self.store().archive_account(self.context(by), agent).await.map(render::account).map_err(about("agent"))
+        let archived = self.store().archive_account(self.context(by), agent).await.map_err(about("agent"))?;
+        self.show_account(archived).await
     }
 
     async fn check_webhook(&self, request: &AccountRequest) -> Result<()> {
@@ -163,10 +173,7 @@ fn check_request(request: &AccountRequest) -> Result<()> {
         check::millis("approvals.timeout_ms", millis, PATIENCE)?;
     }
     if let Some(a2a) = &request.a2a {
-        check::object("a2a", a2a, MAX_TEXT)?;
-        // What cannot be read would count as nothing said, and show an agent that is meant to be hidden.
-        let read = a2a.parse::<Switches>();
-        read.map_err(|error| Error::invalid("a2a", &format!("cannot be read: {}", mask(&json::explain(&error)))))?;
+        check_switches(a2a)?;
     }
     let skills = request.skills.as_deref().unwrap_or_default();
     if skills.len() > MAX_SKILLS {

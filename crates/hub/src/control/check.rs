@@ -6,6 +6,7 @@ use attache_protocol::{
     Json,
     id::{AgentId, UserId},
     rules::access::OTHERS,
+    wire::runtime::Extension,
 };
 use attache_store::record::{AgentRef, Page, people::UserRef};
 
@@ -16,6 +17,9 @@ const DEFAULT_PAGE: usize = 50;
 /// In the place of a user's name: the caller's own.
 pub(crate) const ME: &str = "me";
 pub(crate) const MAX_EVENT: usize = 64 * 1024;
+const MAX_URI: usize = 300;
+const MAX_EXTENSIONS: usize = 16;
+const MAX_PARAMS: usize = 16 * 1024;
 
 /// Which part of a list to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -155,6 +159,39 @@ pub(crate) fn sized(field: &str, given: &Json, size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(attache_protocol::Code::TooLarge, format!("`{field}` is larger than {size} bytes.")))
+}
+
+/// An absolute URI that names something; nobody calls it.
+pub(crate) fn uri(field: &str, given: &str) -> Result<()> {
+    line(field, given, 1..=MAX_URI)?;
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+    };
+    let is_uri = given.split_once(':').is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.is_empty());
+    match is_uri && !given.contains(|letter: char| letter.is_whitespace() || "<>\"{}|\\^`".contains(letter)) {
+        true => Ok(()),
+        false => Err(Error::invalid(field, "must be a URI, for example https://example.org/ext/v1")),
+    }
+}
+
+pub(crate) fn count(field: &str, given: usize, most: usize) -> Result<()> {
+    if given <= most { Ok(()) } else { Err(Error::invalid(field, &format!("must have at most {most} entries"))) }
+}
+
+/// What a runtime says it understands.
+pub(crate) fn extensions(field: &str, given: &[Extension]) -> Result<()> {
+    count(field, given.len(), MAX_EXTENSIONS)?;
+    for (index, extension) in given.iter().enumerate() {
+        uri(&format!("{field}.uri"), &extension.uri)?;
+        if given[..index].iter().any(|before| before.uri == extension.uri) {
+            return Err(Error::invalid(field, "names one extension twice"));
+        }
+        if let Some(params) = &extension.params {
+            object(&format!("{field}.params"), params, MAX_PARAMS)?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn range(field: &str, given: i64, allowed: RangeInclusive<i64>) -> Result<i64> {

@@ -53,7 +53,11 @@ impl Handle {
         let named = match (agent, &self.options().default_agent) {
             (Some(text), _) => check::agent_ref("agent", text).map_err(|_| Error::not_found("agent"))?,
             (None, Some(name)) => AgentRef::Name(name.clone()),
-            (None, None) => return Err(Error::not_found("agent").hint("Say which agent you mean, or start the hub with --default-agent.")),
+            (None, None) => {
+                return Err(
+                    Error::not_found("agent").hint("Say which agent you mean, or start the hub with --default-agent.")
+                );
+            }
         };
         let account = self.store().account(tenant, named).await.map_err(about("agent"))?;
         if account.archived_at.is_some() { Err(Error::not_found("agent")) } else { Ok(account) }

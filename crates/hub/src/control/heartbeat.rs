@@ -1,15 +1,15 @@
 //! A device says that it is alive and which runs it executes.
 
 use attache_protocol::{
-    RunId,
+    Json, RunId, RuntimeId,
     wire::{
         account::Presence,
-        runtime::{HeartbeatRequest, HeartbeatResponse},
+        runtime::{Extension, HeartbeatRequest, HeartbeatResponse},
     },
 };
 use attache_store::record::Leases;
 
-use crate::{Error, Handle, Principal, Result, error::about, identity::Action, recovery::Said};
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, recovery::Said};
 
 const MAX_RUNNING: usize = 1000;
 
@@ -32,6 +32,9 @@ impl Handle {
         if request.unreported.len() > MAX_RUNNING {
             return Err(Error::invalid("unreported", "must have at most 1000 entries"));
         }
+        if let Some(extensions) = &request.extensions {
+            check::extensions("extensions", extensions)?;
+        }
         // What has ended on the device and was not accepted yet is still held by it.
         let running = request.running.map(|mut running| {
             running.extend(request.unreported.iter().filter(|run| !running.contains(run)).copied().collect::<Vec<_>>());
@@ -43,12 +46,21 @@ impl Handle {
         let held = |runs: Vec<RunId>| runs.into_iter().filter(|run| !beat.not_held.contains(run)).collect::<Vec<_>>();
         let said = Said { agent, at, running: running.map(held), unreported: held(request.unreported) };
         self.words().say(runtime, said);
+        if let Some(extensions) = request.extensions {
+            self.declare_extensions(runtime, &extensions).await?;
+        }
         Ok(HeartbeatResponse {
             status: Presence::Online,
             runtime_id: runtime,
             server_time: self.now(),
             cancelled: beat.not_held,
         })
+    }
+
+    /// What a runtime understands; the store only writes what changed.
+    pub(crate) async fn declare_extensions(&self, runtime: RuntimeId, extensions: &[Extension]) -> Result<()> {
+        let extensions = Some(Json::of(extensions)).filter(|_| !extensions.is_empty());
+        self.store().declare_extensions(runtime, extensions).await.map(drop).map_err(about("runtime"))
     }
 
     fn leases(&self) -> Leases {

@@ -35,6 +35,12 @@ impl Handle {
         check_request(&request)?;
         let labels = labels(&request)?;
         if let Some(token) = &request.pairing_token {
+            if request.url.is_some() {
+                return Err(Error::invalid(
+                    "url",
+                    "makes an outside agent, which a person adds: send a key, not a code",
+                ));
+            }
             return self.register_by_code(token, request.agent_id.as_deref(), labels, address).await;
         }
         let Some(by) = by else {
@@ -43,6 +49,9 @@ impl Handle {
         by.may(Action::RegisterAgent)?;
         by.may_see_and_call()?;
         let name = request.agent_id.ok_or_else(|| Error::invalid("agent_id", "is missing"))?;
+        if let Some(url) = request.url {
+            return self.register_peer(by, name, url).await;
+        }
         let agent = self.agent_named(by, &name).await?;
         let proof = Proof::Owner { tenant: by.tenant, agent };
         let (api_key, agent) = self.bind(address, proof, labels).await?;

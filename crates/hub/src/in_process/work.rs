@@ -12,11 +12,12 @@ use attache_protocol::{
         run::{ClaimedRun, CompleteRequest, FailRequest, OutputArtifact, OutputMessage, OutputReply, ProgressRequest},
     },
 };
+use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::InProcessAgent;
-use crate::{Error, Handle, Principal, Result, bus::Topic, control::CallHeaders};
+use crate::{Error, Handle, Principal, Result, bus::Topic, control::CallHeaders, error::about};
 
 /// How often the end of a run is reported when the store is busy.
 const TRIES: u32 = 6;
@@ -61,6 +62,14 @@ pub struct Failure {
 struct Failed<'a> {
     error: &'a str,
     code: &'a str,
+}
+
+/// How a task comes into an agent's hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    Fresh,
+    /// It was under way when the hub stopped.
+    Resumed,
 }
 
 // === impl Work ===
@@ -125,6 +134,28 @@ impl Work {
         self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
     }
 
+    /// Notes what is about to be sent to the outside agent that does this task. What was noted before is given back as it
+    /// is: then nothing must be sent again.
+    pub async fn begin_peer_task(&self, task: NewPeerTask) -> Result<PeerTask> {
+        let by = self.principal.worker(Some(self.claimed.epoch))?;
+        let lease = self.hub.options().heartbeat_timeout;
+        let begun = self.hub.store().begin_peer_task(by, self.run(), task, lease, self.hub.now()).await;
+        begun.map_err(about("run"))
+    }
+
+    /// What the outside agent said of its task. An id that it named once never changes.
+    pub async fn link_peer_task(&self, change: PeerTaskChange) -> Result<PeerTask> {
+        let by = self.principal.worker(Some(self.claimed.epoch))?;
+        let lease = self.hub.options().heartbeat_timeout;
+        let linked = self.hub.store().link_peer_task(by, self.run(), change, lease, self.hub.now()).await;
+        linked.map_err(about("peer task"))
+    }
+
+    /// The task that an outside agent does for this one, if it was begun.
+    pub async fn peer_task(&self) -> Result<Option<PeerTask>> {
+        self.hub.store().peer_task(self.principal.tenant, self.run()).await.map_err(about("run"))
+    }
+
     async fn report(&self, request: ProgressRequest) -> Result<()> {
         let request = ProgressRequest { epoch: Some(self.claimed.epoch), ..request };
         self.hub.progress(&self.principal, self.run(), request).await.map(drop)
@@ -135,13 +166,18 @@ impl Work {
     }
 
     /// Lets the agent work until it is done or the run is not its any more, and reports the end.
-    pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>) -> RunId {
+    pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>, beginning: Beginning) -> RunId {
         let run = self.run();
         let mut watch = self.hub.bus().watch(Topic::Run(run));
         // In a task of its own, so that a panic is an answer too; it ends with this future.
         let mut task = JoinSet::new();
         let work = self.clone();
-        task.spawn(async move { agent.work(work).await });
+        task.spawn(async move {
+            match beginning {
+                Beginning::Fresh => agent.work(work).await,
+                Beginning::Resumed => agent.resume(work).await,
+            }
+        });
         loop {
             tokio::select! {
                 done = task.join_next() => {

@@ -65,7 +65,10 @@ pub enum Unreadable {
     NotJson(String),
     TooDeep(String),
     /// It is JSON, but not this. The member is where known.
-    Wrong { member: Option<String>, problem: String },
+    Wrong {
+        member: Option<String>,
+        problem: String,
+    },
 }
 
 /// A whole body, for a surface outside this crate.

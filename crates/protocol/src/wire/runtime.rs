@@ -26,6 +26,9 @@ pub struct Runtime {
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// What it says it understands; the agent's card shows it.
+    #[serde(default)]
+    pub extensions: Vec<Extension>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
