@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+mod a2a;
 mod bare;
 mod calls;
 mod channels;
@@ -21,6 +22,7 @@ mod world;
 #[command(after_help = "Examples:
   attache bench runs --callers 64
   attache bench calls --callers 64
+  attache bench a2a --callers 32
   attache bench growth --sizes 1000,100000
   attache bench channels --channels 10000
   attache bench start")]
@@ -35,6 +37,8 @@ enum What {
     Runs(RunsArgs),
     /// Calls per second to an agent on a channel, with and without keys, rules, quotas and limits, beside a bare server
     Calls(RunsArgs),
+    /// A2A messages per second, durable and done by an agent in the hub's process, beside a bare server; the first event of a stream
+    A2a(RunsArgs),
     /// How the cost of a claim and of the run list grows with the number of stored runs
     Growth(GrowthArgs),
     /// What an idle channel costs, how soon work reaches a device, how one stream reaches many watchers
@@ -89,6 +93,7 @@ pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
     match args.what {
         What::Runs(args) => runs(args, shape).await,
         What::Calls(args) => calls::run(args, shape).await,
+        What::A2a(args) => a2a::run(args, shape).await,
         What::Growth(args) => growth::run(args, shape).await,
         What::Channels(args) => channels::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,

@@ -1,0 +1,92 @@
+//! `attache bench a2a`: whole A2A messages per second (sent, made durable, done by an agent in the hub's process, answered
+//! with the finished task), beside a server that answers the same JSON-RPC and does nothing; and how soon a stream speaks.
+
+mod bare;
+mod hub;
+
+use std::time::Duration;
+
+use attache_protocol::Json;
+use serde::Serialize;
+
+use super::{
+    Result, RunsArgs, Shape,
+    load::Measured,
+    probe,
+    report::{median, millis},
+    world::Scratch,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    fsyncs_per_second: f64,
+    bare: Measured,
+    sent: Measured,
+    first_event: Measured,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    connections: usize,
+    seconds: u64,
+    fsyncs_per_second: f64,
+    bare_per_second: f64,
+    messages_per_second: f64,
+    of_bare: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    first_event_p50_ms: f64,
+    first_event_p99_ms: f64,
+}
+
+pub(super) async fn run(args: RunsArgs, shape: Shape) -> Result<()> {
+    let scratch = Scratch::make(args.dir.as_deref())?;
+    let time = Duration::from_secs(args.seconds);
+    let mut rounds = Vec::with_capacity(args.rounds);
+    for round in 0..args.rounds {
+        let fsyncs_per_second = probe::fsyncs_per_second(&scratch.folder("probe", round)?)?;
+        let bare = bare::drive(args.callers, time).await?;
+        let (sent, first_event) = hub::drive(&scratch.folder("hub", round)?, args.callers, time).await?;
+        rounds.push(Round { fsyncs_per_second, bare, sent, first_event });
+        eprintln!("round {} of {} done", round + 1, args.rounds);
+    }
+    Figures::of(&args, &rounds).print(shape);
+    Ok(())
+}
+
+// === impl Figures ===
+
+impl Figures {
+    fn of(args: &RunsArgs, rounds: &[Round]) -> Self {
+        let middle = |pick: fn(&Round) -> f64| median(rounds.iter().map(pick));
+        Self {
+            connections: args.callers,
+            seconds: args.seconds,
+            fsyncs_per_second: middle(|round| round.fsyncs_per_second),
+            bare_per_second: middle(|round| round.bare.runs_per_second),
+            messages_per_second: middle(|round| round.sent.runs_per_second),
+            of_bare: middle(|round| round.sent.runs_per_second / round.bare.runs_per_second),
+            p50_ms: middle(|round| millis(round.sent.p50)),
+            p99_ms: middle(|round| millis(round.sent.p99)),
+            first_event_p50_ms: middle(|round| millis(round.first_event.p50)),
+            first_event_p99_ms: middle(|round| millis(round.first_event.p99)),
+        }
+    }
+
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    fn print(&self, shape: Shape) {
+        if shape == Shape::Json {
+            return println!("{}", Json::of(self).get());
+        }
+        println!("{} connections, {} s per level and round, medians", self.connections, self.seconds);
+        println!("{:<44} {:>12.0}", "flushes of this disk per second", self.fsyncs_per_second);
+        println!("{:<44} {:>12.0}", "bare JSON-RPC server, answers per second", self.bare_per_second);
+        println!("{:<44} {:>12.0}", "SendMessage, durable, done, per second", self.messages_per_second);
+        println!("{:<44} {:>12.3}", "of the bare server", self.of_bare);
+        println!("{:<44} {:>9.2} ms, p99 {:.2} ms", "answered after, p50", self.p50_ms, self.p99_ms);
+        println!(
+            "{:<44} {:>9.2} ms, p99 {:.2} ms",
+            "first event of a stream after, p50", self.first_event_p50_ms, self.first_event_p99_ms
+        );
+    }
+}
