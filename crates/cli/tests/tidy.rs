@@ -52,7 +52,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every `.rs` file of the workspace's crates, relative to the root.
+/// Every `.rs` file of the workspace's crates that people write, relative to the root. What is generated is in folders
+/// named `gen`.
 fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join("crates")];
@@ -60,7 +61,9 @@ fn sources() -> Vec<PathBuf> {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                if !path.ends_with("gen") {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path.strip_prefix(root()).unwrap().to_owned());
             }

@@ -20,10 +20,11 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     Base64::encode_string(bytes)
 }
 
-/// What 0.3 has in `file_with_bytes`. The field is for bytes, but every kit of 0.3 puts the base64 text of the file there
-/// and fails on anything else, so that is what we write.
-pub(super) fn to_old_file(text: &str) -> Vec<u8> {
-    text.as_bytes().to_vec()
+/// What 0.3 has in `file_with_bytes`: the field is for bytes, but most kits of 0.3 put the base64 text of the file there and
+/// fail on anything else, so that is what we write. Nothing for a text that is not base64.
+pub(super) fn to_old_file(text: &str) -> Option<String> {
+    let bytes = decode(text)?;
+    Some(if Base64::decode_vec(text).is_ok() { text.to_owned() } else { encode(&bytes) })
 }
 
 /// The base64 text of what 0.3 has in `file_with_bytes`: the text itself, or bytes of a sender that took the field by its
@@ -51,7 +52,11 @@ mod tests {
 
     #[test]
     fn a_file_of_0_3_is_its_base64_text_whether_it_came_as_text_or_as_bytes() {
-        assert_eq!(from_old_file(to_old_file("aGk=")), "aGk=");
+        for text in ["aGk=", "aGk"] {
+            assert_eq!(to_old_file(text).map(|text| from_old_file(text.into_bytes())).as_deref(), Some("aGk="));
+        }
+        assert_eq!(to_old_file("-_8").as_deref(), Some("+/8="));
+        assert_eq!(to_old_file("no base64"), None);
         assert_eq!(from_old_file(vec![0, 255]), "AP8=");
         assert_eq!(from_old_file(b"hi!".to_vec()), "aGkh");
     }

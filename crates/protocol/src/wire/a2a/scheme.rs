@@ -9,7 +9,6 @@ use crate::Json;
 
 /// One scheme of a known kind; as JSON, the member's name is the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub enum Scheme {
     #[serde(rename = "apiKeySecurityScheme", alias = "api_key_security_scheme")]
     ApiKey(ApiKey),

@@ -128,16 +128,10 @@ pub enum SecurityScheme {
 /// interface of 0.3 stays as it is.
 pub fn union(card: &new::AgentCard) -> Json {
     let json = Json::of(card);
-    let interfaces: Vec<_> =
-        card.supported_interfaces.iter().filter(|interface| is_old(&interface.protocol_version)).cloned().collect();
-    match AgentCard::of(card, &interfaces) {
+    match AgentCard::of_card(card) {
         Some(old) => merged(&json, &Json::of(&old)),
         None => json,
     }
-}
-
-fn is_old(version: &str) -> bool {
-    version == "0.3" || version.starts_with("0.3.")
 }
 
 /// Both objects in one, and the items of lists of the same length likewise. Where they disagree, the first wins.

@@ -58,7 +58,10 @@ impl TryFrom<Part> for v03::Part {
         };
         let (part, data) = match content {
             Content::Text(text) => (Some(P::Text(text)), None),
-            Content::Raw(text) => (file(File::FileWithBytes(base64::to_old_file(&text))), None),
+            Content::Raw(text) => {
+                let text = base64::to_old_file(&text).ok_or_else(|| Invalid::new("raw", "is not base64"))?;
+                (file(File::FileWithBytes(text.into_bytes())), None)
+            }
             Content::Url(uri) => (file(File::FileWithUri(uri)), None),
             Content::Data(data) => (None, Some(wrapped(&data))),
         };

@@ -85,7 +85,9 @@ impl Serialize for Part {
         match content {
             Content::Text(text) => map.serialize_entry("text", text)?,
             Content::Raw(text) => {
-                map.serialize_entry("file", &file(None, Some(base64::encode(&base64::to_old_file(text)))))?;
+                // What is not base64 is shown as it is; whoever reads it will say so.
+                let text = base64::to_old_file(text).unwrap_or_else(|| text.clone());
+                map.serialize_entry("file", &file(None, Some(base64::encode(text.as_bytes()))))?;
             }
             Content::Url(uri) => map.serialize_entry("file", &file(Some(uri.clone()), None))?,
             Content::Data(data) => map.serialize_entry("data", &Data { data: wrapped(data) })?,
