@@ -7,4 +7,5 @@ mod faulty;
 mod model;
 mod peers;
 mod people;
+mod pushes;
 mod sqlite;

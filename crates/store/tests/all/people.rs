@@ -49,7 +49,7 @@ impl World {
         self.store.create_key(self.context("key:owner"), new).await.unwrap().id
     }
 
-    async fn queue(&self, new: NewRun) -> Result<RunId, Error> {
+    pub(crate) async fn queue(&self, new: NewRun) -> Result<RunId, Error> {
         let created = self.store.create_run(self.context("key:owner"), new).await?;
         let (Created::New(run) | Created::Existing(run)) = created;
         Ok(run.id)
@@ -60,7 +60,7 @@ impl World {
         self.queue(self.new_run()).await
     }
 
-    async fn claim(&self) -> Option<RunId> {
+    pub(crate) async fn claim(&self) -> Option<RunId> {
         let claimed = self.store.claim(self.runtime, Some(self.worker), LEASE, self.env.now()).await.unwrap();
         claimed.map(|claimed| claimed.run.id)
     }
