@@ -23,13 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::work::Beginning;
-use crate::{
-    Error, Handle, Principal, Result,
-    control::check,
-    error::about,
-    identity::{Action, here},
-    render,
-};
+use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, render};
 
 pub use work::{Failure, Output, Work};
 
@@ -132,7 +126,7 @@ impl Handle {
             Some(_) => return Err(Error::from_store("agent", attache_store::Error::IsPaired)),
             None => self.attach_here(tenant, id, agent.capabilities()).await?,
         };
-        let principal = self.authenticate_here(runtime).await?;
+        let principal = self.check_here(tenant, runtime).await?;
         let held = self.held_by(&account, runtime).await?;
         let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
         self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
@@ -147,7 +141,8 @@ impl Handle {
         let new = NewRuntime {
             kind: RuntimeKind::Hub,
             id,
-            token: here(id),
+            // Nobody ever sees it.
+            token: Kind::RuntimeToken.generate(self.env()).hash(),
             proof: Proof::Owner { tenant, agent },
             device_name: Some("hub".to_owned()),
             labels: Json::of(&Labels { host_type: "hub", capabilities }),

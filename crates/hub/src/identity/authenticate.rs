@@ -109,6 +109,7 @@ impl Handle {
             }
             Proof::Token { key, .. } => By::Key(*key),
             Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
+            Proof::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
         };
         match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
@@ -125,7 +126,7 @@ impl Handle {
             }
             Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_) | Proof::Nothing { .. } => (role, scopes),
+                    Proof::Secret(_) | Proof::Nothing { .. } | Proof::Here { .. } => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
@@ -136,9 +137,20 @@ impl Handle {
         }
     }
 
-    /// The hub's own worker, as the runtime that it attached with [`here`].
-    pub(crate) async fn authenticate_here(&self, runtime: RuntimeId) -> Result<Principal> {
-        self.check_proof(&Proof::Secret(here(runtime))).await
+    /// The hub's own worker as this runtime, while it is the agent's active one.
+    pub(crate) async fn check_here(&self, tenant: TenantId, runtime: RuntimeId) -> Result<Principal> {
+        let found = self.store().runtime(tenant, runtime).await.map_err(about("runtime"))?;
+        if found.kind != RuntimeKind::Hub {
+            return Err(unknown());
+        }
+        if found.state != RuntimeState::Active {
+            return Err(Error::runtime_ended(found.state));
+        }
+        let account = self.store().account(tenant, AgentRef::Id(found.agent)).await;
+        let account = account.map_err(about("agent"))?;
+        let who = Who::Runtime { runtime, agent: found.agent, kind: found.kind };
+        let proof = Proof::Here { tenant, runtime };
+        Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: None, proof })
     }
 
     async fn credential(&self, by: By) -> Result<Credential> {
@@ -164,12 +176,6 @@ fn lesser(key: (Role, Option<Vec<Scope>>), token: (Role, Option<&[Scope]>)) -> (
         (Some(scopes), Some(said)) => Some(scopes.into_iter().filter(|scope| said.contains(scope)).collect()),
     };
     (key.0.min(token.0), scopes)
-}
-
-/// What a runtime of the hub itself is known by. No credential begins like this, so nobody can show it; that it is no secret
-/// lets the hub go on as the same runtime after a restart.
-pub(crate) fn here(runtime: RuntimeId) -> SecretHash {
-    SecretHash::of(&format!("here:{runtime}"))
 }
 
 fn unknown() -> Error {

@@ -15,7 +15,7 @@ mod table;
 pub(crate) mod token;
 
 pub(crate) use attempts::Attempts;
-pub(crate) use authenticate::{Guard, here};
+pub(crate) use authenticate::Guard;
 pub(crate) use cache::{By, Cache};
 pub use card_key::CardKey;
 pub(crate) use folder::{Folder, write_private};

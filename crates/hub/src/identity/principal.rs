@@ -33,6 +33,8 @@ pub(crate) enum Proof {
     Secret(SecretHash),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
     Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
+    /// The hub itself works for an agent, as this runtime.
+    Here { tenant: TenantId, runtime: RuntimeId },
     /// Nothing: the agent's owner lets everybody ask it.
     Nothing { tenant: TenantId, agent: AgentId },
 }
@@ -73,7 +75,9 @@ impl Principal {
     pub(crate) fn lasting(&self) -> Result<()> {
         match self.proof {
             Proof::Secret(_) => Ok(()),
-            Proof::Nothing { .. } => Err(Error::unauthenticated("The request carries no credential.")),
+            Proof::Nothing { .. } | Proof::Here { .. } => {
+                Err(Error::unauthenticated("The request carries no credential."))
+            }
             Proof::Token { .. } => {
                 Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
                     .hint("Use the API key that the token was made with."))
