@@ -72,8 +72,9 @@ impl Site {
         let mut options = Options::new(&data, listen);
         adjust(&mut options);
         let env = Env::system();
+        let clients = place.tls.client_certificates();
         if let Some(certificate) = place.tls.certificate(&options)? {
-            let tls = Tls::open(&data, certificate, &env).map_err(|error| {
+            let tls = Tls::open_for(&data, certificate, clients, &env).map_err(|error| {
                 Failure::failed(error.to_string())
                     .hint("Check --tls-cert and --tls-key, or the folder `tls` in the data folder.")
             })?;

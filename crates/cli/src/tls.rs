@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attache_hub::{Certificate, Options};
+use attache_hub::{Certificate, ClientCertificates, Options};
 
 use crate::Failure;
 
@@ -19,6 +19,9 @@ pub(crate) struct TlsArgs {
     /// Make a certificate once, keep it in the data folder, and print the pin that clients need
     #[arg(long, conflicts_with = "tls_cert")]
     tls_self_signed: bool,
+    /// Ask clients for a certificate: one that a key was made for (`attache keys add --certificate`) is a credential
+    #[arg(long)]
+    tls_client_certs: bool,
 }
 
 // === impl TlsArgs ===
@@ -28,11 +31,19 @@ impl TlsArgs {
         self.tls_self_signed || self.tls_cert.is_some()
     }
 
+    pub(crate) const fn client_certificates(&self) -> ClientCertificates {
+        if self.tls_client_certs { ClientCertificates::Asked } else { ClientCertificates::Ignored }
+    }
+
     /// The certificate that was asked for, for every name that people may call this hub by.
     pub(crate) fn certificate(self, options: &Options) -> Result<Option<Certificate>, Failure> {
         if self.is_given() && options.public_url.as_deref().is_some_and(|url| url.starts_with("http://")) {
             return Err(Failure::usage("--public-url begins with http://, and the hub speaks TLS")
                 .hint("Write it with https://, or leave TLS to what stands in front of the hub."));
+        }
+        if self.tls_client_certs && !self.is_given() {
+            return Err(Failure::usage("--tls-client-certs needs TLS on the hub's own port")
+                .hint("Give it a certificate: --tls-self-signed, or --tls-cert with --tls-key."));
         }
         Ok(match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Some(Certificate::Files { certificate, key }),

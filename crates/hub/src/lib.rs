@@ -30,4 +30,4 @@ pub use in_process::InProcessAgent;
 pub use options::{Options, OwnerKey};
 pub use serve::serve;
 pub use surface::platform::{openapi, router};
-pub use tls::{Certificate, PIN_FILE, Tls, TlsError};
+pub use tls::{Certificate, ClientCertificates, PIN_FILE, Tls, TlsError};

@@ -33,6 +33,7 @@ use crate::{
         limits::{Edge, Port},
         seat::Seat,
     },
+    tls::Fingerprint,
 };
 
 const MAX_HEADERS: usize = 100;
@@ -54,7 +55,7 @@ struct Speakers {
 /// A connection after its first bytes.
 enum Opened {
     Plain(TcpStream, Version),
-    Encrypted(Box<TlsStream<TcpStream>>, Version),
+    Encrypted(Box<TlsStream<TcpStream>>, Version, Option<Fingerprint>),
     /// Plain HTTP where TLS is spoken.
     Mistaken(TcpStream),
 }
@@ -115,7 +116,9 @@ async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge)
     };
     match opened {
         Ok(Opened::Plain(stream, version)) => converse(&hub, speakers.of(version), stream, edge).await,
-        Ok(Opened::Encrypted(stream, version)) => converse(&hub, speakers.of(version), stream, edge).await,
+        Ok(Opened::Encrypted(stream, version, client)) => {
+            converse(&hub, speakers.of(version), stream, edge.of_client(client)).await;
+        }
         Ok(Opened::Mistaken(stream)) => converse(&hub, &speakers.one, stream, service_fn(say_https)).await,
         Err(error) => tracing::debug!(%error, "a connection did not begin"),
     }
@@ -133,8 +136,10 @@ async fn open(hub: &Handle, stream: TcpStream) -> io::Result<Opened> {
         return Ok(Opened::Mistaken(stream));
     }
     let stream = timeout_at(until, tls.accept(stream)).await.map_err(|_| late())??;
-    let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
-    Ok(Opened::Encrypted(Box::new(stream), version))
+    let session = stream.get_ref().1;
+    let version = if session.alpn_protocol() == Some(b"h2") { Version::Two } else { Version::One };
+    let client = session.peer_certificates().and_then(|chain| chain.first()).map(Fingerprint::of);
+    Ok(Opened::Encrypted(Box::new(stream), version, client))
 }
 
 /// Answers requests until either side ends, or until the hub does.

@@ -3,6 +3,7 @@
 //! A certificate that changes on the disk is taken up without a restart; one that cannot be used is logged, and the one
 //! before it stays.
 
+mod clients;
 mod own;
 
 use std::{
@@ -28,6 +29,11 @@ use tokio_rustls::{
 };
 
 use crate::identity::{Folder, write_private};
+
+pub use clients::ClientCertificates;
+pub(crate) use clients::Fingerprint;
+
+use clients::AnyHolder;
 
 /// What the port needs to speak TLS. Clones share the certificate.
 #[derive(Clone)]
@@ -60,6 +66,7 @@ pub enum TlsError {
 
 struct Inner {
     certificate: Certificate,
+    clients: ClientCertificates,
     data: PathBuf,
     loaded: RwLock<Loaded>,
     /// The last version of the files that was tried.
@@ -104,11 +111,25 @@ pub const PIN_FILE: &str = "tls.pin";
 impl Tls {
     /// Reads the certificate, or makes it, and writes its pin to `tls.pin` in the hub's folder.
     pub fn open(data: &Path, certificate: Certificate, env: &Env) -> Result<Self, TlsError> {
+        Self::open_for(data, certificate, ClientCertificates::Ignored, env)
+    }
+
+    /// The same, for a port that may ask its clients for certificates.
+    pub fn open_for(
+        data: &Path,
+        certificate: Certificate,
+        clients: ClientCertificates,
+        env: &Env,
+    ) -> Result<Self, TlsError> {
         Folder::open(data).map_err(|source| TlsError::Write { path: data.to_owned(), source })?;
-        let loaded = load(&certificate, data, env)?;
+        let loaded = load(&certificate, clients, data, env)?;
         write_pin(data, loaded.pin)?;
         let (data, loaded, tried) = (data.to_owned(), RwLock::new(loaded), Mutex::default());
-        Ok(Self(Arc::new(Inner { certificate, data, loaded, tried })))
+        Ok(Self(Arc::new(Inner { certificate, clients, data, loaded, tried })))
+    }
+
+    pub fn client_certificates(&self) -> ClientCertificates {
+        self.0.clients
     }
 
     /// The pin of the key that is in use now.
@@ -151,7 +172,7 @@ impl Tls {
 
     /// Takes up a certificate that changed. A version that cannot be used is refused once, and not looked at again.
     fn look(&self, env: &Env) -> Result<Looked, TlsError> {
-        let Inner { certificate, data, loaded, tried } = &*self.0;
+        let Inner { certificate, clients, data, loaded, tried } = &*self.0;
         let known = self.loaded().stamp;
         if let Certificate::Files { certificate, key } = certificate {
             let Ok(now) = Stamp::of_files(certificate, key) else {
@@ -164,7 +185,7 @@ impl Tls {
             }
             *tried = Some(now);
         }
-        let fresh = load(certificate, data, env)?;
+        let fresh = load(certificate, *clients, data, env)?;
         if fresh.stamp == known {
             return Ok(Looked::Same);
         }
@@ -185,18 +206,18 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn load(certificate: &Certificate, data: &Path, env: &Env) -> Result<Loaded, TlsError> {
+fn load(certificate: &Certificate, clients: ClientCertificates, data: &Path, env: &Env) -> Result<Loaded, TlsError> {
     match certificate {
         Certificate::Files { certificate, key } => {
             // Before the content: a file that changes in between is read again at the next look.
             let stamp = Stamp::of_files(certificate, key)?;
             let pair = Pair::read(certificate, key)?;
-            pair.load(stamp)
+            pair.load(stamp, clients)
         }
         Certificate::SelfSigned { names } => {
             let pair = own::keep(data, names, env)?;
             let stamp = Stamp::Own(pair.certificate.clone());
-            pair.load(stamp)
+            pair.load(stamp, clients)
         }
     }
 }
@@ -215,7 +236,7 @@ impl Pair {
         Ok(Self { certificate: read(certificate)?, key: read(key)?, paths })
     }
 
-    fn load(self, stamp: Stamp) -> Result<Loaded, TlsError> {
+    fn load(self, stamp: Stamp, clients: ClientCertificates) -> Result<Loaded, TlsError> {
         let [certificate_path, key_path] = self.paths;
         let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<Vec<_>, _>>();
         let Some(chain) = chain.ok().filter(|chain| !chain.is_empty()) else {
@@ -225,12 +246,15 @@ impl Pair {
             return Err(TlsError::Key(key_path));
         };
         let pin = pin_of(&chain[0]).map_err(|_| TlsError::Certificate(certificate_path))?;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        let provider = Arc::new(default_provider());
+        let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Mismatch)?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
             .map_err(TlsError::Mismatch)?;
+        let config = match clients {
+            ClientCertificates::Ignored => config.with_no_client_auth(),
+            ClientCertificates::Asked => config.with_client_cert_verifier(Arc::new(AnyHolder(provider))),
+        };
+        let mut config = config.with_single_cert(chain, key).map_err(TlsError::Mismatch)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), pin, stamp })
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use attache_hub::ClientCertificates;
 use attache_protocol::{
     Json,
     wire::{
@@ -17,12 +18,11 @@ use attache_protocol::{
     },
 };
 
-/// The extension that tells what A2A has no words for: every update carries the number of its event.
-pub(crate) const EVENTS: &str = "https://attache.dev/ext/events/v1";
+use crate::view::EVENTS;
 
-pub(crate) const JSONRPC: &str = "JSONRPC";
-pub(crate) const HTTP_JSON: &str = "HTTP+JSON";
-pub(crate) const GRPC: &str = "GRPC";
+const JSONRPC: &str = "JSONRPC";
+const HTTP_JSON: &str = "HTTP+JSON";
+const GRPC: &str = "GRPC";
 
 /// Everything that a card says is in here.
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +43,6 @@ pub(crate) struct Place {
     /// Of the program.
     pub(crate) version: String,
     pub(crate) client_certificates: ClientCertificates,
-}
-
-/// Whether a certificate of the caller counts as a credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClientCertificates {
-    Ignored,
-    Taken,
 }
 
 /// Whether callers mean this agent when they name none. Over gRPC, version 0.3 has no way to name one.
@@ -161,7 +154,7 @@ fn schemes(certificates: ClientCertificates) -> BTreeMap<String, SecurityScheme>
     ]);
     let bearer = SecurityScheme::new("httpAuthSecurityScheme", Json::of(&bearer));
     let mut schemes = BTreeMap::from([("bearer".to_owned(), bearer)]);
-    if certificates == ClientCertificates::Taken {
+    if certificates == ClientCertificates::Asked {
         let mtls = BTreeMap::from([("description", "A client certificate that a key of the hub was made for.")]);
         schemes.insert("mtls".to_owned(), SecurityScheme::new("mtlsSecurityScheme", Json::of(&mtls)));
     }
@@ -175,7 +168,7 @@ fn requirements(certificates: ClientCertificates) -> Vec<SecurityRequirement> {
     };
     match certificates {
         ClientCertificates::Ignored => vec![needs("bearer")],
-        ClientCertificates::Taken => vec![needs("bearer"), needs("mtls")],
+        ClientCertificates::Asked => vec![needs("bearer"), needs("mtls")],
     }
 }
 

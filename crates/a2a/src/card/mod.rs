@@ -9,11 +9,11 @@ mod sign;
 
 use std::sync::Arc;
 
-use attache_hub::{Handle, Result};
+use attache_hub::{Handle, Result, Tls};
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{AgentCard, Switches},
+        a2a::{AgentCard, Switches, v03},
         account::Account,
     },
 };
@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 pub(crate) use serve::routes;
 
-use build::{ClientCertificates, Facts, Place, Standing};
+use build::{Facts, Place, Standing};
 use keep::{Document, Kept, Shape};
 
 /// The cards of a hub. Clones share what was rendered.
@@ -39,7 +39,7 @@ impl Cards {
         let place = Place {
             origin: hub.origin(),
             version: hub.health().version,
-            client_certificates: ClientCertificates::Ignored,
+            client_certificates: hub.options().tls.as_ref().map(Tls::client_certificates).unwrap_or_default(),
         };
         Self { hub, place: Arc::new(place), kept: Arc::default() }
     }
@@ -47,7 +47,8 @@ impl Cards {
     /// The card as everybody may see it, without signatures.
     fn build(&self, account: &Account, switches: &Switches) -> AgentCard {
         let standing = if self.hub.is_default_agent(account) { Standing::Default } else { Standing::Named };
-        build::card(&Facts { account, switches, declared: &[], place: &self.place, standing })
+        let declared = account.runtime.as_ref().map(|runtime| runtime.extensions.as_slice()).unwrap_or_default();
+        build::card(&Facts { account, switches, declared, place: &self.place, standing })
     }
 
     /// The card in one of its shapes, signed when it is rendered for the first time.
@@ -62,6 +63,8 @@ impl Cards {
 
 fn shaped(card: &AgentCard, shape: Shape) -> Json {
     match shape {
-        Shape::Pure | Shape::Extended | Shape::Union | Shape::Old => Json::of(card),
+        Shape::Pure | Shape::Extended => Json::of(card),
+        Shape::Union => v03::union(card),
+        Shape::Old => v03::AgentCard::of_card(card).map_or_else(|| Json::of(card), |old| Json::of(&old)),
     }
 }

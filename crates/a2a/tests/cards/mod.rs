@@ -1,5 +1,7 @@
 //! Cards of agents: what is in them, who gets them, what a client need not fetch again, and that the signatures hold.
 
+mod certificates;
+mod extended;
 mod served;
 mod signed;
 

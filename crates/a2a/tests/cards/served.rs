@@ -186,3 +186,60 @@ async fn switches_that_cannot_be_read_are_refused() {
     }
     world.stop().await;
 }
+
+#[tokio::test]
+async fn a_client_gets_the_card_of_its_version() {
+    let world = world().agent("echo").start().await;
+    agent(&world, "strict", json!({"union_card": false})).await;
+    let base = format!("{}/a2a/echo", world.url);
+    let pure = get(&world, CARD, &[("a2a-version", "1.0")]).await.expect(200);
+    let old = get(&world, CARD, &[("a2a-version", "0.3")]).await.expect(200);
+    assert_eq!(
+        old,
+        json!({
+            "protocolVersion": "0.3.0",
+            "name": "echo",
+            "description": "The agent echo.",
+            "url": base,
+            "preferredTransport": "JSONRPC",
+            "additionalInterfaces": [{"url": base, "transport": "JSONRPC"}, {"url": base, "transport": "HTTP+JSON"}],
+            "version": pure["version"],
+            "capabilities": {
+                "streaming": true,
+                "pushNotifications": true,
+                "extensions": pure["capabilities"]["extensions"],
+            },
+            "securitySchemes": {"bearer": {
+                "type": "http",
+                "scheme": "Bearer",
+                "bearerFormat": "API key or JWT",
+                "description": "A key of the hub (ak_…), or a short-lived token that was made with one.",
+            }},
+            "security": [{"bearer": ["call"]}],
+            "defaultInputModes": pure["defaultInputModes"],
+            "defaultOutputModes": pure["defaultOutputModes"],
+            "skills": pure["skills"],
+            "supportsAuthenticatedExtendedCard": true,
+        })
+    );
+    for path in [CARD, "/a2a/echo/.well-known/agent.json"] {
+        let both = get(&world, path, &[]).await.expect(200);
+        for card in [&pure, &old] {
+            for (name, member) in card.as_object().unwrap() {
+                if !["signatures", "securitySchemes"].contains(&name.as_str()) {
+                    let same = [&pure, &old].iter().any(|card| card.get(name) == both.get(name));
+                    assert!(same || name == "capabilities", "{name}: {member} became {}", both[name]);
+                }
+            }
+        }
+        let scheme = &both["securitySchemes"]["bearer"];
+        assert_eq!([&scheme["type"], &scheme["httpAuthSecurityScheme"]["scheme"]], ["http", "Bearer"]);
+        assert_eq!(both["signatures"].as_array().unwrap().len(), 1);
+    }
+    for (place, is_new) in [("agent-card.json", true), ("agent.json", false)] {
+        let card = get(&world, &format!("/a2a/strict/.well-known/{place}"), &[]).await.expect(200);
+        let found = [card.get("supportedInterfaces").is_some(), card.get("url").is_some()];
+        assert_eq!(found, [is_new, !is_new], "{place}");
+    }
+    world.stop().await;
+}

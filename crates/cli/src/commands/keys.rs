@@ -1,6 +1,6 @@
 //! `attache keys`: API keys of people and programs.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use attache_client::Hub;
 use attache_protocol::{
@@ -24,6 +24,7 @@ use crate::{
   attache keys                                       list the keys
   attache keys add ci --role operator --days 90 --to-file ci.key
   attache keys add watcher --scope read --user ada --expires 2027-01-01T00:00:00Z
+  attache keys add robot --certificate robot.pem     needs `attache hub --tls-client-certs`
   ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use it
   attache keys revoke key_…",
     args_conflicts_with_subcommands = true
@@ -61,6 +62,9 @@ enum Keys {
         /// Write the key to this file (mode 0600) instead of showing it
         #[arg(long, value_name = "FILE")]
         to_file: Option<PathBuf>,
+        /// Make it for this client certificate (PEM), which is then shown instead of a key
+        #[arg(long, value_name = "FILE", conflicts_with = "to_file")]
+        certificate: Option<PathBuf>,
     },
     /// Revoke a key at once
     Revoke {
@@ -85,10 +89,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Keys::List(PageArgs::default())) {
         Keys::List(page) => list(&context, &hub, &page).await,
-        Keys::Add { name, role, scopes, user, expires, days, to_file } => {
+        Keys::Add { name, role, scopes, user, expires, days, to_file, certificate } => {
             let days = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));
             let scopes = (!scopes.is_empty()).then_some(scopes);
-            let request = CreateKeyRequest { name, role, user, scopes, expires_at: expires.or(days) };
+            let read = |file: PathBuf| fs::read_to_string(&file).map_err(|error| Failure::file("read", &file, &error));
+            let certificate = certificate.map(read).transpose()?;
+            let request = CreateKeyRequest { name, role, user, scopes, expires_at: expires.or(days), certificate };
             add(&context, &hub, request, to_file).await
         }
         Keys::Revoke { key } => {
@@ -145,18 +151,25 @@ async fn add(context: &Context, hub: &Hub, request: CreateKeyRequest, to_file: O
         return Err(Failure::usage(format!("{} exists", file.display())).hint("Name a file that is not there yet."));
     }
     let created = hub.create_key(&request).await?;
-    match &to_file {
-        Some(file) => {
-            let text = format!("{}\n", created.api_key);
+    match (&to_file, &created.api_key) {
+        (_, None) if output.is_json() => return output.json(&created),
+        (_, None) => {
+            output.say(format_args!(
+                "Made {}. Whoever has the certificate's private key may use it.",
+                created.key.key_id
+            ));
+        }
+        (Some(file), Some(secret)) => {
+            let text = format!("{secret}\n");
             home::write_private(file, text.as_bytes()).map_err(|error| Failure::file("write", file, &error))?;
             if output.is_json() {
                 return output.json(&created.key);
             }
             output.say(format_args!("Wrote the key to {}. Use it with --key-file.", file.display()));
         }
-        None if output.is_json() => return output.json(&created),
-        None => {
-            output.line(&created.api_key)?;
+        (None, Some(_)) if output.is_json() => return output.json(&created),
+        (None, Some(secret)) => {
+            output.line(secret)?;
             output.say("Keep it now: it is not shown again. Revoke it with:");
             output.say(format_args!("  attache keys revoke {}", created.key.key_id));
         }

@@ -130,10 +130,11 @@ pub(crate) async fn create_key(State(console): State<Console>, uri: Uri, posted:
         role: Role::from_text(fields.get("role")),
         user: fields.given("user"),
         scopes: (!scopes.is_empty()).then_some(scopes),
+        certificate: None,
         expires_at: valid.map(|days| console.hub.now().plus(Duration::from_secs(days * 86_400))),
     };
     let outcome = match console.hub.create_key(&session.principal, request).await {
-        Ok(made) => Outcome { created: Some((made.key.name, made.api_key)), ..Outcome::default() },
+        Ok(made) => Outcome { created: made.api_key.map(|secret| (made.key.name, secret)), ..Outcome::default() },
         Err(error) => Outcome { refusal: Some(error.try_into()?), key: fields, ..Outcome::default() },
     };
     page(&console, &session, &uri, outcome).await

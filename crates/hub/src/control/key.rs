@@ -2,19 +2,22 @@
 
 use attache_protocol::{
     Code, KeyId,
-    secret::Kind,
+    secret::{Kind, SecretHash},
     wire::key::{CreateKeyRequest, CreatedKey, Key, KeyList, Role},
 };
 use attache_store::record::{self, KeyKind, NewKey, Page};
 
 use crate::{
-    Error, Handle, Principal, Result,
+    ClientCertificates, Error, Handle, Principal, Result, Tls,
     bus::Topic,
     control::{PageRequest, check, token::narrowed},
     error::{about, about_list},
     identity::{Action, Verdict, Who},
     render,
+    tls::Fingerprint,
 };
+
+const MAX_CERTIFICATE: usize = 64 * 1024;
 
 impl Handle {
     /// The one answer that shows the key. Nobody makes a key that may do more than their own, or than its user.
@@ -45,7 +48,13 @@ impl Handle {
         {
             return Err(Error::invalid("expires_at", "lies after the end of the key that makes it"));
         }
-        let secret = Kind::ApiKey.generate(self.env());
+        let (api_key, credential) = match &request.certificate {
+            Some(certificate) => (None, self.certificate_hash(certificate).await?),
+            None => {
+                let secret = Kind::ApiKey.generate(self.env());
+                (Some(secret.expose().clone()), secret.hash())
+            }
+        };
         let key = NewKey {
             id: self.env().key_id(),
             kind: KeyKind::Api,
@@ -53,11 +62,27 @@ impl Handle {
             role,
             user,
             scopes: narrowed(by, request.scopes)?,
-            secret: secret.hash(),
+            secret: credential,
             expires_at: request.expires_at.or(by.ends_at),
         };
         let key = self.store().create_key(self.context(by), key).await.map_err(about("user"))?;
-        Ok(CreatedKey { api_key: secret.expose().clone(), key: render::key(key) })
+        Ok(CreatedKey { api_key, key: render::key(key) })
+    }
+
+    /// Under which the store knows a certificate that no key was made for yet. One of a key that was revoked stays void.
+    async fn certificate_hash(&self, pem: &str) -> Result<SecretHash> {
+        let asked = self.options().tls.as_ref().map(Tls::client_certificates);
+        if asked != Some(ClientCertificates::Asked) {
+            return Err(Error::invalid("certificate", "is of no use: this hub asks for no certificates")
+                .hint("Start the hub with --tls-client-certs, or make a key without a certificate."));
+        }
+        check::text("certificate", pem, 1..=MAX_CERTIFICATE)?;
+        let client =
+            Fingerprint::of_pem(pem).ok_or_else(|| Error::invalid("certificate", "is no certificate in PEM"))?;
+        match self.store().credential(client.hash()).await.map_err(about("key"))? {
+            Some(_) => Err(Error::invalid("certificate", "belongs to another key, or did once")),
+            None => Ok(client.hash()),
+        }
     }
 
     /// Whom the key is for: the caller, or, for admins, anybody whose role is not above theirs.

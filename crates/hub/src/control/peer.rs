@@ -91,9 +91,10 @@ impl Handle {
         let key_name = format!("outside agent {agent}");
         self.revoke_named(by, &key_name).await?;
         let scopes = Some(vec![Scope::Read, Scope::Call]);
-        let request = CreateKeyRequest { name: key_name, role: None, user: None, scopes, expires_at: None };
+        let request = CreateKeyRequest { name: key_name, scopes, ..CreateKeyRequest::default() };
         let created = self.create_key(by, request).await?;
-        Ok(Registered { api_key: Secret::new(created.api_key), agent_id: name, account_id: agent })
+        let api_key = created.api_key.ok_or_else(|| Error::internal(&"a key without a secret"))?;
+        Ok(Registered { api_key: Secret::new(api_key), agent_id: name, account_id: agent })
     }
 
     /// Revokes the keys of the caller's user that have this name.

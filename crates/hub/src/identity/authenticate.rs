@@ -19,6 +19,7 @@ use crate::{
     bus::{Topic, Watch},
     error::about,
     identity::{By, Column, Principal, Proof, Who, token},
+    tls::Fingerprint,
 };
 
 /// How often an open stream asks whether its caller is still welcome.
@@ -60,6 +61,17 @@ impl Handle {
     /// The device behind `X-Runtime-Token: rt_…`.
     pub async fn authenticate_runtime(&self, token: &str) -> Result<Principal> {
         self.authenticate(Kind::RuntimeToken, token).await
+    }
+
+    /// The person or program behind a client's certificate, whose private key the handshake has proved.
+    pub(crate) async fn authenticate_certificate(&self, client: Fingerprint) -> Result<Principal> {
+        match self.check_proof(&Proof::Secret(client.hash())).await {
+            Err(error) if error == unknown() => {
+                Err(Error::unauthenticated("No key was made for the certificate of this connection.")
+                    .hint("Make one with `attache keys add NAME --certificate FILE`, or send a key."))
+            }
+            other => other,
+        }
     }
 
     /// The person behind a console's session.

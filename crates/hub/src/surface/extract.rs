@@ -31,7 +31,11 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told(pub(crate) Arc<OnceLock<Left>>);
 
-/// Who asks, by `X-Runtime-Token` or `Authorization: Bearer`.
+/// Who asks, by the certificate of the connection, or why that says nothing. Only in requests without another credential.
+#[derive(Debug, Clone)]
+pub(crate) struct Certified(pub(crate) Result<Principal>);
+
+/// Who asks, by `X-Runtime-Token`, `Authorization: Bearer` or a client's certificate.
 #[derive(Debug)]
 pub(crate) struct Caller(pub(crate) Principal);
 
@@ -99,7 +103,9 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Un
 /// refused, also where none is needed.
 pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
     let carries = |name: &str| parts.headers.contains_key(name);
-    if !carries("x-runtime-token") && !carries("authorization") {
+    // A certificate comes with the connection, meant or not: one that nobody knows is as good as none.
+    let is_certified = || matches!(parts.extensions.get(), Some(Certified(Ok(_))));
+    if !carries("x-runtime-token") && !carries("authorization") && !is_certified() {
         return Ok(None);
     }
     admit(parts, hub).await.map(Some)
@@ -162,7 +168,8 @@ async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
         return hub.authenticate_runtime(token).await;
     }
     let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-        return Err(Error::unauthenticated("The request carries no credential."));
+        let nothing = || Err(Error::unauthenticated("The request carries no credential."));
+        return parts.extensions.get::<Certified>().map_or_else(nothing, |Certified(caller)| caller.clone());
     };
     let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
     match bearer {

@@ -19,7 +19,14 @@ use tower::Service as _;
 
 use crate::{
     Error, Handle,
-    surface::{Peer, extract::Told, host::OwnNames, reply, seat::Seat},
+    surface::{
+        Peer,
+        extract::{Certified, Told},
+        host::OwnNames,
+        reply,
+        seat::Seat,
+    },
+    tls::Fingerprint,
 };
 
 /// The outermost service of one connection.
@@ -28,6 +35,8 @@ pub(crate) struct Edge {
     shared: Arc<Shared>,
     peer: SocketAddr,
     seat: Seat,
+    /// The certificate that the connection was opened with.
+    client: Option<Fingerprint>,
 }
 
 struct Shared {
@@ -63,11 +72,17 @@ impl Port {
     }
 
     pub(crate) fn edge(&self, peer: SocketAddr, seat: Seat) -> Edge {
-        Edge { shared: self.0.clone(), peer, seat }
+        Edge { shared: self.0.clone(), peer, seat, client: None }
     }
 }
 
 // === impl Edge ===
+
+impl Edge {
+    pub(crate) fn of_client(self, client: Option<Fingerprint>) -> Self {
+        Self { client, ..self }
+    }
+}
 
 impl hyper::service::Service<Request<Incoming>> for Edge {
     type Response = Response<Body>;
@@ -75,7 +90,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (shared, peer, seat) = (self.shared.clone(), self.peer, self.seat.clone());
+        let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
         Box::pin(async move {
             let mut request = arrived(request, shared.hub.options().body_timeout).await;
             let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
@@ -83,11 +98,20 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                 shared.hub.metrics().answered(error.code.http_status());
                 return Ok(error.into_response());
             }
+            // What a header says counts more than the connection that it came over.
+            let certified = match client.filter(|_| !shows_key(request.headers())) {
+                Some(client) => Some(Certified(shared.hub.authenticate_certificate(client).await)),
+                None => None,
+            };
             if !carries_credential(request.headers())
+                && !matches!(certified, Some(Certified(Ok(_))))
                 && let Err(error) = shared.hub.attempts().anonymous(peer.ip())
             {
                 shared.hub.metrics().answered(error.code.http_status());
                 return Ok(error.into_response());
+            }
+            if let Some(certified) = certified {
+                request.extensions_mut().insert(certified);
             }
             let told = shared.hub.options().requests_per_minute.map(|_| Told::default());
             if let Some(told) = &told {
@@ -138,9 +162,11 @@ async fn arrived(request: Request<Incoming>, limit: Duration) -> Request<Body> {
 
 /// Whether it says who asks; whether that is true is for the surface to find out.
 fn carries_credential(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::AUTHORIZATION)
-        || headers.contains_key("x-runtime-token")
-        || headers.contains_key(header::COOKIE)
+    shows_key(headers) || headers.contains_key(header::COOKIE)
+}
+
+fn shows_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-runtime-token")
 }
 
 // === impl Begun ===

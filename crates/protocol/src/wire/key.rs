@@ -81,6 +81,9 @@ pub struct CreateKeyRequest {
     pub scopes: Option<Vec<Scope>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// A client's certificate (PEM) that is the key's credential, instead of a secret. The hub must ask for certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -100,7 +103,9 @@ pub struct Key {
 /// The one answer that shows an API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
-    pub api_key: String,
+    /// Absent for a key whose credential is a certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<String>,
     pub key: Key,
 }
 

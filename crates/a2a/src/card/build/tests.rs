@@ -18,6 +18,7 @@ fn account(name: &str) -> Account {
         instructions: Some("never shown".to_owned()),
         skills: Vec::new(),
         a2a: None,
+        peer: None,
         approvals: None,
         owner_id: None,
         runtime: None,
@@ -110,7 +111,7 @@ fn the_owner_switches_things_off_and_adds_others() {
         output_modes: vec!["text/plain".to_owned()],
         ..Switches::default()
     };
-    let place = place("https://hub.example", ClientCertificates::Taken);
+    let place = place("https://hub.example", ClientCertificates::Asked);
     let awcp = runtime::Extension {
         uri: "https://awcp-protocol.org/v1".to_owned(),
         params: Some(
@@ -152,7 +153,7 @@ fn the_owner_switches_things_off_and_adds_others() {
 #[test]
 fn either_a_key_or_a_certificate_is_enough() {
     let (account, switches) = (account("echo"), Switches::default());
-    let place = place("https://hub.example", ClientCertificates::Taken);
+    let place = place("https://hub.example", ClientCertificates::Asked);
     assert_eq!(
         written(&facts(&account, &switches, &place))["securityRequirements"],
         json!([{"schemes": {"bearer": {"list": ["call"]}}}, {"schemes": {"mtls": {"list": ["call"]}}}])
@@ -177,7 +178,7 @@ fn no_member_is_empty_or_default() {
             }
         }
     }
-    for certificates in [ClientCertificates::Ignored, ClientCertificates::Taken] {
+    for certificates in [ClientCertificates::Ignored, ClientCertificates::Asked] {
         for anonymous in [false, true] {
             let (mut account, switches) = (account("echo"), Switches { anonymous, ..Switches::default() });
             account.description = Some("  ".to_owned());

@@ -1,0 +1,102 @@
+//! Certificates of clients: asked for, proved by the handshake, and known by their fingerprint. Who signed one and when it
+//! ends does not matter: it counts for what the key is worth that was made for it.
+
+use std::sync::Arc;
+
+use attache_protocol::secret::SecretHash;
+use aws_lc_rs::digest::{SHA256, digest};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{
+        ParsedCertificate,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+
+/// Whether the port asks clients for a certificate. One that has none is served all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    #[default]
+    Ignored,
+    Asked,
+}
+
+/// The SHA-256 of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u8; 32]);
+
+/// Takes every certificate whose holder has its private key.
+#[derive(Debug)]
+pub(super) struct AnyHolder(pub(super) Arc<CryptoProvider>);
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 gives 32 bytes"))
+    }
+
+    /// Of the first certificate in a PEM text, if there is one that can be read.
+    pub(crate) fn of_pem(text: &str) -> Option<Self> {
+        let certificate = CertificateDer::from_pem_slice(text.as_bytes()).ok()?;
+        ParsedCertificate::try_from(&certificate).ok()?;
+        Some(Self::of(&certificate))
+    }
+
+    /// Under which the store knows it. No bearer secret hashes to this: they begin otherwise.
+    pub(crate) fn hash(self) -> SecretHash {
+        use std::fmt::Write as _;
+        let mut text = String::from("certificate:");
+        for byte in self.0 {
+            let _ = write!(text, "{byte:02x}");
+        }
+        SecretHash::of(&text)
+    }
+}
+
+// === impl AnyHolder ===
+
+impl ClientCertVerifier for AnyHolder {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        ParsedCertificate::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
