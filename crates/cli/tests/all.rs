@@ -16,6 +16,7 @@ mod cable;
 mod calls;
 mod channels;
 mod checklist;
+mod conformance;
 mod deliveries;
 mod documents;
 mod leak;

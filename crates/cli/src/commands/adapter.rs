@@ -4,13 +4,15 @@ use std::{
     ffi::OsString,
     fs, io,
     net::SocketAddr,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use attache_adapter::{
     Adapter, Driver, Options,
-    driver::{Command, Shell},
+    driver::{Command, Conformance, Shell},
 };
 use attache_protocol::{Secret, error::exit, secret::Kind};
 use clap::Subcommand;
@@ -23,7 +25,7 @@ use crate::{
     process::{self, Signals},
 };
 
-/// Serve an agent of this device to the runtime: a shell, or any program
+/// Serve an agent of this device to the runtime: a shell, any program, or the agent of the A2A conformance kits
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script
@@ -49,6 +51,17 @@ enum Kinds {
         /// The program and its arguments; an argument `{}` stands for the task's text
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
+    },
+    /// Behaves as the public A2A conformance kits ask, many tasks at a time
+    Conformance {
+        #[command(flatten)]
+        common: Common,
+        /// How many tasks execute at a time; give the runtime the same number
+        #[arg(long, value_name = "N", default_value = "200")]
+        concurrency: NonZeroUsize,
+        /// How long things take that take a while; the kits call it TCK_STREAMING_TIMEOUT
+        #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+        streaming_timeout: Duration,
     },
 }
 
@@ -101,14 +114,21 @@ impl Args {
     /// Whether a runtime supervises this adapter, which then does the talking.
     pub(super) const fn is_supervised(&self) -> bool {
         match &self.driver {
-            Kinds::Shell(common) | Kinds::Command { common, .. } => common.exit_with_parent,
+            Kinds::Shell(common) | Kinds::Command { common, .. } | Kinds::Conformance { common, .. } => {
+                common.exit_with_parent
+            }
         }
     }
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let mut at_a_time = NonZeroUsize::MIN;
     let (driver, common): (Arc<dyn Driver>, Common) = match args.driver {
         Kinds::Shell(common) => (Arc::new(Shell), common),
+        Kinds::Conformance { common, concurrency, streaming_timeout } => {
+            at_a_time = concurrency;
+            (Arc::new(Conformance { streaming_timeout, ..Conformance::default() }), common)
+        }
         Kinds::Command { common, program } => {
             let mut words = program.into_iter();
             let name = words.next().expect("clap asks for at least one value");
@@ -128,6 +148,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     options.listen = common.listen;
     options.environment = config::task_environment(&common.pass_env);
     options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
+    options.concurrency = at_a_time;
     options.env = context.env.clone();
     let adapter = Adapter::bind(options).await.map_err(|error| {
         let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
@@ -179,6 +200,12 @@ async fn asked_to_end(signals: &mut Signals, supervised: bool) {
     } else {
         signals.next().await;
     }
+}
+
+/// Seconds, or parts of one, up to ten minutes.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let given = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.filter(|time| *time <= Duration::from_secs(600)).ok_or_else(|| "must be a number from 0 to 600".to_owned())
 }
 
 fn working_directory(given: Option<PathBuf>) -> Result<PathBuf, Failure> {

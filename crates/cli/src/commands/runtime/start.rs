@@ -1,6 +1,6 @@
 //! `attache runtime start`: stay connected, pull tasks, have them executed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use attache_client::Address;
 use attache_protocol::{Pin, error::exit};
@@ -29,6 +29,9 @@ pub(super) struct Args {
     /// Which pairing to use [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
+    /// How many tasks to execute at a time; the adapter must be made for more than one
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_a_time)]
+    concurrency: NonZeroUsize,
     /// Write {"profile":…,"pid":…} to this file once the hub has accepted the first heartbeat
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -38,6 +41,14 @@ pub(super) struct Args {
 struct Ready<'a> {
     profile: &'a str,
     pid: u32,
+}
+
+/// More than this many would not fit into one answer of the hub.
+const MOST: usize = 200;
+
+fn at_a_time(text: &str) -> Result<NonZeroUsize, String> {
+    let given = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= MOST);
+    given.ok_or_else(|| format!("must be a number from 1 to {MOST}"))
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -51,6 +62,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
     options.pin = context.pin(args.pin, profile.pin, &address)?;
     options.api_base = args.api_base;
+    options.concurrency = args.concurrency;
     options.env = context.env.clone();
     let (output, online) = (context.output, Arc::new(Notify::new()));
     let heard = online.clone();
