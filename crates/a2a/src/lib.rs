@@ -2,13 +2,14 @@
 //!
 //! An A2A task is a view of a run, an A2A context is a conversation: `view` folds a run's events into tasks and updates,
 //! `operation` is what can be asked, `surface` is how each binding and version asks it, `card` is what an agent says about
-//! itself, `letters` are push notifications. Nothing here holds a rule of its own: what a caller may do is asked of the hub.
+//! itself, `letters` are push notifications, `peer` has the runs of agents outside done there. Nothing here holds a rule of its own: what a caller may do is asked of the hub.
 
 mod ask;
 mod card;
 mod error;
 mod letters;
 mod operation;
+mod peer;
 mod surface;
 mod view;
 
@@ -29,6 +30,7 @@ pub(crate) struct Site {
 /// The A2A surface: `/a2a/{agent}`, the cards, and gRPC on the same port.
 pub fn router(hub: Handle) -> Router {
     hub.set_letters(Arc::new(letters::PushLetters));
+    let notices = peer::start(&hub);
     let site = Site { cards: Cards::new(hub.clone()), hub };
-    card::routes(site.cards.clone()).merge(surface::routes(&site).with_state(site))
+    card::routes(site.cards.clone()).merge(surface::routes(&site).with_state(site)).merge(notices)
 }

@@ -161,6 +161,9 @@ impl Hub {
             env,
         };
         let handle = Handle(Arc::new(inner));
+        if let Err(error) = handle.renew_here().await {
+            tracing::warn!(%error, "what the hub's own workers hold could not be renewed");
+        }
         handle.tasks().spawn(sweep::run(handle.clone()));
         handle.tasks().spawn(outbox::run(handle.clone()));
         handle.tasks().spawn(channel::beat(handle.clone()));
@@ -330,7 +333,7 @@ impl Handle {
     /// Says who writes A2A push notifications; until then they wait. The first one stays.
     pub fn set_letters(&self, letters: Arc<dyn outbox::Letters>) {
         if self.0.letters.set(letters).is_ok() {
-            self.0.bus.wake([Topic::Deliveries].into_iter());
+            self.0.bus.wake([Topic::Deliveries]);
         }
     }
 
@@ -410,6 +413,11 @@ impl Handle {
     /// The access rules of agents.
     pub(crate) fn access(&self) -> &Access {
         &self.0.access
+    }
+
+    /// Runs a task of a surface that has no request behind it. It must end when the hub drains; the hub waits for it.
+    pub fn attend(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks().spawn(task);
     }
 
     /// Tasks that the hub owns and waits for when it stops.

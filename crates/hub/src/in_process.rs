@@ -16,15 +16,15 @@ use attache_protocol::{
         runtime::HeartbeatRequest,
     },
 };
-use attache_store::record::{Account, AgentRef, Claimed, NewRuntime, Page, Proof, RunFilter, RuntimeKind};
+use attache_store::record::{AgentRef, Claimed, NewRuntime, Page, Proof, RunFilter, RuntimeKind};
 use futures_util::future::OptionFuture;
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::work::Beginning;
-use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Action, render};
+use crate::{Error, Handle, Principal, Result, error::about, identity::Action, render};
 
+pub use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
 pub use work::{Failure, Output, Work};
 
 /// What an agent in this process does.
@@ -45,13 +45,15 @@ pub trait InProcessAgent: Send + Sync + 'static {
     /// Does one task. The future is dropped when the run is cancelled or times out; a panic fails the run.
     fn work(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send;
 
-    /// Goes on with a task that was under way when the hub stopped. Whoever cannot leaves it at this: the task is lost.
-    fn resume(&self, work: Work) -> impl Future<Output = std::result::Result<Output, Failure>> + Send {
+    /// The run is not this agent's any more: it was cancelled, timed out, or somebody else has it. Work on it has stopped.
+    fn lost(&self, work: Work) -> impl Future<Output = ()> + Send {
         drop(work);
-        async {
-            let lost = Failure::new("The program that hosts the agent was restarted.");
-            Err(lost.code(FailureCode::RuntimeLost))
-        }
+        async {}
+    }
+
+    /// Resolves when the agent can take work; until then its runs wait.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        async {}
     }
 
     /// What calls may ask for instead of the agent's name.
@@ -75,6 +77,8 @@ pub struct Hosted {
 
 /// Between asking for work, so that nothing is lost if a hint is.
 const WAIT: Duration = Duration::from_secs(30);
+/// How many runs are listed at a time.
+const PAGE: usize = 200;
 /// How long work may go on when the hosting ends. The hub waits a little longer for its tasks.
 const GOODBYE: Duration = Duration::from_secs(4);
 
@@ -111,64 +115,68 @@ impl Handle {
         self.heartbeat_here(&principal, HeartbeatRequest { running: Some(Vec::new()), ..HeartbeatRequest::default() })
             .await?;
         let stop = CancellationToken::new();
-        let (agent, parting) = (Arc::new(agent), Parting::GiveUp);
-        let host = Host { hub: self.clone(), principal, id, agent, stop: stop.clone(), parting };
+        let life = Life::Program;
+        let host = Host { hub: self.clone(), principal, id, agent: Arc::new(agent), stop: stop.clone(), life };
         Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve(Vec::new())) })
     }
 
-    /// Hosts an agent and goes on where the hub stopped: as the same runtime, with the claims that it still holds, which
-    /// [`InProcessAgent::resume`] is handed. When this hosting ends, its claims stay for the next one, as long as their
-    /// lease lasts. For the hub's own workers; an agent that a device or a key works for is refused.
-    pub async fn resume_in_process(&self, tenant: TenantId, id: AgentId, agent: impl InProcessAgent) -> Result<Hosted> {
-        let account = self.store().account(tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
-        let runtime = match &account.runtime {
-            Some(runtime) if runtime.kind == RuntimeKind::Hub => runtime.id,
-            Some(_) => return Err(Error::from_store("agent", attache_store::Error::IsPaired)),
-            None => self.attach_here(tenant, id, agent.capabilities()).await?,
+    /// Hosts an agent for which the hub itself works. It goes on where it stopped: after a restart of the hub, the runs
+    /// that it held are given to it again, so its work must be able to tell what it has done already.
+    pub async fn host_here(&self, tenant: TenantId, agent: AgentId, worker: impl InProcessAgent) -> Result<Hosted> {
+        let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
+        let known = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::Hub);
+        let runtime = match known {
+            Some(runtime) => runtime.id,
+            None => {
+                let labels = Labels { host_type: "a2a", capabilities: worker.capabilities() };
+                let new = NewRuntime {
+                    kind: RuntimeKind::Hub,
+                    id: self.env().runtime_id(),
+                    // Nobody ever sees it.
+                    token: Kind::RuntimeToken.generate(self.env()).hash(),
+                    proof: Proof::Owner { tenant, agent },
+                    device_name: None,
+                    labels: Json::of(&labels),
+                };
+                self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?.id
+            }
         };
+        self.credentials().forget_agent(agent);
         let principal = self.check_here(tenant, runtime).await?;
-        let held = self.held_by(&account, runtime).await?;
+        let held = self.held_here(tenant, agent, runtime).await?;
         let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
         self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
         let stop = CancellationToken::new();
-        let (agent, parting) = (Arc::new(agent), Parting::Keep);
-        let host = Host { hub: self.clone(), principal, id, agent, stop: stop.clone(), parting };
-        Ok(Hosted { agent: id, stop, task: self.tasks().spawn(host.serve(held)) })
+        let (worker, life) = (Arc::new(worker), Life::Hub);
+        let host = Host { hub: self.clone(), principal, id: agent, agent: worker, stop: stop.clone(), life };
+        Ok(Hosted { agent, stop, task: self.tasks().spawn(host.serve(held)) })
     }
 
-    async fn attach_here(&self, tenant: TenantId, agent: AgentId, capabilities: Vec<String>) -> Result<RuntimeId> {
-        let id = self.env().runtime_id();
-        let new = NewRuntime {
-            kind: RuntimeKind::Hub,
-            id,
-            // Nobody ever sees it.
-            token: Kind::RuntimeToken.generate(self.env()).hash(),
-            proof: Proof::Owner { tenant, agent },
-            device_name: Some("hub".to_owned()),
-            labels: Json::of(&Labels { host_type: "hub", capabilities }),
-        };
-        self.store().attach_runtime(new, self.now()).await.map_err(about("agent"))?;
-        self.credentials().forget_agent(agent);
-        Ok(id)
+    /// While the hub was down nobody could renew what its own workers hold: that is no reason to lose it.
+    pub(crate) async fn renew_here(&self) -> Result<()> {
+        for (tenant, peer) in self.store().peers().await.map_err(about("agent"))? {
+            let account = self.store().account(tenant, AgentRef::Id(peer.agent)).await.map_err(about("agent"))?;
+            let Some(runtime) = account.runtime.filter(|runtime| runtime.kind == RuntimeKind::Hub) else { continue };
+            let held = self.held_here(tenant, peer.agent, runtime.id).await?;
+            let principal = self.check_here(tenant, runtime.id).await?;
+            let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
+            self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
+        }
+        Ok(())
     }
 
-    /// What the runtime holds, as it was handed out when it was claimed, oldest first.
-    async fn held_by(&self, account: &Account, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
-        let filter = RunFilter { status: Some(Status::Running), agent: Some(account.id), ..RunFilter::default() };
+    /// The runs that the runtime has claimed.
+    async fn held_here(&self, tenant: TenantId, agent: AgentId, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
+        let filter = RunFilter { status: Some(Status::Running), agent: Some(agent), ..RunFilter::default() };
         let (mut held, mut cursor) = (Vec::new(), None);
         loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().runs(account.tenant, filter.clone(), page).await.map_err(about("run"))?;
-            for run in listed.items.into_iter().filter(|run| run.state.claim().is_some_and(|by| by.runtime == runtime))
-            {
-                let conversation = self.store().conversation(run.tenant, run.conversation).await;
-                let conversation_metadata = conversation.map_err(about("conversation"))?.metadata;
-                let agent_instructions = account.instructions.clone();
-                held.extend(render::claimed(Claimed { run, agent_instructions, conversation_metadata }));
+            let page = Page { limit: PAGE, cursor };
+            let listed = self.store().runs(tenant, filter.clone(), page).await.map_err(about("run"))?;
+            for run in listed.items.into_iter().filter(|run| run.runtime == Some(runtime)) {
+                held.extend(render::claimed(Claimed { run, agent_instructions: None, conversation_metadata: None }));
             }
             cursor = listed.next;
             if cursor.is_none() {
-                held.reverse();
                 return Ok(held);
             }
         }
@@ -180,6 +188,11 @@ impl Handle {
 impl Hosted {
     pub const fn agent_id(&self) -> AgentId {
         self.agent
+    }
+
+    /// Whether the hosting has ended by itself, for example because the agent's runtime was revoked.
+    pub fn is_over(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Takes no more work, and waits a few seconds for what is under way.
@@ -202,16 +215,16 @@ struct Host<A> {
     id: AgentId,
     agent: Arc<A>,
     stop: CancellationToken,
-    parting: Parting,
+    life: Life,
 }
 
-/// What becomes of work that is under way when the hosting ends.
+/// What becomes of the work when the hosting ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parting {
-    /// It has a few seconds, then it is lost.
-    GiveUp,
-    /// It is dropped, and its claims stay for whoever resumes them.
-    Keep,
+enum Life {
+    /// It ends with the program.
+    Program,
+    /// It is somewhere else and goes on; the hub takes it up again.
+    Hub,
 }
 
 // === impl Host ===
@@ -224,12 +237,15 @@ impl<A: InProcessAgent> Host<A> {
         let mut beat = tokio::time::interval(beat_every);
         let mut running = Running::default();
         for claimed in held {
-            running.start(&self, claimed, Beginning::Resumed);
+            running.start(&self, claimed);
         }
         let mut pull = None;
         loop {
             if pull.is_none() && running.tasks.len() < limit {
-                pull = Some(Box::pin(self.hub.pull_here(&self.principal, &agent, WAIT)));
+                pull = Some(Box::pin(async {
+                    self.agent.ready().await;
+                    self.hub.pull_here(&self.principal, &agent, WAIT).await
+                }));
             }
             tokio::select! {
                 Some(pulled) = OptionFuture::from(pull.as_mut()) => {
@@ -237,7 +253,7 @@ impl<A: InProcessAgent> Host<A> {
                     match pulled {
                         Ok(pulled) => {
                             if let Some(claimed) = pulled.delivered() {
-                                running.start(&self, claimed, Beginning::Fresh);
+                                running.start(&self, claimed);
                             }
                         }
                         Err(error) if error.code.http_status() < 500 => return self.refused(&error),
@@ -261,7 +277,7 @@ impl<A: InProcessAgent> Host<A> {
             }
         }
         drop(pull);
-        if self.parting == Parting::Keep {
+        if self.life == Life::Hub {
             return running.tasks.shutdown().await;
         }
         let finish = async {
@@ -301,10 +317,10 @@ struct Running {
 // === impl Running ===
 
 impl Running {
-    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun, beginning: Beginning) {
+    fn start<A: InProcessAgent>(&mut self, host: &Host<A>, claimed: ClaimedRun) {
         self.runs.push(claimed.task_run_id);
         let work = Work::new(host.hub.clone(), host.principal.clone(), claimed);
-        self.tasks.spawn(work.done_by(host.agent.clone(), beginning));
+        self.tasks.spawn(work.done_by(host.agent.clone()));
     }
 
     fn ended(&mut self, ended: std::result::Result<RunId, tokio::task::JoinError>) {

@@ -54,6 +54,8 @@ pub struct Options {
     pub tool_timeout: Duration,
     /// A run that has been silent for longer on a connected device is idle.
     pub idle_after: Duration,
+    /// How often the cards of outside agents are read again.
+    pub cards_every: Duration,
     /// How many times work may be passed on from agent to agent.
     pub hops: i64,
     pub pairing_ttl: Duration,
@@ -123,6 +125,7 @@ impl Options {
             input_timeout: 7 * DAY,
             tool_timeout: 10 * MINUTE,
             idle_after: MINUTE,
+            cards_every: 5 * MINUTE,
             hops: 8,
             pairing_ttl: 10 * MINUTE,
             login_ttl: 10 * MINUTE,

@@ -105,12 +105,10 @@ impl Handle {
 
     async fn recovery(&self, run: &RunRecord, known: &mut Known) -> Result<Option<Recovery>> {
         let Some(claim) = run.state.claim() else { return Ok(None) };
-        // What an outside agent does is for the bridge to say, which asks it.
         if self.known_runtime(run.tenant, claim.runtime, known).await?.kind == RuntimeKind::Hub {
+            // The agent is outside: what is known of its task is what the bridge noted last.
             let task = self.store().peer_task(run.tenant, run.id).await.map_err(about("run"))?;
-            if let Some(recovery) = task.and_then(|task| task.recovery) {
-                return Ok(Some(recovery));
-            }
+            return Ok(task.and_then(|task| task.recovery));
         }
         let said = self.words().of(claim.runtime);
         let moved_at = self.moved_at(run, claim).await?;

@@ -37,6 +37,18 @@ pub(crate) fn account(record: record::Account) -> account::Account {
     }
 }
 
+pub(crate) fn peer(record: &record::peer::Peer) -> account::PeerInfo {
+    let pin = |pin: &record::peer::Pin| attache_protocol::Pin::from_digest(pin.digest).to_string();
+    account::PeerInfo {
+        url: egress::masked(&record.url),
+        has_key: record.sealed.is_some(),
+        card_pin: record.pin.as_ref().map(pin),
+        pinned_at: record.pin.as_ref().map(|pin| pin.pinned_at),
+        offered_pin: record.offered.as_ref().map(pin),
+        problem: record.problem.clone(),
+    }
+}
+
 /// A webhook's URL may carry a secret in its query.
 fn shown(policy: ApprovalPolicy) -> ApprovalPolicy {
     ApprovalPolicy { webhook_url: policy.webhook_url.as_deref().map(egress::masked), ..policy }

@@ -24,6 +24,10 @@ impl Pin {
     pub const fn from_digest(digest: [u8; 32]) -> Self {
         Self(digest)
     }
+
+    pub const fn digest(self) -> [u8; 32] {
+        self.0
+    }
 }
 
 impl FromStr for Pin {

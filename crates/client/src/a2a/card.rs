@@ -73,8 +73,13 @@ struct OldCapabilities {
 const DEFAULT_TRANSPORT: &str = "JSONRPC";
 const DEFAULT_VERSION: &str = "0.3";
 
+/// A card that was read before, and kept as it was served.
+pub fn read(text: &Json) -> Option<AgentCard> {
+    parse(text).ok()
+}
+
 /// A card that names its interfaces is one of 1.0, whatever older members it has for older readers.
-pub(super) fn read(text: &Json) -> Result<AgentCard, serde_json::Error> {
+pub(super) fn parse(text: &Json) -> Result<AgentCard, serde_json::Error> {
     let members: Members = text.parse()?;
     let is_new = |name: &str| members.find(name).is_some_and(|list| !matches!(list.get(), "null" | "[]"));
     if is_new("supportedInterfaces") || is_new("supported_interfaces") || members.find("url").is_none() {
@@ -162,7 +167,7 @@ mod tests {
     use super::*;
 
     fn card(text: &str) -> AgentCard {
-        read(&Json::from_text(text).unwrap()).unwrap()
+        parse(&Json::from_text(text).unwrap()).unwrap()
     }
 
     #[test]
@@ -200,7 +205,7 @@ mod tests {
             "protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}"#;
         assert_eq!(card(union).supported_interfaces[0].url, "https://new");
         for wrong in ["[]", "{}", r#"{"name":"x"}"#, r#"{"url":"https://p"}"#] {
-            assert!(read(&Json::from_text(wrong).unwrap()).is_err(), "{wrong}");
+            assert!(parse(&Json::from_text(wrong).unwrap()).is_err(), "{wrong}");
         }
     }
 }

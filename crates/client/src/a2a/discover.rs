@@ -117,7 +117,7 @@ async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<(J
     }
     let not_understood = |error: serde_json::Error| Error::not_understood(origin.clone(), error);
     let text: Json = serde_json::from_slice(&reply.body).map_err(not_understood)?;
-    let card = card::read(&text).map_err(not_understood)?;
+    let card = card::parse(&text).map_err(not_understood)?;
     Ok((text, card))
 }
 

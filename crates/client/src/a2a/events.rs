@@ -137,16 +137,16 @@ impl Events {
         Ok(Self { dialect, source })
     }
 
-    /// The next event; `None` when the peer has closed the stream.
+    /// The next event; `None` when the peer has closed the stream. Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Result<Told<StreamResponse>>> {
-        let next = match std::mem::replace(&mut self.source, Source::Over) {
+        let next = match &mut self.source {
             Source::Over => return None,
-            Source::One(said) => return Some(self.dialect.event(&said)),
-            Source::Stream(mut stream) => {
-                let next = self.read(&mut stream).await;
-                self.source = Source::Stream(stream);
-                next
+            Source::One(said) => {
+                let event = self.dialect.event(said);
+                self.source = Source::Over;
+                return Some(event);
             }
+            Source::Stream(stream) => read(&self.dialect, stream).await,
         };
         // After an error nothing more can be trusted to be in order.
         if !matches!(next, Some(Ok(_))) {
@@ -154,34 +154,33 @@ impl Events {
         }
         next
     }
+}
 
-    async fn read(&self, (opened, parser): &mut (Opened, sse::Parser)) -> Option<Result<Told<StreamResponse>>> {
-        loop {
-            if let Some(message) = parser.pop() {
-                let said = self.said(&message);
-                return Some(said.and_then(|said| self.dialect.event(&said)));
-            }
-            match opened.next().await {
-                Ok(Some(bytes)) => {
-                    if let Err(error) = parser.push(&bytes) {
-                        return Some(Err(self.dialect.not_understood(error)));
-                    }
+async fn read(dialect: &Dialect, (opened, parser): &mut (Opened, sse::Parser)) -> Option<Result<Told<StreamResponse>>> {
+    loop {
+        if let Some(message) = parser.pop() {
+            return Some(said(dialect, &message).and_then(|said| dialect.event(&said)));
+        }
+        match opened.next().await {
+            Ok(Some(bytes)) => {
+                if let Err(error) = parser.push(&bytes) {
+                    return Some(Err(dialect.not_understood(error)));
                 }
-                Ok(None) => return None,
-                Err(failure) => return Some(Err(failure.into())),
             }
+            Ok(None) => return None,
+            Err(failure) => return Some(Err(failure.into())),
         }
     }
+}
 
-    fn said(&self, message: &sse::Message) -> Result<Json> {
-        let said = self.dialect.unwrap(message.data.as_bytes())?;
-        if self.dialect.binding == Binding::HttpJson
-            && let error @ Error::Refused(_) = Error::of_status(String::new(), 500, message.data.as_bytes())
-        {
-            return Err(error);
-        }
-        Ok(said)
+fn said(dialect: &Dialect, message: &sse::Message) -> Result<Json> {
+    let said = dialect.unwrap(message.data.as_bytes())?;
+    if dialect.binding == Binding::HttpJson
+        && let error @ Error::Refused(_) = Error::of_status(String::new(), 500, message.data.as_bytes())
+    {
+        return Err(error);
     }
+    Ok(said)
 }
 
 /// What an answer without success means. JSON-RPC explains itself in its own frame, whatever the status is.

@@ -39,6 +39,7 @@ mod peer;
 mod request;
 pub mod verify;
 
+pub use card::read as read_card;
 pub use credentials::Credentials;
 pub use dialect::{Binding, Interface, Version};
 pub use discover::{Discovered, Signature, Trust, discover};

@@ -1,6 +1,6 @@
 //! Agent accounts.
 
-use attache_protocol::wire::account::{Account, AccountList, AccountRequest};
+use attache_protocol::wire::account::{Account, AccountList, AccountRequest, TrustRequest};
 use reqwest::Method;
 
 use crate::{Hub, Page, Result, hub::Ask};
@@ -25,6 +25,11 @@ impl Hub {
 
     pub async fn update_account(&self, agent: &str, change: &AccountRequest) -> Result<Account> {
         self.ask(&Ask::new(Method::PATCH, self.api(&["agent-accounts", agent])).json(change)).await
+    }
+
+    /// Trusts the card that an outside agent shows now.
+    pub async fn trust_account(&self, agent: &str, request: &TrustRequest) -> Result<Account> {
+        self.post(self.api(&["agent-accounts", agent, "trust"]), request).await
     }
 
     pub async fn archive_account(&self, agent: &str) -> Result<()> {

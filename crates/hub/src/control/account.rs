@@ -29,7 +29,12 @@ impl Handle {
         check_request(&request)?;
         let owner = self.new_owner(by, request.owner.as_deref()).await?;
         self.check_webhook(&request).await?;
-        self.check_peer(request.peer.as_ref()).await?;
+        // Looked at before anything is made: an agent that cannot be used is not added.
+        let peer = match request.peer.clone() {
+            Some(peer) => Some(self.look_at_peer(peer, None).await?),
+            None => None,
+        };
+        let request = peer.as_ref().map_or_else(|| request.clone(), |peer| peer.describe(request.clone()));
         let account = NewAccount {
             approvals: request.approvals.map(|policy| Json::of(&policy)),
             id: self.env().agent_id(),
@@ -44,11 +49,11 @@ impl Handle {
             Some(owner) => context.for_user(owner),
             None => context,
         };
-        let created = self.store().create_account(context, account).await.map_err(about("agent"))?;
-        if let Some(peer) = request.peer {
-            self.set_peer(self.context(by), created.id, peer).await?;
+        let account = self.store().create_account(context, account).await.map_err(about("agent"))?;
+        if let Some(peer) = peer {
+            self.keep_peer(by, &account, peer).await?;
         }
-        self.show_account(created).await
+        self.show_account(account).await
     }
 
     /// By id or by name.
@@ -84,7 +89,13 @@ impl Handle {
             self.keep_limits(by, Action::EditAgent, &agent).await?;
         }
         self.check_webhook(&request).await?;
-        self.check_peer(request.peer.as_ref()).await?;
+        let peer = match request.peer.clone() {
+            Some(peer) => {
+                let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+                Some(self.look_at_peer(peer, Some(&account)).await?)
+            }
+            None => None,
+        };
         let patch = AccountPatch {
             owner: self.new_owner(by, request.owner.as_deref()).await?,
             approvals: request.approvals.map(|policy| Json::of(&policy)),
@@ -95,19 +106,14 @@ impl Handle {
             a2a: request.a2a,
         };
         let gives = patch.owner.is_some();
-        let agent = match request.peer {
-            Some(peer) => {
-                let id = self.store().account(by.tenant, agent).await.map_err(about("agent"))?.id;
-                self.set_peer(self.context(by), id, peer).await?;
-                AgentRef::Id(id)
-            }
-            None => agent,
-        };
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
         self.access().names.agents.forget(&updated.id);
         if gives {
             // Its keys act for somebody else now.
             self.credentials().forget_agent(updated.id);
+        }
+        if let Some(peer) = peer {
+            self.keep_peer(by, &updated, peer).await?;
         }
         self.show_account(updated).await
     }

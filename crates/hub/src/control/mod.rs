@@ -49,7 +49,7 @@ pub use check::PageRequest;
 pub use create_run::{CallHeaders, CreatedRun};
 pub use delivery::DeliveryQuery;
 pub use face::Face;
-pub use peer::PeerHints;
+pub use peer::{Outside, OutsideChanges};
 pub use permission::{PermissionQuery, Place};
 pub use pull::Pulled;
 pub use push::{Push, PushVersion};

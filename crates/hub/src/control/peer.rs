@@ -1,20 +1,22 @@
-//! Outside A2A agents: what their owners say of them, and what the bridge that works for them needs to know and to keep.
+//! Agents outside: accounts that stand for them, the cards that are trusted, and what a bridge to them needs.
 
-use attache_client::egress;
+use std::time::Duration;
+
+use attache_client::{
+    a2a::{self, Credentials, Discovered, Trust},
+    egress,
+};
 use attache_protocol::{
-    AgentId, Json, RunId, Secret, TenantId,
-    log::{hex, unhex},
+    AgentId, Code, Pin, Secret, TenantId,
     wire::{
-        account::{Account, PeerRequest, PeerView, TrustCard},
+        a2a::AgentCard,
+        account::{Account, AccountRequest, PeerRequest, Skill, TrustRequest},
         key::{CreateKeyRequest, Scope},
     },
 };
 use attache_store::{
     Context,
-    record::{
-        self, AgentRef, Page, RuntimeKind,
-        peer::{NewPeer, Peer, PeerTask, Pin},
-    },
+    record::{self, AgentRef, Page, RuntimeKind, peer as store},
 };
 
 use crate::{
@@ -26,74 +28,112 @@ use crate::{
     render,
 };
 
-const MAX_URL: usize = 2048;
-const MAX_KEY: usize = 8 * 1024;
+const MAX_KEY: usize = 8192;
+/// The longest description and the most skills that are taken from a card.
+const MAX_TEXT: usize = 4096;
+const MAX_SKILLS: usize = 50;
 
-/// Hears that somebody made, changed, trusted or archived an outside agent.
+/// An outside agent as a bridge works with it.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    pub tenant: TenantId,
+    pub agent: AgentId,
+    pub url: String,
+    pub credentials: Credentials,
+    /// The card that is trusted, and its pin.
+    pub card: Option<(Pin, AgentCard)>,
+    /// Whether another card waits to be trusted.
+    pub is_changed: bool,
+    pub problem: Option<String>,
+}
+
+/// Wakes when somebody adds, changes, trusts or archives an outside agent.
 #[derive(Debug)]
-pub struct PeerHints(Watch);
+pub struct OutsideChanges(Watch);
+
+/// What a request asks for, after the agent's card was read.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    url: String,
+    /// `None`: the key stays as it is.
+    key: Option<Secret<String>>,
+    found: Discovered,
+}
 
 // === impl Handle ===
 
 impl Handle {
-    /// The card that waits becomes the trusted one.
-    pub async fn trust_card(&self, by: &Principal, agent: &str, request: TrustCard) -> Result<Account> {
-        let agent = self.own_agent(by, Action::EditAgent, agent).await?;
-        let seen = match &request.digest {
-            Some(digest) => Some(unhex(digest).ok_or_else(|| Error::invalid("digest", "must be 64 hex digits"))?),
-            None => None,
-        };
-        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
-        let trusted = self.store().trust_card(self.context(by), AgentRef::Id(account.id), seen).await;
-        trusted.map_err(|error| match error {
-            attache_store::Error::NotFound => Error::from_store("agent", attache_store::Error::NothingOffered)
-                .say("This agent is not an outside one, so there is no card to trust."),
-            attache_store::Error::VersionChanged => {
-                Error::from_store("agent", error).say("Another card waits now than the one that you looked at.")
-            }
-            other => Error::from_store("agent", other),
-        })?;
-        self.show_account(account).await
-    }
-
-    /// Whether a request may make an agent an outside one; before anything is changed.
-    pub(crate) async fn check_peer(&self, peer: Option<&PeerRequest>) -> Result<()> {
-        let Some(PeerRequest { url, key }) = peer else { return Ok(()) };
-        check::line("peer.url", url, 1..=MAX_URL)?;
-        if let Some(key) = key {
-            check::line("peer.key", key.expose(), 0..=MAX_KEY)?;
+    /// Reads the card of an agent that somebody wants to add, and refuses what cannot be used.
+    pub(crate) async fn look_at_peer(&self, request: PeerRequest, known: Option<&record::Account>) -> Result<Looked> {
+        let PeerRequest { url, key, card_pin } = request;
+        check::line("peer.url", &url, 1..=2048)?;
+        if url.contains('?') {
+            return Err(Error::invalid("peer.url", "must not have a query; give a secret as `peer.key`"));
         }
-        self.check_egress("peer.url", url).await
+        if let Some(key) = &key {
+            check::line("peer.key", key, 0..=MAX_KEY)?;
+        }
+        let expected = card_pin.map(|pin| pin.parse::<Pin>()).transpose();
+        let expected = expected.map_err(|_| Error::invalid("peer.card_pin", "is not `sha256:` and 64 hex digits"))?;
+        self.check_egress("peer.url", &url).await?;
+        let key = key.map(|key| Secret::new(key.trim().to_owned()));
+        let credentials = match (&key, known) {
+            (Some(key), _) if key.expose().is_empty() => Credentials::none(),
+            (Some(key), _) => Credentials::key(key.clone()),
+            (None, Some(account)) => {
+                let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
+                // What was given for one place is not shown at another.
+                peer.filter(|peer| peer.url == url).map_or_else(Credentials::none, |peer| self.credentials_of(&peer))
+            }
+            (None, None) => Credentials::none(),
+        };
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::new(Code::InvalidRequest, format!("`peer.url` is no agent that can be added: {why}"))
+        };
+        let found = a2a::discover(&self.options().egress, &url, &credentials, &[]).await;
+        let found = found.map_err(|error| unusable(&error))?;
+        a2a::Peer::new(&self.options().egress, &found.card, credentials).map_err(|error| unusable(&error))?;
+        if let Trust::Forged(why) = found.trust() {
+            return Err(unusable(&format!("its card is signed, but not by whom it says: {why}.")));
+        }
+        if expected.is_some_and(|expected| expected != found.fingerprint) {
+            let shown = format!("is not the pin of the card there, which is {}", found.fingerprint);
+            return Err(Error::invalid("peer.card_pin", &shown));
+        }
+        Ok(Looked { url, key, found })
     }
 
-    /// Makes an agent an outside one, or changes it. An empty key takes the one away that there is.
-    pub(crate) async fn set_peer(&self, context: Context, agent: AgentId, request: PeerRequest) -> Result<()> {
-        let PeerRequest { url, key } = request;
-        let sealed = key.map(|key| match key.expose().is_empty() {
-            true => None,
-            false => Some(self.seal(&sealed_for(agent), key.expose().as_bytes())),
-        });
-        let set = self.store().set_peer(context, AgentRef::Id(agent), NewPeer { url, sealed }).await;
-        set.map(drop).map_err(about("agent"))
+    /// Makes the account stand for the agent. The card that was read is the trusted one, unless another is already.
+    pub(crate) async fn keep_peer(&self, by: &Principal, account: &record::Account, looked: Looked) -> Result<()> {
+        let Looked { url, key, found } = looked;
+        let agent = account.id;
+        let seal = |key: Secret<String>| {
+            let key = key.expose().as_bytes();
+            (!key.is_empty()).then(|| self.seal(&sealed_for(agent), key))
+        };
+        let new = store::NewPeer { url: url.clone(), sealed: key.map(seal) };
+        self.store().set_peer(self.context(by), AgentRef::Id(agent), new).await.map_err(about("agent"))?;
+        self.take_card(self.context(by), agent, &url, &found).await.map(drop)
     }
 
     /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
     pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<Registered> {
-        self.check_egress("url", &url).await?;
+        let looked = self.look_at_peer(PeerRequest { url, key: None, card_pin: None }, None).await?;
         let agent = self.agent_named(by, &name).await?;
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
         // As when it registers again without a url: the key before is void.
-        if let Some(former) = account.runtime.filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
+        if let Some(former) = account.runtime.as_ref().filter(|runtime| runtime.kind == RuntimeKind::AgentKey) {
             self.store().revoke_runtime(self.context(by), former.id).await.map_err(about("runtime"))?;
             self.credentials().forget_agent(agent);
         }
-        self.set_peer(self.context(by), agent, PeerRequest { url, key: None }).await?;
+        self.keep_peer(by, &account, looked).await?;
         let key_name = format!("outside agent {agent}");
         self.revoke_named(by, &key_name).await?;
         let scopes = Some(vec![Scope::Read, Scope::Call]);
         let request = CreateKeyRequest { name: key_name, scopes, ..CreateKeyRequest::default() };
         let created = self.create_key(by, request).await?;
-        let api_key = created.api_key.ok_or_else(|| Error::internal(&"a key without a secret"))?;
+        let api_key =
+            created.api_key.ok_or_else(|| Error::internal(&"a key that was made without a certificate is shown"))?;
         Ok(Registered { api_key: Secret::new(api_key), agent_id: name, account_id: agent })
     }
 
@@ -114,112 +154,147 @@ impl Handle {
         }
     }
 
-    /// The account as people see it, with what is known of the outside agent behind it.
+    /// The offered card becomes the trusted one.
+    pub async fn trust_peer(&self, by: &Principal, agent: &str, request: TrustRequest) -> Result<Account> {
+        let agent = self.own_agent(by, Action::EditAgent, agent).await?;
+        let seen = request.card_pin.map(|pin| pin.parse::<Pin>()).transpose();
+        let seen = seen.map_err(|_| Error::invalid("card_pin", "is not `sha256:` and 64 hex digits"))?;
+        let seen = seen.map(Pin::digest);
+        self.store().trust_card(self.context(by), agent.clone(), seen).await.map_err(about("agent"))?;
+        let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        self.show_account(account).await
+    }
+
+    /// The account as everybody sees it, with the outside agent that it stands for.
     pub(crate) async fn show_account(&self, account: record::Account) -> Result<Account> {
-        // An agent that a device works for is no outside one, and need not be looked up.
-        let paired = account.runtime.as_ref().is_some_and(|runtime| runtime.kind != RuntimeKind::Hub);
-        let peer = match paired {
-            true => None,
-            false => self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?,
+        let peer = match &account.runtime {
+            Some(runtime) if runtime.kind != record::RuntimeKind::Hub => None,
+            Some(_) | None => self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?,
         };
-        Ok(Account { peer: peer.map(view), ..render::account(account) })
+        Ok(Account { peer: peer.as_ref().map(render::peer), ..render::account(account) })
     }
 
-    // --- for the bridge
-
-    /// Every outside agent that is not archived, of every tenant.
-    pub async fn peers(&self) -> Result<Vec<(TenantId, Peer)>> {
-        self.store().peers().await.map_err(about("agent"))
+    /// Every outside agent of this hub, for its bridge.
+    pub async fn outside_agents(&self) -> Result<Vec<Outside>> {
+        let peers = self.store().peers().await.map_err(about("agent"))?;
+        Ok(peers.into_iter().map(|(tenant, peer)| self.outside(tenant, peer)).collect())
     }
 
-    pub async fn peer(&self, tenant: TenantId, agent: AgentId) -> Result<Option<Peer>> {
-        self.store().peer(tenant, agent).await.map_err(about("agent"))
+    pub fn outside_changes(&self) -> OutsideChanges {
+        OutsideChanges(self.bus().watch(Topic::Peers))
     }
 
-    pub fn watch_peers(&self) -> PeerHints {
-        PeerHints(self.bus().watch(Topic::Peers))
+    /// Reads the card of an outside agent again. The first one is trusted; another one than the trusted one is offered to
+    /// the owner, and not used.
+    pub async fn read_card(&self, outside: &Outside) -> Result<Outside> {
+        let Outside { tenant, agent, url, credentials, .. } = outside;
+        let found = match a2a::discover(&self.options().egress, url, credentials, &[]).await {
+            Ok(found) => found,
+            Err(error) => {
+                let problem = Some(error.to_string());
+                self.store().note_peer(*agent, problem.clone()).await.map_err(about("agent"))?;
+                return Ok(Outside { problem, ..outside.clone() });
+            }
+        };
+        let context = Context::new(*tenant, Context::SYSTEM, self.now());
+        let peer = self.take_card(context, *agent, url, &found).await?;
+        Ok(self.outside(*tenant, peer))
     }
 
-    /// The key that its owner gave for it.
-    pub fn peer_key(&self, peer: &Peer) -> Result<Option<Secret<String>>> {
-        let Some(sealed) = &peer.sealed else { return Ok(None) };
-        let opened = self.unseal(&sealed_for(peer.agent), sealed).map_err(|error| Error::internal(&error))?;
-        let text = String::from_utf8(opened.expose().clone()).map_err(|error| Error::internal(&error))?;
-        Ok(Some(Secret::new(text)))
+    async fn take_card(&self, context: Context, agent: AgentId, url: &str, found: &Discovered) -> Result<store::Peer> {
+        let (digest, card) = (found.fingerprint.digest(), found.card_text.clone());
+        let pin = store::Pin { digest, card, pinned_at: context.at };
+        let forged = match found.trust() {
+            Trust::Forged(why) => Some(format!("The agent's card is signed, but not by whom it says: {why}.")),
+            Trust::Unsigned | Trust::Verified | Trust::Unknown(_) => None,
+        };
+        let taken = match forged {
+            None => self.store().pin_card(context.clone(), agent, url, pin.clone()).await,
+            Some(_) => Err(attache_store::Error::CardPinned),
+        };
+        match taken {
+            Err(attache_store::Error::CardPinned) => {
+                let problem = forged.unwrap_or_else(|| {
+                    format!(
+                        "The agent's card has changed: it is {} now. Look at it, and if it is right, trust it: \
+                         attache agents trust NAME.",
+                        found.fingerprint
+                    )
+                });
+                tracing::warn!(agent.id = %agent, url = %egress::origin(url), "the card of an outside agent is not trusted");
+                self.store().offer_card(context, agent, url, pin, &problem).await.map_err(about("agent"))
+            }
+            taken => taken.map_err(about("agent")),
+        }
     }
 
-    /// Trusts the first card that was read from the url.
-    pub async fn pin_card(
-        &self,
-        tenant: TenantId,
-        agent: AgentId,
-        url: &str,
-        digest: [u8; 32],
-        card: Json,
-    ) -> Result<Peer> {
-        let card = Pin { digest, card, pinned_at: self.now() };
-        self.store().pin_card(self.by_itself(tenant), agent, url, card).await.map_err(about("agent"))
-    }
-
-    /// Keeps a card that is not the trusted one until its owner says something, and why.
-    pub async fn offer_card(
-        &self,
-        tenant: TenantId,
-        agent: AgentId,
-        url: &str,
-        digest: [u8; 32],
-        card: Json,
-        problem: &str,
-    ) -> Result<Peer> {
-        let card = Pin { digest, card, pinned_at: self.now() };
-        self.store().offer_card(self.by_itself(tenant), agent, url, card, problem).await.map_err(about("agent"))
-    }
-
-    /// Why the outside agent cannot be worked with at the moment, or that it can.
-    pub async fn note_peer(&self, agent: AgentId, problem: Option<String>) -> Result<()> {
+    /// Says why an outside agent cannot be worked with at the moment, or that it can.
+    pub async fn note_outside(&self, agent: AgentId, problem: Option<String>) -> Result<()> {
         self.store().note_peer(agent, problem).await.map_err(about("agent"))
     }
 
-    pub async fn peer_task(&self, tenant: TenantId, run: RunId) -> Result<Option<PeerTask>> {
-        self.store().peer_task(tenant, run).await.map_err(about("run"))
+    fn outside(&self, tenant: TenantId, peer: store::Peer) -> Outside {
+        let credentials = self.credentials_of(&peer);
+        let read = |pin: store::Pin| Some((Pin::from_digest(pin.digest), a2a::read_card(&pin.card)?));
+        Outside {
+            tenant,
+            agent: peer.agent,
+            url: peer.url,
+            credentials,
+            card: peer.pin.and_then(read),
+            is_changed: peer.offered.is_some(),
+            problem: peer.problem,
+        }
     }
 
-    /// The newest task that has this id at the outside agent.
-    pub async fn peer_task_by_id(&self, agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>> {
-        self.store().peer_task_by_id(agent, peer_task_id).await.map_err(about("agent"))
-    }
-
-    /// Those of runs that have not ended.
-    pub async fn open_peer_tasks(&self, agent: AgentId) -> Result<Vec<PeerTask>> {
-        self.store().open_peer_tasks(agent).await.map_err(about("agent"))
-    }
-
-    fn by_itself(&self, tenant: TenantId) -> Context {
-        Context::new(tenant, Context::SYSTEM, self.now())
+    fn credentials_of(&self, peer: &store::Peer) -> Credentials {
+        let Some(sealed) = &peer.sealed else { return Credentials::none() };
+        let opened = self.unseal(&sealed_for(peer.agent), sealed);
+        let opened = opened.ok().and_then(|bytes| String::from_utf8(bytes.expose().clone()).ok());
+        match opened {
+            Some(key) => Credentials::key(Secret::new(key)),
+            None => {
+                tracing::warn!(agent.id = %peer.agent, "the key of an outside agent cannot be opened");
+                Credentials::none()
+            }
+        }
     }
 }
 
-/// The use for which an outside agent's key is sealed.
 fn sealed_for(agent: AgentId) -> String {
-    format!("peer:{agent}")
+    format!("peer {agent}")
 }
 
-fn view(peer: Peer) -> PeerView {
-    PeerView {
-        url: egress::masked(&peer.url),
-        pinned_digest: peer.pin.as_ref().map(|pin| hex(&pin.digest)),
-        pinned_at: peer.pin.map(|pin| pin.pinned_at),
-        offered_digest: peer.offered.map(|offered| hex(&offered.digest)),
-        problem: peer.problem,
-        has_key: peer.sealed.is_some(),
+// === impl OutsideChanges ===
+
+impl OutsideChanges {
+    /// Resolves when something changed, or after a while.
+    pub async fn next(&mut self, while_waiting: Duration) {
+        let _ = tokio::time::timeout(while_waiting, self.0.moved()).await;
     }
 }
 
-// === impl PeerHints ===
+// === impl Looked ===
 
-impl PeerHints {
-    /// Resolves at once if something changed since the last call, else with the next change.
-    pub async fn moved(&mut self) {
-        self.0.moved().await;
+impl Looked {
+    /// What the agent says about itself, where its owner says nothing.
+    pub(crate) fn describe(&self, request: AccountRequest) -> AccountRequest {
+        let card = &self.found.card;
+        let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+        let line = |text: &str| -> String { cut(text, 200).chars().filter(|letter| !letter.is_control()).collect() };
+        let skill = |skill: &attache_protocol::wire::a2a::AgentSkill| Skill {
+            id: line(&skill.id),
+            name: line(&skill.name),
+            description: cut(&skill.description, 1000),
+            tags: skill.tags.iter().take(20).map(|tag| line(tag)).filter(|tag| !tag.is_empty()).collect(),
+        };
+        let skills = card.skills.iter().take(MAX_SKILLS).map(skill);
+        let skills: Vec<_> = skills.filter(|skill| !skill.id.is_empty() && !skill.name.is_empty()).collect();
+        let description = Some(cut(&card.description, MAX_TEXT)).filter(|text| !text.is_empty());
+        AccountRequest {
+            description: request.description.or(description),
+            skills: request.skills.or(Some(skills)),
+            ..request
+        }
     }
 }

@@ -3,16 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
-    Json, RunId,
+    AskId, Json, RunId,
     rules::run::{FailureCode, Phase},
     wire::{
+        ask::{AskInput, InputAnswer},
         call::{CallId, CallRequest},
         envelope::Object,
         event::ArtifactChange,
         run::{ClaimedRun, CompleteRequest, FailRequest, OutputArtifact, OutputMessage, OutputReply, ProgressRequest},
     },
 };
-use attache_store::record::peer::{NewPeerTask, PeerTask, PeerTaskChange};
+use attache_store::record::{
+    Page, RunFilter,
+    peer::{NewPeerTask, PeerTask, PeerTaskChange},
+};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -21,6 +25,8 @@ use crate::{Error, Handle, Principal, Result, bus::Topic, control::CallHeaders, 
 
 /// How often the end of a run is reported when the store is busy.
 const TRIES: u32 = 6;
+/// How far back a conversation is looked through.
+const EARLIER: usize = 8;
 
 /// A claimed run. Clones are the same work.
 #[derive(Debug, Clone)]
@@ -56,20 +62,20 @@ pub struct Output {
 pub struct Failure {
     pub error: String,
     pub code: FailureCode,
+    /// What a caller that speaks A2A is told instead of the error.
+    pub message: Option<OutputMessage>,
+    /// What was made before it failed.
+    pub artifacts: Vec<OutputArtifact>,
 }
 
 #[derive(Serialize)]
 struct Failed<'a> {
     error: &'a str,
     code: &'a str,
-}
-
-/// How a task comes into an agent's hands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beginning {
-    Fresh,
-    /// It was under way when the hub stopped.
-    Resumed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a OutputMessage>,
+    #[serde(skip_serializing_if = "<[OutputArtifact]>::is_empty")]
+    artifacts: &'a [OutputArtifact],
 }
 
 // === impl Work ===
@@ -123,6 +129,11 @@ impl Work {
         self.report(ProgressRequest { thought: Some(Json::of(text)), ..ProgressRequest::default() }).await
     }
 
+    /// What the agent does now, where it cannot say how much of the whole that is.
+    pub async fn note(&self, goal: &str) -> Result<()> {
+        self.report(ProgressRequest { message: Some(goal.to_owned()), ..ProgressRequest::default() }).await
+    }
+
     /// What the agent does now, and how much of the whole is done, from 0 to 1.
     pub async fn progress(&self, goal: &str, share: f64) -> Result<()> {
         let percent = Some((share * 1e8).round() / 1e6);
@@ -134,26 +145,59 @@ impl Work {
         self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
     }
 
-    /// Notes what is about to be sent to the outside agent that does this task. What was noted before is given back as it
-    /// is: then nothing must be sent again.
-    pub async fn begin_peer_task(&self, task: NewPeerTask) -> Result<PeerTask> {
-        let by = self.principal.worker(Some(self.claimed.epoch))?;
-        let lease = self.hub.options().heartbeat_timeout;
-        let begun = self.hub.store().begin_peer_task(by, self.run(), task, lease, self.hub.now()).await;
-        begun.map_err(about("run"))
+    /// Asks the caller, and the run waits. Asking again with the same name gives the same question back.
+    pub async fn ask(&self, name: &str, prompt: &str, parts: Option<Json>) -> Result<InputAnswer> {
+        let (epoch, request_id) = (Some(self.claimed.epoch), Some(name.to_owned()));
+        let request = AskInput { epoch, prompt: prompt.to_owned(), parts, request_id };
+        self.hub.ask_input(&self.principal, self.run(), request).await
     }
 
-    /// What the outside agent said of its task. An id that it named once never changes.
-    pub async fn link_peer_task(&self, change: PeerTaskChange) -> Result<PeerTask> {
-        let by = self.principal.worker(Some(self.claimed.epoch))?;
-        let lease = self.hub.options().heartbeat_timeout;
-        let linked = self.hub.store().link_peer_task(by, self.run(), change, lease, self.hub.now()).await;
-        linked.map_err(about("peer task"))
+    /// The answer to a question, or how it is after `wait`.
+    pub async fn answer(&self, ask: AskId, wait: Duration) -> Result<InputAnswer> {
+        self.hub.input_answer(&self.principal, self.run(), ask, wait).await
     }
 
-    /// The task that an outside agent does for this one, if it was begun.
+    /// The task of an agent outside that does this run, if it was begun.
     pub async fn peer_task(&self) -> Result<Option<PeerTask>> {
         self.hub.store().peer_task(self.principal.tenant, self.run()).await.map_err(about("run"))
+    }
+
+    /// Notes what is about to be sent to an agent outside; what was noted before stays.
+    pub async fn begin_peer_task(&self, task: NewPeerTask) -> Result<PeerTask> {
+        let (by, lease) = (self.principal.worker(Some(self.claimed.epoch))?, self.hub.options().heartbeat_timeout);
+        match self.hub.store().begin_peer_task(by, self.run(), task, lease, self.hub.now()).await {
+            Ok(task) => Ok(task),
+            Err(error) => Err(self.hub.refusal(&self.principal, error).await),
+        }
+    }
+
+    /// Notes what the agent outside said of its task.
+    pub async fn link_peer_task(&self, change: PeerTaskChange) -> Result<PeerTask> {
+        let (by, lease) = (self.principal.worker(Some(self.claimed.epoch))?, self.hub.options().heartbeat_timeout);
+        match self.hub.store().link_peer_task(by, self.run(), change, lease, self.hub.now()).await {
+            Ok(task) => Ok(task),
+            Err(error) => Err(self.hub.refusal(&self.principal, error).await),
+        }
+    }
+
+    /// What agents outside did before in the same conversation, the newest first.
+    pub async fn earlier_peer_tasks(&self) -> Result<Vec<PeerTask>> {
+        let (tenant, claimed) = (self.principal.tenant, &self.claimed);
+        let (conversation, agent) = (Some(claimed.conversation_id), Some(claimed.agent_id));
+        let filter = RunFilter { conversation, agent, ..RunFilter::default() };
+        let page = Page { limit: EARLIER, cursor: None };
+        let runs = self.hub.store().runs(tenant, filter, page).await.map_err(about("run"))?;
+        let mut tasks = Vec::new();
+        for run in runs.items.iter().filter(|run| run.id != claimed.task_run_id) {
+            tasks.extend(self.hub.store().peer_task(tenant, run.id).await.map_err(about("run"))?);
+        }
+        Ok(tasks)
+    }
+
+    /// Whether nothing happens to the run any more.
+    pub async fn is_over(&self) -> bool {
+        let found = self.hub.store().run(self.principal.tenant, self.run()).await;
+        found.is_ok_and(|record| record.state.status().is_terminal())
     }
 
     async fn report(&self, request: ProgressRequest) -> Result<()> {
@@ -166,18 +210,13 @@ impl Work {
     }
 
     /// Lets the agent work until it is done or the run is not its any more, and reports the end.
-    pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>, beginning: Beginning) -> RunId {
+    pub(super) async fn done_by(self, agent: Arc<impl InProcessAgent>) -> RunId {
         let run = self.run();
         let mut watch = self.hub.bus().watch(Topic::Run(run));
         // In a task of its own, so that a panic is an answer too; it ends with this future.
         let mut task = JoinSet::new();
-        let work = self.clone();
-        task.spawn(async move {
-            match beginning {
-                Beginning::Fresh => agent.work(work).await,
-                Beginning::Resumed => agent.resume(work).await,
-            }
-        });
+        let (work, worker) = (self.clone(), agent.clone());
+        task.spawn(async move { worker.work(work).await });
         loop {
             tokio::select! {
                 done = task.join_next() => {
@@ -192,6 +231,8 @@ impl Work {
                 () = tokio::time::sleep(self.hub.options().poll_every) => {}
             }
             if !self.is_held().await {
+                task.shutdown().await;
+                agent.lost(self).await;
                 return run;
             }
         }
@@ -275,7 +316,7 @@ impl Output {
 
 impl Failure {
     pub fn new(error: impl Into<String>) -> Self {
-        Self { error: error.into(), code: FailureCode::TaskFailed }
+        Self { error: error.into(), code: FailureCode::TaskFailed, message: None, artifacts: Vec::new() }
     }
 
     #[must_use]
@@ -284,7 +325,8 @@ impl Failure {
     }
 
     pub(super) fn output(&self) -> Json {
-        Json::of(&Failed { error: &self.error, code: self.code.as_str() })
+        let (message, artifacts) = (self.message.as_ref(), &*self.artifacts);
+        Json::of(&Failed { error: &self.error, code: self.code.as_str(), message, artifacts })
     }
 }
 

@@ -1,10 +1,10 @@
 //! Agent accounts.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    AgentId, Json, Secret, Timestamp, UserId,
+    AgentId, Json, Timestamp, UserId,
     wire::{permission::ApprovalPolicy, runtime::Runtime},
 };
 
@@ -42,44 +42,46 @@ pub struct AccountRequest {
     /// agent owns it otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Makes it an outside A2A agent, reached by its URL.
+    /// Makes the account stand for an A2A agent outside, which is then called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
 }
 
-/// An outside A2A agent. Another URL forgets what was known of the old one, its key too.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// An A2A agent outside.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PeerRequest {
-    /// Its card's URL, or the address below which `/.well-known/agent-card.json` is.
+    /// Its origin, its base or its card. Not with a query: secrets belong into `key`.
     pub url: String,
-    /// What it is called with: sent as a bearer token, or as its card says. Never shown again; `""` takes it away.
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "written")]
-    #[schema(value_type = Option<String>)]
-    pub key: Option<Secret<String>>,
+    /// What it wants to see from callers; `""` forgets it. It is never shown again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `sha256:…` of the card that is expected there; another one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card_pin: Option<String>,
 }
 
-/// What is known of the outside agent behind an account.
+/// The A2A agent outside that an account stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PeerView {
+pub struct PeerInfo {
     pub url: String,
-    /// The SHA-256 of the card that is trusted, in hex.
-    pub pinned_digest: Option<String>,
+    pub has_key: bool,
+    /// Of the card that is trusted.
+    pub card_pin: Option<String>,
     pub pinned_at: Option<Timestamp>,
-    /// Another card, which is not used until its owner trusts it: `POST /api/v1/agent-accounts/{agent}/trust-card`.
-    pub offered_digest: Option<String>,
+    /// Of a card that waits to be trusted (`POST …/trust`); nothing new is sent until then.
+    pub offered_pin: Option<String>,
     /// Why it cannot be worked with at the moment.
     pub problem: Option<String>,
-    pub has_key: bool,
 }
 
-/// The body of `POST /api/v1/agent-accounts/{agent}/trust-card`.
+/// The body of `POST /api/v1/agent-accounts/{agent}/trust`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TrustCard {
-    /// The `offered_digest` that was looked at. If another card waits by now, nothing is trusted.
+pub struct TrustRequest {
+    /// `sha256:…` of the card that was looked at: a still newer one is then not trusted by accident.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<String>,
+    pub card_pin: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -103,8 +105,9 @@ pub struct Account {
     pub owner_id: Option<UserId>,
     /// The device that is paired now, if any.
     pub runtime: Option<Runtime>,
-    /// The outside A2A agent that it stands for, if it does.
-    pub peer: Option<PeerView>,
+    /// Only of an account that stands for an A2A agent outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<PeerInfo>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
 }
@@ -115,8 +118,15 @@ pub struct AccountList {
     pub next_cursor: Option<String>,
 }
 
-/// Only a client writes a request, to the hub that keeps the key.
-#[allow(clippy::ref_option, reason = "serde calls it with a reference to the field")]
-fn written<S: Serializer>(key: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
-    key.as_ref().map(|key| key.expose()).serialize(serializer)
+// === impl PeerRequest ===
+
+impl std::fmt::Debug for PeerRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = self.key.as_ref().map(|_| "***");
+        f.debug_struct("PeerRequest")
+            .field("url", &self.url)
+            .field("key", &key)
+            .field("card_pin", &self.card_pin)
+            .finish()
+    }
 }

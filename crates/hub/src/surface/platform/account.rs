@@ -1,6 +1,6 @@
 //! `/api/v1/agent-accounts`.
 
-use attache_protocol::wire::account::{Account, AccountList, AccountRequest, TrustCard};
+use attache_protocol::wire::account::{Account, AccountList, AccountRequest, TrustRequest};
 use axum::{extract::State, http::StatusCode};
 
 use super::{Answer, PageParams};
@@ -49,21 +49,21 @@ pub(super) async fn update(
     Ok(reply::json(StatusCode::OK, &hub.update_account(&by, &agent, request).await?))
 }
 
+/// Trust the card that an outside agent shows now, after it changed
+#[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/trust", tag = "agents", params(("agent" = String, Path)),
+    request_body = TrustRequest, responses((status = 200, body = Account)))]
+pub(super) async fn trust(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(agent): Segment,
+    Input(request): Input<TrustRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.trust_peer(&by, &agent, request).await?))
+}
+
 /// Archive an agent account: its device is disconnected and its live runs are cancelled
 #[utoipa::path(delete, path = "/api/v1/agent-accounts/{agent}", tag = "agents", params(("agent" = String, Path)),
     responses((status = 200, body = Account)))]
 pub(super) async fn archive(State(hub): State<Handle>, Caller(by): Caller, Segment(agent): Segment) -> Answer {
     Ok(reply::json(StatusCode::OK, &hub.archive_account(&by, &agent).await?))
-}
-
-/// Trust the card that an outside agent offers now
-#[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/trust-card", tag = "agents",
-    params(("agent" = String, Path)), request_body = TrustCard, responses((status = 200, body = Account)))]
-pub(super) async fn trust_card(
-    State(hub): State<Handle>,
-    Caller(by): Caller,
-    Segment(agent): Segment,
-    Input(request): Input<TrustCard>,
-) -> Answer {
-    Ok(reply::json(StatusCode::OK, &hub.trust_card(&by, &agent, request).await?))
 }

@@ -68,8 +68,8 @@ routes! {
     get    "/api/v1/agent-accounts/{agent}"                         account::read;
     patch  "/api/v1/agent-accounts/{agent}"                         account::update;
     delete "/api/v1/agent-accounts/{agent}"                         account::archive;
-    post   "/api/v1/agent-accounts/{agent}/trust-card"              account::trust_card;
     post   "/api/v1/agent-accounts/{agent}/pairing-codes"           pairing::create_code;
+    post   "/api/v1/agent-accounts/{agent}/trust"                   account::trust;
     post   "/api/v1/agent-accounts/{agent}/task-runs/pull"          work::pull;
     get    "/api/v1/agent-runtimes"                                 runtime::list;
     get    "/api/v1/agent-runtimes/{runtime}"                       runtime::read;

@@ -1,0 +1,100 @@
+//! What is sent to an agent outside: the caller's own message where there is one, else what the run is to do.
+
+use attache_hub::in_process::Work;
+use attache_protocol::{
+    Json,
+    json::Members,
+    wire::a2a::{Message, Part, PushConfig, Role, SendConfiguration, SendMessage},
+};
+
+/// The first message of a run. Its id is the run's own, never the caller's: others may have used that with the same agent.
+pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfig>) -> SendMessage {
+    let claim = work.claim();
+    let input = claim.input.parse::<Members>().ok();
+    let member = |name: &str| input.as_ref().and_then(|input| input.find(name)).cloned();
+    let own = member("message").and_then(|message| message.parse::<Message>().ok());
+    let modes = member("accepted_output_modes").and_then(|modes| modes.parse().ok()).unwrap_or_default();
+    let message = match own {
+        // Ids of ours mean nothing there.
+        Some(own) => Message { role: Role::User, task_id: None, reference_task_ids: Vec::new(), ..own },
+        None => plain(parts(work)),
+    };
+    let message = Message { message_id: id(work), context_id: context, ..message };
+    let mut request = request(message, push);
+    if let Some(configuration) = &mut request.configuration {
+        configuration.accepted_output_modes = modes;
+    }
+    SendMessage { metadata: member("metadata"), ..request }
+}
+
+/// The caller's answer to a question of the agent.
+pub(super) fn answer(work: &Work, ask: &str, task: &str, context: Option<String>, given: Given) -> SendMessage {
+    let own = given.message.and_then(|message| message.parse::<Message>().ok());
+    let message = own.unwrap_or_else(|| {
+        let parts = given.parts.map(|parts| parts.parse::<Vec<Part>>().unwrap_or_else(|_| vec![Part::data(parts)]));
+        plain(parts.unwrap_or_default())
+    });
+    let message = Message {
+        message_id: format!("{}-{ask}", id(work)),
+        role: Role::User,
+        task_id: Some(task.to_owned()),
+        context_id: context,
+        reference_task_ids: Vec::new(),
+        ..message
+    };
+    request(message, None)
+}
+
+/// What a caller gave: parts, and the message that brought them if there was one.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) parts: Option<Json>,
+    pub(super) message: Option<Json>,
+}
+
+/// The id of a run's first message.
+pub(super) fn id(work: &Work) -> String {
+    work.claim().task_run_id.to_string()
+}
+
+/// As W3C writes it: the run's trace, and the run as the caller in it.
+pub(super) fn traceparent(work: &Work) -> Option<String> {
+    let claim = work.claim();
+    let trace =
+        claim.trace_id.as_ref().filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let run = claim.task_run_id.uuid().simple().to_string();
+    Some(format!("00-{trace}-{}-01", &run[16..]))
+}
+
+fn parts(work: &Work) -> Vec<Part> {
+    let text = Some(work.text()).filter(|text| !text.is_empty());
+    let mut parts: Vec<Part> = text.map(Part::text).into_iter().collect();
+    parts.extend(work.context().filter(|context| context.get() != "null").cloned().map(Part::data));
+    if parts.is_empty() {
+        parts.push(Part::data(work.claim().input.clone()));
+    }
+    parts
+}
+
+const fn plain(parts: Vec<Part>) -> Message {
+    Message {
+        message_id: String::new(),
+        role: Role::User,
+        parts,
+        context_id: None,
+        task_id: None,
+        metadata: None,
+        extensions: Vec::new(),
+        reference_task_ids: Vec::new(),
+    }
+}
+
+fn request(message: Message, push: Option<PushConfig>) -> SendMessage {
+    let configuration = SendConfiguration {
+        task_push_notification_config: push,
+        history_length: Some(0),
+        return_immediately: Some(true),
+        ..SendConfiguration::default()
+    };
+    SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None }
+}

@@ -1,0 +1,152 @@
+//! The bridge to agents outside: an account that stands for one has its runs done there. The bridge claims them like a
+//! device does, speaks A2A with the agent, and relays what it says; what it has sent is noted before it is sent, so that
+//! nothing is executed twice, whoever is restarted.
+
+mod agent;
+mod made;
+mod message;
+mod notices;
+mod relay;
+
+use std::{collections::HashMap, time::Duration};
+
+use attache_client::a2a;
+use attache_hub::{Handle, control::Outside, in_process::Hosted};
+use attache_protocol::{AgentId, Pin};
+use axum::Router;
+use tokio::{sync::watch, time::Instant};
+
+use agent::{Connection, PeerAgent, Standing};
+use notices::Notices;
+
+/// How often the bridge looks by itself, in case that a hint was lost.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// One per hub.
+struct Bridge {
+    hub: Handle,
+    notices: Notices,
+    hosts: HashMap<AgentId, Host>,
+}
+
+/// The worker for one agent outside.
+struct Host {
+    hosted: Hosted,
+    standing: watch::Sender<Standing>,
+    known: Known,
+    read_at: Instant,
+}
+
+/// What a connection is made of; when it changes, another one is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    url: String,
+    pin: Option<Pin>,
+    credentials: a2a::Credentials,
+}
+
+/// Starts the bridge; it ends with the hub. The routes take the news that agents outside send.
+pub(crate) fn start(hub: &Handle) -> Router {
+    let notices = Notices::default();
+    let bridge = Bridge { hub: hub.clone(), notices: notices.clone(), hosts: HashMap::new() };
+    hub.attend(bridge.run());
+    notices::routes(notices)
+}
+
+// === impl Bridge ===
+
+impl Bridge {
+    async fn run(mut self) {
+        let hub = self.hub.clone();
+        let mut changes = hub.outside_changes();
+        let every = LOOK_EVERY.min(self.hub.options().cards_every).max(Duration::from_millis(20));
+        loop {
+            tokio::select! {
+                () = self.look() => {}
+                () = hub.drained() => return,
+            }
+            tokio::select! {
+                () = changes.next(every) => {}
+                () = hub.drained() => return,
+            }
+        }
+    }
+
+    /// Brings the workers in line with the accounts.
+    async fn look(&mut self) {
+        let agents = match self.hub.outside_agents().await {
+            Ok(agents) => agents,
+            Err(error) => return tracing::warn!(%error, "the agents outside cannot be listed"),
+        };
+        self.hosts.retain(|agent, _| agents.iter().any(|outside| outside.agent == *agent));
+        let read = agents.into_iter().map(|outside| self.read(outside));
+        let agents = futures_util::future::join_all(read).await;
+        for (outside, read_at) in agents {
+            self.stand(outside, read_at).await;
+        }
+    }
+
+    /// The agent with its card as it is now, if it is time to look at it again.
+    async fn read(&self, outside: Outside) -> (Outside, Instant) {
+        let host = self.hosts.get(&outside.agent);
+        let fresh = host.filter(|host| {
+            host.known == Known::of(&outside) && host.read_at.elapsed() < self.hub.options().cards_every
+        });
+        if let Some(host) = fresh {
+            return (outside, host.read_at);
+        }
+        let read = self.hub.read_card(&outside).await.unwrap_or_else(|error| {
+            tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be kept");
+            outside
+        });
+        (read, Instant::now())
+    }
+
+    async fn stand(&mut self, outside: Outside, read_at: Instant) {
+        let known = Known::of(&outside);
+        let standing = self.standing(&outside);
+        if let Some(host) = self.hosts.get_mut(&outside.agent)
+            && !host.hosted.is_over()
+        {
+            host.read_at = read_at;
+            let is_same = host.known == known && host.standing.borrow().takes_work == standing.takes_work;
+            if !is_same {
+                host.known = known;
+                host.standing.send_replace(standing);
+            }
+            return;
+        }
+        // Without a card nobody knows how to speak to it; its runs wait.
+        if standing.connection.is_none() {
+            return;
+        }
+        let (standing, receiver) = watch::channel(standing);
+        let worker = PeerAgent::new(receiver, self.notices.clone(), self.hub.clone());
+        match self.hub.host_here(outside.tenant, outside.agent, worker).await {
+            Ok(hosted) => {
+                self.hosts.insert(outside.agent, Host { hosted, standing, known, read_at });
+            }
+            Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "an agent outside cannot be worked with"),
+        }
+    }
+
+    fn standing(&self, outside: &Outside) -> Standing {
+        let Some((_, card)) = &outside.card else { return Standing::default() };
+        let connection = a2a::Peer::new(&self.hub.options().egress, card, outside.credentials.clone());
+        let connection = connection.map(|peer| Connection { peer, url: outside.url.clone() });
+        if let Err(error) = &connection {
+            tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be used");
+        }
+        let connection = connection.ok();
+        Standing { takes_work: connection.is_some() && !outside.is_changed, connection }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn of(outside: &Outside) -> Self {
+        let pin = outside.card.as_ref().map(|(pin, _)| *pin);
+        Self { url: outside.url.clone(), pin, credentials: outside.credentials.clone() }
+    }
+}

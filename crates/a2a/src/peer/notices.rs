@@ -1,0 +1,79 @@
+//! News that agents outside send by themselves. They are only a hint to look now: whoever sends them, what counts is what
+//! the agent answers when it is asked.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use attache_hub::Handle;
+use attache_protocol::wire::a2a::PushConfig;
+use axum::{
+    Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::post,
+};
+use tokio::sync::Notify;
+
+/// Who waits for news, by the token that is in the URL.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notices(Arc<Mutex<HashMap<String, Arc<Notify>>>>);
+
+/// One waiter. Dropping it closes its URL.
+#[derive(Debug)]
+pub(super) struct Notice {
+    notices: Notices,
+    token: String,
+    bell: Arc<Notify>,
+    /// `None`: nobody outside can reach this hub.
+    url: Option<String>,
+}
+
+pub(super) fn routes(notices: Notices) -> Router {
+    Router::new().route("/a2a/{agent}/push-notices/{token}", post(take)).with_state(notices)
+}
+
+/// The same answer whether anybody waits or not.
+async fn take(State(notices): State<Notices>, Path((_, token)): Path<(String, String)>) -> StatusCode {
+    let bell = notices.0.lock().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+    if let Some(bell) = bell {
+        bell.notify_one();
+    }
+    StatusCode::OK
+}
+
+// === impl Notices ===
+
+impl Notices {
+    pub(super) fn open(&self, hub: &Handle) -> Notice {
+        let mut random = [0; 24];
+        hub.env().fill(&mut random);
+        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let bell = Arc::new(Notify::new());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), bell.clone());
+        let url = hub.options().public_url.is_some().then(|| format!("{}/a2a/-/push-notices/{token}", hub.origin()));
+        Notice { notices: self.clone(), token, bell, url }
+    }
+}
+
+// === impl Notice ===
+
+impl Notice {
+    /// Resolves when the agent says that something happened.
+    pub(super) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Where the agent may say so.
+    pub(super) fn config(&self) -> Option<PushConfig> {
+        let url = self.url.clone()?;
+        Some(PushConfig { url, token: Some(self.token.clone()), ..PushConfig::default() })
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        self.notices.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
+    }
+}

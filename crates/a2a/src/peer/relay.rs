@@ -1,0 +1,498 @@
+//! One run at an agent outside: sends it once, follows it, asks on its behalf, and says how it ended.
+
+use std::{collections::HashSet, time::Duration};
+
+use attache_client::{
+    Backoff,
+    a2a::{self, Events, Told},
+};
+use attache_hub::in_process::{Failure, NewPeerTask, Output, PeerTask, PeerTaskChange, Work};
+use attache_protocol::{
+    rules::{recovery::Recovery, run::FailureCode},
+    wire::{
+        a2a::{
+            Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskState, TaskStatus,
+        },
+        ask::AskState,
+    },
+};
+
+use super::{
+    agent::Connection,
+    made::{Made, said_at_last, words},
+    message::{self, Given},
+    notices::Notice,
+};
+
+/// How one run stands.
+#[derive(Debug)]
+pub(super) struct Relay {
+    work: Work,
+    connection: Connection,
+    notice: Notice,
+    made: Made,
+    task: Option<String>,
+    context: Option<String>,
+    /// What the agent said last.
+    status: Option<TaskStatus>,
+    /// The message that was told last, so that it is told once.
+    told: Option<String>,
+    /// The questions of the agent that were answered.
+    answered: HashSet<String>,
+    recovery: Option<Recovery>,
+    backoff: Backoff,
+    /// How often the agent did not know the task.
+    missed: u32,
+}
+
+type End = Result<Output, Failure>;
+
+/// What comes next.
+enum Step {
+    End(End),
+    Open(Events),
+    Follow,
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long one look for an answer lasts, between looks at the agent itself.
+const ASK_WAIT: Duration = Duration::from_secs(15);
+/// An agent that has just started may not have read its tasks yet.
+const MISSES: u32 = 4;
+const PAGES: usize = 5;
+
+/// The task that was made by our message, if the agent lists its tasks and this is one.
+pub(super) async fn find(peer: &a2a::Peer, message_id: &str) -> a2a::Result<Option<Told<Task>>> {
+    let mut request = ListTasks { page_size: Some(100), history_length: Some(100), ..ListTasks::default() };
+    for _ in 0..PAGES {
+        let listed = peer.list(request.clone()).await?;
+        let is_ours = |task: &Task| task.history.iter().flatten().any(|message| message.message_id == message_id);
+        if let Some(task) = listed.tasks.into_iter().find(is_ours) {
+            // Asked for by its id, it comes with everything.
+            return peer.get(GetTask { id: task.id, history_length: Some(0), tenant: None }).await.map(Some);
+        }
+        if listed.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = Some(listed.next_page_token);
+    }
+    Ok(None)
+}
+
+// === impl Relay ===
+
+impl Relay {
+    pub(super) fn new(work: Work, mut connection: Connection, notice: Notice) -> Self {
+        connection.peer = connection.peer.traced(message::traceparent(&work));
+        Self {
+            work,
+            connection,
+            notice,
+            made: Made::default(),
+            task: None,
+            context: None,
+            status: None,
+            told: None,
+            answered: HashSet::new(),
+            recovery: None,
+            backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+            missed: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self, known: Option<PeerTask>) -> End {
+        let mut step = match known {
+            None => self.begin().await?,
+            Some(known) if known.peer_task_id.is_some() => {
+                (self.task, self.context) = (known.peer_task_id, known.peer_context_id);
+                self.recovery = known.recovery;
+                Step::Follow
+            }
+            Some(known) => self.recover(&known.message_id).await?,
+        };
+        loop {
+            step = match step {
+                Step::End(end) => return end,
+                Step::Open(events) => self.drain(events).await?,
+                Step::Follow if self.is_asked() => self.ask().await?,
+                Step::Follow => self.rejoin().await?,
+            };
+        }
+    }
+
+    fn streams(&self) -> bool {
+        self.connection.peer.capabilities().streaming == Some(true)
+    }
+
+    /// Sends the run, once: what is to be sent is noted before.
+    async fn begin(&mut self) -> Result<Step, Failure> {
+        let context = self.earlier_context().await?;
+        let push = match self.connection.peer.capabilities().push_notifications {
+            Some(true) => self.notice.config(),
+            Some(false) | None => None,
+        };
+        let request = message::first(&self.work, context, push);
+        let message_id = request.message.message_id.clone();
+        let noted = NewPeerTask { url: self.connection.url.clone(), message_id: message_id.clone() };
+        self.work.begin_peer_task(noted).await?;
+        loop {
+            let error = match self.send(request.clone()).await? {
+                Ok(step) => return Ok(step),
+                Err(error) => error,
+            };
+            match (error.is_unexecuted(), error.is_passing()) {
+                (true, true) => {
+                    self.note(Recovery::Unreachable).await?;
+                    self.pause().await;
+                }
+                (true, false) => return Ok(Step::End(Err(refused(&error)))),
+                (false, _) => {
+                    tracing::info!(run.id = message_id, %error, "whether an agent outside got its task is not known");
+                    return self.recover(&message_id).await;
+                }
+            }
+        }
+    }
+
+    /// What the agent knows of this conversation from before.
+    async fn earlier_context(&self) -> Result<Option<String>, Failure> {
+        let earlier = self.work.earlier_peer_tasks().await?;
+        Ok(earlier.into_iter().filter(|task| task.url == self.connection.url).find_map(|task| task.peer_context_id))
+    }
+
+    async fn send(&mut self, request: SendMessage) -> Result<a2a::Result<Step>, Failure> {
+        if self.streams() {
+            return Ok(self.connection.peer.stream(request).await.map(Step::Open));
+        }
+        let sent = match self.connection.peer.send(request).await {
+            Ok(sent) => sent,
+            Err(error) => return Ok(Err(error)),
+        };
+        let native_status = sent.native_status;
+        let what = match sent.what {
+            SendMessageResponse::Task(task) => StreamResponse::Task(task),
+            SendMessageResponse::Message(message) => StreamResponse::Message(message),
+        };
+        let end = self.take(Told { what, native_status }).await?;
+        Ok(Ok(end.map_or(Step::Follow, Step::End)))
+    }
+
+    /// Something was sent, or not: the agent is asked, and nothing is sent again.
+    async fn recover(&mut self, message_id: &str) -> Result<Step, Failure> {
+        loop {
+            match find(&self.connection.peer, message_id).await {
+                Ok(Some(found)) => {
+                    let Told { what, native_status } = found;
+                    let end = self.take(Told { what: StreamResponse::Task(what), native_status }).await?;
+                    return Ok(end.map_or(Step::Follow, Step::End));
+                }
+                Ok(None) if self.missed < MISSES => {
+                    self.missed += 1;
+                    self.note(Recovery::RemoteMissing).await?;
+                    self.pause().await;
+                }
+                Err(error) if error.is_passing() => {
+                    self.note(Recovery::Unreachable).await?;
+                    self.pause().await;
+                }
+                Ok(None) | Err(_) => {
+                    self.note(Recovery::RemoteMissing).await?;
+                    let why = "The connection broke while the task was sent, and the agent outside cannot say whether \
+                               it has it. It is not sent again, so that it is not done twice.";
+                    return Ok(Step::End(Err(Failure::new(why).code(FailureCode::RuntimeLost))));
+                }
+            }
+        }
+    }
+
+    /// Follows a stream to its end, or to a question.
+    async fn drain(&mut self, mut events: Events) -> Result<Step, Failure> {
+        let idle_after = self.work.hub().options().idle_after;
+        loop {
+            let next = tokio::time::timeout(idle_after, events.next()).await;
+            match next {
+                Err(_) if self.is_waiting() => {}
+                Err(_) => self.note(Recovery::RemoteIdle).await?,
+                Ok(Some(Ok(told))) => {
+                    self.backoff.reset();
+                    if let Some(end) = self.take(told).await? {
+                        return Ok(Step::End(end));
+                    }
+                    if self.is_asked() {
+                        return Ok(Step::Follow);
+                    }
+                }
+                Ok(None) => return self.broken().await,
+                Ok(Some(Err(error))) => {
+                    tracing::debug!(%error, "the stream of an agent outside ended");
+                    return self.broken().await;
+                }
+            }
+        }
+    }
+
+    /// A stream that ended before its task: without the task's id, nobody knows whether there is one.
+    async fn broken(&mut self) -> Result<Step, Failure> {
+        match &self.task {
+            Some(_) => Ok(Step::Follow),
+            None => self.recover(&message::id(&self.work)).await,
+        }
+    }
+
+    /// Takes up a task again: by its stream if there is one, else by looking.
+    async fn rejoin(&mut self) -> Result<Step, Failure> {
+        let Some(task) = self.task.clone() else { return self.recover(&message::id(&self.work)).await };
+        if self.streams() && self.status.as_ref().is_none_or(|status| !status.state.is_interrupted()) {
+            match self.connection.peer.subscribe(&task).await {
+                Ok(events) => return Ok(Step::Open(events)),
+                // It has ended meanwhile, or cannot be subscribed to: then it can be looked at.
+                Err(error) => tracing::debug!(%error, "an agent outside cannot be subscribed to"),
+            }
+        }
+        match self.connection.peer.get(GetTask { id: task, history_length: Some(0), tenant: None }).await {
+            Ok(Told { what, native_status }) => {
+                self.missed = 0;
+                if let Some(end) = self.take(Told { what: StreamResponse::Task(what), native_status }).await? {
+                    return Ok(Step::End(end));
+                }
+            }
+            Err(error) if error.fault() == Some(Fault::TaskNotFound) => {
+                self.missed += 1;
+                self.note(Recovery::RemoteMissing).await?;
+                if self.missed >= MISSES {
+                    let why = "The agent outside does not know the task any more. It is not sent again, so that it is \
+                               not done twice.";
+                    return Ok(Step::End(Err(self.failure(why).code(FailureCode::RuntimeLost))));
+                }
+            }
+            // Also one that is refused for now: a key that was changed may be given, and the run has its own deadline.
+            Err(error) => {
+                tracing::debug!(%error, "an agent outside does not say how its task is");
+                self.note(Recovery::Unreachable).await?;
+            }
+        }
+        if !self.is_asked() {
+            self.pause().await;
+        }
+        Ok(Step::Follow)
+    }
+
+    /// Relays what the agent said. `Some` when that was the last word.
+    async fn take(&mut self, told: Told<StreamResponse>) -> Result<Option<End>, Failure> {
+        let Told { what, native_status } = told;
+        match what {
+            StreamResponse::Message(message) => {
+                let change = PeerTaskChange { native_status, ..PeerTaskChange::default() };
+                self.link(change, Recovery::DoneUnreconciled).await?;
+                Ok(Some(Ok(self.made.output(Some(&message)).as_message())))
+            }
+            StreamResponse::Task(task) => {
+                for artifact in task.artifacts.into_iter().flatten() {
+                    if let Some(change) = self.made.whole(artifact) {
+                        self.show(&change).await?;
+                    }
+                }
+                self.heard(task.id, task.context_id, task.status, native_status).await
+            }
+            StreamResponse::StatusUpdate(update) => {
+                self.heard(update.task_id, update.context_id, update.status, native_status).await
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                self.name(update.task_id.clone(), update.context_id.clone()).await?;
+                let change = self.made.piece(update);
+                self.show(&change).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn heard(
+        &mut self,
+        task: String,
+        context: String,
+        status: TaskStatus,
+        native_status: Option<String>,
+    ) -> Result<Option<End>, Failure> {
+        let recovery = match status.state {
+            state if state.is_terminal() => Recovery::DoneUnreconciled,
+            state if state.is_interrupted() => Recovery::RemoteWaiting,
+            _ => Recovery::RemoteRunning,
+        };
+        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
+        let change = PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery: None };
+        self.link(change, recovery).await?;
+        let is_asked = status.state == TaskState::TaskStateInputRequired;
+        if let Some(message) = status.message.as_ref().filter(|_| !is_asked && !status.state.is_terminal())
+            && self.told.as_ref() != Some(&message.message_id)
+        {
+            self.told = Some(message.message_id.clone());
+            let text = words(message);
+            if !text.is_empty() {
+                self.work.note(&text).await?;
+            }
+        }
+        let end = self.end(&status);
+        self.status = Some(status);
+        Ok(end)
+    }
+
+    fn end(&self, status: &TaskStatus) -> Option<End> {
+        let message = status.message.as_ref();
+        let said = message.map(words).filter(|text| !text.is_empty());
+        let failed = |otherwise: &str| {
+            let mut failure = self.failure(&said.clone().unwrap_or_else(|| otherwise.to_owned()));
+            failure.message = message.map(said_at_last);
+            failure
+        };
+        match status.state {
+            TaskState::TaskStateCompleted => Some(Ok(self.made.output(message))),
+            TaskState::TaskStateFailed => Some(Err(failed("The agent outside failed."))),
+            TaskState::TaskStateCanceled => Some(Err(failed("The agent outside cancelled the task by itself."))),
+            TaskState::TaskStateRejected => {
+                Some(Err(failed("The agent outside rejected the task.").code(FailureCode::Rejected)))
+            }
+            TaskState::TaskStateSubmitted
+            | TaskState::TaskStateWorking
+            | TaskState::TaskStateInputRequired
+            | TaskState::TaskStateAuthRequired => None,
+        }
+    }
+
+    fn failure(&self, why: &str) -> Failure {
+        let mut failure = Failure::new(why);
+        failure.artifacts = self.made.artifacts();
+        failure
+    }
+
+    /// The agent waits for an answer that it has not got yet.
+    fn is_asked(&self) -> bool {
+        self.question().is_some_and(|name| !self.answered.contains(&name))
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.state.is_interrupted())
+    }
+
+    /// A name for the question that the agent asks now, the same one whenever it is seen.
+    fn question(&self) -> Option<String> {
+        let status = self.status.as_ref().filter(|status| status.state == TaskState::TaskStateInputRequired)?;
+        let mut hasher = blake3::Hasher::new();
+        match (&status.message, status.timestamp) {
+            (Some(message), _) => hasher.update(message.message_id.as_bytes()),
+            (None, Some(at)) => hasher.update(at.to_string().as_bytes()),
+            (None, None) => hasher.update(&self.answered.len().to_le_bytes()),
+        };
+        Some(format!("peer-{}", &hasher.finalize().to_hex()[..32]))
+    }
+
+    /// Asks the caller what the agent asks, and gives it the answer.
+    async fn ask(&mut self) -> Result<Step, Failure> {
+        let (Some(name), Some(task)) = (self.question(), self.task.clone()) else { return Ok(Step::Follow) };
+        let message = self.status.as_ref().and_then(|status| status.message.clone());
+        let prompt = message.as_ref().map(words).filter(|text| !text.is_empty());
+        let prompt = prompt.unwrap_or_else(|| "The agent needs more input.".to_owned());
+        let parts = message.map(|message| attache_protocol::Json::of(&message.parts));
+        let mut asked = self.work.ask(&name, &prompt, parts).await?;
+        while asked.state == AskState::Pending {
+            asked = self.work.answer(asked.input_request_id, ASK_WAIT).await?;
+            if asked.state == AskState::Pending && self.has_moved_on(&name).await? {
+                return Ok(Step::Follow);
+            }
+        }
+        if asked.state != AskState::Answered {
+            // The run is over, and so is this future as soon as somebody looks.
+            return std::future::pending().await;
+        }
+        let given = Given { parts: asked.parts, message: asked.message };
+        let ask = asked.input_request_id.to_string();
+        let request = message::answer(&self.work, &ask, &task, self.context.clone(), given);
+        match self.send(request).await? {
+            Ok(step) => {
+                self.answered.insert(name);
+                Ok(step)
+            }
+            // The same answer has the same id: whether it arrived shows when the agent is looked at.
+            Err(error) => {
+                tracing::debug!(%error, "an agent outside did not take an answer");
+                if error.is_unexecuted() && !error.is_passing() {
+                    self.answered.insert(name);
+                }
+                self.pause().await;
+                self.status = None;
+                Ok(Step::Follow)
+            }
+        }
+    }
+
+    /// Whether the agent does not wait for this answer any more.
+    async fn has_moved_on(&mut self, name: &str) -> Result<bool, Failure> {
+        let Some(id) = self.task.clone() else { return Ok(false) };
+        let Ok(Told { what, .. }) = self.connection.peer.get(GetTask { id, ..GetTask::default() }).await else {
+            return Ok(false);
+        };
+        let before = self.status.replace(what.status);
+        let is_same = self.question().as_deref() == Some(name);
+        if is_same {
+            self.status = before;
+        } else {
+            // It is read again, and relayed, when it is followed.
+            self.status = None;
+        }
+        Ok(!is_same)
+    }
+
+    /// The ids that the agent gave the task.
+    async fn name(&mut self, task: String, context: String) -> Result<(), Failure> {
+        if self.task.is_some() {
+            return Ok(());
+        }
+        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
+        let change = PeerTaskChange { peer_task_id, peer_context_id, ..PeerTaskChange::default() };
+        self.link(change, Recovery::RemoteRunning).await
+    }
+
+    async fn link(&mut self, change: PeerTaskChange, recovery: Recovery) -> Result<(), Failure> {
+        let change = PeerTaskChange { recovery: Some(Some(recovery)), ..change };
+        let linked = self.work.link_peer_task(change).await?;
+        (self.task, self.context) = (linked.peer_task_id, linked.peer_context_id);
+        self.recovery = Some(recovery);
+        Ok(())
+    }
+
+    /// Keeps what is known of the work, if that is news.
+    async fn note(&mut self, recovery: Recovery) -> Result<(), Failure> {
+        if self.recovery == Some(recovery) {
+            return Ok(());
+        }
+        self.link(PeerTaskChange::default(), recovery).await
+    }
+
+    async fn show(&self, change: &attache_protocol::wire::event::ArtifactChange) -> Result<(), Failure> {
+        match self.work.artifact(change).await {
+            // What no event can hold is still in the outcome.
+            Err(error) if matches!(error.code.http_status(), 400 | 413) => {
+                tracing::debug!(%error, "an artifact of an agent outside is not shown");
+                Ok(())
+            }
+            shown => Ok(shown?),
+        }
+    }
+
+    async fn pause(&mut self) {
+        let wait = self.backoff.next(self.work.hub().env());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.notice.rung() => self.backoff.reset(),
+        }
+    }
+}
+
+/// An agent that will not have the task.
+fn refused(error: &a2a::Error) -> Failure {
+    let code = match error {
+        a2a::Error::Denied { .. } => FailureCode::Refused,
+        _ => FailureCode::TaskFailed,
+    };
+    Failure::new(format!("The agent outside did not take the task: {error}")).code(code)
+}
