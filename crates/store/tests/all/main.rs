@@ -5,6 +5,7 @@
 mod conformance;
 mod faulty;
 mod model;
+mod outside;
 mod peers;
 mod people;
 mod pushes;
