@@ -17,8 +17,8 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Deliveries, Durability, Listener, People, Result, Spending, Store,
-    record::{ask::*, channel::*, delivery::*, people::*, spending::*, *},
+    Asks, Channels, Context, Deliveries, Durability, Listener, Peers, People, Pushes, Result, Spending, Store,
+    record::{ask::*, channel::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
 
 #[derive(Debug)]
@@ -95,6 +95,7 @@ counted! {
     fn release(by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
     fn run(tenant: TenantId, run: RunId) -> Result<RunRecord>;
     fn runs(tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
+    fn tasks(tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
     fn live(tenant: TenantId) -> Result<Live>;
     fn sweep(silence: Duration, at: Timestamp) -> Result<Swept>;
     fn retain(retention: Retention) -> Result<()>;
@@ -187,5 +188,38 @@ counted! {
     fn resend_delivery(context: Context, delivery: DeliveryId) -> Result<Delivery>;
     fn delivery(tenant: TenantId, delivery: DeliveryId) -> Result<Delivery>;
     fn deliveries(tenant: TenantId, filter: DeliveryFilter, page: Page) -> Result<Listed<Delivery>>;
+    ---
+}
+
+counted! {
+    Peers
+    fn set_peer(context: Context, agent: AgentRef, peer: NewPeer) -> Result<Peer>;
+    fn peer(tenant: TenantId, agent: AgentId) -> Result<Option<Peer>>;
+    fn peers() -> Result<Vec<(TenantId, Peer)>>;
+    fn pin_card(context: Context, agent: AgentId, url: &str, card: Pin) -> Result<Peer>;
+    fn offer_card(context: Context, agent: AgentId, url: &str, card: Pin, problem: &str) -> Result<Peer>;
+    fn trust_card(context: Context, agent: AgentRef, seen: Option<[u8; 32]>) -> Result<Peer>;
+    fn note_peer(agent: AgentId, problem: Option<String>) -> Result<()>;
+    fn begin_peer_task(by: Worker, run: RunId, task: NewPeerTask, lease: Duration, at: Timestamp) -> Result<PeerTask>;
+    fn link_peer_task(
+        by: Worker,
+        run: RunId,
+        change: PeerTaskChange,
+        lease: Duration,
+        at: Timestamp
+    ) -> Result<PeerTask>;
+    fn peer_task(tenant: TenantId, run: RunId) -> Result<Option<PeerTask>>;
+    fn peer_task_by_id(agent: AgentId, peer_task_id: &str) -> Result<Option<PeerTask>>;
+    fn open_peer_tasks(agent: AgentId) -> Result<Vec<PeerTask>>;
+    fn declare_extensions(runtime: RuntimeId, extensions: Option<Json>) -> Result<Runtime>;
+    ---
+}
+
+counted! {
+    Pushes
+    fn set_push_config(context: Context, run: RunId, config: NewPushConfig) -> Result<PushConfig>;
+    fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
+    fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
+    fn remove_push_config(context: Context, run: RunId, id: &str) -> Result<()>;
     ---
 }

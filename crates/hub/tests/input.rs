@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use attache_protocol::Json;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ on_both! {
     a_question_waits_for_its_answer
     input_without_a_question_is_heard_in_order
     the_same_key_is_the_same_input
+    a_message_reaches_its_worker_as_it_came
     nobody_hears_input_outside_a_claim
     a_question_that_nobody_answers_ends_the_run
 }
@@ -69,6 +71,32 @@ async fn the_same_key_is_the_same_input(engine: Engine) {
     assert_ne!(work.world.owner.post(&path, other).await.expect(200)["input_id"], first["input_id"]);
     let heard = work.events().await.into_iter().filter(|kind| kind == "task.input_received").count();
     assert_eq!(heard, 2);
+}
+
+async fn a_message_reaches_its_worker_as_it_came(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let path = work.path("/input-requests");
+    let asked = work.device.client.post(&path, json!({"epoch": 1, "prompt": "Which?"})).await.expect(201);
+    let key = work.world.owner.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
+    let by = work.world.hub.authenticate_key(&key).await.unwrap();
+    let (run, text) = (work.run.parse().unwrap(), r#"{"messageId":"m","metadata":{"n": 9007199254740993}}"#);
+    let parts = || Json::from_text(r#"[{"text":"main"}]"#).unwrap();
+    let message = || Json::from_text(text).unwrap();
+    let given = work.world.hub.give_message(&by, run, parts(), message(), "m".to_owned()).await.unwrap();
+    let again = work.world.hub.give_message(&by, run, parts(), message(), "m".to_owned()).await.unwrap();
+    assert_eq!(given, again, "one message is one input");
+    let id = asked["input_request_id"].as_str().unwrap();
+    let answer = work.device.client.get(&format!("{path}/{id}")).await;
+    assert_eq!(
+        String::from_utf8(answer.body.to_vec()).unwrap(),
+        format!(r#"{{"input_request_id":"{id}","state":"answered","parts":[{{"text":"main"}}],"message":{text}}}"#)
+    );
+    let events = work.world.owner.get(&work.path("/events")).await;
+    let shown = String::from_utf8(events.body.to_vec()).unwrap();
+    assert!(shown.contains(&format!(r#""parts":[{{"text":"main"}}],"message":{text}}}"#)), "{shown}");
+    let bad = Json::from_text("[]").unwrap();
+    let refused = work.world.hub.give_message(&by, run, parts(), bad, "n".to_owned()).await.unwrap_err();
+    assert_eq!(refused.message, "`message` must be a JSON object.");
 }
 
 async fn nobody_hears_input_outside_a_claim(engine: Engine) {

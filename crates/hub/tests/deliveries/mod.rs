@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod egress;
+mod pushes;
 mod python;
 mod receiver;
 mod retries;
