@@ -293,11 +293,23 @@ async fn wrong_values_are_refused_by_name() {
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains(&format!("`{field}`")), "{path} {body}: {message}");
     }
+    let large = "x".repeat(1 << 20);
     let work = [
         ("progress", json!({"epoch": "1"}), 400, "epoch"),
         ("progress", json!({"percent": 101}), 400, "percent"),
         ("progress", json!({"chunk": 7}), 400, "chunk"),
         ("progress", json!({"tool_call": "x"}), 400, "tool_call"),
+        ("progress", json!({"artifact": []}), 400, "artifact"),
+        ("progress", json!({"artifact": {"parts": [{"text": "x"}]}}), 400, "artifact.artifact_id"),
+        (
+            "progress",
+            json!({"artifact": {"artifact_id": "a\n", "parts": [{"text": "x"}]}}),
+            400,
+            "artifact.artifact_id",
+        ),
+        ("progress", json!({"artifact": {"artifact_id": "a", "parts": []}}), 400, "artifact.parts"),
+        ("progress", json!({"artifact": {"artifact_id": "a", "parts": [{"kind": "text"}]}}), 400, "artifact.parts"),
+        ("progress", json!({"artifact": {"artifact_id": "a", "parts": [{"text": large}]}}), 413, "artifact"),
         ("progress", json!({"usage": 7}), 400, "usage"),
         ("progress", json!({"chunk": "x".repeat(64 * 1024)}), 413, "chunk"),
         ("complete", json!({}), 400, "output"),

@@ -1,5 +1,6 @@
 //! The life of a run over HTTP, on the model and on SQLite.
 
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -12,6 +13,30 @@ async fn a_task_runs_and_its_result_comes_back_on_the_model() {
 #[tokio::test]
 async fn a_task_runs_and_its_result_comes_back_on_sqlite() {
     whole_life(World::on_sqlite().await).await;
+}
+
+#[tokio::test]
+async fn an_artifact_is_an_event_of_the_run_alone() {
+    for world in [World::start().await, World::on_sqlite().await] {
+        world.agent("builder").await;
+        let device = world.device("builder").await;
+        let run = world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
+        device.claim().await;
+        let path = format!("/api/v1/task-runs/{run}");
+        // As large as it may be, and larger than the body of most other calls.
+        let head = r#"{"artifact_id":"a","name":"n","parts":[ {"data":42.0},{"text":""#;
+        let artifact = format!(r#"{head}{}"}}]}}"#, "x".repeat((1 << 20) - head.len() - 4));
+        assert_eq!(artifact.len(), 1 << 20);
+        let body = format!(r#"{{"epoch":1,"message":"making","artifact":{artifact}}}"#);
+        device.client.call(Method::POST, &format!("{path}/progress"), body).await.expect(200);
+        let page = world.owner.get(&format!("{path}/events?after=2")).await;
+        let text = String::from_utf8_lossy(&page.body).into_owned();
+        let kinds: Vec<Value> =
+            page.json()["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
+        assert_eq!(kinds, ["task.progress", "artifact.changed"]);
+        assert!(text.contains(&format!(r#""data":{artifact}"#)));
+        assert!(world.audit("artifact.changed").await.is_empty(), "only the run's own stream shows it");
+    }
 }
 
 async fn whole_life(world: World) {

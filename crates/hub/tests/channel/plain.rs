@@ -36,6 +36,36 @@ impl Plain {
 }
 
 #[tokio::test]
+async fn what_a_plain_client_makes_is_shown_as_a2a_has_it() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let id = run(&world, "laptop").await;
+    client.next().await;
+    let bad = json!({"artifact_id": "a", "parts": [{"kind": "text"}]});
+    client.send(json!({"type": "progress", "task_id": id, "data": {"artifact": bad}})).await;
+    let refused = client.next().await;
+    assert_eq!(
+        (&refused["type"], &refused["data"]["field"]),
+        (&json!("error"), &json!("data.artifact.parts")),
+        "{refused}"
+    );
+    let artifact = json!({"artifact_id": "a", "parts": [{"text": "made"}], "append": true});
+    client.send(json!({"type": "progress", "task_id": id, "data": {"artifact": artifact}})).await;
+    let (message, artifacts) = (json!({"parts": [{"text": "said"}]}), json!([{"parts": [{"url": "https://x.test/"}]}]));
+    let data = json!({"summary": "good", "message": message, "artifacts": artifacts, "reply": "message"});
+    client.send(json!({"type": "result", "task_id": id, "data": data})).await;
+    let read = until_status(&world, &id, "completed").await;
+    assert_eq!(
+        read["task_result"],
+        json!({"text": "good", "details": null, "message": message, "artifacts": artifacts, "reply": "message"})
+    );
+    let events = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await.expect(200);
+    assert_eq!((&events["events"][2]["type"], &events["events"][2]["data"]), (&json!("artifact.changed"), &artifact));
+}
+
+#[tokio::test]
 async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
     let world = World::start().await;
     world.agent("laptop").await;

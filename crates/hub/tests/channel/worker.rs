@@ -134,6 +134,37 @@ async fn outputs_are_kept_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn artifacts_are_shown_byte_for_byte_and_heard_once() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (mut peer, _) = worker(&world, "builder").await;
+    let id = run(&world, "builder").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    peer.find_action("execute").await;
+    let artifact = r#"{"artifact_id":"a","parts":[ {"data":{"n":42.0,"big":9007199254740993}}],"append":true}"#;
+    let frame = |name: &str, artifact: &str| {
+        format!(
+            r#"{{"header":{{"msg_id":"{name}","type":"request","timestamp":1}},"payload":{{"action":"progress","task_run_id":"{id}","epoch":1,"report":1,"artifact":{artifact}}}}}"#
+        )
+    };
+    peer.send_text(frame("bad", r#"{"artifact_id":"a","parts":[]}"#)).await;
+    let refused = peer.find_action("progress").await["payload"].clone();
+    assert_eq!(
+        (&refused["ok"], &refused["error"]["field"]),
+        (&json!(false), &json!("payload.artifact.parts")),
+        "{refused}"
+    );
+    for name in ["first", "again"] {
+        peer.send_text(frame(name, artifact)).await;
+        assert_eq!(peer.find_action("progress").await["payload"]["ok"], true);
+    }
+    let events = world.owner.get(&format!("/api/v1/task-runs/{id}/events")).await;
+    let text = String::from_utf8_lossy(&events.body).into_owned();
+    assert_eq!(text.matches("artifact.changed").count(), 1, "{text}");
+    assert!(text.contains(&format!(r#""data":{artifact}"#)), "{text}");
+}
+
+#[tokio::test]
 async fn failing_releasing_and_draining() {
     let world = World::start().await;
     world.agent("builder").await;
