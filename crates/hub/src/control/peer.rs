@@ -160,8 +160,20 @@ impl Handle {
         let seen = request.card_pin.map(|pin| pin.parse::<Pin>()).transpose();
         let seen = seen.map_err(|_| Error::invalid("card_pin", "is not `sha256:` and 64 hex digits"))?;
         let seen = seen.map(Pin::digest);
-        self.store().trust_card(self.context(by), agent.clone(), seen).await.map_err(about("agent"))?;
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        let trusted = self.store().trust_card(self.context(by), AgentRef::Id(account.id), seen).await;
+        trusted.map_err(|error| {
+            let sentence = match &error {
+                attache_store::Error::NotFound => "This agent is not an outside one, so it has no card to trust.",
+                attache_store::Error::VersionChanged => "Another card waits now than the one that you looked at.",
+                _ => return Error::from_store("agent", error),
+            };
+            let error = match error {
+                attache_store::Error::NotFound => attache_store::Error::NothingOffered,
+                other => other,
+            };
+            Error::from_store("agent", error).say(sentence)
+        })?;
         self.show_account(account).await
     }
 
