@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Fault(Fault, Vec<(&'static str, String)>),
     /// Members that are wrong, each with what is wrong with it.
     Invalid(Vec<(String, String)>),
+    /// The body is of another kind than the binding speaks, which HTTP has a status of its own for.
+    MediaType,
     /// What was sent is no JSON.
     Parse,
     /// It is JSON, but no request.
@@ -110,6 +112,7 @@ impl Error {
         match &self.kind {
             Kind::Fault(fault, _) => fault.rpc_code(),
             Kind::Invalid(_) => -32602,
+            Kind::MediaType => Fault::ContentTypeNotSupported.rpc_code(),
             Kind::Parse => -32700,
             Kind::Request => -32600,
             Kind::Method => -32601,
@@ -126,6 +129,7 @@ impl Error {
         match &self.kind {
             Kind::Fault(fault, _) => fault.http_status(),
             Kind::Invalid(_) | Kind::Parse | Kind::Request => 400,
+            Kind::MediaType => 415,
             Kind::Method => 404,
             Kind::Hub(code) => code.http_status(),
         }
@@ -143,7 +147,7 @@ impl Error {
     pub(crate) const fn grpc_status(&self) -> &'static str {
         match &self.kind {
             Kind::Fault(fault, _) => fault.grpc_status(),
-            Kind::Invalid(_) | Kind::Parse | Kind::Request => "INVALID_ARGUMENT",
+            Kind::Invalid(_) | Kind::Parse | Kind::Request | Kind::MediaType => "INVALID_ARGUMENT",
             Kind::Method => "UNIMPLEMENTED",
             Kind::Hub(code) => match code.http_status() {
                 400 | 413 | 415 | 421 => "INVALID_ARGUMENT",
@@ -163,6 +167,7 @@ impl Error {
         match &self.kind {
             Kind::Fault(fault, _) => fault.reason().to_owned(),
             Kind::Invalid(_) => "INVALID_PARAMS".to_owned(),
+            Kind::MediaType => Fault::ContentTypeNotSupported.reason().to_owned(),
             Kind::Parse => "INVALID_JSON".to_owned(),
             Kind::Request => "INVALID_REQUEST".to_owned(),
             Kind::Method => "METHOD_NOT_FOUND".to_owned(),
@@ -229,7 +234,7 @@ impl From<HubError> for Error {
         let hint = error.hint.as_deref().unwrap_or(error.code.hint());
         let message = if hint.is_empty() { error.message.to_string() } else { format!("{} {hint}", error.message) };
         let kind = match error.code {
-            Code::UnsupportedType => Kind::Fault(Fault::ContentTypeNotSupported, Vec::new()),
+            Code::UnsupportedType => Kind::MediaType,
             Code::InvalidJson => Kind::Parse,
             code => Kind::Hub(code),
         };

@@ -147,8 +147,10 @@ impl Asked {
             }
         }
         let parts = Json::of(&message.parts);
-        let key = message.message_id.clone();
-        match self.hub.give_message(self.by(), id, parts, Json::of(&message), key).await {
+        let message = Json::of(&message);
+        // The same message again is the same input; another one that only has its id is not.
+        let key = blake3::hash(message.get().as_bytes()).to_hex().to_string();
+        match self.hub.give_message(self.by(), id, parts, message, key).await {
             Ok(_) => {}
             Err(error) if matches!(error.code.http_status(), 404) => return Err(Error::no_task(task)),
             Err(error) if matches!(error.code.http_status(), 409) => {

@@ -4,7 +4,6 @@ use attache_hub::{
     Handle,
     surface::{Unreadable, body, read_json},
 };
-use attache_protocol::wire::a2a::Fault;
 use axum::{
     body::Body,
     http::{HeaderMap, header},
@@ -21,11 +20,7 @@ pub(super) async fn whole(hub: &Handle, headers: &HeaderMap, given: Body) -> Res
     let essence = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match bytes.is_empty() || essence == "application/json" || essence.ends_with("+json") {
         true => Ok(bytes),
-        false => Err(Error::fault(
-            Fault::ContentTypeNotSupported,
-            "The body must be JSON. Send `Content-Type: application/json`.",
-        )
-        .with("contentType", said)),
+        false => Err(Error::new(Kind::MediaType, "The body must be JSON. Send `Content-Type: application/json`.")),
     }
 }
 

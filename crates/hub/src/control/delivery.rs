@@ -1,5 +1,6 @@
 //! Callbacks and deliveries: which URLs may be told, how that went, one more try, and with what it is signed.
 
+use attache_client::egress::Failure;
 use attache_protocol::{
     Code, DeliveryId, RunId,
     wire::{
@@ -24,6 +25,13 @@ pub struct DeliveryQuery {
     pub state: Option<DeliveryState>,
     pub run: Option<RunId>,
     pub page: PageRequest,
+}
+
+/// What is said of a name that has no address today.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unresolved {
+    Refused,
+    Allowed,
 }
 
 const WHAT: &str = "delivery";
@@ -106,6 +114,15 @@ impl Handle {
 
     /// Judges the text of a URL that somebody wants to be called, and where it leads today.
     pub(crate) async fn check_egress(&self, field: &str, url: &str) -> Result<()> {
+        self.egress_of(field, url, Unresolved::Refused).await
+    }
+
+    /// The same where a name may get its address later: it is looked up again before every call.
+    pub(crate) async fn check_later_egress(&self, field: &str, url: &str) -> Result<()> {
+        self.egress_of(field, url, Unresolved::Allowed).await
+    }
+
+    async fn egress_of(&self, field: &str, url: &str, unresolved: Unresolved) -> Result<()> {
         // Somebody sends back what they were shown.
         if url.split_once('?').is_some_and(|(_, query)| query.contains("***")) {
             return Err(Error::invalid(field, "has `***` where its secret was hidden; give the whole URL"));
@@ -116,6 +133,10 @@ impl Handle {
             let code = if why.is_malformed() { Code::InvalidRequest } else { Code::EgressRefused };
             refused(code, why.to_string())
         })?;
-        guard.resolve(&target).await.map(drop).map_err(|why| refused(Code::EgressRefused, why.to_string()))
+        match guard.resolve(&target).await {
+            Err(Failure::Unresolved { .. }) if unresolved == Unresolved::Allowed => Ok(()),
+            Err(why) => Err(refused(Code::EgressRefused, why.to_string())),
+            Ok(_) => Ok(()),
+        }
     }
 }

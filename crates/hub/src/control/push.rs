@@ -97,7 +97,7 @@ impl Handle {
             scheme,
             credentials: header("authentication.credentials", credentials.flatten())?,
         };
-        self.check_egress("url", &url).await?;
+        self.check_later_egress("url", &url).await?;
         let sealed = secrets.any().then(|| self.seal(&sealed_for(run, &id), &secrets.bytes()));
         Ok(NewPushConfig { id, url, sealed, version })
     }
