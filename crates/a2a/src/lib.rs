@@ -2,7 +2,8 @@
 //!
 //! An A2A task is a view of a run, an A2A context is a conversation: `view` folds a run's events into tasks and updates,
 //! `operation` is what can be asked, `surface` is how each binding and version asks it, `card` is what an agent says about
-//! itself, `letters` are push notifications, `peer` has the runs of agents outside done there. Nothing here holds a rule of its own: what a caller may do is asked of the hub.
+//! itself, `letters` are push notifications, `peer` has the runs of agents outside done there. Nothing here holds a rule of
+//! its own: what a caller may do is asked of the hub.
 
 mod ask;
 mod card;

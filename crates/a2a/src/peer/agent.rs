@@ -61,8 +61,12 @@ impl PeerAgent {
 impl InProcessAgent for PeerAgent {
     async fn work(&self, work: Work) -> Result<Output, Failure> {
         let known = work.peer_task().await?;
-        let is_sent = known.is_some();
-        let connection = self.connection(|standing| is_sent || standing.takes_work).await;
+        // Claimed in the moment in which the agent's card changed.
+        if known.is_none() && !self.standing.borrow().takes_work {
+            work.release().await?;
+            return std::future::pending().await;
+        }
+        let connection = self.connection(|_| true).await;
         let notice = self.notices.open(&self.hub);
         Relay::new(work, connection, notice).run(known).await
     }

@@ -10,7 +10,10 @@ use attache_protocol::{
         call::{CallId, CallRequest},
         envelope::Object,
         event::ArtifactChange,
-        run::{ClaimedRun, CompleteRequest, FailRequest, OutputArtifact, OutputMessage, OutputReply, ProgressRequest},
+        run::{
+            ClaimedRun, CompleteRequest, FailRequest, OutputArtifact, OutputMessage, OutputReply, ProgressRequest,
+            ReleaseRequest,
+        },
     },
 };
 use attache_store::record::{
@@ -192,6 +195,12 @@ impl Work {
             tasks.extend(self.hub.store().peer_task(tenant, run.id).await.map_err(about("run"))?);
         }
         Ok(tasks)
+    }
+
+    /// Gives the run back to the queue, before anything was done about it; the agent then hears that it lost it.
+    pub async fn release(&self) -> Result<()> {
+        let request = ReleaseRequest { epoch: self.claimed.epoch };
+        self.hub.release(&self.principal, self.run(), request).await.map(drop)
     }
 
     /// Whether nothing happens to the run any more.
