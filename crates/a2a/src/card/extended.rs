@@ -1,6 +1,6 @@
 //! The extended card: what only a caller with a credential learns about an agent.
 
-use attache_hub::{Error, Principal, Result, Who};
+use attache_hub::{Error, Principal, Result};
 use attache_protocol::{
     Json,
     wire::{
@@ -29,13 +29,8 @@ impl Cards {
     /// The card that everybody may see, with what the agent's runtime said it can do as further skills, what kind of host it
     /// runs on, and whether it is online. Signed too.
     pub(crate) async fn extended(&self, by: &Principal, agent: &str) -> Result<AgentCard> {
-        let is_anonymous = matches!(by.who, Who::Anonymous { .. });
-        let account = self.hub.card_account(Some(by).filter(|_| !is_anonymous), agent).await?;
+        let account = self.hub.card_account(Some(by), agent).await?;
         let switches = Switches::of(account.a2a.as_ref());
-        // Its owner may want everybody to have it.
-        if is_anonymous && switches.extended_card != Some(true) {
-            return Err(Error::unauthenticated("The extended card is for callers with a credential."));
-        }
         let mut card = self.build(&account, &switches);
         for word in self.hub.card_words(by, &account).await? {
             if card.skills.iter().all(|skill| skill.id != word) {

@@ -1,5 +1,6 @@
 //! Tasks: read one, cancel one, join one that goes on; and the card behind a credential.
 
+use attache_hub::Who;
 use attache_protocol::{
     Json,
     wire::{
@@ -70,6 +71,10 @@ impl Asked {
                 Fault::UnsupportedOperation,
                 "This agent has no extended card; its public one says everything.",
             ));
+        }
+        if matches!(self.by().who, Who::Anonymous { .. }) {
+            let text = "The extended card is for callers with a credential. Send `Authorization: Bearer …`.";
+            return Err(Error::fault(Fault::ExtendedCardNotConfigured, text));
         }
         Ok(self.cards.extended(self.by(), &self.face.name).await?)
     }

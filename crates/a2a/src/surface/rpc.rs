@@ -2,7 +2,7 @@
 
 use attache_protocol::{
     Json,
-    wire::a2a::{Fault, Id, Method, Request, Response as Answer, StreamResponse},
+    wire::a2a::{Fault, Id, Method, Response as Answer, StreamResponse},
 };
 use axum::{
     body::Body,
@@ -31,6 +31,19 @@ struct Call {
     method: Method,
     version: Version,
     params: Json,
+}
+
+/// A request whose members may be anything, so that a refusal can repeat its `id`.
+#[derive(serde::Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    jsonrpc: Option<Json>,
+    #[serde(default)]
+    id: Id,
+    #[serde(default)]
+    method: Option<Json>,
+    #[serde(default)]
+    params: Option<Json>,
 }
 
 #[derive(serde::Deserialize)]
@@ -70,6 +83,10 @@ async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) 
     let mut response = match answered {
         Ok(Answered::Once(result)) => reply::json(StatusCode::OK, "application/json", result_text(&call.id, &result)),
         Ok(Answered::Stream(updates)) => stream(call.id, call.version, updates),
+        // Clients of 0.3 read a stream and nothing else.
+        Err(error) if call.version == Version::V03 && streams(call.method) => {
+            sse::refuse(refusal(&call.id, &error), error.rpc_http_status())
+        }
         Err(error) => refuse(&call.id, &error),
     };
     reply::mark(&asked, &mut response);
@@ -84,16 +101,19 @@ async fn read(site: &Site, parts: &Parts, body: Body) -> std::result::Result<Cal
     if id.as_ref().is_some_and(|id| !matches!(id.get().as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))) {
         return Err((None, Error::new(Kind::Request, "`id` must be a string or a number.")));
     }
-    if request.jsonrpc != "2.0" {
+    if request.jsonrpc.is_none_or(|said| said.get() != r#""2.0""#) {
         return Err(refused(Error::new(Kind::Request, "`jsonrpc` must be \"2.0\".")));
     }
+    let Some(name) = request.method.and_then(|name| name.parse::<String>().ok()) else {
+        return Err(refused(Error::new(Kind::Request, "`method` must be the name of a method.")));
+    };
     let version = Version::of(parts).map_err(refused)?;
     let (found, other) = match version {
-        Version::V10 => (Method::from_name(&request.method), Method::from_old_name(&request.method)),
-        Version::V03 => (Method::from_old_name(&request.method), Method::from_name(&request.method)),
+        Version::V10 => (Method::from_name(&name), Method::from_old_name(&name)),
+        Version::V03 => (Method::from_old_name(&name), Method::from_name(&name)),
     };
     let Some(method) = found else {
-        return Err(refused(unknown_method(&request.method, version, other)));
+        return Err(refused(unknown_method(&name, version, other)));
     };
     let params = request.params.unwrap_or_else(Json::empty_object);
     Ok(Call { id, method, version, params })
@@ -115,8 +135,8 @@ fn unknown_method(name: &str, version: Version, other: Option<Method>) -> Error 
     }
 }
 
-fn request(bytes: &[u8]) -> Result<Request> {
-    match read::params::<Request>(bytes) {
+fn request(bytes: &[u8]) -> Result<Envelope> {
+    match read::params::<Envelope>(bytes) {
         Ok(request) => Ok(request),
         Err(error) if error.kind == Kind::Parse => Err(error),
         Err(error) => Err(Error::new(Kind::Request, format!("This is no JSON-RPC request. {}", error.message))),
@@ -163,10 +183,18 @@ fn result_text(id: &Id, result: &Json) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, result.get())
 }
 
-fn refuse(id: &Id, error: &Error) -> Response<Body> {
+const fn streams(method: Method) -> bool {
+    matches!(method, Method::SendStreamingMessage | Method::SubscribeToTask)
+}
+
+fn refusal(id: &Id, error: &Error) -> Json {
     let answer = Answer { jsonrpc: "2.0".to_owned(), id: id.clone(), result: None, error: Some(error.rpc()) };
+    Json::of(&answer)
+}
+
+fn refuse(id: &Id, error: &Error) -> Response<Body> {
     let status = StatusCode::from_u16(error.rpc_http_status()).unwrap_or(StatusCode::OK);
-    let mut response = reply::json(status, "application/json", reply::text(&Json::of(&answer)));
+    let mut response = reply::json(status, "application/json", reply::text(&refusal(id, error)));
     reply::refuse(error, &mut response);
     response
 }

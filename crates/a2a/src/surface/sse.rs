@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use attache_protocol::{Json, wire::a2a::StreamResponse};
 use axum::{
     body::Body,
-    http::Response,
+    http::{Response, StatusCode},
     response::{
         IntoResponse as _,
         sse::{Event, KeepAlive, Sse},
@@ -24,4 +24,12 @@ pub(super) fn respond(updates: Updates, write: impl Fn(StreamResponse) -> Json +
         Some((Ok::<_, Infallible>(event), (updates, write)))
     });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// A stream that only says why there is none.
+pub(super) fn refuse(refusal: Json, status: u16) -> Response<Body> {
+    let event = Ok::<_, Infallible>(Event::default().data(refusal.get()));
+    let mut response = Sse::new(futures_util::stream::iter([event])).into_response();
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    response
 }

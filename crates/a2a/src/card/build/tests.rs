@@ -125,7 +125,7 @@ fn the_owner_switches_things_off_and_adds_others() {
     assert_eq!(card["description"], "Builds things.");
     assert_eq!(
         card["supportedInterfaces"][5],
-        json!({"url": "hub.example:443", "protocolBinding": "GRPC", "protocolVersion": "0.3"})
+        json!({"url": "https://hub.example", "protocolBinding": "GRPC", "protocolVersion": "0.3"})
     );
     assert_eq!(card["supportedInterfaces"][2]["url"], "hub.example:443");
     let extensions = card["capabilities"]["extensions"].as_array().unwrap();
