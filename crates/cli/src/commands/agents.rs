@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use attache_client::Hub;
-use attache_protocol::wire::account::{Account, AccountRequest, Presence};
+use attache_protocol::wire::account::{Account, AccountRequest, PeerRequest, Presence, TrustRequest};
 use clap::Subcommand;
 
 use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    home,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -19,6 +20,8 @@ use crate::{
     after_help = "Examples:
   attache agents                                  list the agents
   attache agents add builder --description \"Builds things\"
+  attache agents add travel --peer https://agents.example.org/travel --peer-key-file travel.key
+  attache agents trust travel                     use the card that it shows now
   attache agents code builder                     a code that pairs one device with it
   attache agents show builder --json
   attache agents remove builder",
@@ -45,6 +48,16 @@ enum Agents {
         /// A file with instructions that go with every task
         #[arg(long, value_name = "FILE")]
         instruction_file: Option<PathBuf>,
+        #[command(flatten)]
+        peer: PeerArgs,
+    },
+    /// Trust the card that an outside agent shows now, after it changed
+    Trust {
+        /// Its name or id
+        agent: String,
+        /// The pin of the card that you looked at; a still newer one is then not trusted
+        #[arg(long, value_name = "PIN")]
+        card_pin: Option<String>,
     },
     /// Show one agent and its device
     Show {
@@ -63,13 +76,29 @@ enum Agents {
     },
 }
 
+/// An A2A agent that is somewhere else
+#[derive(Debug, Default, clap::Args)]
+struct PeerArgs {
+    /// The URL of an A2A agent outside, or of its card: tasks are done there instead of on a device
+    #[arg(long, value_name = "URL")]
+    peer: Option<String>,
+    /// A file with the key that it wants from callers
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    peer_key_file: Option<PathBuf>,
+    /// The pin of the card that is expected there (sha256:…); without it, the first card is trusted
+    #[arg(long, value_name = "PIN", requires = "peer")]
+    card_pin: Option<String>,
+}
+
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Agents::List(PageArgs::default())) {
         Agents::List(page) => list(&context, &hub, &page).await,
-        Agents::Add { name, description, instruction_file } => {
-            add(&context, &hub, name, description, instruction_file).await
+        Agents::Add { name, description, instruction_file, peer } => {
+            let peer = peer.request()?;
+            add(&context, &hub, name, description, instruction_file, peer).await
         }
+        Agents::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
         Agents::Show { agent } => show(&context, &hub, &agent).await,
         Agents::Remove { agent } => remove(&context, &hub, &agent).await,
         Agents::Code { agent } => code(&context, &hub, &agent).await,
@@ -90,6 +119,7 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     for account in &list.agent_accounts {
         let runtime = account.runtime.as_ref();
         let device = runtime.map_or("not paired", |runtime| runtime.device_name.as_deref().unwrap_or("unnamed"));
+        let device = account.peer.as_ref().map_or(device, |peer| peer.url.as_str());
         let seen = runtime.and_then(|runtime| runtime.last_heartbeat_at);
         table.row([
             Cell::strong(&account.name),
@@ -108,6 +138,7 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
 fn presence(account: &Account) -> Cell {
     match account.status {
         _ if account.archived_at.is_some() => Cell::dim("archived"),
+        _ if account.peer.as_ref().is_some_and(|peer| peer.problem.is_some()) => Cell::styled("trouble", Style::Bad),
         Presence::Online => Cell::styled("online", Style::Good),
         Presence::Offline => Cell::plain("offline"),
     }
@@ -119,19 +150,44 @@ async fn add(
     name: String,
     description: Option<String>,
     instruction_file: Option<PathBuf>,
+    peer: Option<PeerRequest>,
 ) -> Result<(), Failure> {
     let output = &context.output;
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path).map_err(|error| Failure::file("read the instructions in", &path, &error))
     };
     let instructions = instruction_file.map(read).transpose()?;
-    let request = AccountRequest { name: Some(name), description, instructions, ..AccountRequest::default() };
+    let request = AccountRequest { name: Some(name), description, instructions, peer, ..AccountRequest::default() };
     let account = hub.create_account(&request).await?;
     if output.is_json() {
         return output.json(&account);
     }
     output.line(account.agent_id)?;
-    output.say(format_args!("Added {}. Pair a device with it: attache agents code {}", account.name, account.name));
+    match &account.peer {
+        None => {
+            let name = &account.name;
+            output.say(format_args!("Added {name}. Pair a device with it: attache agents code {name}"));
+        }
+        Some(peer) => {
+            let pin = peer.card_pin.as_deref().unwrap_or("none yet");
+            output.say(format_args!(
+                "Added {}, which is at {}. Its card is trusted from now on:",
+                account.name, peer.url
+            ));
+            output.say(format_args!("  {pin}"));
+        }
+    }
+    Ok(())
+}
+
+async fn trust(context: &Context, hub: &Hub, agent: &str, card_pin: Option<String>) -> Result<(), Failure> {
+    let output = &context.output;
+    let account = hub.trust_account(agent, &TrustRequest { card_pin }).await.map_err(|error| explain(error, agent))?;
+    if output.is_json() {
+        return output.json(&account);
+    }
+    let pin = account.peer.and_then(|peer| peer.card_pin).unwrap_or_default();
+    output.say(format_args!("The card of {} is trusted: {pin}", clean::line(&account.name)));
     Ok(())
 }
 
@@ -152,6 +208,20 @@ async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     }
     if let Some(instructions) = &account.instructions {
         row("instructions", Cell::plain(instructions));
+    }
+    if let Some(peer) = &account.peer {
+        row("outside at", Cell::plain(&peer.url));
+        row("key", Cell::plain(if peer.has_key { "given" } else { "none" }));
+        row("card", Cell::plain(peer.card_pin.as_deref().unwrap_or("not read yet")));
+        row("card pinned", Cell::plain(time::relative_or(peer.pinned_at, now, "never")));
+        if let Some(offered) = &peer.offered_pin {
+            let how = format!("{offered}; if it is right: attache agents trust {}", account.name);
+            row("another card", Cell::styled(how, Style::Bad));
+        }
+        if let Some(problem) = &peer.problem {
+            row("trouble", Cell::styled(problem, Style::Bad));
+        }
+        return output.table(&table);
     }
     match &account.runtime {
         Some(runtime) => {
@@ -183,6 +253,19 @@ async fn code(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     output.say(format_args!("It works once and expires {until}. On the device, run:"));
     output.say(format_args!("  attache runtime pair {} --api-base {}", code.pairing_code, hub.address()));
     Ok(())
+}
+
+// === impl PeerArgs ===
+
+impl PeerArgs {
+    fn request(self) -> Result<Option<PeerRequest>, Failure> {
+        let Some(url) = self.peer else { return Ok(None) };
+        let key = match self.peer_key_file {
+            Some(path) => Some(home::read_secret(&path)?.expose().trim().to_owned()),
+            None => None,
+        };
+        Ok(Some(PeerRequest { url, key, card_pin: self.card_pin }))
+    }
 }
 
 /// An agent that is not there is usually a typing error.
