@@ -203,9 +203,10 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
             };
             // Members that a call of people does not know would be refused first.
             let body = match *route {
-                "/api/v1/agent-accounts/{agent}" | "/api/v1/task-runs/{run}/cancel" | "/api/v1/users/{user}" => {
-                    "{}".to_owned()
-                }
+                "/api/v1/agent-accounts/{agent}"
+                | "/api/v1/agent-accounts/{agent}/trust"
+                | "/api/v1/task-runs/{run}/cancel"
+                | "/api/v1/users/{user}" => "{}".to_owned(),
                 "/api/v1/conversations/{conversation}/messages" | "/api/v1/task-runs/{run}/input" => {
                     json!({"text": "x"}).to_string()
                 }
@@ -239,6 +240,13 @@ async fn wrong_values_are_refused_by_name() {
         ("agent-accounts", json!({"name": "ok", "nmae": 1}), "nmae"),
         ("agent-accounts", json!({"name": "ok", "skills": [{"id": 1, "name": "x"}]}), "skills.id"),
         ("agent-accounts", json!({"name": "ok", "a2a": []}), "a2a"),
+        ("agent-accounts", json!({"name": "ok", "peer": {"url": "https://a.example/?key=x"}}), "peer.url"),
+        ("agent-accounts", json!({"name": "ok", "peer": {"url": "ftp://a.example"}}), "peer.url"),
+        (
+            "agent-accounts",
+            json!({"name": "ok", "peer": {"url": "https://a.example", "card_pin": "x"}}),
+            "peer.card_pin",
+        ),
         ("agent-accounts", json!({"name": "ok", "approvals": {"timeout_ms": 999}}), "approvals.timeout_ms"),
         ("agent-accounts", json!({"name": "ok", "approvals": {"timeout_ms": -1}}), "approvals.timeout_ms"),
         ("agent-accounts", json!({"name": "ok", "approvals": {"on_timeout": "approve"}}), "approvals.on_timeout"),

@@ -1,0 +1,137 @@
+//! Our hub, on a disk, so that it can be restarted.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_client::egress::{Guard, Policy};
+use attache_hub::{Handle, Hub, Options, Principal, control::CallHeaders, control::CreatedRun, router, serve};
+use attache_protocol::{
+    Json, RunId,
+    env::Env,
+    rules::{recovery::Recovery, run::Status},
+    wire::{
+        account::{Account, AccountRequest, PeerRequest},
+        run::{CreateRunRequest, Run},
+    },
+};
+use attache_store::sqlite::Sqlite;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::timeout};
+
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Ours {
+    pub(super) hub: Handle,
+    pub(super) owner: Principal,
+    url: String,
+    key: String,
+    data: TempDir,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+impl Ours {
+    pub(super) async fn start() -> Self {
+        Self::open(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn open(data: TempDir) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut options = Options::new(data.path().join("hub"), address);
+        options.egress = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
+        options.cards_every = Duration::from_millis(200);
+        let key_file = options.data.join("admin.key");
+        let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
+        let hub = Hub::start(options, Arc::new(store), Env::system()).await.unwrap();
+        let routes = router(hub.clone()).merge(attache_a2a::router(hub.clone()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = tokio::spawn(serve(listener, routes, hub.clone(), async move {
+            let _ = stopped.await;
+        }));
+        let key = std::fs::read_to_string(key_file).unwrap().trim().to_owned();
+        let owner = hub.authenticate_key(&key).await.unwrap();
+        Self { hub, owner, url: format!("http://{address}"), key, data, stop, served }
+    }
+
+    /// The same hub again, after it was stopped.
+    pub(super) async fn restart(self) -> Self {
+        let Self { stop, served, data, hub, .. } = self;
+        stop.send(()).unwrap();
+        served.await.unwrap();
+        drop(hub);
+        Self::open(data).await
+    }
+
+    pub(super) async fn add(&self, name: &str, url: &str, key: Option<&str>) -> Account {
+        let peer = PeerRequest { url: url.to_owned(), key: key.map(str::to_owned), card_pin: None };
+        let request = AccountRequest { name: Some(name.to_owned()), peer: Some(peer), ..AccountRequest::default() };
+        self.hub.create_account(&self.owner, request).await.unwrap()
+    }
+
+    /// A run with this input.
+    pub(super) async fn run(&self, agent: &str, input: Value) -> RunId {
+        let input = Some(Json::from_text(input.to_string()).unwrap());
+        let request = CreateRunRequest { agent_id: agent.to_owned(), input, ..CreateRunRequest::default() };
+        let created = self.hub.create_run(&self.owner, request, CallHeaders::default()).await.unwrap();
+        let (CreatedRun::New(run) | CreatedRun::Existing(run)) = created;
+        run.task_run_id
+    }
+
+    pub(super) async fn read(&self, run: RunId) -> Run {
+        self.hub.run(&self.owner, run).await.unwrap()
+    }
+
+    /// The run as soon as it fits.
+    pub(super) async fn when(&self, run: RunId, fits: impl Fn(&Run) -> bool) -> Run {
+        let looked = async {
+            loop {
+                let found = self.read(run).await;
+                if fits(&found) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        match timeout(PATIENCE, looked).await {
+            Ok(found) => found,
+            Err(_) => panic!("the run stays so: {:?}", self.read(run).await),
+        }
+    }
+
+    pub(super) async fn ended(&self, run: RunId) -> Run {
+        self.when(run, |run| run.status.is_terminal()).await
+    }
+
+    pub(super) async fn in_state(&self, run: RunId, recovery: Recovery) -> Run {
+        self.when(run, |run| run.status == Status::Running && run.recovery == Some(recovery)).await
+    }
+
+    pub(super) async fn get(&self, path: &str) -> String {
+        let answer = reqwest::Client::new().get(format!("{}{path}", self.url)).bearer_auth(&self.key).send().await;
+        answer.unwrap().text().await.unwrap()
+    }
+
+    /// The events of the run, each as its type and data.
+    pub(super) async fn events(&self, run: RunId) -> Vec<(String, Value)> {
+        let text = self.get(&format!("/api/v1/task-runs/{run}/events")).await;
+        let page: Value = serde_json::from_str(&text).unwrap();
+        let events = page["events"].as_array().unwrap_or_else(|| panic!("{text}"));
+        events.iter().map(|event| (event["type"].as_str().unwrap().to_owned(), event["data"].clone())).collect()
+    }
+
+    /// What the events say of the task outside, in order: its id and its state.
+    pub(super) async fn native(&self, run: RunId) -> Vec<(String, String, String)> {
+        let of_peer = |(kind, data): (String, Value)| {
+            let kind = kind.strip_prefix("channel.peer_task.")?.to_owned();
+            let text = |name: &str| data[name].as_str().unwrap_or("-").to_owned();
+            Some((kind, text("peer_task_id"), text("native_status")))
+        };
+        self.events(run).await.into_iter().filter_map(of_peer).collect()
+    }
+}
+
+/// The output or the error of a run.
+pub(super) fn result(run: &Run) -> Value {
+    serde_json::from_str(&serde_json::to_string(&run.task_result).unwrap()).unwrap()
+}

@@ -1,0 +1,181 @@
+//! A small A2A agent whose misbehaviour a test decides: over JSON-RPC, in 1.0 or 0.3, without streams.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use attache_protocol::{
+    Json,
+    json::Members,
+    wire::a2a::{
+        Fault, Message, Method, Part, Request as RpcRequest, Role, SendMessage, SendMessageResponse, Task, TaskList,
+        TaskState, TaskStatus, v03,
+    },
+};
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+
+#[derive(Clone)]
+pub(super) struct Script {
+    pub(super) url: String,
+    version: &'static str,
+    state: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    tasks: BTreeMap<String, Task>,
+    sent: Vec<Message>,
+    description: String,
+    mood: Mood,
+}
+
+/// How it behaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Mood {
+    #[default]
+    Good,
+    /// It answers nothing.
+    Down,
+    /// It does what it is sent, and the answer is lost.
+    LosesReplies,
+    /// It knows no task.
+    Forgets,
+}
+
+impl Script {
+    pub(super) async fn start(version: &'static str) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let script = Self { url, version, state: Arc::default() };
+        let router = Router::new().fallback(answer).with_state(script.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        script
+    }
+
+    pub(super) fn mood(&self, mood: Mood) {
+        self.state.lock().unwrap().mood = mood;
+    }
+
+    /// Changes its card.
+    pub(super) fn describe(&self, description: &str) {
+        description.clone_into(&mut self.state.lock().unwrap().description);
+    }
+
+    /// What every task does from now on, and what is said of it.
+    pub(super) fn tell(&self, state: TaskState, said: &str) {
+        for task in self.state.lock().unwrap().tasks.values_mut() {
+            let message = message(said, Role::Agent, said);
+            task.status = TaskStatus { state, message: Some(message), timestamp: None };
+        }
+    }
+
+    pub(super) fn sent(&self) -> Vec<Message> {
+        self.state.lock().unwrap().sent.clone()
+    }
+
+    pub(super) fn states(&self) -> Vec<TaskState> {
+        self.state.lock().unwrap().tasks.values().map(|task| task.status.state).collect()
+    }
+}
+
+fn message(id: &str, role: Role, text: &str) -> Message {
+    Message {
+        message_id: id.to_owned(),
+        role,
+        parts: vec![Part::text(text)],
+        context_id: None,
+        task_id: None,
+        metadata: None,
+        extensions: vec![],
+        reference_task_ids: vec![],
+    }
+}
+
+async fn answer(State(script): State<Script>, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let mut inner = script.state.lock().unwrap();
+    if inner.mood == Mood::Down {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    match path.as_str() {
+        "/.well-known/agent-card.json" => {
+            let (url, description) = (&script.url, &inner.description);
+            let card = match script.version {
+                "1.0" => format!(
+                    r#"{{"name":"script","description":"{description}","supportedInterfaces":[{{"url":"{url}/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}}]}}"#
+                ),
+                _ => format!(
+                    r#"{{"name":"script","description":"{description}","url":"{url}/rpc","protocolVersion":"0.3.0"}}"#
+                ),
+            };
+            card.into_response()
+        }
+        "/rpc" => rpc(script.version, &mut inner, &body),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
+    let request: RpcRequest = serde_json::from_slice(body).unwrap();
+    let is_new = version == "1.0";
+    let method = if is_new { Method::from_name(&request.method) } else { Method::from_old_name(&request.method) };
+    let params = request.params.unwrap();
+    let task = |task: Task| if is_new { Json::of(&task) } else { Json::of(&v03::Task::from(task)) };
+    let result = match method.unwrap() {
+        Method::SendMessage => {
+            let sent: SendMessage =
+                if is_new { params.parse().unwrap() } else { params.parse::<v03::SendParams>().unwrap().into() };
+            let made = begin(inner, sent);
+            if inner.mood == Mood::LosesReplies {
+                let broken = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("lost"))]);
+                return Body::from_stream(broken).into_response();
+            }
+            Ok(if is_new { Json::of(&SendMessageResponse::Task(made)) } else { task(made) })
+        }
+        Method::GetTask => find(inner, &params).map(task),
+        Method::CancelTask => find(inner, &params).map(|mut found| {
+            found.status.state = TaskState::TaskStateCanceled;
+            inner.tasks.insert(found.id.clone(), found.clone());
+            task(found)
+        }),
+        Method::ListTasks => {
+            let tasks: Vec<Task> =
+                if inner.mood == Mood::Forgets { vec![] } else { inner.tasks.values().cloned().collect() };
+            let total_size = i32::try_from(tasks.len()).unwrap();
+            Ok(Json::of(&TaskList { tasks, next_page_token: String::new(), page_size: 100, total_size }))
+        }
+        _ => Err(Fault::UnsupportedOperation),
+    };
+    let id = request.id.unwrap();
+    match result {
+        Ok(result) => format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.get(), result.get()),
+        Err(fault) => {
+            format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{},"message":"no"}}}}"#, id.get(), fault.rpc_code())
+        }
+    }
+    .into_response()
+}
+
+fn begin(inner: &mut Inner, sent: SendMessage) -> Task {
+    inner.sent.push(sent.message.clone());
+    let id = format!("theirs-{}", inner.sent.len());
+    let status = TaskStatus { state: TaskState::TaskStateWorking, message: None, timestamp: None };
+    let history = Some(vec![sent.message]);
+    let task = Task { id, context_id: "ctx".to_owned(), status, artifacts: None, history, metadata: None };
+    inner.tasks.insert(task.id.clone(), task.clone());
+    task
+}
+
+fn find(inner: &Inner, params: &Json) -> Result<Task, Fault> {
+    let id = params.parse::<Members>().unwrap().text("id").unwrap();
+    let found = inner.tasks.get(&id).filter(|_| inner.mood != Mood::Forgets);
+    found.cloned().ok_or(Fault::TaskNotFound)
+}
