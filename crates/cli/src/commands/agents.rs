@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use attache_client::Hub;
-use attache_protocol::wire::account::{Account, AccountRequest, PeerRequest, Presence, TrustRequest};
+use attache_protocol::{
+    Json,
+    wire::account::{Account, AccountRequest, PeerRequest, Presence, TrustRequest},
+};
 use clap::Subcommand;
 
 use super::page::{self, PageArgs};
@@ -21,6 +24,7 @@ use crate::{
   attache agents                                  list the agents
   attache agents add builder --description \"Builds things\"
   attache agents add travel --peer https://agents.example.org/travel --peer-key-file travel.key
+  attache agents set builder --a2a '{\"anonymous\":true}'   let A2A callers without a credential ask it
   attache agents trust travel                     use the card that it shows now
   attache agents code builder                     a code that pairs one device with it
   attache agents show builder --json
@@ -48,8 +52,31 @@ enum Agents {
         /// A file with instructions that go with every task
         #[arg(long, value_name = "FILE")]
         instruction_file: Option<PathBuf>,
+        /// The switches of its A2A face, as JSON: {"anonymous":true}
+        #[arg(long, value_name = "JSON", value_parser = switches)]
+        a2a: Option<Json>,
         #[command(flatten)]
         peer: PeerArgs,
+    },
+    /// Change an agent
+    Set {
+        /// Its name or id
+        agent: String,
+        /// Another name
+        #[arg(long)]
+        name: Option<String>,
+        /// What it is good at, for people
+        #[arg(long)]
+        description: Option<String>,
+        /// A file with instructions that go with every task
+        #[arg(long, value_name = "FILE")]
+        instruction_file: Option<PathBuf>,
+        /// The switches of its A2A face, as JSON, instead of those that it has
+        #[arg(long, value_name = "JSON", value_parser = switches)]
+        a2a: Option<Json>,
+        /// The person it belongs to from now on, by name; "" for nobody in particular
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
     },
     /// Trust the card that an outside agent shows now, after it changed
     Trust {
@@ -94,9 +121,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or_else(|| Agents::List(PageArgs::default())) {
         Agents::List(page) => list(&context, &hub, &page).await,
-        Agents::Add { name, description, instruction_file, peer } => {
-            let peer = peer.request()?;
-            add(&context, &hub, name, description, instruction_file, peer).await
+        Agents::Add { name, description, instruction_file, a2a, peer } => {
+            let (instructions, peer) = (instructions(instruction_file)?, peer.request()?);
+            let name = Some(name);
+            let request = AccountRequest { name, description, instructions, a2a, peer, ..AccountRequest::default() };
+            add(&context, &hub, &request).await
+        }
+        Agents::Set { agent, name, description, instruction_file, a2a, owner } => {
+            let instructions = instructions(instruction_file)?;
+            let change = AccountRequest { name, description, instructions, a2a, owner, ..AccountRequest::default() };
+            set(&context, &hub, &agent, &change).await
         }
         Agents::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
         Agents::Show { agent } => show(&context, &hub, &agent).await,
@@ -144,21 +178,39 @@ fn presence(account: &Account) -> Cell {
     }
 }
 
-async fn add(
-    context: &Context,
-    hub: &Hub,
-    name: String,
-    description: Option<String>,
-    instruction_file: Option<PathBuf>,
-    peer: Option<PeerRequest>,
-) -> Result<(), Failure> {
-    let output = &context.output;
+fn instructions(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path).map_err(|error| Failure::file("read the instructions in", &path, &error))
     };
-    let instructions = instruction_file.map(read).transpose()?;
-    let request = AccountRequest { name: Some(name), description, instructions, peer, ..AccountRequest::default() };
-    let account = hub.create_account(&request).await?;
+    file.map(read).transpose()
+}
+
+/// The hub says which members it knows.
+fn switches(text: &str) -> Result<Json, String> {
+    let json = Json::from_text(text).map_err(|error| format!("this is not JSON: {error}"))?;
+    if json.is_object() {
+        Ok(json)
+    } else {
+        Err("this must be a JSON object, for example {\"anonymous\":true}".to_owned())
+    }
+}
+
+async fn set(context: &Context, hub: &Hub, agent: &str, change: &AccountRequest) -> Result<(), Failure> {
+    let output = &context.output;
+    if *change == AccountRequest::default() {
+        return Err(Failure::usage("say what to change").hint("See: attache agents set --help"));
+    }
+    let account = hub.update_account(agent, change).await.map_err(|error| explain(error, agent))?;
+    if output.is_json() {
+        return output.json(&account);
+    }
+    output.say(format_args!("Changed {}.", clean::line(&account.name)));
+    Ok(())
+}
+
+async fn add(context: &Context, hub: &Hub, request: &AccountRequest) -> Result<(), Failure> {
+    let output = &context.output;
+    let account = hub.create_account(request).await?;
     if output.is_json() {
         return output.json(&account);
     }

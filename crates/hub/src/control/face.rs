@@ -97,14 +97,15 @@ impl Handle {
         let mut moved = self.bus().watch(Topic::Run(run));
         let mut guard = Guard::new(self, by);
         loop {
-            let found = self.run(by, run).await?;
-            if found.status.is_terminal() || found.waiting.is_some() {
-                return Ok(found);
+            let found = self.visible_run(by, run).await?;
+            let waits = found.state.claim().is_some_and(|claim| claim.waits.waiting().is_some());
+            if found.state.status().is_terminal() || waits || self.is_draining() {
+                return self.show_run(found).await;
             }
             tokio::select! {
                 () = moved.moved() => {}
                 () = tokio::time::sleep(self.options().poll_every) => {}
-                () = self.drained() => return Ok(found),
+                () = self.drained() => {}
                 error = guard.broken() => return Err(error),
             }
         }
