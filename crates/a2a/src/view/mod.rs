@@ -45,12 +45,18 @@ pub(crate) struct View {
     artifacts: Vec<Artifact>,
     /// The number of the newest event.
     seq: i64,
-    /// What is asked of a person or of the caller right now, with the names of the questions.
-    asked: Vec<(String, Message)>,
-    /// The text of the answer as far as it was streamed.
-    streamed: String,
+    /// What is asked of a person or of the caller right now, the oldest first.
+    asked: Vec<Question>,
     reply: Option<Message>,
     usage: Option<Json>,
+}
+
+/// Something that the run waits for in this state.
+#[derive(Debug, Clone)]
+struct Question {
+    name: String,
+    state: TaskState,
+    message: Message,
 }
 
 /// What we say under [`EVENTS`].
@@ -82,7 +88,6 @@ impl View {
             artifacts: Vec::new(),
             seq: 0,
             asked: Vec::new(),
-            streamed: String::new(),
             reply: None,
             usage: None,
         }
@@ -213,22 +218,20 @@ impl View {
 
     fn chunk(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(Spoken { text: Some(text) }) = event.data.parse::<Spoken>() else { return Vec::new() };
-        self.streamed.push_str(&text);
-        let append = self.artifact_at(ANSWER).is_some();
-        let whole = said::artifact(ANSWER, None, vec![Part::text(self.streamed.clone())]);
-        self.put(whole);
-        vec![self.artifact_update(said::artifact(ANSWER, None, vec![Part::text(text)]), append, false)]
+        vec![self.answer_goes_on(vec![Part::text(text)], false)]
     }
 
     fn changed(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
         let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
-        let piece = said::artifact(&artifact_id, name.clone(), parts.clone());
-        match self.artifact_at(&artifact_id) {
-            Some(at) if append => self.artifacts[at].parts.extend(parts),
-            Some(_) | None => self.put(piece.clone()),
+        let piece = said::artifact(&artifact_id, name, parts);
+        // What begins with a piece is new: clients drop pieces of what they do not know.
+        let known = self.artifact_at(&artifact_id).filter(|_| append);
+        match known {
+            Some(at) => self.artifacts[at].parts.extend(piece.parts.iter().cloned()),
+            None => self.put(piece.clone()),
         }
-        vec![self.artifact_update(piece, append, last_chunk)]
+        vec![self.artifact_update(piece, known.is_some(), last_chunk)]
     }
 
     fn artifact_at(&self, id: &str) -> Option<usize> {
@@ -256,42 +259,59 @@ impl View {
     /// A person's permission is needed. While the run waits for one already, the newest question is shown.
     fn requested(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(request) = event.data.parse::<Requested>() else { return Vec::new() };
+        let state = TaskState::TaskStateAuthRequired;
         let message = self.message(request.parts(&event.data, &self.origin));
-        self.asked.push((request.permission_request_id, message.clone()));
-        match self.state {
-            TaskState::TaskStateAuthRequired => self.turn(TaskState::TaskStateAuthRequired, Some(message), event.at),
-            _ => Vec::new(),
-        }
+        self.asked.push(Question { name: request.permission_request_id, state, message: message.clone() });
+        if self.state == state { self.turn(state, Some(message), event.at) } else { Vec::new() }
     }
 
     fn settled(&mut self, event: &Event) -> Vec<StreamResponse> {
-        if let Ok(Settled { permission_request_id }) = event.data.parse::<Settled>() {
-            self.asked.retain(|(name, _)| *name != permission_request_id);
+        match event.data.parse::<Settled>() {
+            Ok(Settled { permission_request_id }) => self.answered_question(&permission_request_id, event.at).1,
+            Err(_) => Vec::new(),
         }
-        Vec::new()
+    }
+
+    /// What the run waits for in its state: of permissions the newest, of input the oldest, which is answered first.
+    fn question(&self) -> Option<&Message> {
+        let mut open = self.asked.iter().filter(|question| question.state == self.state);
+        let question = match self.state {
+            TaskState::TaskStateAuthRequired => open.next_back(),
+            _ => open.next(),
+        };
+        question.map(|question| &question.message)
+    }
+
+    /// Takes the question out. While the run waits for the same otherwise, the next one is shown in its place.
+    fn answered_question(&mut self, name: &str, at: Timestamp) -> (Option<Message>, Vec<StreamResponse>) {
+        let Some(index) = self.asked.iter().position(|question| question.name == name) else {
+            return (None, Vec::new());
+        };
+        let Question { message, .. } = self.asked.remove(index);
+        let is_shown = self.message.as_ref().is_some_and(|shown| shown.message_id == message.message_id);
+        let updates = match self.question().cloned() {
+            Some(next) if is_shown => self.turn(self.state, Some(next), at),
+            Some(_) | None => Vec::new(),
+        };
+        (Some(message), updates)
     }
 
     fn input_required(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(asked) = event.data.parse::<InputRequired>() else { return Vec::new() };
         let name = asked.input_request_id.clone();
         let message = self.message(asked.parts());
-        self.asked.push((name, message));
+        self.asked.push(Question { name, state: TaskState::TaskStateInputRequired, message });
         Vec::new()
     }
 
     /// The question becomes a part of the history together with its answer.
     fn input_received(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(given) = event.data.parse::<InputReceived>() else { return Vec::new() };
-        if let Some(asked) = &given.input_request_id
-            && let Some(at) = self.asked.iter().position(|(name, _)| name == asked)
-        {
-            let (_, question) = self.asked.remove(at);
-            self.history.push(question);
-        }
-        if let Some(message) = given.message(&self.id, &self.context) {
-            self.history.push(message);
-        }
-        Vec::new()
+        let name = given.input_request_id.as_deref().unwrap_or_default();
+        let (question, updates) = self.answered_question(name, event.at);
+        self.history.extend(question);
+        self.history.extend(given.message(&self.id, &self.context));
+        updates
     }
 
     fn waits(&mut self, event: &Event) -> Vec<StreamResponse> {
@@ -299,7 +319,8 @@ impl View {
             Ok(Waits { waiting: Some(waiting) }) => said::waiting(waiting),
             Ok(Waits { waiting: None }) | Err(_) => TaskState::TaskStateWorking,
         };
-        let message = state.is_interrupted().then(|| self.asked.last().map(|(_, message)| message.clone())).flatten();
+        self.state = state;
+        let message = self.question().cloned();
         self.turn(state, message, event.at)
     }
 
@@ -327,7 +348,7 @@ impl View {
             self.put(artifact);
         }
         if let Some(answer) = outcome.answer {
-            updates.extend(self.answered(answer));
+            updates.push(self.answered(answer));
         }
         let message = outcome.said.map(|parts| self.message(parts));
         self.reply = message.clone().filter(|_| outcome.is_reply).map(|reply| Message { task_id: None, ..reply });
@@ -336,16 +357,25 @@ impl View {
     }
 
     /// What was streamed of the answer is not sent again where the whole goes on from it.
-    fn answered(&mut self, parts: Vec<Part>) -> Option<StreamResponse> {
+    fn answered(&mut self, parts: Vec<Part>) -> StreamResponse {
+        let streamed = self.artifact_at(ANSWER).and_then(|at| said::plain_text(&self.artifacts[at].parts));
+        if let Some(rest) = streamed.and_then(|streamed| outcome::rest(&parts, streamed)) {
+            return self.answer_goes_on(rest, true);
+        }
         let whole = said::artifact(ANSWER, None, parts);
-        let streamed = self.artifact_at(ANSWER).is_some();
-        let rest = if streamed { outcome::rest(&whole.parts, &self.streamed) } else { None };
-        let (parts, append) = match rest {
-            Some(rest) => (rest, true),
-            None => (whole.parts.clone(), false),
-        };
-        self.put(whole);
-        Some(self.artifact_update(said::artifact(ANSWER, None, parts), append, true))
+        self.put(whole.clone());
+        self.artifact_update(whole, false, true)
+    }
+
+    /// What the task holds of the answer is what those who watched put together.
+    fn answer_goes_on(&mut self, parts: Vec<Part>, last: bool) -> StreamResponse {
+        let piece = said::artifact(ANSWER, None, parts);
+        let known = self.artifact_at(ANSWER);
+        match known {
+            Some(at) => piece.parts.iter().for_each(|part| said::go_on(&mut self.artifacts[at].parts, part)),
+            None => self.put(piece.clone()),
+        }
+        self.artifact_update(piece, known.is_some(), last)
     }
 
     /// Some events are gone: the run as it is now says where they led to.

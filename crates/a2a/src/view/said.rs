@@ -118,6 +118,23 @@ pub(super) fn artifact(id: &str, name: Option<String>, parts: Vec<Part>) -> Arti
     Artifact { artifact_id, name, description: None, parts, metadata: None, extensions: Vec::new() }
 }
 
+/// The text, if there is nothing else.
+pub(super) fn plain_text(parts: &[Part]) -> Option<&str> {
+    match parts {
+        [Part { content: Content::Text(text), filename: None, media_type: None, metadata: None }] => Some(text),
+        _ => None,
+    }
+}
+
+/// Text goes on where text was; everything else is a part of its own.
+pub(super) fn go_on(parts: &mut Vec<Part>, piece: &Part) {
+    let last = parts.last_mut().filter(|last| plain_text(std::slice::from_ref(*last)).is_some());
+    match (last.map(|last| &mut last.content), plain_text(std::slice::from_ref(piece))) {
+        (Some(Content::Text(text)), Some(more)) => text.push_str(more),
+        _ => parts.push(piece.clone()),
+    }
+}
+
 pub(super) const fn waiting(waiting: Waiting) -> TaskState {
     match waiting {
         Waiting::Input => TaskState::TaskStateInputRequired,

@@ -1,1 +1,515 @@
-//! A run's events as a task and as updates.
+//! A run's events as a task and as updates: a table of short stories, and a property of all of them.
+
+use attache_protocol::wire::a2a::Content;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const RUN: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
+const AT: &str = "2026-11-15T12:00:00.000Z";
+
+/// What a client knows of a task, by its own rules: artifacts are appended to or replaced, the status is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Client {
+    state: TaskState,
+    message: Option<Message>,
+    at: Option<Timestamp>,
+    artifacts: Vec<Artifact>,
+}
+
+impl Client {
+    fn of(task: &Task) -> Self {
+        Self {
+            state: task.status.state,
+            message: task.status.message.clone(),
+            at: task.status.timestamp,
+            artifacts: task.artifacts.clone().unwrap_or_default(),
+        }
+    }
+
+    fn apply(&mut self, update: StreamResponse) {
+        match update {
+            StreamResponse::Task(task) => *self = Self::of(&task),
+            StreamResponse::Message(_) => panic!("a view has no bare messages"),
+            StreamResponse::StatusUpdate(update) => {
+                let extra = update.metadata.unwrap().parse::<Value>().unwrap();
+                // What passes by says so.
+                if !matches!(extra[EVENTS]["kind"].as_str(), Some("thought" | "log" | "tool_call")) {
+                    (self.state, self.message, self.at) =
+                        (update.status.state, update.status.message, update.status.timestamp);
+                }
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                let known = self.artifacts.iter().position(|it| it.artifact_id == update.artifact.artifact_id);
+                match (known, update.append) {
+                    (Some(at), Some(true)) => self.artifacts[at].parts.extend(update.artifact.parts),
+                    (Some(at), _) => self.artifacts[at] = update.artifact,
+                    (None, Some(true)) => panic!("there is nothing to append to: {update:?}"),
+                    (None, _) => self.artifacts.push(update.artifact),
+                }
+            }
+        }
+    }
+
+    /// Two texts one after the other are one text.
+    fn joined(mut self) -> Self {
+        for artifact in &mut self.artifacts {
+            let mut joined = Vec::new();
+            artifact.parts.iter().for_each(|part| said::go_on(&mut joined, part));
+            artifact.parts = joined;
+        }
+        self
+    }
+}
+
+fn run(changes: Value) -> Run {
+    let mut run = json!({
+        "task_run_id": RUN, "agent_id": "agt_0193f6a1b2c37d4e8f90a1b2c3d4e5f6", "agent_name": "a",
+        "conversation_id": "cnv_0193f6a1b2c37d4e8f90a1b2c3d4e5f6",
+        "workspace_id": "wsp_0193f6a1b2c37d4e8f90a1b2c3d4e5f6", "parent_task_run_id": null, "status": "pending",
+        "waiting": null, "recovery": null, "task_type": "task", "attempt": 1, "max_attempts": 1, "epoch": 1,
+        "priority": 0, "timeout_ms": 1000, "input": {"text": "hello"}, "task_result": null, "usage": null,
+        "caller": "key:x", "user_id": null, "trace_id": null, "runtime_id": null, "created_at": AT,
+        "claimed_at": null, "lease_expires_at": null, "expires_at": null, "ended_at": null, "last_seq": 1,
+    });
+    run.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    let ids = [("agt_", attache_protocol::AgentId::PREFIX), ("cnv_", attache_protocol::ConversationId::PREFIX)];
+    let mut text = run.to_string();
+    for (written, real) in ids.into_iter().chain([("wsp_", attache_protocol::WorkspaceId::PREFIX)]) {
+        text = text.replace(written, real);
+    }
+    serde_json::from_str(&text.replace("run_", attache_protocol::RunId::PREFIX)).unwrap()
+}
+
+fn event(seq: usize, kind: &str, data: &Value) -> Event {
+    let data = Json::from_text(data.to_string()).unwrap();
+    let at = Timestamp::from_millis(1_700_000_000_000 + i64::try_from(seq).unwrap());
+    Event { seq: i64::try_from(seq).unwrap(), kind: kind.to_owned(), at, data }
+}
+
+fn begin() -> View {
+    View::begin(&run(json!({})), Arc::from("https://hub.example"))
+}
+
+/// The story, and one short line for each update that it makes.
+fn told(story: &[(&str, Value)]) -> (View, Vec<String>) {
+    let mut view = begin();
+    let mut lines = Vec::new();
+    for (at, (kind, data)) in story.iter().enumerate() {
+        lines.extend(view.take(&event(at + 1, kind, data)).iter().map(line));
+    }
+    (view, lines)
+}
+
+fn line(update: &StreamResponse) -> String {
+    match update {
+        StreamResponse::Task(task) => format!("task {:?}", task.status.state),
+        StreamResponse::Message(message) => format!("message {}", words(&message.parts)),
+        StreamResponse::StatusUpdate(update) => {
+            let extra = update.metadata.as_ref().unwrap().parse::<Value>().unwrap();
+            let kind = extra[EVENTS]["kind"].as_str().map(|kind| format!(" ({kind})")).unwrap_or_default();
+            let state = format!("{:?}", update.status.state);
+            let said = update.status.message.as_ref().map(|it| format!(": {}", words(&it.parts))).unwrap_or_default();
+            format!("{}{kind}{said}", state.strip_prefix("TaskState").unwrap())
+        }
+        StreamResponse::ArtifactUpdate(update) => {
+            let append = if update.append == Some(true) { "+" } else { "=" };
+            let last = if update.last_chunk == Some(true) { "." } else { "" };
+            format!("{} {append} {}{last}", update.artifact.artifact_id, words(&update.artifact.parts))
+        }
+    }
+}
+
+fn words(parts: &[Part]) -> String {
+    Json::of(parts).get().replace(r#","mediaType":"application/json""#, "")
+}
+
+fn artifacts(view: &View) -> Vec<String> {
+    view.task(None)
+        .artifacts
+        .unwrap_or_default()
+        .iter()
+        .map(|it| format!("{}: {}", it.artifact_id, words(&it.parts)))
+        .collect()
+}
+
+#[test]
+fn events_become_updates() {
+    let claimed = || ("task.claimed", json!({}));
+    let chunk = |text: &str| ("task.chunk", json!({"text": text}));
+    let done = |output: Value| ("task.completed", json!({"output": output}));
+    let table: &[(&str, Vec<(&str, Value)>, &[&str], &[&str])] = &[
+        ("nothing yet", vec![("task.created", json!({}))], &[], &[]),
+        (
+            "a plain answer",
+            vec![claimed(), done(json!({"text": "hi"}))],
+            &["Working", r#"answer = [{"text":"hi"}]."#, "Completed"],
+            &[r#"answer: [{"text":"hi"}]"#],
+        ),
+        (
+            "an answer with details",
+            vec![done(json!({"text": "hi", "details": {"n": 1.0}}))],
+            &[r#"answer = [{"text":"hi"},{"data":{"n":1.0}}]."#, "Completed"],
+            &[r#"answer: [{"text":"hi"},{"data":{"n":1.0}}]"#],
+        ),
+        ("an empty answer", vec![done(json!({"text": ""}))], &["Completed"], &[]),
+        (
+            "chunks that the answer goes on from",
+            vec![claimed(), chunk("one "), chunk("two"), done(json!({"text": "one two three", "details": {}}))],
+            &[
+                "Working",
+                r#"answer = [{"text":"one "}]"#,
+                r#"answer + [{"text":"two"}]"#,
+                r#"answer + [{"text":" three"},{"data":{}}]."#,
+                "Completed",
+            ],
+            &[r#"answer: [{"text":"one two three"},{"data":{}}]"#],
+        ),
+        (
+            "chunks that are the answer but for the end of the line",
+            vec![chunk("one\n"), done(json!({"text": "one"}))],
+            &[r#"answer = [{"text":"one\n"}]"#, r#"answer + [{"text":""}]."#, "Completed"],
+            &[r#"answer: [{"text":"one\n"}]"#],
+        ),
+        (
+            "chunks that are not the answer",
+            vec![chunk("thinking"), done(json!({"text": "one"}))],
+            &[r#"answer = [{"text":"thinking"}]"#, r#"answer = [{"text":"one"}]."#, "Completed"],
+            &[r#"answer: [{"text":"one"}]"#],
+        ),
+        (
+            "chunks of an attempt that was given up",
+            vec![chunk("on"), ("task.requeued", json!({})), claimed(), chunk("one"), done(json!({"text": "one"}))],
+            &[
+                r#"answer = [{"text":"on"}]"#,
+                "Submitted",
+                "Working",
+                r#"answer + [{"text":"one"}]"#,
+                r#"answer = [{"text":"one"}]."#,
+                "Completed",
+            ],
+            &[r#"answer: [{"text":"one"}]"#],
+        ),
+        (
+            "artifacts",
+            vec![
+                ("artifact.changed", json!({"artifact_id": "a", "parts": [{"text": "1"}], "append": true})),
+                ("artifact.changed", json!({"artifact_id": "a", "parts": [{"text": "2"}], "append": true})),
+                ("artifact.changed", json!({"artifact_id": "b", "parts": [{"data": [1.5]}]})),
+                ("artifact.changed", json!({"artifact_id": "b", "parts": [{"text": "3"}], "last_chunk": true})),
+                done(json!({"text": "t", "artifacts": [{"parts": [{"text": "4"}]},
+                    {"artifact_id": "b", "parts": [{"text": "3"}]}], "artifact_refs": ["art_x", "no"],
+                    "message": {"parts": [{"text": "made"}]}})),
+            ],
+            &[
+                r#"a = [{"text":"1"}]"#,
+                r#"a + [{"text":"2"}]"#,
+                r#"b = [{"data":[1.5]}]"#,
+                r#"b = [{"text":"3"}]."#,
+                r#"artifact-1 = [{"text":"4"}]."#,
+                r#"art_x = [{"url":"https://hub.example/api/v1/artifacts/art_x"}]."#,
+                r#"Completed: [{"text":"made"}]"#,
+            ],
+            &[
+                r#"a: [{"text":"1"},{"text":"2"}]"#,
+                r#"b: [{"text":"3"}]"#,
+                r#"artifact-1: [{"text":"4"}]"#,
+                r#"art_x: [{"url":"https://hub.example/api/v1/artifacts/art_x"}]"#,
+            ],
+        ),
+        (
+            "what passes by",
+            vec![
+                ("task.progress", json!({"message": "half", "percent": 50.0})),
+                ("task.thought", json!({"text": "hm"})),
+                ("task.log", json!({"level": "info", "message": "line"})),
+                ("task.log", json!({"level": "info"})),
+                ("task.tool_call", json!({"name": "ls"})),
+                ("task.progress", json!({"percent": 60})),
+            ],
+            &[
+                r#"Submitted (progress): [{"text":"half"}]"#,
+                r#"Submitted (thought): [{"text":"hm"}]"#,
+                r#"Submitted (log): [{"text":"line"}]"#,
+                r#"Submitted (log): [{"data":{"level":"info"}}]"#,
+                r#"Submitted (tool_call): [{"data":{"name":"ls"}}]"#,
+                "Submitted (progress)",
+            ],
+            &[],
+        ),
+        (
+            "rejected",
+            vec![claimed(), ("task.failed", json!({"output": {"error": "not today", "code": "rejected"}}))],
+            &["Working", r#"Rejected: [{"text":"not today"}]"#],
+            &[],
+        ),
+        (
+            "failed in its own words",
+            vec![("task.failed", json!({"output": {"error": "x", "message": {"parts": [{"data": {"n": 1}}]}}}))],
+            &[r#"Failed: [{"data":{"n":1}}]"#],
+            &[],
+        ),
+        (
+            "cancelled",
+            vec![chunk("on"), ("task.cancelled", json!({"output": {"error": "enough"}}))],
+            &[r#"answer = [{"text":"on"}]"#, r#"Canceled: [{"text":"enough"}]"#],
+            &[r#"answer: [{"text":"on"}]"#],
+        ),
+        (
+            "what nobody here knows",
+            vec![("workspace.changed", json!({})), ("task.chunk", json!(7)), ("artifact.changed", json!({"parts": 1}))],
+            &[],
+            &[],
+        ),
+    ];
+    for (name, story, updates, made) in table {
+        let (view, lines) = told(story);
+        assert_eq!(lines, *updates, "{name}");
+        assert_eq!(artifacts(&view), *made, "{name}");
+    }
+}
+
+#[test]
+fn a_message_as_the_answer_is_no_artifact() {
+    let (view, lines) = told(&[("task.completed", json!({"output": {"text": "hi", "reply": "message"}}))]);
+    assert_eq!(lines, [r#"Completed: [{"text":"hi"}]"#]);
+    assert_eq!(artifacts(&view), Vec::<String>::new());
+    let reply = view.reply().unwrap();
+    assert_eq!(
+        (words(&reply.parts), reply.role, &reply.task_id),
+        (r#"[{"text":"hi"}]"#.to_owned(), Role::Agent, &None)
+    );
+    assert_eq!(reply.message_id, format!("{}-1", view.id));
+    let (silent, _) = told(&[("task.completed", json!({"output": {"text": "", "reply": "message"}}))]);
+    assert_eq!(silent.reply(), None, "there is nothing to reply with");
+}
+
+fn permission(name: &str) -> (&'static str, Value) {
+    ("permission.requested", json!({"permission_request_id": name, "tool": name, "reason": "why"}))
+}
+
+fn waiting(what: Value) -> (&'static str, Value) {
+    ("task.waiting", json!({"waiting": what}))
+}
+
+#[test]
+fn a_permission_is_asked_for_with_its_request() {
+    let (view, lines) = told(&[permission("shell"), waiting(json!("approval"))]);
+    let wanted = concat!(
+        r#"AuthRequired: [{"text":"A person must allow `shell` before this goes on: why"},{"data":{"permission_request":"#,
+        r#"{"permission_request_id":"shell","tool":"shell","reason":"why"},"#,
+        r#""decide_url":"https://hub.example/approvals/shell"}}]"#
+    );
+    assert_eq!(lines, [wanted]);
+    assert_eq!(view.state(), TaskState::TaskStateAuthRequired);
+}
+
+/// The question that is shown after each event.
+fn questions(story: &[(&str, Value)]) -> Vec<String> {
+    let mut view = begin();
+    let mut shown = Vec::new();
+    for (at, (kind, data)) in story.iter().enumerate() {
+        view.take(&event(at + 1, kind, data));
+        let text = view.message.as_ref().map_or(String::new(), |message| match &message.parts[0].content {
+            Content::Text(text) => text.split('`').nth(1).unwrap_or(text).to_owned(),
+            other => panic!("{other:?}"),
+        });
+        let state = format!("{:?}", view.state);
+        shown.push(format!("{} {text}", state.strip_prefix("TaskState").unwrap()).trim_end().to_owned());
+    }
+    shown
+}
+
+#[test]
+fn several_questions_at_a_time_are_shown_one_after_the_other() {
+    let decided = |name: &str| ("permission.decided", json!({"permission_request_id": name, "approved": true}));
+    let shown = questions(&[
+        permission("a"),
+        waiting(json!("approval")),
+        permission("b"),
+        permission("c"),
+        decided("b"),
+        decided("c"),
+        decided("a"),
+        waiting(Value::Null),
+    ]);
+    let wanted = [
+        "Submitted",
+        "AuthRequired a",
+        "AuthRequired b",
+        "AuthRequired c",
+        "AuthRequired c",
+        "AuthRequired a",
+        "AuthRequired a",
+        "Working",
+    ];
+    assert_eq!(shown, wanted);
+
+    let ask = |name: &str| ("task.input_required", json!({"input_request_id": name, "prompt": name}));
+    let given = |name: &str| ("task.input_received", json!({"input_id": "i", "input_request_id": name, "parts": []}));
+    let shown = questions(&[
+        ask("x"),
+        waiting(json!("input")),
+        ask("y"),
+        permission("a"),
+        waiting(json!("approval")),
+        given("x"),
+        decided("a"),
+        waiting(json!("input")),
+        given("y"),
+        waiting(Value::Null),
+    ]);
+    let wanted = [
+        "Submitted",
+        "InputRequired x",
+        "InputRequired x",
+        "InputRequired x",
+        "AuthRequired a",
+        "AuthRequired a",
+        "AuthRequired a",
+        "InputRequired y",
+        "InputRequired y",
+        "Working",
+    ];
+    assert_eq!(shown, wanted);
+}
+
+#[test]
+fn questions_and_answers_become_history() {
+    let sent = json!({"messageId": "m2", "role": "ROLE_USER", "parts": [{"text": "left"}], "metadata": {"n": 1.0}});
+    let (view, _) = told(&[
+        ("task.input_required", json!({"input_request_id": "x", "prompt": "Which?", "parts": [{"data": [1]}]})),
+        waiting(json!("input")),
+        (
+            "task.input_received",
+            json!({"input_id": "inp", "input_request_id": "x", "parts": [{"text": "left"}], "message": sent}),
+        ),
+        waiting(Value::Null),
+        ("task.input_received", json!({"input_id": "inp2", "parts": [{"text": "and go on"}]})),
+    ]);
+    let history: Vec<String> = view
+        .task(None)
+        .history
+        .unwrap()
+        .iter()
+        .map(|it| format!("{} {:?} {}", it.message_id.replace(&view.id, "RUN"), it.role, words(&it.parts)))
+        .collect();
+    let wanted = [
+        r#"RUN User [{"text":"hello"}]"#,
+        r#"RUN-1 Agent [{"text":"Which?"},{"data":[1]}]"#,
+        r#"m2 User [{"text":"left"}]"#,
+        r#"inp2 User [{"text":"and go on"}]"#,
+    ];
+    assert_eq!(history, wanted);
+    assert_eq!(view.task(Some(2)).history.unwrap().len(), 2);
+    assert_eq!(view.task(Some(0)).history, None);
+    assert_eq!(view.task(Some(99)).history.unwrap().len(), 4);
+}
+
+#[test]
+fn a_gap_is_repaired_by_the_run_itself() {
+    let repaired = |run: &Run| {
+        let data = json!({"missing": {"from": 2, "to": 9}, "snapshot": serde_json::to_value(run).unwrap()});
+        ("snapshot.repaired", data)
+    };
+    let ended = run(json!({"status": "completed", "task_result": {"text": "done"}, "last_seq": 9, "ended_at": AT,
+        "usage": {"tokens": 7}}));
+    let (view, lines) = told(&[("task.chunk", json!({"text": "x"})), repaired(&ended)]);
+    assert_eq!(lines, [r#"answer = [{"text":"x"}]"#, "task TaskStateCompleted"]);
+    assert_eq!(artifacts(&view), [r#"answer: [{"text":"done"}]"#]);
+    let extra = view.task(None).metadata.unwrap();
+    assert_eq!(extra.get(), format!(r#"{{"{EVENTS}":{{"generation":2,"usage":{{"tokens":7}}}}}}"#));
+    let waits = run(json!({"status": "running", "waiting": "approval", "claimed_at": AT, "last_seq": 9}));
+    let (view, lines) = told(&[repaired(&waits)]);
+    assert_eq!(
+        (lines, view.state()),
+        (vec!["task TaskStateAuthRequired".to_owned()], TaskState::TaskStateAuthRequired)
+    );
+}
+
+#[test]
+fn a_run_that_said_nothing_is_the_same_from_its_record() {
+    for (status, kind, result) in [
+        ("completed", "task.completed", json!({"text": "hi"})),
+        ("failed", "task.failed", json!({"error": "no", "code": "rejected"})),
+        ("cancelled", "task.cancelled", json!({"error": "enough"})),
+    ] {
+        let (mut view, _) = told(&[("task.created", json!({})), ("task.claimed", json!({}))]);
+        let last = event(3, kind, &json!({"output": result}));
+        view.take(&last);
+        let record = run(json!({"status": status, "task_result": result, "last_seq": 3, "ended_at": last.at}));
+        assert_eq!(View::of_ended(&record, Arc::from("https://hub.example")).task(None), view.task(None), "{status}");
+    }
+}
+
+fn any_parts() -> impl Strategy<Value = Value> {
+    let part = prop_oneof![
+        "[a-c ]{0,3}".prop_map(|text| json!({"text": text})),
+        Just(json!({"data": {"n": 1}, "mediaType": "application/json"})),
+        Just(json!({"text": "t", "mediaType": "text/html"})),
+    ];
+    prop::collection::vec(part, 1..3).prop_map(Value::from)
+}
+
+fn any_event() -> impl Strategy<Value = (&'static str, Value)> {
+    let name = || prop::sample::select(vec!["p", "q", "r"]);
+    let artifact = (prop::sample::select(vec!["a", "b", ANSWER]), any_parts(), any::<bool>(), any::<bool>());
+    prop_oneof![
+        1 => Just(("task.claimed", json!({}))),
+        1 => Just(("task.requeued", json!({}))),
+        1 => "[a-c]{0,2}".prop_map(|text| ("task.progress", json!({"message": text}))),
+        1 => "[a-c]{0,2}".prop_map(|text| ("task.thought", json!({"text": text}))),
+        1 => "[a-c]{0,2}".prop_map(|text| ("task.log", json!({"message": text}))),
+        1 => Just(("task.tool_call", json!({"name": "ls"}))),
+        4 => "[a-c ]{0,3}".prop_map(|text| ("task.chunk", json!({"text": text}))),
+        4 => artifact.prop_map(|(id, parts, append, last)| {
+            ("artifact.changed", json!({"artifact_id": id, "parts": parts, "append": append, "last_chunk": last}))
+        }),
+        2 => name().prop_map(permission),
+        2 => name().prop_map(|name| ("permission.decided", json!({"permission_request_id": name}))),
+        1 => name().prop_map(|name| ("task.input_required", json!({"input_request_id": name, "prompt": name}))),
+        1 => name().prop_map(|name| {
+            ("task.input_received", json!({"input_id": "i", "input_request_id": name, "parts": [{"text": "x"}]}))
+        }),
+        2 => prop::sample::select(vec![json!("approval"), json!("input"), Value::Null]).prop_map(waiting),
+    ]
+}
+
+fn any_end() -> impl Strategy<Value = Option<(&'static str, Value)>> {
+    let output = ("[a-c ]{0,3}", any_parts(), 0..4).prop_map(|(text, parts, shape)| match shape {
+        0 => json!({"text": text}),
+        1 => json!({"text": text, "details": {"n": 1}}),
+        2 => json!({"text": text, "artifacts": [{"artifact_id": "a", "parts": parts}]}),
+        _ => json!({"text": text, "reply": "message"}),
+    });
+    prop_oneof![
+        2 => Just(None),
+        4 => output.prop_map(|output| Some(("task.completed", json!({"output": output})))),
+        1 => Just(Some(("task.failed", json!({"output": {"error": "no"}})))),
+        1 => Just(Some(("task.cancelled", json!({"output": {}})))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_task_and_what_follows_is_the_whole(
+        story in prop::collection::vec(any_event(), 0..24),
+        end in any_end(),
+    ) {
+        let events: Vec<Event> =
+            story.iter().chain(&end).enumerate().map(|(at, (kind, data))| event(at + 1, kind, data)).collect();
+        let mut whole = begin();
+        events.iter().for_each(|event| drop(whole.take(event)));
+        let wanted = Client::of(&whole.task(None)).joined();
+        for joined_at in 0..=events.len() {
+            let mut view = begin();
+            events[..joined_at].iter().for_each(|event| drop(view.take(event)));
+            let mut client = Client::of(&view.task(None));
+            for event in &events[joined_at..] {
+                view.take(event).into_iter().for_each(|update| client.apply(update));
+            }
+            prop_assert_eq!(&client.joined(), &wanted, "joined after {} events", joined_at);
+        }
+    }
+}
