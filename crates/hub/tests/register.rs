@@ -22,14 +22,13 @@ fn key(world: &World, registered: &Value) -> Client {
 async fn the_same_name_again_gets_a_new_key_and_the_old_one_is_void(engine: Engine) {
     let world = World::timed(engine, |_| {}).await;
     let body = json!({"agent_id": "user123-laptop", "capabilities": ["shell", {"x": 1}], "unknown": true,
-        "device_info": {"os": "linux"}, "url": "https://agents.example/a"});
+        "device_info": {"os": "linux"}});
     let first = world.owner.post(REGISTER, body.clone()).await.expect(200);
     assert_eq!(first["agent_id"], "user123-laptop");
     assert!(first["api_key"].as_str().unwrap().starts_with("ak_"));
     let account = world.owner.get("/api/v1/agent-accounts/user123-laptop").await.expect(200);
     assert_eq!(account["agent_id"], first["account_id"]);
-    let labels = json!({"capabilities": ["shell", {"x": 1}], "device_info": {"os": "linux"},
-        "url": "https://agents.example/a"});
+    let labels = json!({"capabilities": ["shell", {"x": 1}], "device_info": {"os": "linux"}});
     assert_eq!(account["runtime"]["labels"], labels);
     key(&world, &first).get("/api/v1/agent-accounts").await.expect(200);
 

@@ -120,3 +120,53 @@ fn join(parts: &mut Vec<Part>, more: Vec<Part>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(id: &str, texts: &[&str]) -> Artifact {
+        Artifact {
+            artifact_id: id.to_owned(),
+            name: None,
+            description: None,
+            parts: texts.iter().map(|text| Part::text(*text)).collect(),
+            metadata: None,
+            extensions: vec![],
+        }
+    }
+
+    fn update(artifact: Artifact, append: bool) -> ArtifactUpdate {
+        let (task_id, context_id) = ("t".to_owned(), "c".to_owned());
+        ArtifactUpdate { task_id, context_id, artifact, append: Some(append), last_chunk: None, metadata: None }
+    }
+
+    #[test]
+    fn pieces_become_what_the_whole_is_and_the_whole_is_then_no_news() {
+        let mut made = Made::default();
+        let first = made.piece(update(artifact("a", &["one "]), true));
+        assert!(!first.append, "what nobody has seen begins anew");
+        assert!(made.piece(update(artifact("a", &["two"]), true)).append);
+        made.piece(update(artifact("b", &["x"]), false));
+        assert_eq!(made.whole(artifact("a", &["one two"])), None);
+        assert_eq!(made.whole(artifact("b", &["x"])), None);
+        let other = ArtifactChange::new("b", vec![Part::text("y")]);
+        assert_eq!(made.whole(artifact("b", &["y"])), Some(other));
+        let output = made.output(None);
+        assert_eq!(output.text, "one two\ny");
+        let one = |id: &str, text: &str| OutputArtifact {
+            artifact_id: Some(id.to_owned()),
+            name: None,
+            parts: vec![Part::text(text)],
+        };
+        assert_eq!(output.artifacts, [one("a", "one two"), one("b", "y")]);
+    }
+
+    #[test]
+    fn ids_of_strangers_fit_into_events() {
+        assert_eq!(
+            (short("a\nb"), short("\u{7}"), short(&"x".repeat(300)).len()),
+            ("ab".into(), "artifact".into(), 200)
+        );
+    }
+}

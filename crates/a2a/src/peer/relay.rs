@@ -1,28 +1,21 @@
 //! One run at an agent outside: sends it once, follows it, asks on its behalf, and says how it ended.
 
+mod ask;
+mod heard;
+
 use std::{collections::HashSet, time::Duration};
 
 use attache_client::{
     Backoff,
     a2a::{self, Events, Told},
 };
-use attache_hub::in_process::{Failure, NewPeerTask, Output, PeerTask, PeerTaskChange, Work};
+use attache_hub::in_process::{Failure, NewPeerTask, Output, PeerTask, Work};
 use attache_protocol::{
     rules::{recovery::Recovery, run::FailureCode},
-    wire::{
-        a2a::{
-            Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskState, TaskStatus,
-        },
-        ask::AskState,
-    },
+    wire::a2a::{Fault, GetTask, ListTasks, SendMessage, SendMessageResponse, StreamResponse, Task, TaskStatus},
 };
 
-use super::{
-    agent::Connection,
-    made::{Made, said_at_last, words},
-    message::{self, Given},
-    notices::Notice,
-};
+use super::{agent::Connection, made::Made, message, notices::Notice};
 
 /// How one run stands.
 #[derive(Debug)]
@@ -56,8 +49,6 @@ enum Step {
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How long one look for an answer lasts, between looks at the agent itself.
-const ASK_WAIT: Duration = Duration::from_secs(15);
 /// An agent that has just started may not have read its tasks yet.
 const MISSES: u32 = 4;
 const PAGES: usize = 5;
@@ -276,207 +267,6 @@ impl Relay {
             self.pause().await;
         }
         Ok(Step::Follow)
-    }
-
-    /// Relays what the agent said. `Some` when that was the last word.
-    async fn take(&mut self, told: Told<StreamResponse>) -> Result<Option<End>, Failure> {
-        let Told { what, native_status } = told;
-        match what {
-            StreamResponse::Message(message) => {
-                let change = PeerTaskChange { native_status, ..PeerTaskChange::default() };
-                self.link(change, Recovery::DoneUnreconciled).await?;
-                Ok(Some(Ok(self.made.output(Some(&message)).as_message())))
-            }
-            StreamResponse::Task(task) => {
-                for artifact in task.artifacts.into_iter().flatten() {
-                    if let Some(change) = self.made.whole(artifact) {
-                        self.show(&change).await?;
-                    }
-                }
-                self.heard(task.id, task.context_id, task.status, native_status).await
-            }
-            StreamResponse::StatusUpdate(update) => {
-                self.heard(update.task_id, update.context_id, update.status, native_status).await
-            }
-            StreamResponse::ArtifactUpdate(update) => {
-                self.name(update.task_id.clone(), update.context_id.clone()).await?;
-                let change = self.made.piece(update);
-                self.show(&change).await?;
-                Ok(None)
-            }
-        }
-    }
-
-    async fn heard(
-        &mut self,
-        task: String,
-        context: String,
-        status: TaskStatus,
-        native_status: Option<String>,
-    ) -> Result<Option<End>, Failure> {
-        let recovery = match status.state {
-            state if state.is_terminal() => Recovery::DoneUnreconciled,
-            state if state.is_interrupted() => Recovery::RemoteWaiting,
-            _ => Recovery::RemoteRunning,
-        };
-        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
-        let change = PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery: None };
-        self.link(change, recovery).await?;
-        let is_asked = status.state == TaskState::TaskStateInputRequired;
-        if let Some(message) = status.message.as_ref().filter(|_| !is_asked && !status.state.is_terminal())
-            && self.told.as_ref() != Some(&message.message_id)
-        {
-            self.told = Some(message.message_id.clone());
-            let text = words(message);
-            if !text.is_empty() {
-                self.work.note(&text).await?;
-            }
-        }
-        let end = self.end(&status);
-        self.status = Some(status);
-        Ok(end)
-    }
-
-    fn end(&self, status: &TaskStatus) -> Option<End> {
-        let message = status.message.as_ref();
-        let said = message.map(words).filter(|text| !text.is_empty());
-        let failed = |otherwise: &str| {
-            let mut failure = self.failure(&said.clone().unwrap_or_else(|| otherwise.to_owned()));
-            failure.message = message.map(said_at_last);
-            failure
-        };
-        match status.state {
-            TaskState::TaskStateCompleted => Some(Ok(self.made.output(message))),
-            TaskState::TaskStateFailed => Some(Err(failed("The agent outside failed."))),
-            TaskState::TaskStateCanceled => Some(Err(failed("The agent outside cancelled the task by itself."))),
-            TaskState::TaskStateRejected => {
-                Some(Err(failed("The agent outside rejected the task.").code(FailureCode::Rejected)))
-            }
-            TaskState::TaskStateSubmitted
-            | TaskState::TaskStateWorking
-            | TaskState::TaskStateInputRequired
-            | TaskState::TaskStateAuthRequired => None,
-        }
-    }
-
-    fn failure(&self, why: &str) -> Failure {
-        let mut failure = Failure::new(why);
-        failure.artifacts = self.made.artifacts();
-        failure
-    }
-
-    /// The agent waits for an answer that it has not got yet.
-    fn is_asked(&self) -> bool {
-        self.question().is_some_and(|name| !self.answered.contains(&name))
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.state.is_interrupted())
-    }
-
-    /// A name for the question that the agent asks now, the same one whenever it is seen.
-    fn question(&self) -> Option<String> {
-        let status = self.status.as_ref().filter(|status| status.state == TaskState::TaskStateInputRequired)?;
-        let mut hasher = blake3::Hasher::new();
-        match (&status.message, status.timestamp) {
-            (Some(message), _) => hasher.update(message.message_id.as_bytes()),
-            (None, Some(at)) => hasher.update(at.to_string().as_bytes()),
-            (None, None) => hasher.update(&self.answered.len().to_le_bytes()),
-        };
-        Some(format!("peer-{}", &hasher.finalize().to_hex()[..32]))
-    }
-
-    /// Asks the caller what the agent asks, and gives it the answer.
-    async fn ask(&mut self) -> Result<Step, Failure> {
-        let (Some(name), Some(task)) = (self.question(), self.task.clone()) else { return Ok(Step::Follow) };
-        let message = self.status.as_ref().and_then(|status| status.message.clone());
-        let prompt = message.as_ref().map(words).filter(|text| !text.is_empty());
-        let prompt = prompt.unwrap_or_else(|| "The agent needs more input.".to_owned());
-        let parts = message.map(|message| attache_protocol::Json::of(&message.parts));
-        let mut asked = self.work.ask(&name, &prompt, parts).await?;
-        while asked.state == AskState::Pending {
-            asked = self.work.answer(asked.input_request_id, ASK_WAIT).await?;
-            if asked.state == AskState::Pending && self.has_moved_on(&name).await? {
-                return Ok(Step::Follow);
-            }
-        }
-        if asked.state != AskState::Answered {
-            // The run is over, and so is this future as soon as somebody looks.
-            return std::future::pending().await;
-        }
-        let given = Given { parts: asked.parts, message: asked.message };
-        let ask = asked.input_request_id.to_string();
-        let request = message::answer(&self.work, &ask, &task, self.context.clone(), given);
-        match self.send(request).await? {
-            Ok(step) => {
-                self.answered.insert(name);
-                Ok(step)
-            }
-            // The same answer has the same id: whether it arrived shows when the agent is looked at.
-            Err(error) => {
-                tracing::debug!(%error, "an agent outside did not take an answer");
-                if error.is_unexecuted() && !error.is_passing() {
-                    self.answered.insert(name);
-                }
-                self.pause().await;
-                self.status = None;
-                Ok(Step::Follow)
-            }
-        }
-    }
-
-    /// Whether the agent does not wait for this answer any more.
-    async fn has_moved_on(&mut self, name: &str) -> Result<bool, Failure> {
-        let Some(id) = self.task.clone() else { return Ok(false) };
-        let Ok(Told { what, .. }) = self.connection.peer.get(GetTask { id, ..GetTask::default() }).await else {
-            return Ok(false);
-        };
-        let before = self.status.replace(what.status);
-        let is_same = self.question().as_deref() == Some(name);
-        if is_same {
-            self.status = before;
-        } else {
-            // It is read again, and relayed, when it is followed.
-            self.status = None;
-        }
-        Ok(!is_same)
-    }
-
-    /// The ids that the agent gave the task.
-    async fn name(&mut self, task: String, context: String) -> Result<(), Failure> {
-        if self.task.is_some() {
-            return Ok(());
-        }
-        let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
-        let change = PeerTaskChange { peer_task_id, peer_context_id, ..PeerTaskChange::default() };
-        self.link(change, Recovery::RemoteRunning).await
-    }
-
-    async fn link(&mut self, change: PeerTaskChange, recovery: Recovery) -> Result<(), Failure> {
-        let change = PeerTaskChange { recovery: Some(Some(recovery)), ..change };
-        let linked = self.work.link_peer_task(change).await?;
-        (self.task, self.context) = (linked.peer_task_id, linked.peer_context_id);
-        self.recovery = Some(recovery);
-        Ok(())
-    }
-
-    /// Keeps what is known of the work, if that is news.
-    async fn note(&mut self, recovery: Recovery) -> Result<(), Failure> {
-        if self.recovery == Some(recovery) {
-            return Ok(());
-        }
-        self.link(PeerTaskChange::default(), recovery).await
-    }
-
-    async fn show(&self, change: &attache_protocol::wire::event::ArtifactChange) -> Result<(), Failure> {
-        match self.work.artifact(change).await {
-            // What no event can hold is still in the outcome.
-            Err(error) if matches!(error.code.http_status(), 400 | 413) => {
-                tracing::debug!(%error, "an artifact of an agent outside is not shown");
-                Ok(())
-            }
-            shown => Ok(shown?),
-        }
     }
 
     async fn pause(&mut self) {
