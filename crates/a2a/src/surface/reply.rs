@@ -57,10 +57,19 @@ pub(super) fn refuse(error: &Error, response: &mut Response<Body>) {
     }
 }
 
-/// The body of HTTP+JSON, in either version.
-pub(super) fn rest_error(error: &Error, media_type: &'static str) -> Response<Body> {
+/// The body of HTTP+JSON. 0.3 leaves it open, and its kits look at the top of it for the code and message of JSON-RPC.
+pub(super) fn rest_error(error: &Error, version: Version, media_type: &'static str) -> Response<Body> {
     let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json(status, media_type, text(&error.rest()));
+    let body = text(&error.rest());
+    let body = match version {
+        Version::V10 => body,
+        Version::V03 => {
+            let message = Json::of(&error.message);
+            let members = body.trim_start_matches('{');
+            format!(r#"{{"code":{},"message":{},{members}"#, error.rpc_code(), message.get())
+        }
+    };
+    let mut response = json(status, media_type, body);
     refuse(error, &mut response);
     response
 }

@@ -204,13 +204,13 @@ pub(super) async fn serve(
     let media_type = reply::media_type(&parts.headers);
     let mut asking = match Asking::new(&site, segments, parts, body, version).await {
         Ok(asking) => asking,
-        Err(error) => return reply::rest_error(&error, media_type),
+        Err(error) => return reply::rest_error(&error, version, media_type),
     };
     let mut response = match operation(&mut asking).await {
         Ok(Answered::Json(json)) => reply::json(StatusCode::OK, media_type, reply::text(&json)),
         Ok(Answered::Done) => reply::json(StatusCode::OK, media_type, "{}".to_owned()),
         Ok(Answered::Stream(updates, write)) => sse::respond(updates, write),
-        Err(error) => reply::rest_error(&error, media_type),
+        Err(error) => reply::rest_error(&error, version, media_type),
     };
     reply::mark(&asking.asked, &mut response);
     response
