@@ -4,7 +4,7 @@ use attache_protocol::{
     Json,
     wire::a2a::{
         CancelTask, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, SendMessage, StreamResponse, Subscribe,
-        v03::rest,
+        v03::{self, rest},
     },
 };
 use axum::{
@@ -103,9 +103,11 @@ pub(super) async fn push_delete(
     .await
 }
 
+/// Kits of 0.3 read it here in two forms, that of the JSON and that of the `.proto`, of which 1.0 kept the second: the
+/// card of both versions has what either looks for.
 pub(super) async fn card(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
     serve(site, path, request, Version::V03, async |asking: &mut Asking| {
-        Ok(Answered::Json(asking.asked.extended_card().await?))
+        Ok(Answered::Json(v03::union(&asking.asked.extended_agent_card().await?)))
     })
     .await
 }
