@@ -144,7 +144,7 @@ EXTENSION = (-32008, 400, 'FAILED_PRECONDITION')
 
 async def card(world, once):
     found = once.card
-    same('card: name and version', (found.name, found.protocol_version), (world.agent, '0.3'))
+    same('card: name and version', (found.name, found.protocol_version), (world.agent, '0.3.0'))
     transports = {found.preferred_transport, *(place.transport for place in found.additional_interfaces)}
     same('card: the bindings', transports, {'JSONRPC', 'HTTP+JSON', 'GRPC'})
     able = found.capabilities
