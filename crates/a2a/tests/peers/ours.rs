@@ -112,6 +112,12 @@ impl Ours {
         answer.unwrap().text().await.unwrap()
     }
 
+    pub(super) async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        let request = reqwest::Client::new().post(format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.unwrap();
+        (answer.status().as_u16(), serde_json::from_str(&answer.text().await.unwrap()).unwrap())
+    }
+
     /// The events of the run, each as its type and data.
     pub(super) async fn events(&self, run: RunId) -> Vec<(String, Value)> {
         let text = self.get(&format!("/api/v1/task-runs/{run}/events")).await;

@@ -152,6 +152,24 @@ async fn a_card_that_changes_is_not_used_until_it_is_trusted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_registers_itself_by_its_url() {
+    let (script, ours) = (Script::start("0.3").await, Ours::start().await);
+    let body = json!({"agent_id": "itself", "url": script.url});
+    let (status, registered) = ours.post("/api/a2a/register", body.clone()).await;
+    assert_eq!((status, &registered["agent_id"]), (200, &json!("itself")), "{registered}");
+    let run = ours.run("itself", json!({"text": "hello"})).await;
+    ours.in_state(run, Recovery::RemoteRunning).await;
+    script.tell(TaskState::TaskStateCompleted, "done");
+    assert_eq!(ours.ended(run).await.status, Status::Completed);
+    let first = registered["api_key"].as_str().unwrap();
+    ours.hub.authenticate_key(first).await.unwrap();
+    let (_, again) = ours.post("/api/a2a/register", body).await;
+    assert_eq!(again["account_id"], registered["account_id"]);
+    ours.hub.authenticate_key(first).await.expect_err("the key before is void");
+    ours.hub.authenticate_key(again["api_key"].as_str().unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_used_is_not_added() {
     let (script, ours) = both("1.0").await;
     let wrong = |url: &str, card_pin: Option<String>| {
