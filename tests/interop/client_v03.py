@@ -78,7 +78,10 @@ class World:
         config = ClientConfig(
             streaming=streaming,
             httpx_client=http,
-            grpc_channel_factory=lambda url: grpc.aio.insecure_channel(url, interceptors=wire.interceptors()),
+            # 0.3 wants a URL in the card, gRPC the host and port in it.
+            grpc_channel_factory=lambda url: grpc.aio.insecure_channel(
+                url.removeprefix('http://'), interceptors=wire.interceptors()
+            ),
             supported_transports=[self.binding],
             push_notification_configs=list(push),
         )
@@ -87,7 +90,7 @@ class World:
             card = await A2ACardResolver(open_to_all, f'{self.hub}/a2a/{agent}').get_agent_card()
         if self.binding == 'GRPC' and agent != self.agent:
             # Only the default agent's card offers gRPC.
-            place = a2a.AgentInterface(transport='GRPC', url=self.hub.removeprefix('http://'))
+            place = a2a.AgentInterface(transport='GRPC', url=self.hub)
             card.additional_interfaces.append(place)
         client = ClientFactory(config).create(card)
         client.wire, client.http, client.card = wire, http, card
@@ -350,6 +353,8 @@ async def refusals(world, once, streaming, ended):
     stray = answers(once, message('x', task_id='no-such-task'))
     await told_off(world, 'a message to a task that is not there', NOT_FOUND, stray)
     await told_off(world, 'a message to a task that has ended', UNSUPPORTED, answers(once, say('more', ended)))
+    late = streaming.resubscribe(a2a.TaskIdParams(id=ended.id))
+    await told_off(world, 'resubscribe to what has ended', UNSUPPORTED, late)
     config = a2a.GetTaskPushNotificationConfigParams(id=ended.id, push_notification_config_id='none')
     await told_off(world, 'a push config that is not there', NOT_FOUND, once.get_task_callback(config))
     empty = a2a.Message(message_id=str(uuid4()), role=a2a.Role.user, parts=[])

@@ -19,6 +19,7 @@ mod checklist;
 mod conformance;
 mod deliveries;
 mod documents;
+mod interop;
 mod leak;
 mod lists;
 mod pairing;
