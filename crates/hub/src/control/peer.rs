@@ -75,6 +75,11 @@ impl Handle {
         }
         let expected = card_pin.map(|pin| pin.parse::<Pin>()).transpose();
         let expected = expected.map_err(|_| Error::invalid("peer.card_pin", "is not `sha256:` and 64 hex digits"))?;
+        // The store refuses it too, but only after the rest of the change was made.
+        let paired = |account: &record::Account| account.runtime.as_ref().is_some_and(|it| it.kind != RuntimeKind::Hub);
+        if known.is_some_and(paired) {
+            return Err(Error::from_store("agent", attache_store::Error::IsPaired));
+        }
         self.check_egress("peer.url", &url).await?;
         let key = key.map(|key| Secret::new(key.trim().to_owned()));
         let credentials = match (&key, known) {

@@ -157,8 +157,7 @@ fn check_request(request: &RegisterAgent) -> Result<()> {
 
 /// What the agent says about itself, kept as it said it.
 fn labels(request: &RegisterAgent) -> Result<Json> {
-    let url = request.url.as_ref().map(Json::of);
-    let members = [("capabilities", &request.capabilities), ("device_info", &request.device_info), ("url", &url)];
+    let members = [("capabilities", &request.capabilities), ("device_info", &request.device_info)];
     let members: Vec<String> = members
         .into_iter()
         .filter_map(|(name, value)| value.as_ref().map(|value| format!(r#""{name}":{}"#, value.get())))
