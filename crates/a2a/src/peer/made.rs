@@ -9,7 +9,14 @@ use attache_protocol::wire::{
 
 #[derive(Debug, Default)]
 pub(super) struct Made {
-    artifacts: Vec<Artifact>,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    artifact: Artifact,
+    /// It came bit by bit: its texts are one text.
+    is_continued: bool,
 }
 
 /// The longest text that goes into one event.
@@ -23,9 +30,9 @@ impl Made {
     pub(super) fn whole(&mut self, artifact: Artifact) -> Option<ArtifactChange> {
         let change = change(&artifact);
         match self.find(&artifact.artifact_id) {
-            Some(known) if *known == artifact => return None,
-            Some(known) => *known = artifact,
-            None => self.artifacts.push(artifact),
+            Some(known) if known.artifact == artifact => return None,
+            Some(known) => known.artifact = artifact,
+            None => self.pieces.push(Piece::new(artifact)),
         }
         Some(change)
     }
@@ -37,29 +44,31 @@ impl Made {
         let last_chunk = last_chunk.unwrap_or(false);
         match (append.unwrap_or(false), self.find(&artifact.artifact_id)) {
             (true, Some(known)) => {
-                join(&mut known.parts, artifact.parts);
+                known.is_continued = true;
+                known.artifact.parts.extend(artifact.parts);
                 ArtifactChange { append: true, last_chunk, ..change }
             }
             (false, Some(known)) => {
-                *known = artifact;
+                *known = Piece::new(artifact);
                 ArtifactChange { last_chunk, ..change }
             }
             (true | false, None) => {
-                self.artifacts.push(artifact);
+                self.pieces.push(Piece::new(artifact));
                 ArtifactChange { last_chunk, ..change }
             }
         }
     }
 
-    fn find(&mut self, id: &str) -> Option<&mut Artifact> {
-        self.artifacts.iter_mut().find(|known| known.artifact_id == id)
+    fn find(&mut self, id: &str) -> Option<&mut Piece> {
+        self.pieces.iter_mut().find(|known| known.artifact.artifact_id == id)
     }
 
     /// Everything, as the run's answer.
     pub(super) fn output(&self, message: Option<&Message>) -> Output {
-        let parts: Vec<&Part> = self.artifacts.iter().flat_map(|artifact| &artifact.parts).collect();
-        let made = texts(parts.into_iter());
-        let said = message.map(|message| texts(message.parts.iter())).unwrap_or_default();
+        let text = |piece: &Piece| texts(&piece.artifact.parts, if piece.is_continued { "" } else { "\n" });
+        let made: Vec<String> = self.pieces.iter().map(text).filter(|text| !text.is_empty()).collect();
+        let made = made.join("\n");
+        let said = message.map(|message| texts(&message.parts, "\n")).unwrap_or_default();
         let mut output = Output::text(if made.is_empty() { said } else { made }).artifacts(self.artifacts());
         output.message = message.map(said_at_last);
         output
@@ -71,7 +80,8 @@ impl Made {
             name: artifact.name.clone(),
             parts: artifact.parts.clone(),
         };
-        self.artifacts.iter().filter(|artifact| !artifact.parts.is_empty()).map(one).collect()
+        let artifacts = self.pieces.iter().map(|piece| &piece.artifact);
+        artifacts.filter(|artifact| !artifact.parts.is_empty()).map(one).collect()
     }
 }
 
@@ -79,18 +89,26 @@ pub(super) fn said_at_last(message: &Message) -> OutputMessage {
     OutputMessage { parts: message.parts.clone() }
 }
 
-/// The texts among the parts, one below the other.
-pub(super) fn texts<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
-    let text = |part: &'a Part| match &part.content {
-        Content::Text(text) => Some(text.as_str()),
+// === impl Piece ===
+
+impl Piece {
+    const fn new(artifact: Artifact) -> Self {
+        Self { artifact, is_continued: false }
+    }
+}
+
+/// The texts among the parts.
+fn texts(parts: &[Part], between: &str) -> String {
+    let text = |part: &'_ Part| match &part.content {
+        Content::Text(text) => Some(text.clone()),
         Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
     };
-    parts.filter_map(text).collect::<Vec<_>>().join("\n")
+    parts.iter().filter_map(text).collect::<Vec<_>>().join(between)
 }
 
 /// What a message says, short enough for an event; empty if it has no text.
 pub(super) fn words(message: &Message) -> String {
-    texts(message.parts.iter()).chars().take(LONGEST).collect()
+    texts(&message.parts, "\n").chars().take(LONGEST).collect()
 }
 
 fn change(artifact: &Artifact) -> ArtifactChange {
@@ -101,24 +119,6 @@ fn change(artifact: &Artifact) -> ArtifactChange {
 fn short(id: &str) -> String {
     let line: String = id.chars().filter(|letter| !letter.is_control()).take(LONGEST_ID).collect();
     if line.is_empty() { "artifact".to_owned() } else { line }
-}
-
-/// Text that goes on is one text.
-fn join(parts: &mut Vec<Part>, more: Vec<Part>) {
-    for part in more {
-        let is_plain = |part: &Part| part.filename.is_none() && part.metadata.is_none();
-        match (parts.last_mut(), &part) {
-            (
-                Some(last @ Part { content: Content::Text(_), .. }),
-                Part { content: Content::Text(text), media_type, .. },
-            ) if is_plain(last) && is_plain(&part) && last.media_type == *media_type => {
-                if let Content::Text(known) = &mut last.content {
-                    known.push_str(text);
-                }
-            }
-            _ => parts.push(part),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -148,18 +148,18 @@ mod tests {
         assert!(!first.append, "what nobody has seen begins anew");
         assert!(made.piece(update(artifact("a", &["two"]), true)).append);
         made.piece(update(artifact("b", &["x"]), false));
-        assert_eq!(made.whole(artifact("a", &["one two"])), None);
+        assert_eq!(made.whole(artifact("a", &["one ", "two"])), None);
         assert_eq!(made.whole(artifact("b", &["x"])), None);
         let other = ArtifactChange::new("b", vec![Part::text("y")]);
         assert_eq!(made.whole(artifact("b", &["y"])), Some(other));
         let output = made.output(None);
         assert_eq!(output.text, "one two\ny");
-        let one = |id: &str, text: &str| OutputArtifact {
+        let one = |id: &str, texts: &[&str]| OutputArtifact {
             artifact_id: Some(id.to_owned()),
             name: None,
-            parts: vec![Part::text(text)],
+            parts: texts.iter().map(|text| Part::text(*text)).collect(),
         };
-        assert_eq!(output.artifacts, [one("a", "one two"), one("b", "y")]);
+        assert_eq!(output.artifacts, [one("a", &["one ", "two"]), one("b", &["y"])]);
     }
 
     #[test]

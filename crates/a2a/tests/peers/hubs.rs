@@ -1,5 +1,7 @@
 //! Against the A2A surface of another hub.
 
+use std::time::Duration;
+
 use attache_hub::control::RunQuery;
 use attache_protocol::{
     RunId,
@@ -9,7 +11,10 @@ use attache_protocol::{
 use serde_json::json;
 
 use super::ours::{Ours, result};
-use crate::scene::{AGENT, Scene, world};
+use crate::{
+    obedient::Obedient,
+    scene::{AGENT, Scene, world},
+};
 
 async fn both() -> (Scene, Ours) {
     let theirs = Scene::start(world()).await;
@@ -100,7 +105,7 @@ async fn what_is_cancelled_here_is_cancelled_there() {
             if found.status.is_terminal() {
                 return found;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
     assert_eq!(ended.await.unwrap().status, Status::Cancelled);
@@ -121,6 +126,38 @@ async fn our_hub_goes_on_after_a_restart_without_a_second_execution() {
     let ended = ours.ended(run).await;
     assert_eq!((ended.status, result(&ended)["text"].clone()), (Status::Completed, json!("answered yes")), "{ended:?}");
     assert_eq!((theirs_of(&theirs).await.len(), ended.attempt), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_is_taken_up_again() {
+    let (theirs, cable) = Ours::behind_a_cable().await;
+    let agent = Obedient::default();
+    let gate = agent.gate.clone();
+    let _hosted = theirs.hub.host(&theirs.owner, AGENT, agent).await.unwrap();
+    let ours = Ours::start().await;
+    ours.add("outside", &format!("{}/a2a/{AGENT}", theirs.url), Some(&theirs.key)).await;
+    let piece = |text: &str, append: bool| json!({"artifact": {"artifact_id": "a1", "parts": [{"text": text}], "append": append}});
+    let made =
+        [piece("one ", false), json!({"hold": true}), piece("two ", true), json!({"hold": true}), piece("three", true)];
+    let run = ours.run("outside", steps(json!(made))).await;
+    for seen in ["one ", "two "] {
+        let is_there = async |ours: &Ours| {
+            let events = ours.events(run).await;
+            events.iter().any(|(kind, data)| kind == "artifact.changed" && data.to_string().contains(seen))
+        };
+        while !is_there(&ours).await {
+            assert!(!ours.read(run).await.status.is_terminal(), "{:?}", ours.read(run).await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cable.cut();
+        gate.add_permits(1);
+    }
+    let ended = ours.ended(run).await;
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    let parts = json!([{"text": "one "}, {"text": "two "}, {"text": "three"}]);
+    assert_eq!(result(&ended)["artifacts"][0]["parts"], parts, "{ended:?}");
+    let there = theirs.hub.runs(&theirs.owner, RunQuery::default()).await.unwrap().task_runs;
+    assert_eq!((there.len(), cable.harm().cuts >= 2), (1, true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

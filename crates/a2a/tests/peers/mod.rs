@@ -1,5 +1,7 @@
 //! Agents outside: their runs are done there, once, whoever is restarted meanwhile.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod hubs;
 mod ours;
 mod script;

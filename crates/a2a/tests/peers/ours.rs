@@ -14,17 +14,21 @@ use attache_protocol::{
     },
 };
 use attache_store::sqlite::Sqlite;
+use attache_testkit::{Faults, Proxy};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::timeout};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A cable that is only cut by hand.
+const CALM: Faults = Faults { cut: 0, halve: 0, duplicate: 0, delay: 0, longest_delay: Duration::ZERO };
+
 pub(super) struct Ours {
     pub(super) hub: Handle,
     pub(super) owner: Principal,
-    url: String,
-    key: String,
+    pub(super) url: String,
+    pub(super) key: String,
     data: TempDir,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
@@ -35,10 +39,23 @@ impl Ours {
         Self::open(tempfile::tempdir().unwrap()).await
     }
 
+    /// A hub that is reached by its cable alone, which can be cut.
+    pub(super) async fn behind_a_cable() -> (Self, Proxy) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cable = Proxy::start(listener.local_addr().unwrap(), 1, CALM).await.unwrap();
+        let url = format!("http://{}", cable.address);
+        (Self::serve(tempfile::tempdir().unwrap(), listener, Some(url)).await, cable)
+    }
+
     async fn open(data: TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(data, listener, None).await
+    }
+
+    async fn serve(data: TempDir, listener: TcpListener, public_url: Option<String>) -> Self {
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
+        options.public_url = public_url;
         options.egress = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
         options.cards_every = Duration::from_millis(200);
         let key_file = options.data.join("admin.key");
@@ -51,7 +68,8 @@ impl Ours {
         }));
         let key = std::fs::read_to_string(key_file).unwrap().trim().to_owned();
         let owner = hub.authenticate_key(&key).await.unwrap();
-        Self { hub, owner, url: format!("http://{address}"), key, data, stop, served }
+        let url = hub.origin();
+        Self { hub, owner, url, key, data, stop, served }
     }
 
     /// The same hub again, after it was stopped.
