@@ -30,10 +30,10 @@ pub(crate) struct Updates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closes {
     /// It ended, or waits for its caller. A permission comes from somebody else, so the stream goes on.
-    AtInput,
+    Input,
     /// Whatever 0.3 calls the last event: it also ends where a permission is waited for.
-    AtInterruption,
-    AtTheEnd,
+    Interruption,
+    End,
 }
 
 // === impl Updates ===
@@ -42,8 +42,8 @@ impl Updates {
     /// Of a message that was just sent.
     pub(crate) async fn of_message(asked: &Asked, run: &Run, history: Option<usize>) -> Result<Self> {
         let closes = match asked.version {
-            Version::V10 => Closes::AtInput,
-            Version::V03 => Closes::AtInterruption,
+            Version::V10 => Closes::Input,
+            Version::V03 => Closes::Interruption,
         };
         Self::new(asked, run, closes, history).await
     }
@@ -51,8 +51,8 @@ impl Updates {
     /// Of a task that somebody joins.
     pub(crate) async fn of_task(asked: &Asked, run: &Run) -> Result<Self> {
         let closes = match asked.version {
-            Version::V10 => Closes::AtTheEnd,
-            Version::V03 => Closes::AtInterruption,
+            Version::V10 => Closes::End,
+            Version::V03 => Closes::Interruption,
         };
         Self::new(asked, run, closes, None).await
     }
@@ -88,9 +88,9 @@ impl Updates {
 impl Closes {
     const fn at(self, state: TaskState) -> bool {
         match self {
-            Self::AtInput => matches!(state, TaskState::TaskStateInputRequired),
-            Self::AtInterruption => state.is_interrupted(),
-            Self::AtTheEnd => false,
+            Self::Input => matches!(state, TaskState::TaskStateInputRequired),
+            Self::Interruption => state.is_interrupted(),
+            Self::End => false,
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) enum Answered {
     Json(Json),
     /// Nothing to say but that it was done.
     Done,
-    Stream(Updates, fn(StreamResponse) -> Json),
+    Stream(Box<Updates>, fn(StreamResponse) -> Json),
 }
 
 pub(super) async fn send(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
@@ -57,7 +57,7 @@ pub(super) async fn send(State(site): State<Site>, path: Path<Segments>, request
 pub(super) async fn stream(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
     serve(site, path, request, Version::V10, async |asking: &mut Asking| {
         let request: SendMessage = asking.body().await?;
-        Ok(Answered::Stream(asking.asked.stream(request).await?, |update| Json::of(&update)))
+        Ok(Answered::Stream(Box::new(asking.asked.stream(request).await?), |update| Json::of(&update)))
     })
     .await
 }
@@ -78,7 +78,7 @@ pub(super) async fn task(State(site): State<Site>, path: Path<Segments>, request
             }
             (Some("subscribe"), Method::GET | Method::POST) => {
                 let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
-                Ok(Answered::Stream(updates, |update| Json::of(&update)))
+                Ok(Answered::Stream(Box::new(updates), |update| Json::of(&update)))
             }
             _ => Err(no_such_path()),
         }
@@ -209,7 +209,7 @@ pub(super) async fn serve(
     let mut response = match operation(&mut asking).await {
         Ok(Answered::Json(json)) => reply::json(StatusCode::OK, media_type, reply::text(&json)),
         Ok(Answered::Done) => reply::json(StatusCode::OK, media_type, "{}".to_owned()),
-        Ok(Answered::Stream(updates, write)) => sse::respond(updates, write),
+        Ok(Answered::Stream(updates, write)) => sse::respond(*updates, write),
         Err(error) => reply::rest_error(&error, version, media_type),
     };
     reply::mark(&asking.asked, &mut response);

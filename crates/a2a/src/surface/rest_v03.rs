@@ -27,7 +27,7 @@ pub(super) async fn send(State(site): State<Site>, path: Path<Segments>, request
 pub(super) async fn stream(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
     serve(site, path, request, Version::V03, async |asking: &mut Asking| {
         let request: rest::SendMessage = asking.body().await?;
-        Ok(Answered::Stream(asking.asked.stream(SendMessage::from(request)).await?, update))
+        Ok(Answered::Stream(Box::new(asking.asked.stream(SendMessage::from(request)).await?), update))
     })
     .await
 }
@@ -47,7 +47,8 @@ pub(super) async fn task(State(site): State<Site>, path: Path<Segments>, request
                 json(&rest::Task::from(asking.asked.cancel(request).await?))
             }
             (Some("subscribe"), Method::GET | Method::POST) => {
-                Ok(Answered::Stream(asking.asked.subscribe(Subscribe { tenant: None, id }).await?, update))
+                let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
+                Ok(Answered::Stream(Box::new(updates), update))
             }
             _ => Err(no_such_path()),
         }

@@ -22,7 +22,7 @@ use crate::{
 /// What a method answers.
 pub(super) enum Answered {
     Once(Json),
-    Stream(Updates),
+    Stream(Box<Updates>),
 }
 
 /// A request that was read as far as its method.
@@ -82,7 +82,7 @@ async fn serve(site: Site, agent: Option<String>, request: http::Request<Body>) 
     };
     let mut response = match answered {
         Ok(Answered::Once(result)) => reply::json(StatusCode::OK, "application/json", result_text(&call.id, &result)),
-        Ok(Answered::Stream(updates)) => stream(call.id, call.version, updates),
+        Ok(Answered::Stream(updates)) => stream(call.id, call.version, *updates),
         // Clients of 0.3 read a stream and nothing else.
         Err(error) if call.version == Version::V03 && streams(call.method) => {
             sse::refuse(refusal(&call.id, &error), error.rpc_http_status())
@@ -147,11 +147,11 @@ async fn answer(asked: &Asked, method: Method, params: &Json) -> Result<Answered
     let text = params.get().as_bytes();
     Ok(match method {
         Method::SendMessage => once(&asked.send(read::params(text)?).await?),
-        Method::SendStreamingMessage => Answered::Stream(asked.stream(read::params(text)?).await?),
+        Method::SendStreamingMessage => Answered::Stream(Box::new(asked.stream(read::params(text)?).await?)),
         Method::GetTask => once(&asked.get(read::params(text)?).await?),
         Method::ListTasks => once(&asked.list(read::params(text)?).await?),
         Method::CancelTask => once(&asked.cancel(read::params(text)?).await?),
-        Method::SubscribeToTask => Answered::Stream(asked.subscribe(read::params(text)?).await?),
+        Method::SubscribeToTask => Answered::Stream(Box::new(asked.subscribe(read::params(text)?).await?)),
         Method::CreatePushConfig => once(&asked.create_push(read::params(text)?).await?),
         Method::GetPushConfig => once(&asked.get_push(read::params(text)?).await?),
         Method::ListPushConfigs => once(&asked.list_pushes(read::params(text)?).await?),

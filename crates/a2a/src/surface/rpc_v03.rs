@@ -29,7 +29,7 @@ pub(super) async fn answer(asked: &Asked, method: Method, params: &Json) -> Resu
         }
         Method::SendStreamingMessage => {
             let sent: v03::SendParams = read::params(text)?;
-            Answered::Stream(asked.stream(SendMessage::from(sent)).await?)
+            Answered::Stream(Box::new(asked.stream(SendMessage::from(sent)).await?))
         }
         Method::GetTask => {
             let v03::TaskQueryParams { id, history_length } = read::params(text)?;
@@ -41,7 +41,7 @@ pub(super) async fn answer(asked: &Asked, method: Method, params: &Json) -> Resu
         }
         Method::SubscribeToTask => {
             let v03::TaskIdParams { id, .. } = read::params(text)?;
-            Answered::Stream(asked.subscribe(Subscribe { tenant: None, id }).await?)
+            Answered::Stream(Box::new(asked.subscribe(Subscribe { tenant: None, id }).await?))
         }
         Method::CreatePushConfig => {
             let given: v03::TaskPushConfig = read::params(text)?;
