@@ -93,7 +93,7 @@ impl Asked {
         });
         let mut headers = self.call_headers();
         headers.push = push;
-        headers.idempotency_key = self.resend_key(&message);
+        headers.idempotency_key = self.resend_key(&input);
         let run = CreateRunRequest {
             agent_id: self.face.agent.to_string(),
             input: Some(input),
@@ -104,12 +104,13 @@ impl Asked {
         Ok(run)
     }
 
-    /// The same message again is the same task. Those who show no credential are not known to be the same caller.
-    fn resend_key(&self, message: &Message) -> Option<String> {
+    /// The same message again is the same task, and with anything else about it a new one. Those who show no credential are
+    /// not known to be the same caller.
+    fn resend_key(&self, input: &Json) -> Option<String> {
         self.by().role().or(self.by().user.map(|_| attache_protocol::wire::key::Role::Viewer))?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.face.agent.to_string().as_bytes());
-        hasher.update(&serde_json::to_vec(message).ok()?);
+        hasher.update(input.get().as_bytes());
         Some(format!("a2a-{}", hasher.finalize().to_hex()))
     }
 
