@@ -4,6 +4,7 @@
 use attache_hub::Error as HubError;
 use attache_protocol::{
     Code, Json,
+    secret::mask,
     wire::a2a::{DOMAIN, Fault, Invalid as Refused, RpcError},
 };
 use serde::Serialize;
@@ -88,11 +89,11 @@ impl Error {
         Self::new(Kind::Fault(fault, Vec::new()), message)
     }
 
-    /// With facts that a program can act upon.
+    /// With facts that a program can act upon; what looks like a secret of ours is none of them.
     #[must_use]
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: impl AsRef<str>) -> Self {
         if let Kind::Fault(_, facts) = &mut self.kind {
-            facts.push((name, value.into()));
+            facts.push((name, mask(value.as_ref()).into_owned()));
         }
         self
     }
@@ -229,6 +230,11 @@ impl From<Refused> for Error {
     }
 }
 
+/// What is wrong with a URL that is not called.
+fn wrong_url(message: &str) -> String {
+    message.trim_start_matches("`url` ").trim_end_matches('.').to_owned()
+}
+
 impl From<HubError> for Error {
     fn from(error: HubError) -> Self {
         let hint = error.hint.as_deref().unwrap_or(error.code.hint());
@@ -236,6 +242,8 @@ impl From<HubError> for Error {
         let kind = match error.code {
             Code::UnsupportedType => Kind::MediaType,
             Code::InvalidJson => Kind::Parse,
+            // Where a push notification goes is a parameter like others; nobody lacks a right.
+            Code::EgressRefused => return Self::invalid("url", wrong_url(&error.message)),
             code => Kind::Hub(code),
         };
         Self { kind, message, retry_after: error.retry_after }
