@@ -9,6 +9,7 @@ mod harness;
 
 mod access;
 mod adapter;
+mod agents;
 mod approvals;
 mod ask;
 mod basics;

@@ -13,14 +13,16 @@ use serde_json::{Value, json};
 use crate::harness::{Home, LIMIT, Server, until};
 
 /// A webhook that answers by a script; `None` is no answer.
-struct Receiver {
-    origin: String,
+pub struct Receiver {
+    pub origin: String,
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
     told: Mutex<Vec<Told>>,
+    /// The lines before each body.
+    heads: Mutex<Vec<String>>,
     more: Condvar,
     /// 200 once it is empty.
     script: Mutex<Vec<Option<u16>>>,
@@ -29,13 +31,13 @@ struct Shared {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Told {
+pub struct Told {
     id: String,
     body: Value,
 }
 
 impl Receiver {
-    fn start(script: &[Option<u16>]) -> Self {
+    pub fn start(script: &[Option<u16>]) -> Self {
         let mut script = script.to_vec();
         script.reverse();
         let shared = Arc::new(Shared { script: Mutex::new(script), ..Shared::default() });
@@ -53,7 +55,7 @@ impl Receiver {
 
     /// The delivery with this number, from 0.
     #[track_caller]
-    fn told(&self, number: usize) -> Told {
+    pub fn told(&self, number: usize) -> Told {
         let give_up = Instant::now() + LIMIT;
         let mut told = self.shared.told.lock().unwrap();
         while told.len() <= number {
@@ -61,6 +63,11 @@ impl Receiver {
             told = self.shared.more.wait_timeout(told, Duration::from_millis(100)).unwrap().0;
         }
         told[number].clone()
+    }
+
+    /// The lines before the body of a delivery that was told.
+    pub fn head(&self, number: usize) -> String {
+        self.shared.heads.lock().unwrap()[number].clone()
     }
 
     fn count(&self) -> usize {
@@ -73,12 +80,13 @@ impl Shared {
     fn hear(&self, stream: TcpStream) {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut reader = BufReader::new(stream);
-        let (mut id, mut length) = (String::new(), 0);
+        let (mut id, mut length, mut head) = (String::new(), 0, String::new());
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line).unwrap_or(0) == 0 {
                 return;
             }
+            head.push_str(&line);
             let Some((name, value)) = line.trim_end().split_once(": ") else {
                 if line.trim().is_empty() {
                     break;
@@ -103,6 +111,7 @@ impl Shared {
             }
             None => self.open.lock().unwrap().push(stream),
         }
+        self.heads.lock().unwrap().push(head);
         self.told.lock().unwrap().push(Told { id, body: serde_json::from_slice(&body).unwrap() });
         self.more.notify_all();
     }

@@ -129,9 +129,68 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
         "error: --public-url begins with http://, and the hub speaks TLS\n",
         "https://",
     );
+    refused(
+        &["--listen", "127.0.0.1:0", "--tls-client-certs"],
+        "error: --tls-client-certs needs TLS on the hub's own port\n",
+        "--tls-self-signed",
+    );
     refused(&["--tls-cert", "chain.pem"], "error: ", "--tls-key");
     refused(&["--tls-cert", "a", "--tls-key", "b", "--tls-self-signed"], "error: ", "cannot be used with");
     let ran =
         home.attache(&["hub", "--listen", "127.0.0.1:0", "--tls-cert", "gone.pem", "--tls-key", "gone.key"]).exits(1);
     assert!(ran.stderr.starts_with("error: cannot read gone.pem: "), "{}", ran.stderr);
+}
+
+/// Asks who it is, with a certificate instead of a key; prints the status and the answer.
+const ASK: &str = "
+import http.client, ssl, sys
+context = ssl._create_unverified_context()
+context.load_cert_chain(sys.argv[2], sys.argv[3])
+connection = http.client.HTTPSConnection(sys.argv[1], context=context)
+connection.request('GET', '/api/v1/users/me')
+reply = connection.getresponse()
+print(reply.status, reply.read().decode())
+";
+
+#[test]
+fn a_certificate_of_a_client_is_a_key() {
+    let here = Home::new();
+    let (process, ready) =
+        here.ready("hub", &["hub", "--listen", "127.0.0.1:0", "--tls-self-signed", "--tls-client-certs"]);
+    let address = ready["url"].as_str().unwrap().trim_start_matches("https://").to_owned();
+    // It may come from anybody: here, from a hub that made it for itself, and asks for none.
+    let robot = Home::new();
+    let (other, ..) = hub(&robot);
+    let [certificate, private] =
+        ["certificate.pem", "key.pem"].map(|file| robot.a2a().join("hub/tls").join(file).to_str().unwrap().to_owned());
+    let of_no_use = robot.attache(&["keys", "add", "robot", "--certificate", &certificate]).exits(2);
+    assert_eq!(
+        of_no_use.stderr,
+        "error: `certificate` is of no use: this hub asks for no certificates\n\
+         \x20 → Start the hub with --tls-client-certs, or make a key without a certificate.\n"
+    );
+    assert!(other.terminate().success());
+
+    let ask = || {
+        let mut python = here.program("python3");
+        python.args(["-c", ASK, &address, &certificate, &private]);
+        let said = crate::harness::Ran::of(&mut python, &here.logs()).succeeds().stdout;
+        let (status, body) = said.split_once(' ').unwrap();
+        (status.to_owned(), body.to_owned())
+    };
+    assert_eq!(ask().0, "401", "nobody knows it yet");
+    let made = here.attache(&["--json", "keys", "add", "robot", "--certificate", &certificate]).succeeds().json();
+    assert_eq!((made.get("api_key"), made["key"]["name"].as_str()), (None, Some("robot")), "{made}");
+    let (status, body) = ask();
+    assert_eq!((status.as_str(), body.contains("\"owner\"")), ("200", true), "{body}");
+    here.attache(&["keys", "revoke", made["key"]["key_id"].as_str().unwrap()]).succeeds();
+    assert_eq!(ask().0, "401");
+
+    let twice = here.attache(&["keys", "add", "again", "--certificate", &certificate]).exits(2);
+    assert!(twice.stderr.starts_with("error: `certificate` belongs to another key, or did once\n"), "{}", twice.stderr);
+    let both = here.attache(&["keys", "add", "both", "--certificate", &certificate, "--to-file", "x.key"]).exits(2);
+    assert!(both.stderr.contains("cannot be used with"), "{}", both.stderr);
+    let gone = here.attache(&["keys", "add", "gone", "--certificate", "gone.pem"]).exits(1);
+    assert!(gone.stderr.starts_with("error: cannot read gone.pem: "), "{}", gone.stderr);
+    drop(process);
 }

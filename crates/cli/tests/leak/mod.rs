@@ -21,8 +21,12 @@ fn no_secret_is_found_anywhere() {
     world.work();
     world.make_keys();
     world.replace_a_device();
+    world.add_an_agent_elsewhere();
+    world.ask_elsewhere();
+    world.subscribe();
     world.visit_the_console();
     world.crash_the_hub();
+    world.ask_elsewhere();
     world.make_mistakes();
     world.ask_for_everything();
     let (evidence, secrets, canary) = world.end();
@@ -36,6 +40,7 @@ fn no_secret_is_found_anywhere() {
         "file alpha/logs/",
         "file hub/.a2a/hub/hub.db",
         "file hub/.a2a/hub/blobs/",
+        "file elsewhere/.a2a/hub/hub.db",
         "crashed file hub/.a2a/hub/hub.db-wal",
         "answer GET /api/v1/task-runs/",
         "answer GET /api/v1/agent-accounts",
@@ -58,6 +63,9 @@ fn no_secret_is_found_anywhere() {
         Kind::Session,
         Kind::LoginLink,
         Kind::PollToken,
+        Kind::PushToken,
+        Kind::PushCredential,
+        Kind::PeerKey,
     ] {
         assert!(secrets.iter().any(|secret| secret.kind == kind), "no {kind:?} was captured");
     }

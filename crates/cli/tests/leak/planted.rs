@@ -22,6 +22,9 @@ pub fn one_of_each() -> Vec<Secret> {
         (Kind::Session, format!("cs_{}", hex("4"))),
         (Kind::LoginLink, format!("cs_{}", hex("5"))),
         (Kind::PollToken, format!("pp_{}", hex("6"))),
+        (Kind::PushToken, format!("pt_{}", hex("7"))),
+        (Kind::PushCredential, format!("pc_{}", hex("8"))),
+        (Kind::PeerKey, format!("ak_{}", hex("9"))),
     ]
     .map(|(kind, text)| Secret::new(kind, &text))
     .into()

@@ -17,6 +17,12 @@ pub enum Kind {
     Session,
     LoginLink,
     PollToken,
+    /// The word that a subscriber wants to hear from us.
+    PushToken,
+    /// What we prove ourselves with to a subscriber.
+    PushCredential,
+    /// What we prove ourselves with to an agent elsewhere.
+    PeerKey,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! A world to search: a hub and two devices that do what people do, with every secret written down as it is made.
 
+mod end;
+mod outside;
+
 use std::{fs, process::Command};
 
 use serde_json::{Value, json};
@@ -28,6 +31,8 @@ pub struct World {
     alpha: Home,
     beta: Home,
     gamma: Home,
+    /// Another hub, with an agent that works for the first one.
+    elsewhere: Home,
     /// What commands print that may print a secret; it is evidence of its own, not a log.
     printed: Home,
 }
@@ -37,9 +42,9 @@ pub struct World {
 impl World {
     #[track_caller]
     pub fn start() -> Self {
-        let [hub_home, alpha, beta, gamma, printed] = [(); 5].map(|()| Home::logging("trace"));
+        let [hub_home, alpha, beta, gamma, elsewhere, printed] = [(); 6].map(|()| Home::logging("trace"));
         let watch = Watch::start();
-        let hub = hub_home.hub(&[]);
+        let hub = hub_home.hub(&["--egress-allow", "127.0.0.1"]);
         let canary = Secret::new(Kind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
         let secrets = vec![Secret::new(Kind::ApiKey, &hub.key)];
         let running = vec![Process::spawn(
@@ -64,6 +69,7 @@ impl World {
             alpha,
             beta,
             gamma,
+            elsewhere,
             printed,
         }
     }
@@ -306,10 +312,21 @@ impl World {
     /// Every page of the console, and its streams.
     pub fn visit_the_console(&mut self) {
         let browser = self.browser.take().unwrap();
-        let mut paths: Vec<String> =
-            ["/", "/runs", "/runs/new", "/runs/rows", "/agents", "/pair", "/audit", "/settings", "/login", "/nowhere"]
-                .map(str::to_owned)
-                .into();
+        let mut paths: Vec<String> = [
+            "/",
+            "/runs",
+            "/runs/new",
+            "/runs/rows",
+            "/agents",
+            "/pair",
+            "/audit",
+            "/deliveries",
+            "/settings",
+            "/login",
+            "/nowhere",
+        ]
+        .map(str::to_owned)
+        .into();
         for agent in &self.agents {
             paths.extend([
                 format!("/agents/{agent}"),
@@ -359,7 +376,7 @@ impl World {
         crashed.home("hub", &self.hub_home, |file| self.belongs(file));
         self.evidence.take("crashed ", crashed);
         let address = self.hub.address().to_owned();
-        self.hub = self.hub_home.hub(&["--listen", &address]);
+        self.hub = self.hub_home.hub(&["--egress-allow", "127.0.0.1", "--listen", &address]);
     }
 
     /// Real secrets in wrong places: every refusal is evidence.
@@ -369,7 +386,9 @@ impl World {
         let run = self.runs[0]["task_run_id"].as_str().unwrap().to_owned();
         let scene = wrong::Scene { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
         let secret = self.secrets.iter().find(|secret| secret.kind == Kind::AdapterSecret).unwrap().text.clone();
-        for kept in &self.secrets {
+        // Secrets of others have any form, so nobody can tell that they are in the wrong place.
+        let known = |secret: &&Secret| !matches!(secret.kind, Kind::PushToken | Kind::PushCredential);
+        for kept in self.secrets.iter().filter(known) {
             for (place, reply) in scene.at_the_hub(kept) {
                 self.evidence.answer(format!("mistake {place} with a {:?}", kept.kind), &reply, &[]);
             }
@@ -392,6 +411,11 @@ impl World {
             "/api/v1/task-runs",
             "/api/v1/conversations",
             "/api/v1/api-keys",
+            "/api/v1/deliveries",
+            "/api/v1/agent-accounts/elsewhere",
+            "/a2a/alpha/.well-known/agent-card.json",
+            "/a2a/elsewhere/.well-known/agent-card.json",
+            "/.well-known/ai-catalog.json",
         ]
         .map(str::to_owned)
         .into();
@@ -423,6 +447,9 @@ impl World {
             &["doctor"],
             &["agents", "--json"],
             &["agents", "show", "alpha", "--json"],
+            &["agents", "show", "elsewhere", "--json"],
+            &["agents", "show", "elsewhere"],
+            &["deliveries", "--json"],
             &["runtimes", "--json"],
             &["runs", "--json"],
             &show,
@@ -437,56 +464,5 @@ impl World {
         self.command(|world| &world.alpha, &["doctor", "--json"], |_| None).json();
         let left = self.browser.take().unwrap().post("/logout", &[]).expect(303);
         self.evidence.answer("page /logout", &left, &[]);
-    }
-
-    /// Which secrets a file of a home is made for.
-    fn belongs(&self, file: &str) -> Vec<String> {
-        let kinds: &[Kind] = match file {
-            ".a2a/runtime.json" => &[Kind::RuntimeToken, Kind::AdapterSecret],
-            ".a2a/hub/admin.key" => return vec![self.hub.key.clone()],
-            "new.key" => &[Kind::ApiKey],
-            file if file.starts_with(".a2a/adapters/") && !file.ends_with(".ready") => &[Kind::AdapterSecret],
-            _ => &[],
-        };
-        let known = self.secrets.iter().filter(|secret| kinds.contains(&secret.kind));
-        known.map(|secret| secret.text.clone()).collect()
-    }
-
-    /// Ends everything as it should end, and gathers what is left.
-    #[track_caller]
-    pub fn end(mut self) -> (Evidence, Vec<Secret>, Secret) {
-        let mut evidence = std::mem::take(&mut self.evidence);
-        let homes = [("hub", &self.hub_home), ("alpha", &self.alpha), ("beta", &self.beta), ("gamma", &self.gamma)];
-        let mut alive = Evidence::default();
-        for (name, home) in homes {
-            alive.home(name, home, |file| self.belongs(file));
-        }
-        evidence.take("", alive);
-        for process in self.running.iter().rev().filter(|process| process.name != "canary") {
-            assert!(process.terminate().success(), "{}", process.stderr());
-        }
-        assert!(self.hub.process.terminate().success(), "{}", self.hub.process.stderr());
-        // A search through quiet logs would prove little. (An adapter has nothing finer than `info` to say.)
-        let runtime = self.running.iter().find(|process| process.name == "runtime").unwrap();
-        for process in [runtime, &self.hub.process] {
-            let told = process.stderr();
-            assert!(told.contains(" DEBUG "), "{} says little: {told}", process.name);
-        }
-        let mut after = Evidence::default();
-        for (name, home) in homes {
-            after.home(name, home, |file| self.belongs(file));
-        }
-        evidence.take("after the end: ", after);
-
-        for line in self.watch.lines() {
-            // A pairing code may be an argument of the command that redeems it.
-            let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-            let redeems = words.windows(2).position(|pair| pair == ["runtime", "pair"]);
-            let argument = redeems.and_then(|at| words.get(at + 2)).map(|word| word.to_uppercase());
-            let code = self.secrets.iter().find(|secret| Some(&secret.text) == argument.as_ref());
-            let code: Vec<_> = code.into_iter().filter(|secret| secret.kind == Kind::PairingCode).collect();
-            evidence.add_showing("process", line, &code);
-        }
-        (evidence, self.secrets, self.canary)
     }
 }

@@ -51,9 +51,17 @@ impl Scene<'_> {
             "/api/v1/task-runs?{}=1",
             "/api/v1/audit?after={}",
             "/api/v1/agent-runtimes?limit={}",
+            "/a2a/{}/tasks",
+            "/a2a/{}/.well-known/agent-card.json",
+            "/a2a/alpha/tasks/{}",
+            "/a2a/alpha/v1/tasks/{}",
+            "/a2a/alpha/tasks/{}/pushNotificationConfigs",
+            "/a2a/alpha/tasks?pageToken={}",
+            "/a2a/alpha/tasks?status={}",
         ];
         for path in paths {
-            keep(&format!("GET {path}"), send("GET", &path.replace("{}", text), &[owner], ""));
+            let version = ("a2a-version", if path.contains("/v1/tasks") { "0.3" } else { "1.0" });
+            keep(&format!("GET {path}"), send("GET", &path.replace("{}", text), &[owner, version], ""));
         }
         for path in ["/api/v1/api-keys/{}", "/api/v1/agent-runtimes/{}", "/api/v1/agent-accounts/{}"] {
             keep(&format!("DELETE {path}"), send("DELETE", &path.replace("{}", text), &[owner], ""));
@@ -90,6 +98,21 @@ impl Scene<'_> {
         keep("expires_at of a key", http::json("POST", &url("/api/v1/api-keys"), &[owner], Some(&body)).unwrap());
         let body = json!({ "name": format!("{text} {text}") });
         keep("name of an agent", http::json("POST", &url("/api/v1/agent-accounts"), &[owner], Some(&body)).unwrap());
+
+        let message = |role: &str, task: &str| json!({ "messageId": "m", "role": role, "taskId": task, "parts": [{ "text": "x" }] });
+        for body in [
+            json!({ "message": message(text, "") }),
+            json!({ "message": message("ROLE_USER", text) }),
+            json!({ "message": { text: text } }),
+            json!({ "message": message("ROLE_USER", ""), "configuration": { "historyLength": text } }),
+            json!({ "message": message("ROLE_USER", ""),
+                "configuration": { "taskPushNotificationConfig": { "url": text, "token": text } } }),
+        ] {
+            let headers = [owner, ("a2a-version", "1.0")];
+            let url = url("/a2a/alpha/message:send");
+            keep("an A2A message", http::json("POST", &url, &headers, Some(&body)).unwrap());
+        }
+        keep("a2a-version", send("GET", "/a2a/alpha/tasks", &[owner, ("a2a-version", text)], ""));
 
         let device = ("x-runtime-token", self.runtime_token);
         let beat = url("/api/v1/agent-runtimes/runtime/heartbeat");
