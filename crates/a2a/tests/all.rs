@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not tests to the lint")]
 #![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
+#![allow(clippy::result_large_err, reason = "nothing in a test is in such a hurry")]
 
 mod antipatterns;
 mod cards;

@@ -121,6 +121,9 @@ async fn raw(scene: &Scene, headers: &[(&str, &str)], body: &str) -> (u16, Value
     (status, serde_json::from_str(&response.text().await.unwrap()).unwrap())
 }
 
+/// A name, headers, a body, and the code and the id of the answer.
+type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, String, i64, Value);
+
 #[tokio::test]
 async fn json_rpc_says_what_is_wrong_with_a_request() {
     let scene = Scene::start(world()).await;
@@ -129,7 +132,7 @@ async fn json_rpc_says_what_is_wrong_with_a_request() {
     let get = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask","params":{{"id":"{NOBODYS}"}}}}"#);
     let method = |name: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":{{"id":"{NOBODYS}"}}}}"#);
     let plain = ("content-type", "text/plain");
-    let table: Vec<(&str, Vec<(&str, &str)>, String, i64, Value)> = vec![
+    let table: Vec<Row<'_>> = vec![
         ("no JSON", vec![json, new], "{".to_owned(), -32700, Value::Null),
         ("nothing", vec![json, new], String::new(), -32700, Value::Null),
         ("not UTF-8 text", vec![json, new], "\u{0}".to_owned(), -32700, Value::Null),

@@ -166,7 +166,7 @@ async fn each_change_of_state_arrives_with_the_whole_task() {
             let all = receiver.first(4).await;
             let mut tasks: Vec<Task> = all.iter().map(|told| told.task(version)).collect();
             // They may overtake each other; the generation says which is newer.
-            tasks.sort_by_key(|task| generation(task));
+            tasks.sort_by_key(generation);
             let states: Vec<TaskState> = tasks.iter().map(|task| task.status.state).collect();
             let wanted = [
                 TaskState::TaskStateWorking,

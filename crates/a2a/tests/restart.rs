@@ -1,11 +1,10 @@
 //! A hub that is restarted in the middle of a stream: who joins again misses nothing.
 
-use std::{future::Future, net::SocketAddr, path::Path, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use attache_hub::{Handle, Hub, Options, Principal, router, serve};
-use attache_protocol::Secret;
 use attache_protocol::{
-    Json,
+    Json, Secret,
     env::Env,
     wire::{
         a2a::{Artifact, StreamResponse, Task, TaskState},
@@ -15,7 +14,6 @@ use attache_protocol::{
     },
 };
 use attache_store::sqlite::Sqlite;
-use std::time::Duration;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -114,8 +112,8 @@ impl Worker {
         hub.complete(&by, self.run, CompleteRequest { epoch: Some(1), output, usage: None }).await.unwrap();
     }
 
-    fn principal<'a>(&'a self, hub: &'a Handle) -> impl Future<Output = Principal> + 'a {
-        async { hub.authenticate_runtime(&self.token).await.unwrap() }
+    async fn principal(&self, hub: &Handle) -> Principal {
+        hub.authenticate_runtime(&self.token).await.unwrap()
     }
 }
 

@@ -93,8 +93,7 @@ impl Scene {
             role: Some(role),
             ..CreateKeyRequest::default()
         };
-        let made: Option<String> = hub.create_key(&self.world.owner, key).await.unwrap().api_key.into();
-        made.unwrap()
+        hub.create_key(&self.world.owner, key).await.unwrap().api_key.unwrap()
     }
 
     /// The oldest permission request that waits for a person.

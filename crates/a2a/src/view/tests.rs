@@ -1,5 +1,7 @@
 //! A run's events as a task and as updates: a table of short stories, and a property of all of them.
 
+#![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+
 use attache_protocol::wire::a2a::Content;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -134,12 +136,15 @@ fn artifacts(view: &View) -> Vec<String> {
         .collect()
 }
 
+/// A story's name, its events, the updates that they make, and the artifacts in the end.
+type Row<'a> = (&'a str, Vec<(&'a str, Value)>, &'a [&'a str], &'a [&'a str]);
+
 #[test]
 fn events_become_updates() {
     let claimed = || ("task.claimed", json!({}));
     let chunk = |text: &str| ("task.chunk", json!({"text": text}));
     let done = |output: Value| ("task.completed", json!({"output": output}));
-    let table: &[(&str, Vec<(&str, Value)>, &[&str], &[&str])] = &[
+    let table: &[Row<'_>] = &[
         ("nothing yet", vec![("task.created", json!({}))], &[], &[]),
         (
             "a plain answer",

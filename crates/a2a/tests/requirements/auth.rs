@@ -54,10 +54,10 @@ async fn auth_server_002_every_request_is_authenticated() {
     };
     let revoked = hub.create_key(&scene.world.owner, key("revoked")).await.unwrap();
     hub.revoke_key(&scene.world.owner, revoked.key.key_id).await.unwrap();
-    let revoked: Option<String> = revoked.api_key.into();
+    let revoked = revoked.api_key;
     let expires_at = Some(hub.now().plus(Duration::from_millis(50)));
     let expired = hub.create_key(&scene.world.owner, CreateKeyRequest { expires_at, ..key("expired") }).await.unwrap();
-    let expired: Option<String> = expired.api_key.into();
+    let expired = expired.api_key;
     while Some(hub.now()) <= expires_at {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

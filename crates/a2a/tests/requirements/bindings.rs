@@ -99,7 +99,7 @@ async fn bind_equiv_004_every_credential_counts_on_every_binding() {
         scopes: Some(vec![Scope::Read, Scope::Call]),
         ..CreateKeyRequest::default()
     };
-    let key: Option<String> = hub.create_key(&scene.world.owner, key).await.unwrap().api_key.into();
+    let key = hub.create_key(&scene.world.owner, key).await.unwrap().api_key;
     let token = hub.create_token(&scene.world.owner, TokenRequest::default()).unwrap().token;
     for (binding, version) in every_way() {
         for credential in [scene.world.owner_key.expose(), key.as_ref().unwrap(), &token] {

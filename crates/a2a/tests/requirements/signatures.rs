@@ -93,8 +93,7 @@ async fn card_sign_004_a_key_that_is_not_published_any_more_verifies_nothing() {
     let refused = signed.verify_with(&signed.card, &keys).unwrap_err();
     assert_ne!(refused, Unverified::Signature, "the key is unknown, which is said");
     // Another key under the same name is not the key.
-    let other = self::signed().await;
-    let mut swapped = other.keys.clone();
+    let mut swapped = self::signed().await.keys;
     for key in swapped["keys"].as_array_mut().unwrap() {
         if key["alg"] == "ES256" {
             key["kid"] = json!(header.kid);
