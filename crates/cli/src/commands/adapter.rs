@@ -25,7 +25,7 @@ use crate::{
     process::{self, Signals},
 };
 
-/// Serve an agent of this device to the runtime: a shell, any program, or the agent of the A2A conformance kits
+/// Serve an agent of this device to the runtime: a shell, or any program
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script
