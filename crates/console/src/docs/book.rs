@@ -84,8 +84,16 @@ const PARTS: &[(&str, &[Source])] = &[
         "Call agents",
         &[
             source!("calls", "Calls", "call, watch, result: one task for one agent, wherever it is"),
-            source!("a2a", "A2A", "the standard protocol in front of every agent: addresses, tasks, streams, push, peers"),
-            source!("a2a-cards", "Cards", "what an agent says about itself: cards, signatures, switches, client certificates"),
+            source!(
+                "a2a",
+                "A2A",
+                "the standard protocol in front of every agent: addresses, tasks, streams, push, peers"
+            ),
+            source!(
+                "a2a-cards",
+                "Cards",
+                "what an agent says about itself: cards, signatures, switches, client certificates"
+            ),
             source!("a2a-conformance", "A2A conformance", "what the public kits and other people's clients say"),
             source!("webhooks", "Webhooks", "be told when a call has ended or a person is asked; signatures, retries"),
             source!(
