@@ -17,7 +17,7 @@ use attache_protocol::{
     },
 };
 use attache_store::record::{AgentRef, Claimed, NewRuntime, Page, Proof, RunFilter, RuntimeKind};
-use futures_util::future::OptionFuture;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -79,6 +79,8 @@ pub struct Hosted {
 const WAIT: Duration = Duration::from_secs(30);
 /// How many runs are listed at a time.
 const PAGE: usize = 200;
+/// How many claims beside the one that waits are under way when there is a lot of work.
+const EAGER: usize = 7;
 /// How long work may go on when the hosting ends. The hub waits a little longer for its tasks.
 const GOODBYE: Duration = Duration::from_secs(4);
 
@@ -239,22 +241,34 @@ impl<A: InProcessAgent> Host<A> {
         for claimed in held {
             running.start(&self, claimed);
         }
-        let mut pull = None;
+        let ask = |wait: Duration| {
+            let agent = agent.as_str();
+            let host = &self;
+            Box::pin(async move {
+                host.agent.ready().await;
+                (wait, host.hub.pull_here(&host.principal, agent, wait).await)
+            })
+        };
+        // One pull waits for work. Where there is a lot of it, others claim more in the same commit.
+        let (mut pulls, mut waits, mut eager) = (FuturesUnordered::new(), false, 0);
         loop {
-            if pull.is_none() && running.tasks.len() < limit {
-                pull = Some(Box::pin(async {
-                    self.agent.ready().await;
-                    self.hub.pull_here(&self.principal, &agent, WAIT).await
-                }));
+            if !waits && running.tasks.len() + pulls.len() < limit {
+                pulls.push(ask(WAIT));
+                waits = true;
+            }
+            while pulls.len() < usize::from(waits) + eager && running.tasks.len() + pulls.len() < limit {
+                pulls.push(ask(Duration::ZERO));
             }
             tokio::select! {
-                Some(pulled) = OptionFuture::from(pull.as_mut()) => {
-                    pull = None;
+                Some((wait, pulled)) = pulls.next() => {
+                    waits = waits && wait.is_zero();
                     match pulled {
-                        Ok(pulled) => {
-                            if let Some(claimed) = pulled.delivered() {
+                        Ok(pulled) => match pulled.delivered() {
+                            Some(claimed) => {
+                                eager = (eager + 1).min(EAGER);
                                 running.start(&self, claimed);
                             }
+                            None => eager = 0,
                         }
                         Err(error) if error.code.http_status() < 500 => return self.refused(&error),
                         Err(error) => {
@@ -276,7 +290,7 @@ impl<A: InProcessAgent> Host<A> {
                 () = self.hub.drained() => break,
             }
         }
-        drop(pull);
+        drop(pulls);
         if self.life == Life::Hub {
             return running.tasks.shutdown().await;
         }
