@@ -106,7 +106,7 @@ impl Error {
 
     /// Unknown and not yours are the same answer.
     pub(crate) fn no_task(id: &str) -> Self {
-        Self::fault(Fault::TaskNotFound, "There is no such task.").with("taskId", id)
+        Self::fault(Fault::TaskNotFound, "Task not found.").with("taskId", id)
     }
 
     pub(crate) const fn rpc_code(&self) -> i32 {

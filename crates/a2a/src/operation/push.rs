@@ -70,7 +70,7 @@ impl Asked {
         }
         let secret = |text: String| Secret::new(text);
         Ok(Push {
-            id: config.id.filter(|id| !id.is_empty()),
+            id: config.id.filter(|id| !id.is_empty()).or_else(|| self.only_config()),
             url: config.url,
             token: config.token.filter(|token| !token.is_empty()).map(secret),
             authentication: config.authentication.map(|given| (given.scheme, given.credentials.map(secret))),
@@ -79,6 +79,14 @@ impl Asked {
                 Version::V03 => PushVersion::V03,
             },
         })
+    }
+
+    /// In 0.3 a task's config needs no name: setting it again replaces it, and it is asked for by this one.
+    fn only_config(&self) -> Option<String> {
+        match self.version {
+            Version::V10 => None,
+            Version::V03 => Some("default".to_owned()),
+        }
     }
 
     fn pushes(&self) -> Result<()> {
@@ -104,7 +112,7 @@ fn shown(push: Push, task: &str) -> PushConfig {
 }
 
 fn no_config(request: &GetPushConfig) -> Error {
-    Error::fault(Fault::TaskNotFound, "There is no such push notification config.")
+    Error::fault(Fault::TaskNotFound, "Push notification config not found.")
         .with("taskId", &request.task_id)
         .with("configId", &request.id)
 }

@@ -1,5 +1,7 @@
 //! A message: it becomes a run, or input for the run that it names. A message itself is never work that lasts.
 
+use std::time::Duration;
+
 use attache_hub::control::CreatedRun;
 use attache_protocol::{
     ConversationId, Json, RunId,
@@ -12,9 +14,13 @@ use serde::Serialize;
 
 use super::{Updates, history};
 use crate::{
-    ask::Asked,
+    ask::{Asked, Version},
     error::{Error, Kind, Result},
 };
+
+/// How long a caller of 0.3 waits who does not say `blocking`: its text means no, and most of its servers waited. So a quick
+/// answer is given at once, and nobody hangs on an agent that is away.
+const UNSAID: Duration = Duration::from_secs(1);
 
 /// What a run that was made by A2A is given to do.
 #[derive(Serialize)]
@@ -36,9 +42,14 @@ impl Asked {
         let configuration = request.configuration.clone().unwrap_or_default();
         let most = history(configuration.history_length)?;
         let run = self.begin(request).await?;
-        let run = match configuration.return_immediately {
-            Some(true) => run,
-            Some(false) | None => self.hub.await_run(self.by(), run.task_run_id).await?,
+        let wait = match (configuration.return_immediately, self.version) {
+            (Some(true), _) => Some(Duration::ZERO),
+            (None, Version::V03) => Some(UNSAID),
+            (Some(false), _) | (None, Version::V10) => None,
+        };
+        let run = match wait {
+            Some(Duration::ZERO) => run,
+            wait => self.hub.await_run(self.by(), run.task_run_id, wait).await?,
         };
         let view = self.view(&run).await?;
         Ok(match view.reply() {

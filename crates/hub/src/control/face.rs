@@ -1,13 +1,14 @@
 //! An agent as callers from outside meet it: by name, by callers with a credential or without one, and conversations by the
 //! name that a caller gave them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use attache_protocol::{
     AgentId, ConversationId, RunId, TenantId,
     wire::{a2a::Switches, run::Run},
 };
 use attache_store::record::{AgentRef, NewConversation};
+use tokio::time::Instant;
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -92,19 +93,25 @@ impl Handle {
         }
     }
 
-    /// The run as soon as it has ended or waits for somebody; as it is when the hub drains.
-    pub async fn await_run(&self, by: &Principal, run: RunId) -> Result<Run> {
+    /// The run as soon as it has ended or waits for somebody; as it is after `wait`, or when the hub drains.
+    pub async fn await_run(&self, by: &Principal, run: RunId, wait: Option<Duration>) -> Result<Run> {
+        let deadline = wait.map(|wait| Instant::now() + wait);
         let mut moved = self.bus().watch(Topic::Run(run));
         let mut guard = Guard::new(self, by);
         loop {
             let found = self.visible_run(by, run).await?;
             let waits = found.state.claim().is_some_and(|claim| claim.waits.waiting().is_some());
-            if found.state.status().is_terminal() || waits || self.is_draining() {
+            if found.state.status().is_terminal()
+                || waits
+                || self.is_draining()
+                || deadline.is_some_and(|at| at <= Instant::now())
+            {
                 return self.show_run(found).await;
             }
+            let look_again = Instant::now() + self.options().poll_every;
             tokio::select! {
                 () = moved.moved() => {}
-                () = tokio::time::sleep(self.options().poll_every) => {}
+                () = tokio::time::sleep_until(deadline.map_or(look_again, |at| at.min(look_again))) => {}
                 () = self.drained() => {}
                 error = guard.broken() => return Err(error),
             }
