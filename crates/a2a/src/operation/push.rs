@@ -32,10 +32,14 @@ impl Asked {
         }
     }
 
-    /// 0.3 may leave the config's id out and means the oldest.
+    /// 0.3 may leave the config's id out, or say `default`, and means the oldest.
     pub(crate) async fn get_only_push(&self, task: String, id: Option<String>) -> Result<PushConfig> {
         if let Some(id) = id {
-            return self.get_push(GetPushConfig { tenant: None, task_id: task, id }).await;
+            let is_default = id == "default";
+            match self.get_push(GetPushConfig { tenant: None, task_id: task.clone(), id }).await {
+                Err(error) if is_default && error.http_status() == 404 => {}
+                found => return found,
+            }
         }
         let request = ListPushConfigs { task_id: task.clone(), ..ListPushConfigs::default() };
         let first = self.list_pushes(request).await?.configs.into_iter().next();
@@ -70,7 +74,7 @@ impl Asked {
         }
         let secret = |text: String| Secret::new(text);
         Ok(Push {
-            id: config.id.filter(|id| !id.is_empty()).or_else(|| self.only_config()),
+            id: config.id.filter(|id| !id.is_empty()),
             url: config.url,
             token: config.token.filter(|token| !token.is_empty()).map(secret),
             authentication: config.authentication.map(|given| (given.scheme, given.credentials.map(secret))),
@@ -79,14 +83,6 @@ impl Asked {
                 Version::V03 => PushVersion::V03,
             },
         })
-    }
-
-    /// In 0.3 a task's config needs no name: setting it again replaces it, and it is asked for by this one.
-    fn only_config(&self) -> Option<String> {
-        match self.version {
-            Version::V10 => None,
-            Version::V03 => Some("default".to_owned()),
-        }
     }
 
     fn pushes(&self) -> Result<()> {
