@@ -36,6 +36,8 @@ pub(super) struct Relay {
     backoff: Backoff,
     /// How often the agent did not know the task.
     missed: u32,
+    /// Whether the task was joined before: an agent that closes its streams early is not asked again at once.
+    rejoined: bool,
 }
 
 type End = Result<Output, Failure>;
@@ -89,6 +91,7 @@ impl Relay {
             recovery: None,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             missed: 0,
+            rejoined: false,
         }
     }
 
@@ -235,6 +238,9 @@ impl Relay {
     async fn rejoin(&mut self) -> Result<Step, Failure> {
         let Some(task) = self.task.clone() else { return self.recover(&message::id(&self.work)).await };
         if self.streams() && self.status.as_ref().is_none_or(|status| !status.state.is_interrupted()) {
+            if std::mem::replace(&mut self.rejoined, true) {
+                self.pause().await;
+            }
             match self.connection.peer.subscribe(&task).await {
                 Ok(events) => return Ok(Step::Open(events)),
                 // It has ended meanwhile, or cannot be subscribed to: then it can be looked at.
