@@ -100,7 +100,7 @@ fn interfaces(agent: &str, origin: &str, standing: Standing) -> Vec<AgentInterfa
     });
     interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
     if standing == Standing::Default {
-        // In 0.3 every interface has a URL; its clients take the host and port out of it.
+        // In 0.3 every interface has a URL, also this one; whoever dials takes the host and port out of it.
         interfaces.push(AgentInterface { url: origin.to_owned(), ..at_base(GRPC, "0.3") });
     }
     interfaces

@@ -17,7 +17,7 @@ pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfi
     let message = match own {
         // Ids of ours mean nothing there.
         Some(own) => Message { role: Role::User, task_id: None, reference_task_ids: Vec::new(), ..own },
-        None => plain(parts(work)),
+        None => Message::new(String::new(), Role::User, parts(work)),
     };
     let message = Message { message_id: id(work), context_id: context, ..message };
     let mut request = request(message, push);
@@ -32,7 +32,7 @@ pub(super) fn answer(work: &Work, ask: &str, task: &str, context: Option<String>
     let own = given.message.and_then(|message| message.parse::<Message>().ok());
     let message = own.unwrap_or_else(|| {
         let parts = given.parts.map(|parts| parts.parse::<Vec<Part>>().unwrap_or_else(|_| vec![Part::data(parts)]));
-        plain(parts.unwrap_or_default())
+        Message::new(String::new(), Role::User, parts.unwrap_or_default())
     });
     let message = Message {
         message_id: format!("{}-{ask}", id(work)),
@@ -74,19 +74,6 @@ fn parts(work: &Work) -> Vec<Part> {
         parts.push(Part::data(work.claim().input.clone()));
     }
     parts
-}
-
-const fn plain(parts: Vec<Part>) -> Message {
-    Message {
-        message_id: String::new(),
-        role: Role::User,
-        parts,
-        context_id: None,
-        task_id: None,
-        metadata: None,
-        extensions: Vec::new(),
-        reference_task_ids: Vec::new(),
-    }
 }
 
 fn request(message: Message, push: Option<PushConfig>) -> SendMessage {

@@ -180,14 +180,9 @@ impl View {
     /// Something that the agent says, named after the event that it is said in.
     fn message(&self, parts: Vec<Part>) -> Message {
         Message {
-            message_id: format!("{}-{}", self.id, self.seq),
-            role: Role::Agent,
-            parts,
             context_id: Some(self.context.clone()),
             task_id: Some(self.id.clone()),
-            metadata: None,
-            extensions: Vec::new(),
-            reference_task_ids: Vec::new(),
+            ..Message::new(format!("{}-{}", self.id, self.seq), Role::Agent, parts)
         }
     }
 

@@ -93,24 +93,11 @@ pub(super) fn asked(run: &Run) -> Asked {
             Some(text) => Part::text(text),
             None => Part::data(run.input.clone()),
         };
-        user_message(id.clone(), vec![part])
+        Message::new(id.clone(), Role::User, vec![part])
     });
     let context = message.context_id.clone().unwrap_or_else(|| run.conversation_id.to_string());
     let message = Message { task_id: Some(id), context_id: Some(context.clone()), ..message };
     Asked { context, message }
-}
-
-fn user_message(message_id: String, parts: Vec<Part>) -> Message {
-    Message {
-        message_id,
-        role: Role::User,
-        parts,
-        context_id: None,
-        task_id: None,
-        metadata: None,
-        extensions: Vec::new(),
-        reference_task_ids: Vec::new(),
-    }
 }
 
 pub(super) fn artifact(id: &str, name: Option<String>, parts: Vec<Part>) -> Artifact {
@@ -197,7 +184,7 @@ impl InputReceived {
         let sent = self.message.and_then(|message| message.parse::<Message>().ok());
         let message = match sent {
             Some(message) => message,
-            None => user_message(self.input_id, self.parts.parse().ok()?),
+            None => Message::new(self.input_id, Role::User, self.parts.parse().ok()?),
         };
         Some(Message { task_id: Some(task.to_owned()), context_id: Some(context.to_owned()), ..message })
     }

@@ -90,6 +90,24 @@ pub struct Task {
     pub metadata: Option<Json>,
 }
 
+// === impl Message ===
+
+impl Message {
+    /// One that says nothing but its parts.
+    pub const fn new(message_id: String, role: Role, parts: Vec<Part>) -> Self {
+        Self {
+            message_id,
+            role,
+            parts,
+            context_id: None,
+            task_id: None,
+            metadata: None,
+            extensions: Vec::new(),
+            reference_task_ids: Vec::new(),
+        }
+    }
+}
+
 // === impl TaskState ===
 
 impl TaskState {
