@@ -16,7 +16,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("attache-a2a", &["attache-protocol", "attache-client", "attache-hub"]),
     ("attache-console", &["attache-protocol", "attache-hub"]),
     ("attache-adapter", &["attache-protocol"]),
-    ("attache-runtime", &["attache-protocol", "attache-client"]),
+    ("attache-workspace", &["attache-protocol"]),
+    ("attache-mcp", &["attache-protocol", "attache-client"]),
+    ("attache-runtime", &["attache-protocol", "attache-client", "attache-workspace"]),
     (
         "attache",
         &[
@@ -28,6 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "attache-console",
             "attache-adapter",
             "attache-runtime",
+            "attache-workspace",
+            "attache-mcp",
         ],
     ),
     (
@@ -41,6 +45,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "attache-console",
             "attache-adapter",
             "attache-runtime",
+            "attache-workspace",
+            "attache-mcp",
         ],
     ),
 ];

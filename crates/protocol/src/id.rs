@@ -121,6 +121,10 @@ ids! {
     InputId = "inp_";
     /// One thing to tell a webhook; shares the uuid of what it tells of.
     DeliveryId = "dlv_";
+    /// One folder lent to one remote agent, under a lease.
+    DelegationId = "dlg_";
+    /// A way for bytes between two machines that cannot reach each other.
+    TunnelId = "tun_";
 }
 
 impl ConversationId {

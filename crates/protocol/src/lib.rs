@@ -17,8 +17,8 @@ pub mod wire;
 
 pub use error::Code;
 pub use id::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, KeyId, MessageId,
-    PermissionId, RunId, RuntimeId, TenantId, UserId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId,
+    MessageId, PermissionId, RunId, RuntimeId, TenantId, TunnelId, UserId, WorkspaceId,
 };
 pub use json::Json;
 pub use pin::Pin;

@@ -1,0 +1,197 @@
+//! Delegations as the daemon tells of them on its socket, and the projection of them that a hub shows: no path of this
+//! machine and no credential is in the latter.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    DelegationId, Timestamp,
+    rules::delegation::Status,
+    wire::awcp::{AccessMode, ErrorCode},
+};
+
+/// `POST /v1/delegations` of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delegate {
+    pub description: String,
+    pub prompt: String,
+    pub peer_url: String,
+    /// Absolute.
+    pub workspace_dir: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_mode: Option<AccessMode>,
+    /// Whose "all done" this belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Only these are shown, in gitignore's syntax; everything when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+/// A delegation: `GET /v1/delegations/{id}`, and what `status.json` holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegation {
+    pub delegation_id: DelegationId,
+    pub status: Status,
+    pub description: String,
+    pub peer_url: String,
+    pub workspace_dir: String,
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// As asked for until the remote has accepted, then as agreed.
+    pub access_mode: AccessMode,
+    pub ttl_seconds: u64,
+    pub created_at: Timestamp,
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+    #[serde(default)]
+    pub ended_at: Option<Timestamp>,
+    /// Why it does not go on yet: a queue, a remote that is offline.
+    #[serde(default)]
+    pub waits_for: Option<String>,
+    /// Where the remote works, as it says.
+    #[serde(default)]
+    pub remote_mount_point: Option<String>,
+    /// The remote's own name for the task.
+    #[serde(default)]
+    pub task_id: Option<String>,
+    /// The last thing that the remote said of its work.
+    #[serde(default)]
+    pub progress: Option<String>,
+    /// Counts what happened; `wait_ms` waits for more than `after`.
+    #[serde(default)]
+    pub revision: u64,
+    #[serde(default)]
+    pub result: Option<Outcome>,
+    #[serde(default)]
+    pub changes: Option<Changes>,
+}
+
+/// How it ended: `result.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outcome {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_summary: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub highlights: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Failure {
+    pub code: ErrorCode,
+    pub message: String,
+    pub hint: String,
+}
+
+/// What the folder's owner finds changed. Paths are relative to the folder; bytes that are no UTF-8 are shown as `\xNN`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Changes {
+    pub changed_paths: Vec<ChangedPath>,
+    pub diff_stat: DiffStat,
+    /// `changed_paths` is cut after the first thousand.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangedPath {
+    pub path: String,
+    pub change: Change,
+    /// Lines, of text files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u64>,
+    /// Somebody else changed it too while the lease lasted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub also_changed_here: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    Added,
+    Modified,
+    Removed,
+    /// Only its mode or times.
+    Attributes,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiffStat {
+    pub files_changed: u64,
+    pub insertions: u64,
+    pub deletions: u64,
+}
+
+/// `POST /v1/delegations/{id}/revert`. All that the lease changed, unless paths are named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revert {
+    #[serde(default)]
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reverted {
+    pub restored: Vec<String>,
+    /// Left alone, with the reason: somebody edited it here after the remote had.
+    pub kept: Vec<Kept>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    pub path: String,
+    pub reason: String,
+}
+
+/// `PUT /api/v1/delegations/{id}` of a hub: what its console shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Projection {
+    pub status: Status,
+    pub description: String,
+    pub peer_url: String,
+    /// The folder's own name, without what is above it.
+    pub folder: String,
+    /// Of the machine that lends it.
+    pub device_name: String,
+    pub access_mode: AccessMode,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+}
+
+/// One of `GET /api/v1/delegations`, and what publishing one answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Published {
+    pub delegation_id: DelegationId,
+    /// Who published it.
+    pub owner: String,
+    pub updated_at: Timestamp,
+    /// A person at the hub wants it to end; the daemon that owns it does so.
+    pub cancel_requested: bool,
+    #[serde(flatten)]
+    pub delegation: Projection,
+}
