@@ -39,6 +39,7 @@ mod api;
 mod backoff;
 mod call;
 pub mod channel;
+pub mod daemon;
 pub mod egress;
 mod error;
 mod hub;

@@ -88,6 +88,10 @@ codes! {
     IsPeer           "is_peer"            409 FAILED      "Add another agent for the device: `attache agents add NAME`.";
     IsPaired         "is_paired"          409 FAILED      "Revoke its device or key first (`attache runtimes`), or add the outside agent under another name.";
     NothingToTrust   "nothing_to_trust"   409 FAILED      "Look at the agent: `attache agents show NAME`. Only a card that changed waits to be trusted.";
+    PeerNotAllowed   "peer_not_allowed"   403 DENIED      "A person allows it on the machine that lends the folder: `attache delegations allow --peer URL`.";
+    FolderNotAllowed "folder_not_allowed" 403 DENIED      "A person allows it on the machine that lends it: `attache delegations allow --folder DIR`.";
+    PolicyInvalid    "policy_invalid"     409 USAGE       "Mend the line of policy.toml that the message names. Until then nothing is lent.";
+    StillLent        "still_lent"         409 FAILED      "Wait until it has ended, or cancel it: `attache delegations cancel ID`.";
     LastOwner        "last_owner"         409 FAILED      "Give another person the role of owner first: `attache users set NAME --role owner`.";
     QuotaExceeded    "quota_exceeded"     429 DENIED      "Wait until the quota begins anew, or ask an owner for more: `attache quotas`.";
     TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";

@@ -31,6 +31,9 @@ pub struct Delegate {
     pub include: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// A file with the key for the peer, where policy.toml names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<String>,
 }
 
 /// A delegation: `GET /v1/delegations/{id}`, and what `status.json` holds.
@@ -194,4 +197,41 @@ pub struct Published {
     pub cancel_requested: bool,
     #[serde(flatten)]
     pub delegation: Projection,
+}
+
+/// `GET /v1/delegations` of the daemon, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegations {
+    pub delegations: Vec<Delegation>,
+}
+
+/// `GET /v1/delegations/{id}/diff`: what changed, as a unified diff.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diff {
+    pub text: String,
+}
+
+/// `GET /v1/sessions/{id}`: what was delegated on behalf of one session. `all_done` is told once to whoever waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    pub session_id: String,
+    pub pending: Vec<DelegationId>,
+    /// Those that ended since the session last had nothing pending, the oldest first.
+    pub ended: Vec<DelegationId>,
+    /// Nothing is pending, and something was.
+    pub all_done: bool,
+    /// Counts how often everything was done; `wait_ms` waits for more than `after`.
+    pub rounds: u64,
+}
+
+/// `GET /v1/health` of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub version: String,
+    pub pid: u32,
+    /// Where folders are lent over SSH.
+    #[serde(default)]
+    pub ssh: Option<String>,
+    /// How many delegations are not over.
+    pub live: u64,
 }

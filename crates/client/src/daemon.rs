@@ -1,0 +1,211 @@
+//! A client of the daemon that lends folders, over its Unix socket.
+//!
+//! ```no_run
+//! # async fn example(delegate: attache_protocol::wire::delegation::Delegate) -> Result<(), attache_client::daemon::Error> {
+//! use std::time::Duration;
+//! use attache_client::daemon::DaemonClient;
+//!
+//! let daemon = DaemonClient::at("/home/ann/.AWCP/daemon.sock")?;
+//! let mut lent = daemon.delegate(&delegate).await?;
+//! while !lent.status.has_ended() {
+//!     lent = daemon.wait(lent.delegation_id, lent.revision, Duration::from_secs(20)).await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Code, DelegationId,
+    error::exit,
+    wire::delegation::{Delegate, Delegation, Delegations, Diff, Health, Revert, Reverted, Session},
+};
+use reqwest::{Client, Method, Url};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::Refusal;
+
+/// Clones share connections.
+#[derive(Clone)]
+pub struct DaemonClient {
+    client: Client,
+    socket: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The daemon understood and said no.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    #[error("no daemon answers at {}: {reason}. Start one: `attache daemon`.", socket.display())]
+    NotRunning { socket: PathBuf, reason: String },
+    #[error("the daemon answered in a way that none of this version does: {reason}. Stop it; it is started anew.")]
+    BadReply { reason: String },
+}
+
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Taking back what a lease changed, or comparing it, reads many files.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+/// The longest that the daemon keeps a request waiting.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+// === impl DaemonClient ===
+
+impl DaemonClient {
+    /// Nothing is sent yet.
+    pub fn at(socket: impl AsRef<Path>) -> Result<Self> {
+        let socket = socket.as_ref().to_owned();
+        let builder = Client::builder().unix_socket(socket.clone()).no_proxy().tls_certs_only([]);
+        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        let client = builder.build().map_err(|error| Error::BadReply { reason: error.to_string() })?;
+        Ok(Self { client, socket })
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub async fn health(&self) -> Result<Health> {
+        self.read(url(&["health"])).await
+    }
+
+    /// Answers at once; the delegation goes its way.
+    pub async fn delegate(&self, request: &Delegate) -> Result<Delegation> {
+        self.ask(Method::POST, url(&["delegations"]), Some(request), PATIENCE).await
+    }
+
+    pub async fn get(&self, delegation: DelegationId) -> Result<Delegation> {
+        self.read(url(&["delegations", &delegation.to_string()])).await
+    }
+
+    /// Answers when more than `after` has happened, or when the time is up: with what is there then.
+    pub async fn wait(&self, delegation: DelegationId, after: u64, wait: Duration) -> Result<Delegation> {
+        let mut url = url(&["delegations", &delegation.to_string()]);
+        waiting(&mut url, after, wait);
+        self.ask(Method::GET, url, None::<&()>, PATIENCE + wait).await
+    }
+
+    pub async fn list(&self) -> Result<Vec<Delegation>> {
+        let list: Delegations = self.read(url(&["delegations"])).await?;
+        Ok(list.delegations)
+    }
+
+    /// One that is over stays as it is.
+    pub async fn cancel(&self, delegation: DelegationId) -> Result<Delegation> {
+        self.ask(Method::POST, url(&["delegations", &delegation.to_string(), "cancel"]), None::<&()>, PATIENCE).await
+    }
+
+    /// Everything that is not over of one session.
+    pub async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>> {
+        let url = url(&["sessions", session, "cancel"]);
+        let list: Delegations = self.ask(Method::POST, url, None::<&()>, PATIENCE).await?;
+        Ok(list.delegations)
+    }
+
+    /// What the folder's owner finds changed, as a unified diff.
+    pub async fn diff(&self, delegation: DelegationId) -> Result<String> {
+        let url = url(&["delegations", &delegation.to_string(), "diff"]);
+        let diff: Diff = self.ask(Method::GET, url, None::<&()>, LONG_PATIENCE).await?;
+        Ok(diff.text)
+    }
+
+    pub async fn revert(&self, delegation: DelegationId, request: &Revert) -> Result<Reverted> {
+        let url = url(&["delegations", &delegation.to_string(), "revert"]);
+        self.ask(Method::POST, url, Some(request), LONG_PATIENCE).await
+    }
+
+    pub async fn session(&self, session: &str) -> Result<Session> {
+        self.read(url(&["sessions", session])).await
+    }
+
+    /// Answers when everything of the session was done more often than `after`, or when the time is up.
+    pub async fn wait_for_session(&self, session: &str, after: u64, wait: Duration) -> Result<Session> {
+        let mut url = url(&["sessions", session]);
+        waiting(&mut url, after, wait);
+        self.ask(Method::GET, url, None::<&()>, PATIENCE + wait).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, url: Url) -> Result<T> {
+        self.ask(Method::GET, url, None::<&()>, PATIENCE).await
+    }
+
+    async fn ask<B, T>(&self, method: Method, url: Url, body: Option<&B>, limit: Duration) -> Result<T>
+    where
+        B: Serialize + Sync,
+        T: DeserializeOwned,
+    {
+        let mut request = self.client.request(method, url).timeout(limit);
+        if let Some(body) = body {
+            let body = serde_json::to_vec(body).expect("our own types serialise to JSON");
+            request = request.header("content-type", "application/json").body(body);
+        }
+        let response = request.send().await.map_err(|error| self.not_running(&error))?;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.map_err(|error| self.not_running(&error))?;
+        if !(200..300).contains(&status) {
+            return Err(refused(status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| Error::BadReply { reason: error.to_string() })
+    }
+
+    fn not_running(&self, error: &reqwest::Error) -> Error {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Error::NotRunning { socket: self.socket.clone(), reason: cause.to_string() }
+    }
+}
+
+impl fmt::Debug for DaemonClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DaemonClient({})", self.socket.display())
+    }
+}
+
+/// The host is never looked up.
+fn url(segments: &[&str]) -> Url {
+    let mut url = Url::parse("http://daemon/v1").expect("a constant URL");
+    url.path_segments_mut().expect("an http URL has a path").extend(segments);
+    url
+}
+
+fn waiting(url: &mut Url, after: u64, wait: Duration) {
+    let wait = wait.min(LONGEST_WAIT).as_millis().to_string();
+    url.query_pairs_mut().append_pair("after", &after.to_string()).append_pair("wait_ms", &wait);
+}
+
+fn refused(status: u16, body: &[u8]) -> Error {
+    match crate::Error::from_reply("the daemon", status, body) {
+        crate::Error::Refused(refusal) => Error::Refused(refusal),
+        other => Error::BadReply { reason: other.to_string() },
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    pub const fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.code),
+            Self::NotRunning { .. } => Some(Code::Unreachable),
+            Self::BadReply { .. } => None,
+        }
+    }
+
+    /// Exit code of the command line for this error.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(refusal) => refusal.code.exit_code(),
+            Self::NotRunning { .. } => exit::UNREACHABLE,
+            Self::BadReply { .. } => exit::FAILED,
+        }
+    }
+}
