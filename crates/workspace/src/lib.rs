@@ -2,3 +2,5 @@
 //! a remote reaches it (`ssh`), the mount at the remote (`mount`), and what changed in the end (`report`).
 //!
 //! It knows nothing of hubs, agents or tasks: who lends what to whom is decided elsewhere.
+
+pub mod export;

@@ -1,0 +1,93 @@
+//! What is told of a file, folder or link, and what of it a remote may change.
+
+use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    File,
+    Folder,
+    Link,
+    /// A FIFO, device or socket: it is shown, and everything else about it is refused.
+    Special,
+}
+
+/// A point in time as file systems keep it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Moment {
+    pub seconds: i64,
+    pub nanos: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    pub kind: Kind,
+    pub size: u64,
+    /// The permission bits with setuid, setgid and sticky, without the kind.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub links: u32,
+    pub inode: u64,
+    pub accessed: Moment,
+    pub modified: Moment,
+    pub changed: Moment,
+    pub(crate) device: u64,
+    pub(crate) mount_root: bool,
+}
+
+/// Only what is given is changed. Owners are not in here: whoever asks for another owner is told that all is well and
+/// nothing happens, as on a file system without owners.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AttributeChange {
+    pub size: Option<u64>,
+    /// Only the nine permission bits count: setuid, setgid and sticky are never set.
+    pub mode: Option<u32>,
+    pub accessed: Option<Moment>,
+    pub modified: Option<Moment>,
+}
+
+// === impl Attributes ===
+
+pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
+
+impl Attributes {
+    pub const fn is_folder(&self) -> bool {
+        matches!(self.kind, Kind::Folder)
+    }
+}
+
+impl From<&Statx> for Attributes {
+    fn from(stat: &Statx) -> Self {
+        let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Folder,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Special,
+        };
+        let moment = |time: &rustix::fs::StatxTimestamp| Moment { seconds: time.tv_sec, nanos: time.tv_nsec };
+        Self {
+            kind,
+            size: stat.stx_size,
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            links: stat.stx_nlink,
+            inode: stat.stx_ino,
+            accessed: moment(&stat.stx_atime),
+            modified: moment(&stat.stx_mtime),
+            changed: moment(&stat.stx_ctime),
+            device: (u64::from(stat.stx_dev_major) << 32) | u64::from(stat.stx_dev_minor),
+            mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        }
+    }
+}
+
+// === impl AttributeChange ===
+
+impl AttributeChange {
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.size.is_none() && self.mode.is_none() && self.accessed.is_none() && self.modified.is_none()
+    }
+}

@@ -1,0 +1,328 @@
+//! Keeps what a lease is about to change for the first time, so that it can be shown and put back: a reflink or a copy where
+//! bytes will be overwritten, a second link where only a name goes away. Space is used only for what changes.
+//!
+//! A line is in the index before the change is made, so a crash of the daemon loses nothing. The index goes to the disk once
+//! a second and at the end of the lease; a power cut can cost the last second of it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, unlinkat},
+    io::Errno,
+};
+
+use super::{
+    attributes::Kind,
+    path::{Place, show},
+    record::{Entry, INDEX, KeptFile, Left, Line, Record, Was},
+    refusal::{Refusal, Unexportable},
+    root::{Found, Root, attributes_of},
+};
+
+/// Where the originals go: a folder of this lease alone, outside of what is lent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    dir: PathBuf,
+}
+
+#[derive(Debug)]
+pub(super) struct Keeper {
+    dir: PathBuf,
+    folder: OwnedFd,
+    index: File,
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// Originals that are a second link to a file which still has a name in the tree, by inode.
+    linked: HashMap<u64, u64>,
+    next: u64,
+    copied: u64,
+    limit: Option<u64>,
+    synced: Instant,
+}
+
+/// What is about to happen to the thing that has the path now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It changes where it is.
+    ChangedInPlace,
+    /// It loses this name, and no byte of it changes.
+    LosesName,
+}
+
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+const COPIED_AT_ONCE: u64 = 8 << 20;
+
+// === impl Before ===
+
+impl Before {
+    /// The folder is made when it is missing, for this user alone.
+    pub fn in_folder(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub(super) fn open(self, lent: &Path, limit: Option<u64>) -> Result<Keeper, Unexportable> {
+        let dir = self.dir;
+        match Self::prepare(&dir, lent) {
+            Ok(Some((folder, index, record))) => Ok(Keeper {
+                next: record.entries.values().filter_map(|entry| entry.was.kept()).max().unwrap_or(0) + 1,
+                entries: record.entries,
+                dir,
+                folder,
+                index,
+                linked: HashMap::new(),
+                copied: 0,
+                limit,
+                synced: Instant::now(),
+            }),
+            Ok(None) => Err(Unexportable::BeforeInside { dir }),
+            Err(source) => Err(Unexportable::Before { dir, source }),
+        }
+    }
+
+    fn prepare(dir: &Path, lent: &Path) -> io::Result<Option<(OwnedFd, File, Record)>> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        // Asked before it is made, so that nothing is left behind inside of what is lent.
+        let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
+        if above.canonicalize()?.starts_with(lent.canonicalize()?) {
+            return Ok(None);
+        }
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let index = OpenOptions::new().append(true).create(true).open(dir.join(INDEX))?;
+        let folder = File::open(dir)?.into();
+        Ok(Some((folder, index, Record::load(dir)?)))
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(super) fn record(&self) -> Record {
+        Record { before: self.dir.clone(), entries: self.entries.clone() }
+    }
+
+    /// Keeps how a path is now, unless that was done before; `found` is what is there. `go_on` is asked while it takes long.
+    pub(super) fn keep(
+        &mut self,
+        root: &Root,
+        path: &[u8],
+        found: Option<&Found>,
+        fate: Fate,
+        go_on: &dyn Fn() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if let Some(entry) = self.entries.get_mut(path) {
+            let promoted = match &mut entry.was {
+                Was::Folder { times_only, .. } => std::mem::take(times_only),
+                _ => false,
+            };
+            let was = promoted.then(|| entry.was.clone());
+            let changed_here = !entry.changed_here && !entry.left.still(found.map(|found| &found.attributes));
+            entry.changed_here |= changed_here;
+            if was.is_some() || changed_here {
+                self.write(&Line { was, changed_here, ..Line::about(path) })?;
+            }
+            // In place, the original of another name of this file could still change with it.
+            return match found {
+                Some(found) if fate == Fate::ChangedInPlace => self.unshare(found, go_on),
+                _ => Ok(()),
+            };
+        }
+        let was = match found {
+            None => Was::Absent,
+            Some(found) => {
+                if fate == Fate::ChangedInPlace {
+                    self.unshare(found, go_on)?;
+                }
+                self.original(root, path, found, fate, go_on)?
+            }
+        };
+        self.write(&Line { was: Some(was.clone()), ..Line::about(path) })?;
+        self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
+        if self.synced.elapsed() >= SYNC_EVERY {
+            self.sync();
+        }
+        Ok(())
+    }
+
+    /// Keeps the times of the folder in which a name is about to change.
+    pub(super) fn keep_folder(&mut self, root: &Root, path: &[u8]) -> Result<(), Refusal> {
+        if self.entries.contains_key(path) {
+            return Ok(());
+        }
+        let now = root.look(path)?.attributes;
+        let was = Was::Folder { mode: now.mode, modified: now.modified, times_only: true };
+        self.write(&Line { was: Some(was.clone()), ..Line::about(path) })?;
+        self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
+        Ok(())
+    }
+
+    /// Notes how a path is left after a change by the lease.
+    pub(super) fn settle(&mut self, root: &Root, path: &[u8]) {
+        if !self.entries.contains_key(path) {
+            return;
+        }
+        let Ok(found) = root.look_maybe(path) else { return };
+        self.leave(path, Left::of(found.as_ref().map(|found| &found.attributes)));
+    }
+
+    /// As [`Self::settle`], for a file that was open under this path: only if the path still is that file.
+    pub(super) fn settle_file(&mut self, root: &Root, path: &[u8], inode: u64) {
+        if let Ok(Some(found)) = root.look_maybe(path)
+            && found.attributes.inode == inode
+        {
+            self.leave(path, Left::of(Some(&found.attributes)));
+        }
+    }
+
+    pub(super) fn leave(&mut self, path: &[u8], left: Left) {
+        let Some(entry) = self.entries.get_mut(path) else { return };
+        if entry.left != left {
+            entry.left = left;
+            // A line that cannot be written costs the knowledge of who changed it last, which then is nobody of ours.
+            if let Err(refusal) = self.write(&Line { left: Some(left), ..Line::about(path) }) {
+                tracing::warn!(error = %refusal, "the index of originals cannot be written");
+            }
+        }
+    }
+
+    /// How many links of a file are ours.
+    pub(super) fn links_of(&self, inode: u64) -> u32 {
+        u32::from(self.linked.contains_key(&inode))
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.synced = Instant::now();
+        if let Err(error) = self.index.sync_data() {
+            tracing::warn!(%error, "the index of originals cannot be synced");
+        }
+    }
+
+    fn original(
+        &mut self,
+        root: &Root,
+        path: &[u8],
+        found: &Found,
+        fate: Fate,
+        go_on: &dyn Fn() -> Result<(), Refusal>,
+    ) -> Result<Was, Refusal> {
+        let now = &found.attributes;
+        Ok(match now.kind {
+            Kind::Folder => Was::Folder { mode: now.mode, modified: now.modified, times_only: false },
+            Kind::Link => Was::Link { target: show(&found.target()?), modified: now.modified },
+            Kind::Special => return Err(Refusal::Denied("it is neither a file nor a folder nor a link")),
+            Kind::File => {
+                let kept = self.next;
+                self.next += 1;
+                // Another name could change the bytes, so only a file with one name is kept by a link.
+                if fate == Fate::LosesName && now.links == 1 && self.link(root, path, found, kept)? {
+                    self.linked.insert(now.inode, kept);
+                } else {
+                    self.copy(found.reopen(OFlags::RDONLY)?, &kept.to_string(), go_on)?;
+                }
+                let (mode, modified, size) = (now.mode, now.modified, now.size);
+                Was::File(KeptFile { mode, modified, size, inode: now.inode, links: now.links, kept })
+            }
+        })
+    }
+
+    /// Whether the original could be kept by a second link to it.
+    fn link(&self, root: &Root, path: &[u8], found: &Found, kept: u64) -> Result<bool, Refusal> {
+        let place = Place::parse(path)?;
+        let name = kept.to_string();
+        let parent = root.folder(place.parent())?;
+        if linkat(&parent, place.name(), &self.folder, &name, AtFlags::empty()).is_err() {
+            return Ok(false);
+        }
+        let linked = rustix::fs::statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if linked.st_ino == found.attributes.inode {
+            return Ok(true);
+        }
+        // Somebody put another file there meanwhile; the handle still has the right one.
+        unlinkat(&self.folder, &name, AtFlags::empty())?;
+        Ok(false)
+    }
+
+    /// Gives an original that is a link to this file bytes of its own.
+    fn unshare(&mut self, found: &Found, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
+        let Some(kept) = self.linked.get(&found.attributes.inode).copied() else { return Ok(()) };
+        let (name, copy) = (kept.to_string(), format!("{kept}.copy"));
+        self.copy(found.reopen(OFlags::RDONLY)?, &copy, go_on)?;
+        renameat(&self.folder, &copy, &self.folder, &name)?;
+        self.linked.remove(&found.attributes.inode);
+        Ok(())
+    }
+
+    fn copy(&mut self, from: OwnedFd, name: &str, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let to = openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+        if rustix::fs::ioctl_ficlone(&to, &from).is_ok() {
+            return Ok(());
+        }
+        let size = attributes_of(&from)?.size;
+        let copied = self.room_for(size).and_then(|()| copy_bytes(from, to, go_on));
+        match copied {
+            Ok(bytes) => self.copied += bytes,
+            Err(refusal) => {
+                let _ = unlinkat(&self.folder, name, AtFlags::empty());
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn room_for(&self, size: u64) -> Result<(), Refusal> {
+        if self.limit.is_some_and(|limit| self.copied.saturating_add(size) > limit) {
+            return Err(Refusal::Quota("copies of what was there before"));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), Refusal> {
+        let mut text = serde_json::to_vec(line).map_err(io::Error::from)?;
+        text.push(b'\n');
+        Ok(self.index.write_all(&text)?)
+    }
+}
+
+impl Was {
+    const fn kept(&self) -> Option<u64> {
+        match self {
+            Self::File(file) => Some(file.kept),
+            _ => None,
+        }
+    }
+}
+
+/// In pieces, so that the end of a lease need not wait for a large file.
+fn copy_bytes(from: OwnedFd, to: OwnedFd, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<u64, Refusal> {
+    let mut bytes = 0;
+    loop {
+        go_on()?;
+        let at_once = usize::try_from(COPIED_AT_ONCE).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from.as_fd(), None, to.as_fd(), None, at_once) {
+            Ok(0) if bytes > 0 => return Ok(bytes),
+            // Some kernels and file systems say "nothing copied" of a file that has bytes.
+            Ok(0) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO | Errno::PERM)
+                if bytes == 0 =>
+            {
+                break;
+            }
+            Ok(more) => bytes += more as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let (mut from, mut to) = (File::from(from), File::from(to));
+    loop {
+        go_on()?;
+        match io::copy(&mut (&mut from).take(COPIED_AT_ONCE), &mut to)? {
+            0 => return Ok(bytes),
+            more => bytes += more,
+        }
+    }
+}

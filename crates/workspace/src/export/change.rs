@@ -1,0 +1,167 @@
+//! What every changing call goes through: read-only, the pace, the end of the lease, what must stay as it is, originals,
+//! and the audit line.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{MutexGuard, PoisonError},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, utimensat},
+    io::Errno,
+};
+
+use super::{
+    Export, Inner, Refusal,
+    attributes::{AttributeChange, Attributes, Kind, Moment},
+    before::{Fate, Keeper},
+    guard::guarded,
+    held,
+    journal::{Line, Op},
+    path::Place,
+    root::Found,
+};
+
+pub(super) const GUARDED: Refusal =
+    Refusal::Denied("git on the host would run programs from there; it cannot be changed under a lease");
+pub(super) const WITHHELD: Refusal = Refusal::Denied("this name is not lent");
+pub(super) const SPECIAL: Refusal = Refusal::Denied("it is neither a file nor a folder nor a link");
+pub(super) const ROOT: Refusal = Refusal::Denied("the lent folder itself stays as it is");
+
+impl Export {
+    pub fn set_attributes(&self, path: &[u8], change: &AttributeChange) -> Result<(), Refusal> {
+        let place = Place::parse(path)?;
+        self.0.change(Op::SetAttributes, place.whole(), None, change.size, |keeper| {
+            let found = self.0.see(&place)?;
+            if place.is_root() {
+                return Err(ROOT);
+            }
+            self.0.alter(keeper, &place, &found, None, change)
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Runs one changing call to its end, or not at all.
+    pub(super) fn change<T>(
+        &self,
+        op: Op,
+        path: &[u8],
+        to: Option<&[u8]>,
+        bytes: Option<u64>,
+        call: impl FnOnce(&mut Keeper) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let done = self.usage.operation().and_then(|()| {
+            let keeper = self.keeper.as_ref().ok_or(Refusal::ReadOnly)?;
+            let _under_way = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            let mut keeper: MutexGuard<'_, Keeper> = held(keeper);
+            self.go_on()?;
+            call(&mut keeper)
+        });
+        let outcome = done.as_ref().map(|_| ());
+        self.journal.record(&Line { op, path, to, bytes, outcome });
+        done
+    }
+
+    /// Whether something may be made or changed under this name.
+    pub(super) fn admit(&self, path: &[u8], folder: bool) -> Result<(), Refusal> {
+        if !self.filter.shows(path, folder) {
+            return Err(WITHHELD);
+        }
+        if guarded(path) {
+            return Err(GUARDED);
+        }
+        Ok(())
+    }
+
+    /// Keeps originals of all names of a file that is about to change where it is. A file that also has a name outside of
+    /// what the lease may change is left alone: the change would show there.
+    pub(super) fn keep_in_place(&self, keeper: &mut Keeper, place: &Place, found: &Found) -> Result<(), Refusal> {
+        let go_on = || self.go_on();
+        let ours = keeper.links_of(found.attributes.inode);
+        if found.attributes.kind == Kind::File && found.attributes.links > 1 + ours {
+            let names = self.names_of(&found.attributes)?;
+            if u32::try_from(names.len()).unwrap_or(u32::MAX) + ours < found.attributes.links {
+                return Err(Refusal::Denied(
+                    "the file has another name (hard link) outside of what may be changed; write a copy and rename it over this one",
+                ));
+            }
+            for name in &names {
+                keeper.keep(&self.root, name, Some(found), Fate::ChangedInPlace, &go_on)?;
+            }
+        }
+        keeper.keep(&self.root, place.whole(), Some(found), Fate::ChangedInPlace, &go_on)
+    }
+
+    /// Every name of a file that the lease shows and lets change.
+    fn names_of(&self, file: &Attributes) -> Result<Vec<Vec<u8>>, Refusal> {
+        let mut names = Vec::new();
+        self.root.walk(b"", |path, attributes| {
+            self.go_on()?;
+            if !self.filter.shows(path, attributes.is_folder()) {
+                return Ok(false);
+            }
+            if attributes.inode == file.inode && attributes.device == file.device && !guarded(path) {
+                names.push(path.to_vec());
+            }
+            Ok(true)
+        })?;
+        Ok(names)
+    }
+
+    pub(super) fn alter(
+        &self,
+        keeper: &mut Keeper,
+        place: &Place,
+        found: &Found,
+        writer: Option<&OwnedFd>,
+        change: &AttributeChange,
+    ) -> Result<(), Refusal> {
+        if change.is_nothing() {
+            return Ok(());
+        }
+        self.admit(place.whole(), found.attributes.is_folder())?;
+        match found.attributes.kind {
+            Kind::Special => return Err(SPECIAL),
+            Kind::Folder if change.size.is_some() => return Err(Refusal::IsADirectory),
+            Kind::Link if change.size.is_some() || change.mode.is_some() => return Err(Refusal::Unsupported),
+            Kind::File | Kind::Folder | Kind::Link => {}
+        }
+        if let Some(size) = change.size {
+            self.usage.size(size)?;
+        }
+        self.keep_in_place(keeper, place, found)?;
+        let done = apply(found, writer, change);
+        keeper.settle(&self.root, place.whole());
+        done
+    }
+}
+
+/// Through the handle, so that it cannot hit anything else.
+fn apply(found: &Found, writer: Option<&OwnedFd>, change: &AttributeChange) -> Result<(), Refusal> {
+    match (change.size, writer) {
+        (Some(size), Some(writer)) => rustix::fs::ftruncate(writer, size)?,
+        (Some(size), None) => rustix::fs::ftruncate(found.reopen(OFlags::WRONLY)?, size)?,
+        (None, _) => {}
+    }
+    if let Some(mode) = change.mode {
+        // A folder keeps its setgid and sticky bits, which its owner set for a group to share it; a file loses them.
+        let special = if found.attributes.is_folder() { found.attributes.mode & 0o7000 } else { 0 };
+        rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(special | (mode & 0o777)))?;
+    }
+    if change.accessed.is_some() || change.modified.is_some() {
+        set_times(found, change.accessed, change.modified)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn set_times(found: &Found, accessed: Option<Moment>, modified: Option<Moment>) -> Result<(), Errno> {
+    let time = |moment: Option<Moment>| match moment {
+        Some(Moment { seconds, nanos }) => Timespec { tv_sec: seconds, tv_nsec: i64::from(nanos) },
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    };
+    let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
+    utimensat(found, "", &times, AtFlags::EMPTY_PATH)
+}

@@ -1,0 +1,310 @@
+//! Open files of a lease: reading, writing, and what happens when they are opened.
+
+use std::{
+    fmt,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::{Errno, pread, pwrite},
+};
+
+use super::{
+    Export, Inner, Refusal,
+    attributes::{AttributeChange, Attributes, Kind},
+    before::{Fate, Keeper},
+    change::{GUARDED, SPECIAL},
+    guard::is_repository,
+    held,
+    journal::{Line, Op},
+    path::Place,
+    record::Left,
+    root::{Found, attributes_of},
+};
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    pub read: bool,
+    pub write: bool,
+    /// Every write goes to the end, whatever its offset.
+    pub append: bool,
+    pub truncate: bool,
+    pub create: Create,
+    /// Of a file that is made; the host's umask is taken off. 0o644 when `None`.
+    pub mode: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Create {
+    #[default]
+    Never,
+    IfMissing,
+    /// Refused when it exists.
+    New,
+}
+
+/// A file of the lease, usable from many threads at once. Dropping it closes it.
+pub struct OpenFile {
+    inner: Arc<Inner>,
+    found: Found,
+    fd: OwnedFd,
+    path: Place,
+    read: bool,
+    write: bool,
+    append: bool,
+    /// Consecutive writes that are not in the journal yet.
+    written: Mutex<Option<Written>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    bytes: u64,
+    end: u64,
+}
+
+impl Export {
+    pub fn open_file(&self, path: &[u8], how: &OpenHow) -> Result<OpenFile, Refusal> {
+        let place = Place::parse(path)?;
+        if place.is_root() {
+            return Err(Refusal::IsADirectory);
+        }
+        if !how.writes() && how.create == Create::Never {
+            self.0.begin()?;
+            let found = self.0.see(&place)?;
+            let fd = open_existing(&found, how)?;
+            return Ok(self.0.opened(found, fd, place, how));
+        }
+        // Looked at once before, for the name of the operation only.
+        let op = if self.0.see(&place).is_ok() { Op::Open } else { Op::Create };
+        self.0.change(op, place.whole(), None, None, |keeper| self.0.open_to_write(keeper, &place, how))
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn open_to_write(self: &Arc<Self>, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<OpenFile, Refusal> {
+        self.admit(place.whole(), false)?;
+        let (found, fd) = match self.see(place) {
+            Ok(_) if how.create == Create::New => return Err(Refusal::Exists),
+            Ok(found) => {
+                let fd = open_existing(&found, how)?;
+                if how.writes() {
+                    self.keep_in_place(keeper, place, &found)?;
+                }
+                (found, fd)
+            }
+            Err(Refusal::NotFound) if how.create != Create::Never => self.create(keeper, place, how)?,
+            Err(refusal) => return Err(refusal),
+        };
+        let file = self.opened(found, fd, place.clone(), how);
+        if file.write {
+            let inode = file.found.attributes.inode;
+            if how.truncate {
+                rustix::fs::ftruncate(&file.fd, 0)?;
+            }
+            held(&self.writing).insert(inode, place.whole().to_vec());
+            keeper.leave(place.whole(), Left::Writing { inode });
+        }
+        Ok(file)
+    }
+
+    fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(Found, OwnedFd), Refusal> {
+        if is_repository(place.whole()) {
+            return Err(GUARDED);
+        }
+        let parent = self.root.folder(place.parent())?;
+        keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
+        keeper.keep_folder(&self.root, place.parent())?;
+        self.usage.file()?;
+        let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
+        let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.give_back_file())?;
+        keeper.settle(&self.root, place.whole());
+        keeper.settle(&self.root, place.parent());
+        // This very handle is used: its mode need not let it be opened again.
+        Ok((Found::of(made.try_clone()?)?, made))
+    }
+
+    fn opened(self: &Arc<Self>, found: Found, fd: OwnedFd, path: Place, how: &OpenHow) -> OpenFile {
+        let (inner, written) = (Arc::clone(self), Mutex::new(None));
+        let (read, write, append) = (how.reads(), how.writes(), how.append);
+        OpenFile { inner, found, fd, path, read, write, append, written }
+    }
+}
+
+// === impl OpenHow ===
+
+impl OpenHow {
+    const fn writes(&self) -> bool {
+        self.write || self.append || self.truncate
+    }
+
+    const fn reads(&self) -> bool {
+        self.read || !self.writes()
+    }
+
+    fn flags(&self) -> OFlags {
+        let mut flags = match (self.reads(), self.writes()) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            (_, false) => OFlags::RDONLY,
+        };
+        flags.set(OFlags::APPEND, self.append);
+        flags
+    }
+}
+
+fn open_existing(found: &Found, how: &OpenHow) -> Result<OwnedFd, Refusal> {
+    is_file(found)?;
+    Ok(found.reopen(how.flags())?)
+}
+
+fn is_file(found: &Found) -> Result<(), Refusal> {
+    match found.attributes.kind {
+        Kind::File => Ok(()),
+        Kind::Folder => Err(Refusal::IsADirectory),
+        Kind::Link => Err(Errno::LOOP.into()),
+        Kind::Special => Err(SPECIAL),
+    }
+}
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    /// How many bytes were read; zero at the end of the file.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
+        self.inner.begin()?;
+        if !self.read {
+            return Err(Refusal::Invalid);
+        }
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match pread(&self.fd, &mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // What was read while the lease ended is not handed out.
+        self.inner.go_on()?;
+        Ok(filled)
+    }
+
+    /// Writes all of it, or says why not.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let done = self.inner.usage.operation().and_then(|()| {
+            let _under_way = self.inner.gate.read().unwrap_or_else(PoisonError::into_inner);
+            self.inner.go_on()?;
+            self.write_now(offset, bytes)
+        });
+        match &done {
+            Ok(()) => self.count(offset, bytes.len() as u64),
+            Err(refusal) => {
+                self.tell_written();
+                self.tell(bytes.len() as u64, Err(refusal));
+            }
+        }
+        done
+    }
+
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        if !self.write {
+            // Where the folder is lent read-only nothing can be opened for writing.
+            return Err(if self.inner.keeper.is_none() { Refusal::ReadOnly } else { Refusal::Invalid });
+        }
+        let length = bytes.len() as u64;
+        let start = if self.append { attributes_of(&self.fd)?.size } else { offset };
+        self.inner.usage.write(length, start.checked_add(length).ok_or(Refusal::Invalid)?)?;
+        let mut written = 0;
+        while written < bytes.len() {
+            match pwrite(&self.fd, &bytes[written..], offset + written as u64) {
+                Ok(more) => written += more,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    self.inner.usage.give_back(length - written as u64);
+                    return Err(errno.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn attributes(&self) -> Result<Attributes, Refusal> {
+        self.inner.begin()?;
+        Ok(attributes_of(&self.fd)?)
+    }
+
+    pub fn set_attributes(&self, change: &AttributeChange) -> Result<(), Refusal> {
+        self.tell_written();
+        // Of the handle, whatever has its path now; its original was kept when it was opened for writing.
+        let now = Found::of(self.fd.try_clone()?)?;
+        self.inner.change(Op::SetAttributes, self.path.whole(), None, change.size, |keeper| {
+            let path = held(&self.inner.writing).get(&now.attributes.inode).cloned();
+            let place = path.map_or_else(|| Ok(self.path.clone()), |path| Place::parse(&path))?;
+            self.inner.alter(keeper, &place, &now, self.write.then_some(&self.fd), change)
+        })
+    }
+
+    /// Brings it to the disk.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.inner.begin()?;
+        rustix::fs::fsync(&self.fd)?;
+        self.inner.go_on()
+    }
+
+    fn count(&self, offset: u64, bytes: u64) {
+        let mut written = held(&self.written);
+        match &mut *written {
+            Some(run) if self.append || run.end == offset => {
+                run.bytes += bytes;
+                run.end = offset + bytes;
+            }
+            run => {
+                if let Some(before) = run.replace(Written { bytes, end: offset + bytes }) {
+                    self.tell(before.bytes, Ok(()));
+                }
+            }
+        }
+    }
+
+    fn tell_written(&self) {
+        if let Some(run) = held(&self.written).take() {
+            self.tell(run.bytes, Ok(()));
+        }
+    }
+
+    fn tell(&self, bytes: u64, outcome: Result<(), &Refusal>) {
+        let path = self.path.whole();
+        self.inner.journal.record(&Line { op: Op::Write, path, to: None, bytes: Some(bytes), outcome });
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.tell_written();
+        let inner = &self.inner;
+        if !self.write {
+            return;
+        }
+        let Some(keeper) = &inner.keeper else { return };
+        let mut keeper = held(keeper);
+        // After the end of the lease, whatever differs was done by somebody else; the end has noted the rest.
+        if inner.go_on().is_err() {
+            return;
+        }
+        let inode = self.found.attributes.inode;
+        let path = held(&inner.writing).remove(&inode).unwrap_or_else(|| self.path.whole().to_vec());
+        keeper.settle_file(&inner.root, &path, inode);
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFile").field("write", &self.write).finish_non_exhaustive()
+    }
+}

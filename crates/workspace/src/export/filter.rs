@@ -1,0 +1,264 @@
+//! What of a folder a lease shows: include and exclude of the owner, and secrets, which are never shown.
+//!
+//! Hidden things look as if they did not exist. It fails closed: names are also compared without case, in one Unicode
+//! form and without invisible characters, because a file system may take such twins for the same file.
+
+use std::borrow::Cow;
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+
+use super::{pattern::Patterns, refusal::Unexportable};
+
+/// The owner's choice, each line in gitignore's syntax.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Only these are shown, with the folders that lead to them; everything when empty.
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    /// Added to [`SECRETS`]; a line with `!` shows what they withhold.
+    pub withhold: Vec<String>,
+}
+
+/// What is withheld from every lease unless the owner says otherwise.
+pub const SECRETS: &[&str] = &[
+    ".env*",
+    "!.env.example",
+    "!.env.sample",
+    "!.env.template",
+    "!.env.dist",
+    "*.env",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.keystore",
+    "*.kdbx",
+    "*.kdb",
+    "*.ppk",
+    "*.asc",
+    "*.gpg",
+    "*.ovpn",
+    "*.tfstate",
+    "*.tfstate.*",
+    "*.tfvars",
+    "*_rsa",
+    "*_dsa",
+    "*_ecdsa",
+    "*_ed25519",
+    "*_ed25519_sk",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".gcloud",
+    ".config/gcloud",
+    ".config/gh",
+    ".kube",
+    ".docker/config.json",
+    ".dockercfg",
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".yarnrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".htpasswd",
+    ".git-credentials",
+    ".terraformrc",
+    ".vault-token",
+    ".vault_pass*",
+    ".cargo/credentials*",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".attache",
+    ".AWCP",
+    "credentials",
+    "credentials.json",
+    "credentials.y*ml*",
+    "credentials.toml",
+    "credentials.ini",
+    "credentials.xml",
+    "credentials.csv",
+    "credentials.txt",
+    "credentials.properties",
+    "credentials.db",
+    ".credentials*",
+    "client_secret*.json",
+    "service-account*.json",
+    "service_account*.json",
+    "secrets.json",
+    "secrets.y*ml",
+    "secrets.toml",
+    "master.key",
+];
+
+#[derive(Debug)]
+pub(super) struct Filter {
+    include: Patterns,
+    exclude: Patterns,
+    exclude_twins: Patterns,
+    secrets: Patterns,
+}
+
+// === impl Filter ===
+
+impl Filter {
+    pub(super) fn new(rules: &Rules) -> Result<Self, Unexportable> {
+        // A secret in a subfolder is one as well: `.docker/config.json` counts at any depth.
+        let anywhere = SECRETS.iter().map(|line| match line.contains('/') {
+            true => format!("**/{line}"),
+            false => (*line).to_owned(),
+        });
+        let secrets: Vec<String> = anywhere.chain(rules.withhold.iter().cloned()).collect();
+        Ok(Self {
+            include: Patterns::parse(rules.include.iter().map(String::as_str), <[u8]>::to_vec)?,
+            exclude: Patterns::parse(rules.exclude.iter().map(String::as_str), <[u8]>::to_vec)?,
+            exclude_twins: Patterns::parse(rules.exclude.iter().map(String::as_str), folded)?,
+            secrets: Patterns::parse(secrets.iter().map(String::as_str), folded)?,
+        })
+    }
+
+    /// Whether a path is shown; the root always is.
+    pub(super) fn shows(&self, path: &[u8], folder: bool) -> bool {
+        let mut included = self.include.is_empty();
+        for (end, last) in prefixes(path) {
+            let (prefix, folder) = (&path[..end], folder || !last);
+            if self.hides(prefix, folder) {
+                return false;
+            }
+            included = self.include.lists(prefix, folder).unwrap_or(included);
+        }
+        included || path.is_empty() || (folder && self.include.lead_below(path))
+    }
+
+    /// Excluded or withheld by its own name, whatever is above it.
+    fn hides(&self, path: &[u8], folder: bool) -> bool {
+        let twin = fold(path);
+        self.exclude.lists(path, folder) == Some(true)
+            || self.exclude_twins.lists(&twin, folder) == Some(true)
+            || self.secrets.lists(&twin, folder) == Some(true)
+    }
+}
+
+/// Where each name of the path ends, and whether it is the last one.
+fn prefixes(path: &[u8]) -> impl Iterator<Item = (usize, bool)> {
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| (at, false));
+    ends.chain((!path.is_empty()).then_some((path.len(), true)))
+}
+
+/// One form for all twins of a path: compatible Unicode composition, lower case, nothing invisible.
+pub(super) fn fold(path: &[u8]) -> Cow<'_, [u8]> {
+    if path.is_ascii() {
+        if path.iter().any(u8::is_ascii_uppercase) {
+            return Cow::Owned(path.to_ascii_lowercase());
+        }
+        return Cow::Borrowed(path);
+    }
+    let normalizer = const { ComposingNormalizerBorrowed::new_nfkc() };
+    let text = String::from_utf8_lossy(path);
+    let seen: String = normalizer.normalize(&text).chars().filter(|char| !invisible(*char)).collect();
+    let lower: String = seen.chars().flat_map(char::to_lowercase).collect();
+    Cow::Owned(normalizer.normalize(&lower).into_owned().into_bytes())
+}
+
+fn folded(line: &[u8]) -> Vec<u8> {
+    fold(line).into_owned()
+}
+
+/// What some file systems leave out when they compare names.
+const fn invisible(char: char) -> bool {
+    matches!(char,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(include: &[&str], exclude: &[&str], withhold: &[&str]) -> Filter {
+        let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        Filter::new(&Rules { include: owned(include), exclude: owned(exclude), withhold: owned(withhold) }).unwrap()
+    }
+
+    #[test]
+    fn secrets_and_their_twins_are_not_shown() {
+        let filter = filter(&[], &[], &[]);
+        for path in [
+            ".env",
+            ".env.local",
+            "a/b/.env",
+            ".ENV",
+            ".Env.Production",
+            "．ｅｎｖ",
+            ".e\u{200c}nv",
+            "server.PEM",
+            "server.pem\u{200b}",
+            "deploy/id_rsa",
+            "x/.ssh/config",
+            ".SSH",
+            "home/.docker/config.json",
+            ".git-credentials",
+            "credentials.json",
+            "tls.\u{212a}ey",
+        ] {
+            assert!(!filter.shows(path.as_bytes(), false), "{path}");
+        }
+        assert!(!filter.shows(b".env\xff", false));
+        for path in ["src/env.rs", ".env.example", "monkey", "docs/credentials.md", "src/credentials.rs", ".gitignore"]
+        {
+            assert!(filter.shows(path.as_bytes(), false), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_owner_can_withhold_more_and_less() {
+        let filter = filter(&[], &[], &["*.sqlite", "!fixtures/*.pem"]);
+        assert!(!filter.shows(b"a/x.SQLITE", false));
+        assert!(filter.shows(b"fixtures/a.pem", false));
+        assert!(!filter.shows(b"a.pem", false));
+    }
+
+    #[test]
+    fn exclude_hides_with_all_that_is_below() {
+        let filter = filter(&[], &["target/", "/private", "*.log", "!keep.log"], &[]);
+        for (path, folder, shown) in [
+            ("target", true, false),
+            ("target", false, true),
+            ("a/target/x", false, false),
+            ("private/x/y", false, false),
+            ("PRIVATE/x", false, false),
+            ("a/private", false, true),
+            ("a.log", false, false),
+            ("keep.log", false, true),
+            ("target/keep.log", false, false),
+        ] {
+            assert_eq!(filter.shows(path.as_bytes(), folder), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn include_shows_only_that_and_the_way_to_it() {
+        let filter = filter(&["/src/", "*.md", "!/src/gen"], &[], &[]);
+        for (path, folder, shown) in [
+            ("", true, true),
+            ("src", true, true),
+            ("src/a/b.rs", false, true),
+            ("src/gen/x.rs", false, false),
+            ("src/gen/x.md", false, true),
+            ("a/b", true, true),
+            ("a/b.md", false, true),
+            ("a/b.rs", false, false),
+            ("src/.env", false, false),
+        ] {
+            assert_eq!(filter.shows(path.as_bytes(), folder), shown, "{path}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Making, moving and removing names in the tree.
+
+use rustix::{
+    fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, renameat, renameat_with, symlinkat, unlinkat},
+    io::Errno,
+};
+
+use super::{
+    Export, Inner, Links, Refusal,
+    attributes::Kind,
+    before::{Fate, Keeper},
+    change::{GUARDED, ROOT, SPECIAL, WITHHELD},
+    guard::{guarded, is_repository},
+    held,
+    journal::Op,
+    path::{Place, join},
+    root::Found,
+};
+
+/// Whether a rename may replace what has the new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    Never,
+    Always,
+}
+
+const HOLDS_WITHHELD: Refusal =
+    Refusal::Denied("the folder holds things that are not lent; move its other contents one by one");
+const LEAVES: Refusal = Refusal::Denied("a symbolic link made here must stay inside of the lent folder");
+
+impl Export {
+    pub fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Refusal> {
+        let place = Place::parse(path)?;
+        self.0.change(Op::MakeDir, place.whole(), None, None, |keeper| {
+            self.0.make(keeper, &place, true, |inner| {
+                let parent = inner.root.folder(place.parent())?;
+                Ok(mkdirat(&parent, place.name(), Mode::from_raw_mode(mode & 0o777))?)
+            })
+        })
+    }
+
+    /// `target` is kept as it is given, and never followed here.
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<(), Refusal> {
+        let place = Place::parse(path)?;
+        self.0.change(Op::Symlink, place.whole(), Some(target), None, |keeper| {
+            if target.is_empty() || target.contains(&0) {
+                return Err(Refusal::Invalid);
+            }
+            if self.0.links == Links::Inside && leaves(target, place.parent()) {
+                return Err(LEAVES);
+            }
+            self.0.make(keeper, &place, false, |inner| {
+                let parent = inner.root.folder(place.parent())?;
+                Ok(symlinkat(target, &parent, place.name())?)
+            })
+        })
+    }
+
+    /// A second name for a file that the lease shows.
+    pub fn hard_link(&self, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
+        let (from, to) = (Place::parse(from)?, Place::parse(to)?);
+        self.0.change(Op::HardLink, from.whole(), Some(to.whole()), None, |keeper| {
+            let found = self.0.see(&from)?;
+            self.0.admit(from.whole(), false)?;
+            match found.attributes.kind {
+                Kind::File => {}
+                Kind::Folder => return Err(Refusal::IsADirectory),
+                Kind::Link => return Err(Refusal::Unsupported),
+                Kind::Special => return Err(SPECIAL),
+            }
+            self.0.make(keeper, &to, false, |inner| {
+                let (old, new) = (inner.root.folder(from.parent())?, inner.root.folder(to.parent())?);
+                Ok(linkat(&old, from.name(), &new, to.name(), AtFlags::empty())?)
+            })
+        })
+    }
+
+    pub fn remove_dir(&self, path: &[u8]) -> Result<(), Refusal> {
+        self.remove(path, Op::RemoveDir)
+    }
+
+    /// A file or a link.
+    pub fn remove_file(&self, path: &[u8]) -> Result<(), Refusal> {
+        self.remove(path, Op::RemoveFile)
+    }
+
+    fn remove(&self, path: &[u8], op: Op) -> Result<(), Refusal> {
+        let place = Place::parse(path)?;
+        self.0.change(op, place.whole(), None, None, |keeper| {
+            let inner = &self.0;
+            let found = inner.see(&place)?;
+            let flags = match (found.attributes.kind, op) {
+                _ if place.is_root() => return Err(ROOT),
+                (Kind::Special, _) => return Err(SPECIAL),
+                (Kind::Folder, Op::RemoveDir) => AtFlags::REMOVEDIR,
+                (Kind::Folder, _) => return Err(Refusal::IsADirectory),
+                (_, Op::RemoveDir) => return Err(Refusal::NotADirectory),
+                _ => AtFlags::empty(),
+            };
+            inner.admit(place.whole(), found.attributes.is_folder())?;
+            let parent = inner.root.folder(place.parent())?;
+            keeper.keep(&inner.root, place.whole(), Some(&found), Fate::LosesName, &|| inner.go_on())?;
+            keeper.keep_folder(&inner.root, place.parent())?;
+            let done = unlinkat(&parent, place.name(), flags);
+            keeper.settle(&inner.root, place.whole());
+            keeper.settle(&inner.root, place.parent());
+            Ok(done?)
+        })
+    }
+
+    pub fn rename(&self, from: &[u8], to: &[u8], replace: Replace) -> Result<(), Refusal> {
+        let (from, to) = (Place::parse(from)?, Place::parse(to)?);
+        self.0.change(Op::Rename, from.whole(), Some(to.whole()), None, |keeper| {
+            self.0.rename(keeper, &from, &to, replace)
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Gives something new a name.
+    fn make(
+        &self,
+        keeper: &mut Keeper,
+        place: &Place,
+        folder: bool,
+        make: impl FnOnce(&Self) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        if place.is_root() {
+            return Err(Refusal::Exists);
+        }
+        self.admit(place.whole(), folder)?;
+        if !folder && is_repository(place.whole()) {
+            return Err(GUARDED);
+        }
+        if self.root.look_maybe(place.whole())?.is_some() {
+            return Err(Refusal::Exists);
+        }
+        self.root.folder(place.parent())?;
+        keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
+        keeper.keep_folder(&self.root, place.parent())?;
+        self.usage.file()?;
+        make(self).inspect_err(|_| self.usage.give_back_file())?;
+        keeper.settle(&self.root, place.whole());
+        keeper.settle(&self.root, place.parent());
+        Ok(())
+    }
+
+    fn rename(&self, keeper: &mut Keeper, from: &Place, to: &Place, replace: Replace) -> Result<(), Refusal> {
+        if from.is_root() || to.is_root() {
+            return Err(ROOT);
+        }
+        let found = self.see(from)?;
+        let folder = found.attributes.is_folder();
+        self.admit(from.whole(), folder)?;
+        self.admit(to.whole(), folder)?;
+        if is_repository(from.whole()) || is_repository(to.whole()) {
+            return Err(GUARDED);
+        }
+        if to.is_below(from) {
+            return Err(Refusal::Invalid);
+        }
+        self.check_link(from.whole(), to.whole(), &found)?;
+        let replaced = self.root.look_maybe(to.whole())?;
+        if let Some(there) = &replaced {
+            // A name that is free for a file may still be that of a folder which is not lent.
+            self.admit(to.whole(), there.attributes.is_folder())?;
+            match (there.attributes.kind, folder) {
+                _ if replace == Replace::Never => return Err(Refusal::Exists),
+                (Kind::Special, _) => return Err(SPECIAL),
+                (Kind::Folder, false) => return Err(Refusal::IsADirectory),
+                (kind, true) if kind != Kind::Folder => return Err(Refusal::NotADirectory),
+                _ => {}
+            }
+            if there.attributes.inode == found.attributes.inode && there.attributes.device == found.attributes.device {
+                // Two names of one file: the kernel leaves both, as POSIX says.
+                return Ok(());
+            }
+        }
+        let moved = match found.attributes.kind {
+            Kind::Special => return Err(SPECIAL),
+            Kind::Folder => self.moved_along(from.whole(), to.whole())?,
+            Kind::File | Kind::Link => Vec::new(),
+        };
+        let (old, new) = (self.root.folder(from.parent())?, self.root.folder(to.parent())?);
+        let go_on = || self.go_on();
+        keeper.keep(&self.root, from.whole(), Some(&found), Fate::LosesName, &go_on)?;
+        keeper.keep(&self.root, to.whole(), replaced.as_ref(), Fate::LosesName, &go_on)?;
+        for (before, after) in &moved {
+            let Some(found) = self.root.look_maybe(before)? else { continue };
+            keeper.keep(&self.root, before, Some(&found), Fate::LosesName, &go_on)?;
+            keeper.keep(&self.root, after, None, Fate::LosesName, &go_on)?;
+        }
+        keeper.keep_folder(&self.root, from.parent())?;
+        keeper.keep_folder(&self.root, to.parent())?;
+        go_on()?;
+        let done = match replace {
+            Replace::Always => renameat(&old, from.name(), &new, to.name()),
+            Replace::Never => match renameat_with(&old, from.name(), &new, to.name(), RenameFlags::NOREPLACE) {
+                // This file system cannot; that nothing is there was seen above.
+                Err(Errno::INVAL) => renameat(&old, from.name(), &new, to.name()),
+                done => done,
+            },
+        };
+        if done.is_ok() {
+            self.follow_writers(from.whole(), to.whole());
+        }
+        for path in [from.whole(), to.whole(), from.parent(), to.parent()] {
+            keeper.settle(&self.root, path);
+        }
+        for path in moved.iter().flat_map(|(before, after)| [before, after]) {
+            keeper.settle(&self.root, path);
+        }
+        Ok(done?)
+    }
+
+    /// What is below a folder that moves, with where it goes. Nothing hidden may be among it, nothing may be hidden or laid
+    /// open by it, and nothing may get to or away from where git runs programs.
+    fn moved_along(&self, from: &[u8], to: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Refusal> {
+        let mut moved = Vec::new();
+        self.root.walk(from, |path, attributes| {
+            self.go_on()?;
+            let after = join(to, &path[from.len() + 1..]);
+            let folder = attributes.is_folder();
+            if attributes.kind == Kind::Special || attributes.mount_root {
+                return Err(SPECIAL);
+            }
+            if !self.filter.shows(path, folder) {
+                return Err(HOLDS_WITHHELD);
+            }
+            if !self.filter.shows(&after, folder) {
+                return Err(WITHHELD);
+            }
+            if guarded(path) != guarded(&after) {
+                return Err(GUARDED);
+            }
+            if attributes.kind == Kind::Link
+                && let Some(link) = self.root.look_maybe(path)?
+            {
+                self.check_link(path, &after, &link)?;
+            }
+            moved.push((path.to_vec(), after));
+            Ok(true)
+        })?;
+        Ok(moved)
+    }
+
+    /// A link that stays inside must not leave by being moved.
+    fn check_link(&self, before: &[u8], after: &[u8], link: &Found) -> Result<(), Refusal> {
+        if link.attributes.kind != Kind::Link || self.links == Links::Any {
+            return Ok(());
+        }
+        let target = link.target()?;
+        let leaves = |path: &[u8]| leaves(&target, Place::parse(path).as_ref().map_or(b"", |place| place.parent()));
+        if leaves(after) && !leaves(before) { Err(LEAVES) } else { Ok(()) }
+    }
+
+    /// Files that are open for writing are known by their path of today.
+    fn follow_writers(&self, from: &[u8], to: &[u8]) {
+        for path in held(&self.writing).values_mut() {
+            if path == from {
+                *path = to.to_vec();
+            } else if path.starts_with(from) && path.get(from.len()) == Some(&b'/') {
+                *path = join(to, &path[from.len() + 1..]);
+            }
+        }
+    }
+}
+
+/// Whether a link in `folder` could lead out of the root. `..` counts only at the beginning, where it climbs real folders;
+/// after a name it could climb from wherever another link leads.
+fn leaves(target: &[u8], folder: &[u8]) -> bool {
+    if target.starts_with(b"/") {
+        return true;
+    }
+    let mut depth = folder.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count();
+    let mut descended = false;
+    for name in target.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+        if name != b".." {
+            descended = true;
+        } else if descended || depth == 0 {
+            return true;
+        } else {
+            depth -= 1;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_could_lead_out() {
+        for (target, folder, expected) in [
+            ("a", "", false),
+            ("./a/b", "x", false),
+            ("../a", "x", false),
+            ("../../a", "x/y", false),
+            ("..", "x", false),
+            ("..", "", true),
+            ("../../a", "x", true),
+            ("/etc/passwd", "x", true),
+            ("a/../b", "x/y", true),
+            ("/", "", true),
+        ] {
+            assert_eq!(leaves(target.as_bytes(), folder.as_bytes()), expected, "{target} in {folder:?}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a lease touched, as kept in memory and line by line in `index.jsonl`: how each path was before, and how the lease
+//! left it. The report and `revert` are made from it, also after a crash.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    attributes::{Attributes, Kind, Moment},
+    path::{show, unshow},
+};
+
+/// All that one lease touched.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    pub(crate) before: PathBuf,
+    pub(crate) entries: BTreeMap<Vec<u8>, Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) was: Was,
+    pub(crate) left: Left,
+    /// Somebody at the host changed it while the lease lasted.
+    pub(crate) changed_here: bool,
+}
+
+/// How a path was before the lease first changed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Was {
+    Absent,
+    Folder {
+        mode: u32,
+        modified: Moment,
+        /// Only something in it was made, moved or removed: its times change, and nobody calls that a change.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        times_only: bool,
+    },
+    Link {
+        target: String,
+        modified: Moment,
+    },
+    File(KeptFile),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptFile {
+    pub(crate) mode: u32,
+    pub(crate) modified: Moment,
+    pub(crate) size: u64,
+    pub(crate) inode: u64,
+    pub(crate) links: u32,
+    /// The file's name in the folder of originals.
+    pub(crate) kept: u64,
+}
+
+/// How the lease left a path; whatever differs from it was done by somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Left {
+    Untouched,
+    Absent,
+    Is(Stamp),
+    /// Open for writing, and not closed yet.
+    Writing {
+        inode: u64,
+    },
+}
+
+/// Enough to tell two states of a path apart. The change time is not in it: links to an original change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    kind: Kind,
+    inode: u64,
+    size: u64,
+    mode: u32,
+    modified: Moment,
+}
+
+/// A line of the index; of several about one path, the last counts.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) was: Option<Was>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) left: Option<Left>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) changed_here: bool,
+}
+
+pub(super) const INDEX: &str = "index.jsonl";
+
+// === impl Record ===
+
+impl Record {
+    /// Reads what a lease touched from the folder that was given as `before`, for instance after a crash. A last line that
+    /// was cut short is left out: what it announced did not happen.
+    pub fn load(before: &Path) -> io::Result<Self> {
+        let mut entries: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
+        let text = match fs::read(before.join(INDEX)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            let line: Line = serde_json::from_slice(line)?;
+            let path = unshow(&line.path);
+            if let Some(was) = line.was {
+                entries.entry(path.clone()).and_modify(|entry| entry.was = was.clone()).or_insert(Entry {
+                    was,
+                    left: Left::Untouched,
+                    changed_here: false,
+                });
+            }
+            if let Some(entry) = entries.get_mut(&path) {
+                entry.left = line.left.unwrap_or(entry.left);
+                entry.changed_here |= line.changed_here;
+            }
+        }
+        Ok(Self { before: before.to_owned(), entries })
+    }
+
+    /// The paths that it touched, whether they differ in the end or not.
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()).map(|(path, _)| &path[..])
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.paths().next().is_none()
+    }
+}
+
+// === impl Was ===
+
+impl Was {
+    pub(crate) const fn is_times_only(&self) -> bool {
+        matches!(self, Self::Folder { times_only: true, .. })
+    }
+}
+
+// === impl Left ===
+
+impl Left {
+    pub(crate) fn of(now: Option<&Attributes>) -> Self {
+        now.map_or(Self::Absent, |now| Self::Is(Stamp::of(now)))
+    }
+
+    /// Whether the path is still as the lease left it.
+    pub(crate) fn still(&self, now: Option<&Attributes>) -> bool {
+        match (self, now) {
+            (Self::Untouched, _) | (Self::Absent, None) => true,
+            (Self::Is(stamp), Some(now)) => *stamp == Stamp::of(now),
+            // The writer died with the host's daemon: what is in that file is its.
+            (Self::Writing { inode }, Some(now)) => *inode == now.inode,
+            (Self::Absent, Some(_)) | (Self::Is(_) | Self::Writing { .. }, None) => false,
+        }
+    }
+}
+
+// === impl Stamp ===
+
+impl Stamp {
+    pub(crate) fn of(now: &Attributes) -> Self {
+        // A folder's size says nothing.
+        let size = if now.is_folder() { 0 } else { now.size };
+        Self { kind: now.kind, inode: now.inode, size, mode: now.mode, modified: now.modified }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(super) fn about(path: &[u8]) -> Self {
+        Self { path: show(path), was: None, left: None, changed_here: false }
+    }
+}

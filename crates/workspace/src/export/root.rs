@@ -1,0 +1,184 @@
+//! The folder as file handles: one for the root, and everything else found from it by the kernel in one step that cannot
+//! leave it. A path string is never resolved a second time.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, openat2, statx},
+    io::Errno,
+};
+
+use super::{
+    attributes::{Attributes, Kind, WANTED},
+    path::join,
+    refusal::{Refusal, Unexportable},
+};
+
+#[derive(Debug)]
+pub(crate) struct Root {
+    fd: OwnedFd,
+}
+
+/// A thing in the tree that is held by its handle (`O_PATH`): whatever happens to its name, it stays this one.
+#[derive(Debug)]
+pub(crate) struct Found {
+    fd: OwnedFd,
+    pub(crate) attributes: Attributes,
+}
+
+/// Nothing above the root, no link on the way, no `/proc` magic. What is mounted inside of the folder was not lent with
+/// it: it may be another disk, `/proc`, or the mount of somebody else's lease.
+const CONFINED: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+// === impl Root ===
+
+impl Root {
+    pub(crate) fn open(dir: &Path) -> Result<Self, Unexportable> {
+        let folder = |errno: Errno| Unexportable::Folder { dir: dir.to_owned(), source: errno.into() };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOTDIR => Unexportable::NotAFolder { dir: dir.to_owned() },
+            errno => folder(errno),
+        })?;
+        let root = Self { fd };
+        let found = match root.handle(b"") {
+            Err(Errno::NOSYS | Errno::PERM) => return Err(Unexportable::NoConfinement),
+            found => Found::of(found.map_err(folder)?).map_err(folder)?,
+        };
+        match found.reopen(OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(_) => Ok(root),
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(folder(errno)),
+            Err(_) => Err(Unexportable::NoProc),
+        }
+    }
+
+    /// Finds a checked path; a link at its end is found itself.
+    pub(crate) fn look(&self, path: &[u8]) -> Result<Found, Refusal> {
+        Ok(Found::of(self.handle(path)?)?)
+    }
+
+    pub(crate) fn look_maybe(&self, path: &[u8]) -> Result<Option<Found>, Refusal> {
+        match self.look(path) {
+            Ok(found) => Ok(Some(found)),
+            Err(Refusal::NotFound | Refusal::NotADirectory) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The folder in which one more name is used.
+    pub(crate) fn folder(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
+        let found = self.look(path)?;
+        if !found.attributes.is_folder() {
+            return Err(Refusal::NotADirectory);
+        }
+        Ok(found.fd)
+    }
+
+    fn handle(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let path = if path.is_empty() { b"." } else { path };
+        loop {
+            match openat2(&self.fd, path, HANDLE, Mode::empty(), CONFINED) {
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Everything below a folder, a folder before what is in it. `visit` says whether to go into it.
+    pub(crate) fn walk(
+        &self,
+        from: &[u8],
+        mut visit: impl FnMut(&[u8], &Attributes) -> Result<bool, Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut folders = vec![from.to_vec()];
+        while let Some(folder) = folders.pop() {
+            let Some(found) = self.look_maybe(&folder)? else { continue };
+            for entry in entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
+                let (name, attributes) = entry?;
+                let path = join(&folder, &name);
+                if visit(&path, &attributes)? && attributes.is_folder() && !attributes.mount_root {
+                    folders.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    pub(crate) fn of(fd: OwnedFd) -> Result<Self, Errno> {
+        let attributes = attributes_of(&fd)?;
+        Ok(Self { fd, attributes })
+    }
+
+    /// The same thing, opened for use. A FIFO or device is never opened: that alone can block or do something.
+    pub(crate) fn reopen(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if !matches!(self.attributes.kind, Kind::File | Kind::Folder) {
+            return Err(Errno::LOOP);
+        }
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        rustix::fs::open(self.proc_path(), flags, Mode::empty())
+    }
+
+    /// A magic link to this handle, for the calls that take no `O_PATH` handle.
+    pub(crate) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+
+    pub(crate) fn target(&self) -> Result<Vec<u8>, Refusal> {
+        if self.attributes.kind != Kind::Link {
+            return Err(Refusal::Invalid);
+        }
+        Ok(rustix::fs::readlinkat(&self.fd, "", Vec::new())?.into_bytes())
+    }
+}
+
+impl AsFd for Found {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(crate) fn attributes_of(fd: impl AsFd) -> Result<Attributes, Errno> {
+    Ok(Attributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
+}
+
+/// What is in an open folder, without `.` and `..`; what vanishes meanwhile is left out.
+pub(crate) fn entries(
+    folder: OwnedFd,
+) -> Result<impl Iterator<Item = Result<(Vec<u8>, Attributes), Refusal>> + Send, Refusal> {
+    let stats = folder.try_clone().map_err(|error: io::Error| Refusal::from(error))?;
+    let dir = Dir::new(folder)?;
+    Ok(dir.filter_map(move |entry| {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(errno) => return Some(Err(errno.into())),
+        };
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return None;
+        }
+        match statx(&stats, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED) {
+            Ok(stat) => Some(Ok((name.to_bytes().to_vec(), Attributes::from(&stat)))),
+            Err(Errno::NOENT) => None,
+            Err(errno) => Some(Err(errno.into())),
+        }
+    }))
+}
