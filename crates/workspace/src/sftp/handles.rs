@@ -1,0 +1,71 @@
+//! The open files and listings of one channel. How many a lease has open in all is limited.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::export::{Attributes, Directory, OpenFile, Refusal};
+
+/// How many files and listings the connections of one lease hold open together.
+pub(crate) const MAX_HANDLES: usize = 1024;
+
+pub(super) enum Open {
+    File(OpenFile),
+    Listing(Listing),
+}
+
+pub(super) struct Listing {
+    pub(super) directory: Directory,
+    /// The folder's own, for `.` and `..`, until they were sent.
+    pub(super) own: Option<Attributes>,
+}
+
+pub(super) struct Handles {
+    budget: Arc<Semaphore>,
+    open: Vec<Option<(Open, OwnedSemaphorePermit)>>,
+}
+
+// === impl Handles ===
+
+impl Handles {
+    pub(super) fn new(budget: Arc<Semaphore>) -> Self {
+        Self { budget, open: vec![] }
+    }
+
+    /// Room for one more, before it is opened.
+    pub(super) fn reserve(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.budget).try_acquire_owned().map_err(|_| Refusal::Quota("files open at the same time"))
+    }
+
+    pub(super) fn insert(&mut self, open: Open, room: OwnedSemaphorePermit) -> [u8; 4] {
+        let free = self.open.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.open.push(None);
+            self.open.len() - 1
+        });
+        self.open[free] = Some((open, room));
+        u32::try_from(free).unwrap_or(u32::MAX).to_be_bytes()
+    }
+
+    pub(super) fn file(&self, handle: &[u8]) -> Result<&OpenFile, Refusal> {
+        match index(handle).and_then(|index| self.open.get(index)) {
+            Some(Some((Open::File(file), _))) => Ok(file),
+            _ => Err(Refusal::Invalid),
+        }
+    }
+
+    pub(super) fn listing(&mut self, handle: &[u8]) -> Result<&mut Listing, Refusal> {
+        match index(handle).and_then(|index| self.open.get_mut(index)) {
+            Some(Some((Open::Listing(listing), _))) => Ok(listing),
+            _ => Err(Refusal::Invalid),
+        }
+    }
+
+    pub(super) fn close(&mut self, handle: &[u8]) -> Result<Open, Refusal> {
+        let slot = index(handle).and_then(|index| self.open.get_mut(index));
+        slot.and_then(Option::take).map(|(open, _)| open).ok_or(Refusal::Invalid)
+    }
+}
+
+fn index(handle: &[u8]) -> Option<usize> {
+    Some(u32::from_be_bytes(handle.try_into().ok()?) as usize)
+}

@@ -1,0 +1,59 @@
+//! Attributes as version 3 carries them, and the line that `ls -l` shows.
+
+use attache_protocol::Timestamp;
+
+use super::{reply::Name, wire};
+use crate::export::{AttributeChange, Attributes, DirectoryEntry, Kind, Moment};
+
+/// The bits above the permissions that say what kind of file it is.
+const fn kind_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => 0o100_000,
+        Kind::Folder => 0o040_000,
+        Kind::Link => 0o120_000,
+        // A character device: version 3 has to say something, and nothing opens one.
+        Kind::Special => 0o020_000,
+    }
+}
+
+pub(super) fn on_the_wire(attributes: &Attributes) -> wire::Attributes {
+    // Version 3 has whole seconds in 32 bits; what does not fit is at one of the ends.
+    let seconds = |moment: Moment| u32::try_from(moment.seconds.max(0)).unwrap_or(u32::MAX);
+    wire::Attributes {
+        size: Some(attributes.size),
+        owner: Some((attributes.uid, attributes.gid)),
+        permissions: Some(kind_bits(attributes.kind) | attributes.mode),
+        times: Some((seconds(attributes.accessed), seconds(attributes.modified))),
+    }
+}
+
+/// What a client asks to be changed. The owner is not among it: files of a lease belong to whoever lends it.
+pub(super) fn change(attributes: &wire::Attributes) -> AttributeChange {
+    let moment = |seconds: u32| Moment { seconds: seconds.into(), nanos: 0 };
+    AttributeChange {
+        size: attributes.size,
+        mode: attributes.permissions.map(|mode| mode & 0o7777),
+        accessed: attributes.times.map(|(accessed, _)| moment(accessed)),
+        modified: attributes.times.map(|(_, modified)| moment(modified)),
+    }
+}
+
+pub(super) fn line(entry: DirectoryEntry) -> Name {
+    let DirectoryEntry { name, attributes } = entry;
+    let kind = match attributes.kind {
+        Kind::File => '-',
+        Kind::Folder => 'd',
+        Kind::Link => 'l',
+        Kind::Special => 'c',
+    };
+    let mut long = String::from(kind);
+    for (bit, letter) in (0..9).rev().zip("rwxrwxrwx".chars()) {
+        long.push(if attributes.mode >> bit & 1 == 1 { letter } else { '-' });
+    }
+    let Attributes { links, uid, gid, size, modified, .. } = attributes;
+    let time = Timestamp::from_millis(modified.seconds.saturating_mul(1000)).to_string();
+    let (day, minute) = (time.get(..10).unwrap_or_default(), time.get(11..16).unwrap_or_default());
+    let long = format!("{long} {links:>4} {uid:<8} {gid:<8} {size:>8} {day} {minute} ");
+    let long = [long.as_bytes(), &name].concat();
+    Name { name, long, attributes: on_the_wire(&attributes) }
+}

@@ -1,0 +1,227 @@
+//! Requests of SFTP version 3, read from bytes. Nothing here does any work, or can panic on what a stranger sent.
+
+use super::wire::{Attributes, MAX_PACKET, attribute, kind};
+
+/// A request with what it asks for; borrowed from the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    Open {
+        path: &'a [u8],
+        flags: u32,
+        attributes: Attributes,
+    },
+    Close {
+        handle: &'a [u8],
+    },
+    Read {
+        handle: &'a [u8],
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        handle: &'a [u8],
+        offset: u64,
+        data: &'a [u8],
+    },
+    LinkAttributes {
+        path: &'a [u8],
+    },
+    HandleAttributes {
+        handle: &'a [u8],
+    },
+    SetAttributes {
+        path: &'a [u8],
+        attributes: Attributes,
+    },
+    SetHandleAttributes {
+        handle: &'a [u8],
+        attributes: Attributes,
+    },
+    OpenDirectory {
+        path: &'a [u8],
+    },
+    ReadDirectory {
+        handle: &'a [u8],
+    },
+    Remove {
+        path: &'a [u8],
+    },
+    MakeDirectory {
+        path: &'a [u8],
+        attributes: Attributes,
+    },
+    RemoveDirectory {
+        path: &'a [u8],
+    },
+    RealPath {
+        path: &'a [u8],
+    },
+    Attributes {
+        path: &'a [u8],
+    },
+    Rename {
+        from: &'a [u8],
+        to: &'a [u8],
+    },
+    ReadLink {
+        path: &'a [u8],
+    },
+    /// In OpenSSH's order, which every client follows: the draft has the two the other way round.
+    Symlink {
+        target: &'a [u8],
+        path: &'a [u8],
+    },
+    PosixRename {
+        from: &'a [u8],
+        to: &'a [u8],
+    },
+    HardLink {
+        from: &'a [u8],
+        to: &'a [u8],
+    },
+    Space {
+        path: &'a [u8],
+    },
+    HandleSpace {
+        handle: &'a [u8],
+    },
+    Sync {
+        handle: &'a [u8],
+    },
+    Limits,
+    /// A request or an extension that we do not know.
+    Unknown,
+}
+
+/// The peer does not speak SFTP, or not within its limits; the channel has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("a packet is longer than {MAX_PACKET} bytes, or empty")]
+    Length,
+    #[error("a packet ends before its request is complete")]
+    Short,
+    #[error("the conversation does not begin with the version")]
+    NoVersion,
+}
+
+/// Takes a packet apart, field by field.
+struct Fields<'a>(&'a [u8]);
+
+/// Bits of the `pflags` of an open.
+pub(crate) mod flag {
+    pub(crate) const READ: u32 = 1;
+    pub(crate) const WRITE: u32 = 2;
+    pub(crate) const APPEND: u32 = 4;
+    pub(crate) const CREATE: u32 = 8;
+    pub(crate) const TRUNCATE: u32 = 16;
+    pub(crate) const EXCLUSIVE: u32 = 32;
+}
+
+/// The first packet of `buffer`, without its length, when it is all there.
+pub(crate) fn first_packet(buffer: &[u8]) -> Result<Option<&[u8]>, Malformed> {
+    let Some((length, rest)) = buffer.split_first_chunk() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if length == 0 || length > MAX_PACKET {
+        return Err(Malformed::Length);
+    }
+    Ok(rest.get(..length))
+}
+
+/// The version that a client begins with.
+pub(crate) fn read_version(packet: &[u8]) -> Result<u32, Malformed> {
+    match packet.split_first() {
+        Some((&kind::INIT, rest)) => Fields(rest).u32().map_err(|_| Malformed::NoVersion),
+        _ => Err(Malformed::NoVersion),
+    }
+}
+
+/// The number of a request, and what it asks for; `None` for one whose fields are wrong, which is answered and not fatal.
+pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<Request<'_>>), Malformed> {
+    let (&kind, rest) = packet.split_first().ok_or(Malformed::Short)?;
+    let mut fields = Fields(rest);
+    let id = fields.u32()?;
+    Ok((id, fields.request(kind).ok()))
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    fn request(&mut self, kind: u8) -> Result<Request<'a>, Malformed> {
+        Ok(match kind {
+            kind::OPEN => Request::Open { path: self.string()?, flags: self.u32()?, attributes: self.attributes()? },
+            kind::CLOSE => Request::Close { handle: self.string()? },
+            kind::READ => Request::Read { handle: self.string()?, offset: self.u64()?, length: self.u32()? },
+            kind::WRITE => Request::Write { handle: self.string()?, offset: self.u64()?, data: self.string()? },
+            kind::LSTAT => Request::LinkAttributes { path: self.string()? },
+            kind::FSTAT => Request::HandleAttributes { handle: self.string()? },
+            kind::SETSTAT => Request::SetAttributes { path: self.string()?, attributes: self.attributes()? },
+            kind::FSETSTAT => Request::SetHandleAttributes { handle: self.string()?, attributes: self.attributes()? },
+            kind::OPENDIR => Request::OpenDirectory { path: self.string()? },
+            kind::READDIR => Request::ReadDirectory { handle: self.string()? },
+            kind::REMOVE => Request::Remove { path: self.string()? },
+            kind::MKDIR => Request::MakeDirectory { path: self.string()?, attributes: self.attributes()? },
+            kind::RMDIR => Request::RemoveDirectory { path: self.string()? },
+            kind::REALPATH => Request::RealPath { path: self.string()? },
+            kind::STAT => Request::Attributes { path: self.string()? },
+            kind::RENAME => Request::Rename { from: self.string()?, to: self.string()? },
+            kind::READLINK => Request::ReadLink { path: self.string()? },
+            kind::SYMLINK => Request::Symlink { target: self.string()?, path: self.string()? },
+            kind::EXTENDED => match self.string()? {
+                b"posix-rename@openssh.com" => Request::PosixRename { from: self.string()?, to: self.string()? },
+                b"hardlink@openssh.com" => Request::HardLink { from: self.string()?, to: self.string()? },
+                b"statvfs@openssh.com" => Request::Space { path: self.string()? },
+                b"fstatvfs@openssh.com" => Request::HandleSpace { handle: self.string()? },
+                b"fsync@openssh.com" => Request::Sync { handle: self.string()? },
+                b"limits@openssh.com" => Request::Limits,
+                _ => Request::Unknown,
+            },
+            _ => Request::Unknown,
+        })
+    }
+
+    fn attributes(&mut self) -> Result<Attributes, Malformed> {
+        let bits = self.u32()?;
+        let mut attributes = Attributes::default();
+        if bits & attribute::SIZE != 0 {
+            attributes.size = Some(self.u64()?);
+        }
+        if bits & attribute::OWNER != 0 {
+            attributes.owner = Some((self.u32()?, self.u32()?));
+        }
+        if bits & attribute::PERMISSIONS != 0 {
+            attributes.permissions = Some(self.u32()?);
+        }
+        if bits & attribute::TIMES != 0 {
+            attributes.times = Some((self.u32()?, self.u32()?));
+        }
+        if bits & attribute::EXTENDED != 0 {
+            // Pairs of names and values that nobody defines; each takes room in the packet, so this ends.
+            for _ in 0..self.u32()? {
+                self.string()?;
+                self.string()?;
+            }
+        }
+        Ok(attributes)
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+}

@@ -1,0 +1,182 @@
+//! The codec against itself, and against noise.
+
+use proptest::prelude::*;
+
+use super::{
+    reply,
+    request::{Malformed, Request, first_packet, read_request, read_version},
+    wire::{Attributes, MAX_DATA, MAX_PACKET, attribute, kind},
+};
+
+/// Writes a request as a client does.
+fn write(id: u32, request: &Request<'_>) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    let string = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat();
+    let with = |kind: u8, parts: &[Vec<u8>]| [&[kind][..], &id.to_be_bytes(), &parts.concat()].concat();
+    let attributes = |attributes: &Attributes| {
+        let mut out = Vec::new();
+        attributes.write(&mut out);
+        out
+    };
+    let extended = |name: &str, parts: &[&[u8]]| {
+        let parts = parts.iter().map(|part| string(part));
+        with(kind::EXTENDED, &std::iter::once(string(name.as_bytes())).chain(parts).collect::<Vec<_>>())
+    };
+    out.extend(match request {
+        Request::Open { path, flags, attributes: change } => {
+            with(kind::OPEN, &[string(path), flags.to_be_bytes().into(), attributes(change)])
+        }
+        Request::Close { handle } => with(kind::CLOSE, &[string(handle)]),
+        Request::Read { handle, offset, length } => {
+            with(kind::READ, &[string(handle), offset.to_be_bytes().into(), length.to_be_bytes().into()])
+        }
+        Request::Write { handle, offset, data } => {
+            with(kind::WRITE, &[string(handle), offset.to_be_bytes().into(), string(data)])
+        }
+        Request::LinkAttributes { path } => with(kind::LSTAT, &[string(path)]),
+        Request::HandleAttributes { handle } => with(kind::FSTAT, &[string(handle)]),
+        Request::SetAttributes { path, attributes: change } => with(kind::SETSTAT, &[string(path), attributes(change)]),
+        Request::SetHandleAttributes { handle, attributes: change } => {
+            with(kind::FSETSTAT, &[string(handle), attributes(change)])
+        }
+        Request::OpenDirectory { path } => with(kind::OPENDIR, &[string(path)]),
+        Request::ReadDirectory { handle } => with(kind::READDIR, &[string(handle)]),
+        Request::Remove { path } => with(kind::REMOVE, &[string(path)]),
+        Request::MakeDirectory { path, attributes: change } => with(kind::MKDIR, &[string(path), attributes(change)]),
+        Request::RemoveDirectory { path } => with(kind::RMDIR, &[string(path)]),
+        Request::RealPath { path } => with(kind::REALPATH, &[string(path)]),
+        Request::Attributes { path } => with(kind::STAT, &[string(path)]),
+        Request::Rename { from, to } => with(kind::RENAME, &[string(from), string(to)]),
+        Request::ReadLink { path } => with(kind::READLINK, &[string(path)]),
+        Request::Symlink { target, path } => with(kind::SYMLINK, &[string(target), string(path)]),
+        Request::PosixRename { from, to } => extended("posix-rename@openssh.com", &[from, to]),
+        Request::HardLink { from, to } => extended("hardlink@openssh.com", &[from, to]),
+        Request::Space { path } => extended("statvfs@openssh.com", &[path]),
+        Request::HandleSpace { handle } => extended("fstatvfs@openssh.com", &[handle]),
+        Request::Sync { handle } => extended("fsync@openssh.com", &[handle]),
+        Request::Limits => extended("limits@openssh.com", &[]),
+        Request::Unknown => extended("copy-data", &[b"x"]),
+    });
+    let length = u32::try_from(out.len() - 4).unwrap();
+    out[..4].copy_from_slice(&length.to_be_bytes());
+    out
+}
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let parts = (any::<Option<u64>>(), any::<Option<(u32, u32)>>(), any::<Option<u32>>(), any::<Option<(u32, u32)>>());
+    parts.prop_map(|(size, owner, permissions, times)| Attributes { size, owner, permissions, times })
+}
+
+/// Every kind of request with the same fields, so that one round covers them all.
+fn every<'a>(one: &'a [u8], other: &'a [u8], number: u64, small: u32, attributes: Attributes) -> Vec<Request<'a>> {
+    vec![
+        Request::Open { path: one, flags: small, attributes },
+        Request::Close { handle: one },
+        Request::Read { handle: one, offset: number, length: small },
+        Request::Write { handle: one, offset: number, data: other },
+        Request::LinkAttributes { path: one },
+        Request::HandleAttributes { handle: one },
+        Request::SetAttributes { path: one, attributes },
+        Request::SetHandleAttributes { handle: one, attributes },
+        Request::OpenDirectory { path: one },
+        Request::ReadDirectory { handle: one },
+        Request::Remove { path: one },
+        Request::MakeDirectory { path: one, attributes },
+        Request::RemoveDirectory { path: one },
+        Request::RealPath { path: one },
+        Request::Attributes { path: one },
+        Request::Rename { from: one, to: other },
+        Request::ReadLink { path: one },
+        Request::Symlink { target: one, path: other },
+        Request::PosixRename { from: one, to: other },
+        Request::HardLink { from: one, to: other },
+        Request::Space { path: one },
+        Request::HandleSpace { handle: one },
+        Request::Sync { handle: one },
+        Request::Limits,
+        Request::Unknown,
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_a_client_writes_is_what_we_read(
+        one: Vec<u8>, other: Vec<u8>, number: u64, small: u32, id: u32, attributes in attributes(),
+    ) {
+        for request in every(&one, &other, number, small, attributes) {
+            let bytes = write(id, &request);
+            let packet = first_packet(&bytes).unwrap().unwrap();
+            prop_assert_eq!(packet.len() + 4, bytes.len());
+            prop_assert_eq!(read_request(packet).unwrap(), (id, Some(request.clone())));
+            // Cut short anywhere, it is no request; with something behind it, it still is.
+            for end in 0..bytes.len() {
+                prop_assert_eq!(first_packet(&bytes[..end]).unwrap(), None);
+            }
+            let cut = read_request(&packet[..packet.len() - 1]);
+            if request != Request::Limits && request != Request::Unknown {
+                prop_assert!(matches!(cut, Err(Malformed::Short) | Ok((_, None))));
+            }
+        }
+    }
+
+    #[test]
+    fn noise_does_not_panic_and_is_answered_or_ends_it(mut noise: Vec<u8>, kind: u8) {
+        let _ = first_packet(&noise);
+        let _ = read_version(&noise);
+        let _ = read_request(&noise);
+        if let Some(first) = noise.first_mut() {
+            *first = kind % 21;
+            let is_whole = noise.len() >= 5;
+            prop_assert_eq!(read_request(&noise).is_ok(), is_whole);
+        }
+    }
+}
+
+#[test]
+fn a_packet_longer_than_allowed_ends_it_before_it_is_read() {
+    let length = |length: usize| u32::try_from(length).unwrap().to_be_bytes();
+    assert_eq!(first_packet(&length(MAX_PACKET + 1)), Err(Malformed::Length));
+    assert_eq!(first_packet(&length(0)), Err(Malformed::Length));
+    assert_eq!(first_packet(&length(MAX_PACKET)), Ok(None));
+}
+
+#[test]
+fn the_conversation_begins_with_the_version() {
+    assert_eq!(read_version(&[1, 0, 0, 0, 3]), Ok(3));
+    // Later versions bring extensions along.
+    assert_eq!(read_version(&[1, 0, 0, 0, 6, 0, 0, 0, 0]), Ok(6));
+    for other in [&[][..], &[1], &[1, 0, 0, 0], &[3, 0, 0, 0, 3]] {
+        assert_eq!(read_version(other), Err(Malformed::NoVersion));
+    }
+}
+
+#[test]
+fn extended_attributes_are_skipped_and_cannot_be_more_than_the_packet_holds() {
+    let mut bytes = vec![kind::SETSTAT, 0, 0, 0, 9, 0, 0, 0, 1, b'a'];
+    bytes.extend((attribute::EXTENDED | attribute::PERMISSIONS).to_be_bytes());
+    bytes.extend(0o640_u32.to_be_bytes());
+    bytes.extend(1_u32.to_be_bytes());
+    bytes.extend([0, 0, 0, 1, b'k', 0, 0, 0, 1, b'v']);
+    let attributes = Attributes { permissions: Some(0o640), ..Attributes::default() };
+    assert_eq!(read_request(&bytes), Ok((9, Some(Request::SetAttributes { path: b"a", attributes }))));
+    bytes[18..22].copy_from_slice(&u32::MAX.to_be_bytes());
+    assert_eq!(read_request(&bytes), Ok((9, None)));
+}
+
+#[test]
+fn content_is_put_where_it_is_sent_from() {
+    let mut out = b"before".to_vec();
+    let read = |count: usize| {
+        move |buffer: &mut [u8]| -> Result<usize, ()> {
+            buffer[..count].fill(b'x');
+            Ok(count)
+        }
+    };
+    assert_eq!(reply::write_data(&mut out, 7, 100, read(3)), Ok(3));
+    assert_eq!(out, b"before\0\0\0\x0c\x67\0\0\0\x07\0\0\0\x03xxx");
+    // The end of a file and a failure leave nothing behind.
+    assert_eq!(reply::write_data(&mut out, 8, 100, read(0)), Ok(0));
+    assert_eq!(reply::write_data(&mut out, 8, 100, |_| Err(())), Err(()));
+    assert_eq!(out.len(), 6 + 4 + 1 + 4 + 4 + 3);
+    assert_eq!(reply::write_data::<()>(&mut out, 8, usize::MAX, |buffer| Ok(buffer.len())), Ok(MAX_DATA));
+}

@@ -1,0 +1,159 @@
+//! One SFTP channel: requests come in as they arrive, a thread of its own answers them in their order.
+//!
+//! In order is what clients rely on (a write, then a close, then a rename), a thread may block in a file call without
+//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use russh::{ChannelId, server::Handle};
+use tokio::runtime;
+
+use super::gate::Gate;
+use crate::sftp::{Conversation, first_packet};
+
+/// Replies are sent when there are this many bytes of them, or when nothing is left to answer.
+const BATCH: usize = 64 * 1024;
+
+/// What came in on one channel and is not answered yet. How much that can be is limited by the connection's [`Gate`].
+#[derive(Debug)]
+pub(super) struct Inbox {
+    gate: Arc<Gate>,
+    state: Mutex<Arrived>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    bytes: Vec<u8>,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// Nothing more comes; what is here is still answered.
+    Finished,
+    /// Nobody is there to read an answer.
+    Gone,
+}
+
+/// The way back to the client.
+pub(super) struct Outbox {
+    pub(super) runtime: runtime::Handle,
+    pub(super) session: Handle,
+    pub(super) channel: ChannelId,
+}
+
+/// Answers until the client has no more to ask, or is gone; then closes the channel.
+pub(super) fn answer_all(inbox: &Inbox, outbox: &Outbox, conversation: Conversation) {
+    let left_over = converse(inbox, outbox, conversation);
+    inbox.abandon();
+    inbox.gate.answered(left_over);
+    outbox.close();
+}
+
+/// Returns how many bytes are left unanswered.
+fn converse(inbox: &Inbox, outbox: &Outbox, mut conversation: Conversation) -> usize {
+    let mut requests = Vec::new();
+    let mut replies = Vec::new();
+    while inbox.take(&mut requests) {
+        let mut rest = requests.as_slice();
+        loop {
+            let packet = match first_packet(rest) {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "sftp channel ends");
+                    return requests.len();
+                }
+            };
+            rest = &rest[4 + packet.len()..];
+            if let Err(error) = conversation.answer(packet, &mut replies) {
+                tracing::debug!(%error, "sftp channel ends");
+                return requests.len();
+            }
+            if replies.len() >= BATCH && !inbox.gate.while_stalled(|| outbox.send(&mut replies)) {
+                return requests.len();
+            }
+        }
+        let answered = requests.len() - rest.len();
+        requests.drain(..answered);
+        inbox.gate.answered(answered);
+        if !replies.is_empty() && !inbox.gate.while_stalled(|| outbox.send(&mut replies)) {
+            break;
+        }
+    }
+    requests.len()
+}
+
+// === impl Inbox ===
+
+impl Inbox {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, state: Mutex::default(), arrived: Condvar::new() }
+    }
+
+    pub(super) fn push(&self, bytes: &[u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.end == End::Open {
+            state.bytes.extend_from_slice(bytes);
+            self.gate.came(bytes.len());
+            drop(state);
+            self.arrived.notify_one();
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.end == End::Open {
+            state.end = End::Finished;
+        }
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    /// What is here is not answered any more.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.end = End::Gone;
+        self.gate.answered(std::mem::take(&mut state.bytes).len());
+        drop(state);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for more, and appends it to what is left over. `false` when nothing more comes.
+    fn take(&self, requests: &mut Vec<u8>) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_idle = |state: &mut Arrived| state.bytes.is_empty() && state.end == End::Open;
+        let mut state = self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+        if state.end == End::Gone || state.bytes.is_empty() {
+            return false;
+        }
+        if requests.is_empty() {
+            std::mem::swap(requests, &mut state.bytes);
+        } else {
+            requests.append(&mut state.bytes);
+        }
+        true
+    }
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Hands the replies over; `false` when the connection is gone.
+    fn send(&self, replies: &mut Vec<u8>) -> bool {
+        let batch = std::mem::take(replies);
+        self.runtime.block_on(self.session.data(self.channel, batch)).is_ok()
+    }
+
+    /// As a program does that ends well, which is what a client of `sftp` waits for.
+    fn close(&self) {
+        self.runtime.block_on(async {
+            let _ = self.session.exit_status_request(self.channel, 0).await;
+            let _ = self.session.eof(self.channel).await;
+            let _ = self.session.close(self.channel).await;
+        });
+    }
+}

@@ -1,0 +1,219 @@
+//! The SSH server of the host: one key opens one lease, and all that it opens is SFTP on that lease's export.
+//!
+//! There is no shell, no command, no forwarding, and no account: whoever holds the key of a lease is the lease.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use russh::{Limits, MethodKind, MethodSet, Preferred, SshId, cipher, compression, keys::Algorithm, server};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::Semaphore,
+    time::Instant,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+mod channel;
+mod cut;
+mod gate;
+mod key;
+mod lease;
+mod visitor;
+
+use self::{cut::Cut, gate::Gate, lease::Leases, visitor::Visitor};
+pub use self::{
+    key::{BadKey, HostKey, KeyPair, make_key},
+    lease::Admission,
+};
+use crate::export::Export;
+
+/// A connection whose client says nothing, not even to a question, ends after this long.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often a silent client is asked whether it is there.
+const ARE_YOU_THERE: Duration = Duration::from_secs(15);
+/// A wrong key is answered after this long, whatever was wrong with it.
+const REJECTION: Duration = Duration::from_millis(50);
+/// What OpenSSH's server gives a channel: enough for 40 MB/s at 50 ms.
+const WINDOW: u32 = 2 * 1024 * 1024;
+
+/// What one lease's key opens.
+#[derive(Debug)]
+pub struct Pass {
+    /// The public key, in OpenSSH's one line.
+    pub key: String,
+    /// The first component of every path: a token that says nothing about the host's folders.
+    pub locator: String,
+    pub export: Arc<Export>,
+}
+
+/// How much the server puts up with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a connection may take to show its key.
+    pub patience: Duration,
+    /// Connections that have not shown a key yet; more are closed at once.
+    pub strangers: usize,
+    pub connections_per_lease: usize,
+    pub channels_per_connection: usize,
+    /// Fresh keys of the connection after this many bytes in one direction.
+    pub rekey_after: usize,
+}
+
+/// Serves leases to whoever has their keys. Clones are the same server.
+#[derive(Debug, Clone)]
+pub struct Server {
+    config: Arc<server::Config>,
+    options: Arc<Options>,
+    leases: Arc<Leases>,
+    strangers: Arc<Semaphore>,
+    numbers: Arc<AtomicU64>,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(10),
+            strangers: 32,
+            connections_per_lease: 16,
+            channels_per_connection: 4,
+            rekey_after: 1 << 30,
+        }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    pub fn new(host_key: &HostKey) -> Self {
+        Self::with(host_key, Options::default())
+    }
+
+    pub fn with(host_key: &HostKey, options: Options) -> Self {
+        let preferred = Preferred {
+            key: Cow::Borrowed(&[Algorithm::Ed25519]),
+            // The one cipher that the processor does itself. A client chooses the first on its own list that we offer,
+            // and OpenSSH's list begins with slower ones.
+            cipher: Cow::Borrowed(&[cipher::AES_256_GCM]),
+            compression: Cow::Borrowed(&[compression::NONE]),
+            ..Preferred::DEFAULT
+        };
+        let rekey_after = options.rekey_after.min(1 << 30);
+        let config = server::Config {
+            server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-attache")),
+            methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+            auth_rejection_time: REJECTION,
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            max_auth_attempts: 3,
+            keys: vec![host_key.private()],
+            limits: Limits::new(rekey_after, rekey_after, Duration::from_secs(3600)),
+            window_size: WINDOW,
+            preferred,
+            inactivity_timeout: Some(SILENCE),
+            keepalive_interval: Some(ARE_YOU_THERE),
+            nodelay: true,
+            ..server::Config::default()
+        };
+        Self {
+            config: Arc::new(config),
+            strangers: Arc::new(Semaphore::new(options.strangers)),
+            options: Arc::new(options),
+            leases: Arc::default(),
+            numbers: Arc::default(),
+        }
+    }
+
+    /// Lets the holder of a key use an export, until the admission is revoked or dropped.
+    pub fn admit(&self, pass: Pass) -> Result<Admission, BadKey> {
+        self.leases.admit(pass)
+    }
+
+    /// Serves all who connect, until `stop`; returns when the last connection is closed.
+    pub async fn listen(&self, listener: TcpListener, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, from)) => {
+                    let _ = stream.set_nodelay(true);
+                    let (server, cut) = (self.clone(), stop.child_token());
+                    connections.spawn(async move { server.serve_until(stream, from.to_string(), cut).await });
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely; the connection waits in the kernel.
+                    tracing::warn!(%error, "cannot accept an SSH connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        connections.close();
+        connections.wait().await;
+    }
+
+    /// Serves one connection to its end. `from` says where it comes from, for the log. Dropping the future cuts it.
+    pub async fn serve<S>(&self, stream: S, from: String)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_until(stream, from, CancellationToken::new()).await;
+    }
+
+    async fn serve_until<S>(&self, stream: S, from: String, cut: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Ok(stranger) = Arc::clone(&self.strangers).try_acquire_owned() else {
+            tracing::warn!(%from, "too many SSH connections without a key; this one is closed");
+            return;
+        };
+        let deadline = Instant::now() + self.options.patience;
+        let _cut_when_dropped = cut.clone().drop_guard();
+        let (gate, channels, known) = (Arc::<Gate>::default(), TaskTracker::new(), CancellationToken::new());
+        let place = visitor::Place {
+            number: self.numbers.fetch_add(1, Ordering::Relaxed),
+            leases: Arc::clone(&self.leases),
+            options: Arc::clone(&self.options),
+            gate: Arc::clone(&gate),
+            cut: cut.clone(),
+            known: known.clone(),
+            channels: channels.clone(),
+        };
+        let (stream, visitor) = (Cut::new(stream, gate, &cut), Visitor::new(place, stranger));
+        let begun = tokio::time::timeout_at(deadline, server::run_stream(Arc::clone(&self.config), stream, visitor));
+        let ended = match begun.await {
+            Err(_) => Err("it did not speak SSH in time".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(mut session)) => {
+                let is_late = async {
+                    tokio::select! {
+                        () = known.cancelled() => std::future::pending().await,
+                        () = tokio::time::sleep_until(deadline) => {}
+                    }
+                };
+                let ended = tokio::select! {
+                    ended = &mut session => ended,
+                    () = is_late => {
+                        cut.cancel();
+                        session.await
+                    }
+                };
+                ended.map_err(|error| error.to_string())
+            }
+        };
+        cut.cancel();
+        channels.close();
+        channels.wait().await;
+        tracing::debug!(%from, reason = ended.err(), "SSH connection ended");
+    }
+}
