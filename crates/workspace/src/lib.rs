@@ -3,4 +3,7 @@
 //!
 //! It knows nothing of hubs, agents or tasks: who lends what to whom is decided elsewhere.
 
+pub mod bench;
 pub mod export;
+mod sftp;
+pub mod ssh;
