@@ -96,12 +96,12 @@ async fn ask_new(client: &Client, ask: Ask) -> Result<Told, Refusal> {
     match ask {
         Ask::Send(mut it) => {
             it.tenant = it.tenant.or(tenant);
-            let message = v1::SendMessageRequest::try_from(it).unwrap();
+            let message = v1::SendMessageRequest::from(it);
             once::<_, SendMessageResponse>(grpc.send_message(request(client, message)).await)
         }
         Ask::Stream(mut it) => {
             it.tenant = it.tenant.or(tenant);
-            let message = v1::SendMessageRequest::try_from(it).unwrap();
+            let message = v1::SendMessageRequest::from(it);
             stream(grpc.send_streaming_message(request(client, message)).await)
         }
         Ask::Get(mut it) => {
@@ -114,7 +114,7 @@ async fn ask_new(client: &Client, ask: Ask) -> Result<Told, Refusal> {
         }
         Ask::Cancel(mut it) => {
             it.tenant = it.tenant.or(tenant);
-            let message = v1::CancelTaskRequest::try_from(it).unwrap();
+            let message = v1::CancelTaskRequest::from(it);
             once::<_, Task>(grpc.cancel_task(request(client, message)).await)
         }
         Ask::Subscribe(mut it) => {
@@ -149,11 +149,11 @@ async fn ask_old(client: &Client, ask: Ask) -> Result<Told, Refusal> {
     let mut grpc = OldClient::with_origin(channel(), client.url.parse().unwrap());
     match ask {
         Ask::Send(it) => {
-            let message = v03::SendMessageRequest::try_from(it).unwrap();
+            let message = v03::SendMessageRequest::from(it);
             once::<_, SendMessageResponse>(grpc.send_message(request(client, message)).await)
         }
         Ask::Stream(it) => {
-            let message = v03::SendMessageRequest::try_from(it).unwrap();
+            let message = v03::SendMessageRequest::from(it);
             stream(grpc.send_streaming_message(request(client, message)).await)
         }
         Ask::Get(it) => once::<_, Task>(grpc.get_task(request(client, it.into())).await),
@@ -208,7 +208,7 @@ where
     Ok(Told::Stream(Incoming(updates.map(read).boxed())))
 }
 
-fn refusal(status: Status) -> Refusal {
+pub fn refusal(status: Status) -> Refusal {
     let challenge = status.metadata().get("www-authenticate").map(|value| value.to_str().unwrap().to_owned());
     let refusal = Refusal::new(Form::Grpc(status.code()), status.message().to_owned());
     Refusal { challenge, ..details(status.details(), refusal) }

@@ -1,7 +1,7 @@
 //! Clients that speak one binding of one version, and answer in the model of 1.0 whatever they speak.
 
 mod form;
-mod grpc;
+pub mod grpc;
 mod rest;
 mod rpc;
 mod sse;

@@ -6,14 +6,15 @@ mod v03;
 mod v1;
 
 use attache_protocol::wire::a2a::{
-    Invalid,
+    StreamResponse,
     grpc::{v1::a2a_service_server::A2aServiceServer, v03::a2a_service_server::A2aServiceServer as OldServer},
 };
 use axum::{
     Router,
     http::{HeaderMap, HeaderValue, Request as HttpRequest},
+    middleware::map_response,
 };
-use futures_util::{Stream, StreamExt as _, future, stream::BoxStream};
+use futures_util::{StreamExt as _, stream::BoxStream};
 use tonic::{Request, Response, Status, metadata::MetadataMap};
 
 use crate::{
@@ -32,7 +33,10 @@ type Answers<T> = BoxStream<'static, std::result::Result<T, Status>>;
 pub(super) fn routes(site: &Site) -> Router<Site> {
     let new = A2aServiceServer::new(v1::Service(site.clone())).max_decoding_message_size(LIMIT);
     let old = OldServer::new(v03::Service(site.clone())).max_decoding_message_size(LIMIT);
-    Router::new().route_service("/lf.a2a.v1.A2AService/{method}", new).route_service("/a2a.v1.A2AService/{method}", old)
+    Router::new()
+        .route_service("/lf.a2a.v1.A2AService/{method}", new)
+        .route_service("/a2a.v1.A2AService/{method}", old)
+        .layer(map_response(status::explained))
 }
 
 /// The caller of a request, its agent, and the message itself.
@@ -62,24 +66,8 @@ fn answered<T>(asked: &Asked, message: T) -> Response<T> {
     response
 }
 
-fn written<A, B: TryFrom<A, Error = Invalid>>(message: A) -> std::result::Result<B, Status> {
-    B::try_from(message).map_err(|invalid| Status::internal(invalid.to_string()))
-}
-
-/// Updates in the form of a version, until the first that cannot be written.
-fn stream<T>(updates: Updates) -> Answers<T>
-where
-    T: TryFrom<attache_protocol::wire::a2a::StreamResponse, Error = Invalid> + Send + 'static,
-{
-    unfold(updates)
-        .map(written)
-        .scan(false, |failed, next| {
-            let stop = std::mem::replace(failed, next.is_err());
-            future::ready((!stop).then_some(next))
-        })
-        .boxed()
-}
-
-fn unfold(updates: Updates) -> impl Stream<Item = attache_protocol::wire::a2a::StreamResponse> + Send {
-    futures_util::stream::unfold(updates, |mut updates| async move { Some((updates.next().await?, updates)) })
+/// Updates in the form of a version.
+fn stream<T: From<StreamResponse> + Send + 'static>(updates: Updates) -> Answers<T> {
+    let next = |mut updates: Updates| async move { Some((Ok(T::from(updates.next().await?)), updates)) };
+    futures_util::stream::unfold(updates, next).boxed()
 }

@@ -1,11 +1,13 @@
 //! A refusal as gRPC says it: a status, with the details in `google.rpc.Status`.
 
 use attache_protocol::wire::a2a::DOMAIN;
+use axum::{body::Body, http::Response};
 use prost::Message as _;
 use prost_types::Any;
 use tonic::{Code, Status, metadata::MetadataMap};
 
-use crate::error::Error;
+use super::LIMIT;
+use crate::error::{Error, Kind};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct RpcStatus {
@@ -57,6 +59,23 @@ impl From<Error> for Status {
         let status = RpcStatus { code: i32::from(code), message: error.message.clone(), details };
         Self::with_details_and_metadata(code, error.message, status.encode_to_vec().into(), MetadataMap::new())
     }
+}
+
+/// What the library refuses before it comes to us says no reason, and blames us for what a caller sent.
+pub(super) async fn explained(response: Response<Body>) -> Response<Body> {
+    let Some(status) = Status::from_header_map(response.headers()) else { return response };
+    let error = match status.code() {
+        Code::Ok => return response,
+        _ if !status.details().is_empty() => return response,
+        Code::Internal => Error::new(Kind::Request, "This is no message of this method, or it nests too deep."),
+        Code::OutOfRange => {
+            let text = format!("The message is larger than {LIMIT} bytes. Send what is larger as a `url`.");
+            Error::new(Kind::Hub(attache_protocol::Code::TooLarge), text)
+        }
+        Code::Unimplemented => Error::new(Kind::Method, format!("This is not done here: {}", status.message())),
+        _ => return response,
+    };
+    Status::from(error).into_http()
 }
 
 fn any(name: &str, value: Vec<u8>) -> Any {

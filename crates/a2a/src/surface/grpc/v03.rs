@@ -1,14 +1,21 @@
 //! The service of version 0.3.
 
-use attache_protocol::wire::a2a::{
-    self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, Subscribe,
-    grpc::v03::{self, a2a_service_server::A2aService},
-    v03 as json,
+use attache_protocol::{
+    Code,
+    wire::a2a::{
+        self, CancelTask, GetPushConfig, GetTask, ListPushConfigs, PushConfig, SendMessage, Subscribe,
+        grpc::v03::{self, a2a_service_server::A2aService},
+        v03 as json,
+    },
 };
-use tonic::{Request, Status};
+use tonic::Request;
 
-use super::{Answer, Answers, answered, asked, stream, written};
-use crate::{Site, ask::Version, error::Error};
+use super::{Answer, Answers, answered, asked, stream};
+use crate::{
+    Site,
+    ask::Version,
+    error::{Error, Kind},
+};
 
 #[derive(Debug, Clone)]
 pub(super) struct Service(pub(super) Site);
@@ -21,7 +28,7 @@ impl A2aService for Service {
     async fn send_message(&self, request: Request<v03::SendMessageRequest>) -> Answer<v03::SendMessageResponse> {
         let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
         let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(sent)?))
+        Ok(answered(&asked, sent.into()))
     }
 
     async fn send_streaming_message(
@@ -36,13 +43,13 @@ impl A2aService for Service {
     async fn get_task(&self, request: Request<v03::GetTaskRequest>) -> Answer<v03::Task> {
         let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
         let task = asked.get(GetTask::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(task)?))
+        Ok(answered(&asked, task.into()))
     }
 
     async fn cancel_task(&self, request: Request<v03::CancelTaskRequest>) -> Answer<v03::Task> {
         let (asked, message) = asked(&self.0, request, Version::V03, "").await?;
         let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(task)?))
+        Ok(answered(&asked, task.into()))
     }
 
     async fn task_subscription(
@@ -85,9 +92,9 @@ impl A2aService for Service {
     async fn get_agent_card(&self, request: Request<v03::GetAgentCardRequest>) -> Answer<v03::AgentCard> {
         let (asked, _) = asked(&self.0, request, Version::V03, "").await?;
         let card = asked.extended_agent_card().await?;
-        let old =
-            json::AgentCard::of_card(&card).ok_or_else(|| Status::internal("the card has no interface of 0.3"))?;
-        Ok(answered(&asked, written(old)?))
+        let old = json::AgentCard::of_card(&card)
+            .ok_or_else(|| Error::new(Kind::Hub(Code::Internal), "The card has no interface of 0.3."))?;
+        Ok(answered(&asked, old.into()))
     }
 
     async fn delete_task_push_notification_config(

@@ -6,7 +6,7 @@ use attache_protocol::wire::a2a::{
 };
 use tonic::Request;
 
-use super::{Answer, Answers, answered, asked, stream, written};
+use super::{Answer, Answers, answered, asked, stream};
 use crate::{Site, ask::Version, error::Error};
 
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ impl A2aService for Service {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
         let sent = asked.send(SendMessage::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(sent)?))
+        Ok(answered(&asked, sent.into()))
     }
 
     async fn send_streaming_message(
@@ -37,21 +37,21 @@ impl A2aService for Service {
     async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
-        Ok(answered(&asked, written(asked.get(GetTask::from(message)).await?)?))
+        Ok(answered(&asked, asked.get(GetTask::from(message)).await?.into()))
     }
 
     async fn list_tasks(&self, request: Request<v1::ListTasksRequest>) -> Answer<v1::ListTasksResponse> {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
         let found = asked.list(ListTasks::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(found)?))
+        Ok(answered(&asked, found.into()))
     }
 
     async fn cancel_task(&self, request: Request<v1::CancelTaskRequest>) -> Answer<v1::Task> {
         let tenant = request.get_ref().tenant.clone();
         let (asked, message) = asked(&self.0, request, Version::V10, &tenant).await?;
         let task = asked.cancel(CancelTask::try_from(message).map_err(Error::from)?).await?;
-        Ok(answered(&asked, written(task)?))
+        Ok(answered(&asked, task.into()))
     }
 
     async fn subscribe_to_task(
@@ -101,7 +101,7 @@ impl A2aService for Service {
         let tenant = request.get_ref().tenant.clone();
         let (asked, _) = asked(&self.0, request, Version::V10, &tenant).await?;
         let card = asked.extended_agent_card().await?;
-        Ok(answered(&asked, written(card)?))
+        Ok(answered(&asked, card.into()))
     }
 
     async fn delete_task_push_notification_config(

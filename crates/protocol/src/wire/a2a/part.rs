@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
 
+use super::base64;
 use crate::Json;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,14 @@ impl Part {
 
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Content::Text(text.into()))
+    }
+
+    /// Whether its bytes, if it has some, can be had.
+    pub fn is_whole(&self) -> bool {
+        match &self.content {
+            Content::Raw(text) => base64::decode(text).is_some(),
+            Content::Text(_) | Content::Url(_) | Content::Data(_) => true,
+        }
     }
 
     pub fn data(data: Json) -> Self {

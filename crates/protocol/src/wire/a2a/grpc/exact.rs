@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use prost_types::{Struct, Value, value::Kind};
 
-use super::{
-    super::invalid::{Below as _, Invalid},
-    value,
+use super::{super::invalid::Invalid, value};
+use crate::{
+    Json,
+    json::{MAX_DEPTH, depth},
 };
-use crate::Json;
 
 /// The extension's name, and that of its member in the metadata. The member's own members, `data` and `metadata`, hold the
 /// exact JSON of what they are named after.
@@ -32,8 +32,8 @@ pub(super) struct Carried {
     pub(super) data: Option<Value>,
 }
 
-pub(super) fn write_metadata(metadata: Option<Json>) -> Result<Option<Struct>, Invalid> {
-    Theirs { metadata, data: None }.write().map(|carried| carried.metadata)
+pub(super) fn write_metadata(metadata: Option<Json>) -> Option<Struct> {
+    Theirs { metadata, data: None }.write().metadata
 }
 
 pub(super) fn read_metadata(metadata: Option<Struct>) -> Result<Option<Json>, Invalid> {
@@ -43,40 +43,33 @@ pub(super) fn read_metadata(metadata: Option<Struct>) -> Result<Option<Json>, In
 // === impl Theirs ===
 
 impl Theirs {
-    pub(super) fn write(self) -> Result<Carried, Invalid> {
+    /// JSON that a Value cannot hold at all is there as text alone, and a short word stands where it should be: what one
+    /// agent said must not keep a caller from reading everything else.
+    pub(super) fn write(self) -> Carried {
         let mut exact = BTreeMap::new();
-        let mut note = |name: &str, json: &Json| {
-            exact.insert(name.to_owned(), Value { kind: Some(Kind::StringValue(json.get().to_owned())) });
-        };
-        let data = match &self.data {
-            Some(json) => {
-                let read = read(DATA, json)?;
-                if !read.exact {
-                    note(DATA, json);
-                }
-                Some(read.value)
+        let mut note = |name: &str, json: &Json| exact.insert(name.to_owned(), string(json.get()));
+        let data = self.data.map(|json| {
+            let value::Read { value, exact } = read(&json);
+            if !exact {
+                note(DATA, &json);
             }
-            None => None,
-        };
-        let mut metadata = match &self.metadata {
-            Some(json) => {
-                let read = read(METADATA, json)?;
-                let fields = object(read.value).ok_or_else(|| Invalid::new(METADATA, "must be an object"))?;
-                // A member of the same name would be taken for ours, and an empty object for none.
-                let is_mistaken = fields.contains_key(EXACT) || fields.is_empty();
-                if !read.exact || is_mistaken {
-                    note(METADATA, json);
-                }
-                Some(fields)
+            value
+        });
+        let metadata = self.metadata.map(|json| {
+            let (fields, exact) = members(&json);
+            // A member of the same name would be taken for ours, and an empty object for none.
+            if !exact || fields.contains_key(EXACT) || fields.is_empty() {
+                note(METADATA, &json);
             }
-            None => None,
-        };
-        let only_empty = exact.len() == 1 && metadata.as_ref().is_some_and(BTreeMap::is_empty);
+            (fields, exact)
+        });
+        let only_empty = exact.len() == 1 && matches!(&metadata, Some((fields, true)) if fields.is_empty());
+        let mut metadata = metadata.map(|(fields, _)| fields);
         if !exact.is_empty() && !only_empty {
             let member = Value { kind: Some(Kind::StructValue(Struct { fields: exact })) };
             metadata.get_or_insert_default().insert(EXACT.to_owned(), member);
         }
-        Ok(Carried { metadata: metadata.map(|fields| Struct { fields }), data })
+        Carried { metadata: metadata.map(|fields| Struct { fields }), data }
     }
 }
 
@@ -110,7 +103,7 @@ impl Carried {
         let metadata = match texts.remove(METADATA) {
             Some(text) => {
                 let json = json(&text)?;
-                let mut exact = object(value::read(&json).ok()?.value)?;
+                let (mut exact, _) = members(&json);
                 exact.remove(EXACT);
                 (exact == fields).then_some(Some(json))?
             }
@@ -121,12 +114,28 @@ impl Carried {
     }
 }
 
-fn read(name: &str, json: &Json) -> Result<value::Read, Invalid> {
-    value::read(json).map_err(Invalid::itself).below(name)
+/// The JSON as a Value, or what stands for it: an object that says why it is not there.
+fn read(json: &Json) -> value::Read {
+    value::read(json).unwrap_or_else(|problem| {
+        let fields = BTreeMap::from([(EXACT.to_owned(), string(problem))]);
+        value::Read { value: Value { kind: Some(Kind::StructValue(Struct { fields })) }, exact: false }
+    })
+}
+
+/// The members of metadata, and whether they mean all that it says. What is no object has none.
+fn members(json: &Json) -> (BTreeMap<String, Value>, bool) {
+    match value::read(json) {
+        Ok(read) => object(read.value).map_or_else(Default::default, |fields| (fields, read.exact)),
+        Err(_) => Default::default(),
+    }
 }
 
 fn means(json: &Json, value: &Value) -> bool {
-    value::read(json).is_ok_and(|read| read.value == *value)
+    read(json).value == *value
+}
+
+fn string(text: &str) -> Value {
+    Value { kind: Some(Kind::StringValue(text.to_owned())) }
 }
 
 fn object(value: Value) -> Option<BTreeMap<String, Value>> {
@@ -138,7 +147,7 @@ fn object(value: Value) -> Option<BTreeMap<String, Value>> {
 
 fn json(text: &Value) -> Option<Json> {
     match &text.kind {
-        Some(Kind::StringValue(text)) => Json::from_text(text.clone()).ok(),
+        Some(Kind::StringValue(text)) if depth(text.as_bytes()) <= MAX_DEPTH => Json::from_text(text.clone()).ok(),
         _ => None,
     }
 }

@@ -20,6 +20,7 @@ mod new;
 mod number;
 mod old;
 mod scheme;
+mod shared;
 mod value;
 
 pub use exact::EXACT;
@@ -28,6 +29,9 @@ use prost_types::Struct;
 
 use super::invalid::{Below as _, Invalid};
 use crate::{Json, Timestamp};
+
+/// Stands where bytes should be that an agent wrote as something else.
+const NOT_BASE64: &str = "The bytes of this part are not base64, and gRPC cannot carry them.";
 
 /// Proto3 has no absent text: empty is absent.
 fn text(text: String) -> Option<String> {
@@ -56,6 +60,11 @@ fn list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<
     items.into_iter().enumerate().map(convert).collect()
 }
 
+/// Everything that we say can be written; what gRPC has no place for is said in another way.
+fn written<A, B: From<A>>(items: Vec<A>) -> Vec<B> {
+    items.into_iter().map(B::from).collect()
+}
+
 /// A list that is absent when it is empty.
 fn some_list<A, B: TryFrom<A, Error = Invalid>>(name: &str, items: Vec<A>) -> Result<Option<Vec<B>>, Invalid> {
     let items = list(name, items)?;
@@ -80,13 +89,11 @@ fn read_time(name: &str, time: prost_types::Timestamp) -> Result<Timestamp, Inva
     }
 }
 
-/// JSON of a card that must be an object. A card has no metadata, so what a double cannot hold is lost.
-fn write_object(name: &str, json: Option<Json>) -> Result<Option<Struct>, Invalid> {
-    let Some(json) = json else { return Ok(None) };
-    let read = value::read(&json).map_err(|problem| Invalid::new(name, problem))?;
-    match read.value.kind {
-        Some(prost_types::value::Kind::StructValue(object)) => Ok(Some(object)),
-        _ => Err(Invalid::new(name, "must be an object")),
+/// JSON of a card that must be an object. A card has no metadata, so what gRPC cannot carry is lost.
+fn write_object(json: Option<Json>) -> Option<Struct> {
+    match value::read(&json?).ok()?.value.kind {
+        Some(prost_types::value::Kind::StructValue(object)) => Some(object),
+        _ => None,
     }
 }
 

@@ -17,16 +17,14 @@ macro_rules! shared {
             }
         }
 
-        impl TryFrom<AgentExtension> for $proto::AgentExtension {
-            type Error = Invalid;
-
-            fn try_from(extension: AgentExtension) -> Result<Self, Invalid> {
-                Ok(Self {
+        impl From<AgentExtension> for $proto::AgentExtension {
+            fn from(extension: AgentExtension) -> Self {
+                Self {
                     uri: extension.uri,
                     description: extension.description.unwrap_or_default(),
                     required: extension.required.unwrap_or_default(),
-                    params: write_object("params", extension.params)?,
-                })
+                    params: write_object(extension.params),
+                }
             }
         }
 
@@ -43,12 +41,10 @@ macro_rules! shared {
             }
         }
 
-        impl TryFrom<AgentCardSignature> for $proto::AgentCardSignature {
-            type Error = Invalid;
-
-            fn try_from(signature: AgentCardSignature) -> Result<Self, Invalid> {
+        impl From<AgentCardSignature> for $proto::AgentCardSignature {
+            fn from(signature: AgentCardSignature) -> Self {
                 let AgentCardSignature { protected, signature, header } = signature;
-                Ok(Self { protected, signature, header: write_object("header", header)? })
+                Self { protected, signature, header: write_object(header) }
             }
         }
 

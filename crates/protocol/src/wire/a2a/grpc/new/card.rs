@@ -4,7 +4,7 @@ use super::super::{
     super::{
         AgentCard, AgentInterface, AgentSkill, Capabilities, Invalid, Scheme, SecurityScheme, invalid::Below as _,
     },
-    list, text, v1,
+    list, text, v1, written,
 };
 
 // === impl AgentCard ===
@@ -37,27 +37,25 @@ impl TryFrom<v1::AgentCard> for AgentCard {
 }
 
 /// Schemes of a kind that the standard does not know have no place in it.
-impl TryFrom<AgentCard> for v1::AgentCard {
-    type Error = Invalid;
-
-    fn try_from(card: AgentCard) -> Result<Self, Invalid> {
+impl From<AgentCard> for v1::AgentCard {
+    fn from(card: AgentCard) -> Self {
         let known = |(name, scheme): (String, SecurityScheme)| Some((name, Scheme::of(&scheme)?.into()));
-        Ok(Self {
+        Self {
             name: card.name,
             description: card.description,
             supported_interfaces: card.supported_interfaces.into_iter().map(Into::into).collect(),
             provider: card.provider.map(Into::into),
             version: card.version,
             documentation_url: card.documentation_url,
-            capabilities: Some(card.capabilities.try_into().below("capabilities")?),
+            capabilities: Some(card.capabilities.into()),
             security_schemes: card.security_schemes.into_iter().filter_map(known).collect(),
             security_requirements: card.security_requirements.into_iter().map(Into::into).collect(),
             default_input_modes: card.default_input_modes,
             default_output_modes: card.default_output_modes,
             skills: card.skills.into_iter().map(Into::into).collect(),
-            signatures: list("signatures", card.signatures)?,
+            signatures: written(card.signatures),
             icon_url: card.icon_url,
-        })
+        }
     }
 }
 
@@ -88,12 +86,10 @@ impl TryFrom<v1::AgentCapabilities> for Capabilities {
     }
 }
 
-impl TryFrom<Capabilities> for v1::AgentCapabilities {
-    type Error = Invalid;
-
-    fn try_from(capabilities: Capabilities) -> Result<Self, Invalid> {
+impl From<Capabilities> for v1::AgentCapabilities {
+    fn from(capabilities: Capabilities) -> Self {
         let Capabilities { streaming, push_notifications, extensions, extended_agent_card } = capabilities;
-        Ok(Self { streaming, push_notifications, extensions: list("extensions", extensions)?, extended_agent_card })
+        Self { streaming, push_notifications, extensions: written(extensions), extended_agent_card }
     }
 }
 

@@ -4,10 +4,10 @@ use super::{
     super::{
         super::{
             CancelTask, GetExtendedCard, GetTask, Invalid, ListTasks, SendConfiguration, SendMessage, Subscribe,
-            TaskList, TaskState, invalid::Below as _,
+            TaskList, TaskState,
         },
         exact::{read_metadata, write_metadata},
-        list, optional, read_time, required, text, truth, v1, write_time,
+        list, optional, read_time, required, text, truth, v1, write_time, written,
     },
     task::read_state,
 };
@@ -27,16 +27,14 @@ impl TryFrom<v1::SendMessageRequest> for SendMessage {
     }
 }
 
-impl TryFrom<SendMessage> for v1::SendMessageRequest {
-    type Error = Invalid;
-
-    fn try_from(request: SendMessage) -> Result<Self, Invalid> {
-        Ok(Self {
+impl From<SendMessage> for v1::SendMessageRequest {
+    fn from(request: SendMessage) -> Self {
+        Self {
             tenant: request.tenant.unwrap_or_default(),
-            message: Some(request.message.try_into().below("message")?),
+            message: Some(request.message.into()),
             configuration: request.configuration.map(Into::into),
-            metadata: write_metadata(request.metadata)?,
-        })
+            metadata: write_metadata(request.metadata),
+        }
     }
 }
 
@@ -129,12 +127,10 @@ impl TryFrom<v1::ListTasksResponse> for TaskList {
     }
 }
 
-impl TryFrom<TaskList> for v1::ListTasksResponse {
-    type Error = Invalid;
-
-    fn try_from(response: TaskList) -> Result<Self, Invalid> {
+impl From<TaskList> for v1::ListTasksResponse {
+    fn from(response: TaskList) -> Self {
         let TaskList { tasks, next_page_token, page_size, total_size } = response;
-        Ok(Self { tasks: list("tasks", tasks)?, next_page_token, page_size, total_size })
+        Self { tasks: written(tasks), next_page_token, page_size, total_size }
     }
 }
 
@@ -148,12 +144,10 @@ impl TryFrom<v1::CancelTaskRequest> for CancelTask {
     }
 }
 
-impl TryFrom<CancelTask> for v1::CancelTaskRequest {
-    type Error = Invalid;
-
-    fn try_from(request: CancelTask) -> Result<Self, Invalid> {
+impl From<CancelTask> for v1::CancelTaskRequest {
+    fn from(request: CancelTask) -> Self {
         let CancelTask { tenant, id, metadata } = request;
-        Ok(Self { tenant: tenant.unwrap_or_default(), id, metadata: write_metadata(metadata)? })
+        Self { tenant: tenant.unwrap_or_default(), id, metadata: write_metadata(metadata) }
     }
 }
 

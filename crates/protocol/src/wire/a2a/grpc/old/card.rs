@@ -2,25 +2,22 @@
 
 use super::super::{
     super::{
-        Invalid, SecurityRequirement,
-        invalid::Below as _,
+        SecurityRequirement,
         v03::{self as json, Requirement},
     },
-    list, v03,
+    v03, written,
 };
 
 // === impl AgentCard ===
 
-impl TryFrom<json::AgentCard> for v03::AgentCard {
-    type Error = Invalid;
-
-    fn try_from(card: json::AgentCard) -> Result<Self, Invalid> {
+impl From<json::AgentCard> for v03::AgentCard {
+    fn from(card: json::AgentCard) -> Self {
         let interface = |interface: json::AgentInterface| v03::AgentInterface {
             url: interface.url,
             transport: interface.transport,
         };
         let scheme = |(name, scheme): (String, json::SecurityScheme)| Some((name, scheme.known()?.into()));
-        Ok(Self {
+        Self {
             protocol_version: card.protocol_version,
             name: card.name,
             description: card.description,
@@ -30,28 +27,26 @@ impl TryFrom<json::AgentCard> for v03::AgentCard {
             provider: card.provider.map(Into::into),
             version: card.version,
             documentation_url: card.documentation_url.unwrap_or_default(),
-            capabilities: Some(card.capabilities.try_into().below("capabilities")?),
+            capabilities: Some(card.capabilities.into()),
             security_schemes: card.security_schemes.into_iter().filter_map(scheme).collect(),
             security: security(card.security),
             default_input_modes: card.default_input_modes,
             default_output_modes: card.default_output_modes,
             skills: card.skills.into_iter().map(Into::into).collect(),
             supports_authenticated_extended_card: card.supports_authenticated_extended_card.unwrap_or_default(),
-            signatures: list("signatures", card.signatures)?,
+            signatures: written(card.signatures),
             icon_url: card.icon_url.unwrap_or_default(),
-        })
+        }
     }
 }
 
-impl TryFrom<json::Capabilities> for v03::AgentCapabilities {
-    type Error = Invalid;
-
-    fn try_from(capabilities: json::Capabilities) -> Result<Self, Invalid> {
-        Ok(Self {
+impl From<json::Capabilities> for v03::AgentCapabilities {
+    fn from(capabilities: json::Capabilities) -> Self {
+        Self {
             streaming: capabilities.streaming.unwrap_or_default(),
             push_notifications: capabilities.push_notifications.unwrap_or_default(),
-            extensions: list("extensions", capabilities.extensions)?,
-        })
+            extensions: written(capabilities.extensions),
+        }
     }
 }
 

@@ -25,16 +25,14 @@ impl TryFrom<v03::SendMessageRequest> for SendMessage {
     }
 }
 
-impl TryFrom<SendMessage> for v03::SendMessageRequest {
-    type Error = Invalid;
-
-    fn try_from(request: SendMessage) -> Result<Self, Invalid> {
-        Ok(Self {
-            request: Some(request.message.try_into().below("message")?),
+impl From<SendMessage> for v03::SendMessageRequest {
+    fn from(request: SendMessage) -> Self {
+        Self {
+            request: Some(request.message.into()),
             // Always there: without it, old servers do not wait.
             configuration: Some(request.configuration.unwrap_or_default().into()),
-            metadata: write_metadata(request.metadata)?,
-        })
+            metadata: write_metadata(request.metadata),
+        }
     }
 }
 

@@ -1,16 +1,15 @@
-//! Tasks, messages, artifacts and what streams bring.
+//! Parts, messages and the status of a task.
 
 use prost_types::{Struct, Value, value::Kind};
 
 use super::super::{
     super::{
-        Artifact, ArtifactUpdate, Content, Invalid, Message, Part, Role, SendMessageResponse, StatusUpdate,
-        StreamResponse, Task, TaskState, TaskStatus, base64,
-        invalid::Below as _,
+        Content, Invalid, Message, Part, Role, StatusUpdate, TaskState, TaskStatus, base64,
         v03::{unwrapped, wrapped},
     },
+    NOT_BASE64,
     exact::{Carried, Theirs, read_metadata, write_metadata},
-    list, optional, read_time, required, some_list, text, truth, v03, write_time,
+    list, optional, read_time, text, v03, write_time, written,
 };
 
 // === impl Part ===
@@ -46,10 +45,8 @@ impl TryFrom<v03::Part> for Part {
     }
 }
 
-impl TryFrom<Part> for v03::Part {
-    type Error = Invalid;
-
-    fn try_from(part: Part) -> Result<Self, Invalid> {
+impl From<Part> for v03::Part {
+    fn from(part: Part) -> Self {
         use v03::{file_part::File, part::Part as P};
         let Part { content, filename, media_type, metadata } = part;
         let file = |file| {
@@ -59,15 +56,18 @@ impl TryFrom<Part> for v03::Part {
         let (part, data) = match content {
             Content::Text(text) => (Some(P::Text(text)), None),
             Content::Raw(text) => {
-                let text = base64::to_old_file(&text).ok_or_else(|| Invalid::new("raw", "is not base64"))?;
-                (file(File::FileWithBytes(text.into_bytes())), None)
+                let part = match base64::to_old_file(&text) {
+                    Some(text) => file(File::FileWithBytes(text.into_bytes())),
+                    None => Some(P::Text(NOT_BASE64.to_owned())),
+                };
+                (part, None)
             }
             Content::Url(uri) => (file(File::FileWithUri(uri)), None),
             Content::Data(data) => (None, Some(wrapped(&data))),
         };
-        let Carried { metadata, data } = Theirs { metadata, data }.write()?;
+        let Carried { metadata, data } = Theirs { metadata, data }.write();
         let data = data.map(|data| P::Data(v03::DataPart { data: Some(object(data)) }));
-        Ok(Self { metadata, part: part.or(data) })
+        Self { metadata, part: part.or(data) }
     }
 }
 
@@ -102,55 +102,21 @@ impl TryFrom<v03::Message> for Message {
     }
 }
 
-impl TryFrom<Message> for v03::Message {
-    type Error = Invalid;
-
-    fn try_from(message: Message) -> Result<Self, Invalid> {
+impl From<Message> for v03::Message {
+    fn from(message: Message) -> Self {
         let role = match message.role {
             Role::User => v03::Role::User,
             Role::Agent => v03::Role::Agent,
         };
-        Ok(Self {
+        Self {
             message_id: message.message_id,
             context_id: message.context_id.unwrap_or_default(),
             task_id: message.task_id.unwrap_or_default(),
             role: role.into(),
-            content: list("content", message.parts)?,
-            metadata: write_metadata(message.metadata)?,
+            content: written(message.parts),
+            metadata: write_metadata(message.metadata),
             extensions: message.extensions,
-        })
-    }
-}
-
-// === impl Artifact ===
-
-impl TryFrom<v03::Artifact> for Artifact {
-    type Error = Invalid;
-
-    fn try_from(artifact: v03::Artifact) -> Result<Self, Invalid> {
-        Ok(Self {
-            artifact_id: artifact.artifact_id,
-            name: text(artifact.name),
-            description: text(artifact.description),
-            parts: list("parts", artifact.parts)?,
-            metadata: read_metadata(artifact.metadata)?,
-            extensions: artifact.extensions,
-        })
-    }
-}
-
-impl TryFrom<Artifact> for v03::Artifact {
-    type Error = Invalid;
-
-    fn try_from(artifact: Artifact) -> Result<Self, Invalid> {
-        Ok(Self {
-            artifact_id: artifact.artifact_id,
-            name: artifact.name.unwrap_or_default(),
-            description: artifact.description.unwrap_or_default(),
-            parts: list("parts", artifact.parts)?,
-            metadata: write_metadata(artifact.metadata)?,
-            extensions: artifact.extensions,
-        })
+        }
     }
 }
 
@@ -177,10 +143,8 @@ impl TryFrom<v03::TaskStatus> for TaskStatus {
     }
 }
 
-impl TryFrom<TaskStatus> for v03::TaskStatus {
-    type Error = Invalid;
-
-    fn try_from(status: TaskStatus) -> Result<Self, Invalid> {
+impl From<TaskStatus> for v03::TaskStatus {
+    fn from(status: TaskStatus) -> Self {
         use v03::TaskState as S;
         let state = match status.state {
             TaskState::TaskStateSubmitted => S::Submitted,
@@ -192,161 +156,22 @@ impl TryFrom<TaskStatus> for v03::TaskStatus {
             TaskState::TaskStateInputRequired => S::InputRequired,
             TaskState::TaskStateAuthRequired => S::AuthRequired,
         };
-        let update = optional("message", status.message)?;
-        Ok(Self { state: state.into(), update, timestamp: status.timestamp.map(write_time) })
-    }
-}
-
-// === impl Task ===
-
-impl TryFrom<v03::Task> for Task {
-    type Error = Invalid;
-
-    fn try_from(task: v03::Task) -> Result<Self, Invalid> {
-        Ok(Self {
-            id: task.id,
-            context_id: task.context_id,
-            status: required("status", task.status)?,
-            artifacts: some_list("artifacts", task.artifacts)?,
-            history: some_list("history", task.history)?,
-            metadata: read_metadata(task.metadata)?,
-        })
-    }
-}
-
-impl TryFrom<Task> for v03::Task {
-    type Error = Invalid;
-
-    fn try_from(task: Task) -> Result<Self, Invalid> {
-        Ok(Self {
-            id: task.id,
-            context_id: task.context_id,
-            status: Some(task.status.try_into().below("status")?),
-            artifacts: list("artifacts", task.artifacts.unwrap_or_default())?,
-            history: list("history", task.history.unwrap_or_default())?,
-            metadata: write_metadata(task.metadata)?,
-        })
+        let update = status.message.map(Into::into);
+        Self { state: state.into(), update, timestamp: status.timestamp.map(write_time) }
     }
 }
 
 // === impl StatusUpdate ===
 
-impl TryFrom<v03::TaskStatusUpdateEvent> for StatusUpdate {
-    type Error = Invalid;
-
-    fn try_from(update: v03::TaskStatusUpdateEvent) -> Result<Self, Invalid> {
-        Ok(Self {
-            task_id: update.task_id,
-            context_id: update.context_id,
-            status: required("status", update.status)?,
-            metadata: read_metadata(update.metadata)?,
-        })
-    }
-}
-
-impl TryFrom<StatusUpdate> for v03::TaskStatusUpdateEvent {
-    type Error = Invalid;
-
-    fn try_from(update: StatusUpdate) -> Result<Self, Invalid> {
+impl From<StatusUpdate> for v03::TaskStatusUpdateEvent {
+    fn from(update: StatusUpdate) -> Self {
         let state = update.status.state;
-        Ok(Self {
+        Self {
             task_id: update.task_id,
             context_id: update.context_id,
-            status: Some(update.status.try_into().below("status")?),
+            status: Some(update.status.into()),
             r#final: state.is_terminal() || state.is_interrupted(),
-            metadata: write_metadata(update.metadata)?,
-        })
-    }
-}
-
-// === impl ArtifactUpdate ===
-
-impl TryFrom<v03::TaskArtifactUpdateEvent> for ArtifactUpdate {
-    type Error = Invalid;
-
-    fn try_from(update: v03::TaskArtifactUpdateEvent) -> Result<Self, Invalid> {
-        Ok(Self {
-            task_id: update.task_id,
-            context_id: update.context_id,
-            artifact: required("artifact", update.artifact)?,
-            append: truth(update.append),
-            last_chunk: truth(update.last_chunk),
-            metadata: read_metadata(update.metadata)?,
-        })
-    }
-}
-
-impl TryFrom<ArtifactUpdate> for v03::TaskArtifactUpdateEvent {
-    type Error = Invalid;
-
-    fn try_from(update: ArtifactUpdate) -> Result<Self, Invalid> {
-        Ok(Self {
-            task_id: update.task_id,
-            context_id: update.context_id,
-            artifact: Some(update.artifact.try_into().below("artifact")?),
-            append: update.append.unwrap_or_default(),
-            last_chunk: update.last_chunk.unwrap_or_default(),
-            metadata: write_metadata(update.metadata)?,
-        })
-    }
-}
-
-// === impl StreamResponse ===
-
-impl TryFrom<v03::StreamResponse> for StreamResponse {
-    type Error = Invalid;
-
-    fn try_from(response: v03::StreamResponse) -> Result<Self, Invalid> {
-        use v03::stream_response::Payload as P;
-        match response.payload {
-            Some(P::Task(task)) => task.try_into().below("task").map(Self::Task),
-            Some(P::Msg(message)) => message.try_into().below("message").map(Self::Message),
-            Some(P::StatusUpdate(update)) => update.try_into().below("status_update").map(Self::StatusUpdate),
-            Some(P::ArtifactUpdate(update)) => update.try_into().below("artifact_update").map(Self::ArtifactUpdate),
-            None => Err(Invalid::new("payload", "is missing")),
+            metadata: write_metadata(update.metadata),
         }
-    }
-}
-
-impl TryFrom<StreamResponse> for v03::StreamResponse {
-    type Error = Invalid;
-
-    fn try_from(response: StreamResponse) -> Result<Self, Invalid> {
-        use v03::stream_response::Payload as P;
-        let payload = match response {
-            StreamResponse::Task(task) => P::Task(task.try_into().below("task")?),
-            StreamResponse::Message(message) => P::Msg(message.try_into().below("message")?),
-            StreamResponse::StatusUpdate(update) => P::StatusUpdate(update.try_into().below("status_update")?),
-            StreamResponse::ArtifactUpdate(update) => P::ArtifactUpdate(update.try_into().below("artifact_update")?),
-        };
-        Ok(Self { payload: Some(payload) })
-    }
-}
-
-// === impl SendMessageResponse ===
-
-impl TryFrom<v03::SendMessageResponse> for SendMessageResponse {
-    type Error = Invalid;
-
-    fn try_from(response: v03::SendMessageResponse) -> Result<Self, Invalid> {
-        use v03::send_message_response::Payload as P;
-        match response.payload {
-            Some(P::Task(task)) => task.try_into().below("task").map(Self::Task),
-            Some(P::Msg(message)) => message.try_into().below("message").map(Self::Message),
-            None => Err(Invalid::new("payload", "is missing")),
-        }
-    }
-}
-
-impl TryFrom<SendMessageResponse> for v03::SendMessageResponse {
-    type Error = Invalid;
-
-    fn try_from(response: SendMessageResponse) -> Result<Self, Invalid> {
-        use v03::send_message_response::Payload as P;
-        let payload = match response {
-            SendMessageResponse::Task(task) => P::Task(task.try_into().below("task")?),
-            SendMessageResponse::Message(message) => P::Msg(message.try_into().below("message")?),
-        };
-        Ok(Self { payload: Some(payload) })
     }
 }

@@ -12,13 +12,13 @@ use model::{Content, Part};
 
 /// Through the bytes of 1.0.
 fn through_new(part: Part) -> Part {
-    let bytes = v1::Part::try_from(part).unwrap().encode_to_vec();
+    let bytes = v1::Part::from(part).encode_to_vec();
     v1::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
 }
 
 /// Through the bytes of 0.3.
 fn through_old(part: Part) -> Part {
-    let bytes = v03::Part::try_from(part).unwrap().encode_to_vec();
+    let bytes = v03::Part::from(part).encode_to_vec();
     v03::Part::decode(bytes.as_slice()).unwrap().try_into().unwrap()
 }
 
@@ -28,7 +28,7 @@ fn part(data: &str, metadata: Option<&str>) -> Part {
 
 /// What gRPC shows to those who do not know our extension.
 fn shown(part: Part) -> String {
-    let carried = v1::Part::try_from(part).unwrap();
+    let carried = v1::Part::from(part);
     value::write_object(&carried.metadata.unwrap_or_default().fields).unwrap().get().to_owned()
 }
 
@@ -52,11 +52,46 @@ fn only_a_number_that_changes_is_said_beside_it() {
 #[test]
 fn what_stands_beside_and_does_not_fit_stays_where_it_is() {
     let lie = format!(r#"{{"{EXACT}":{{"data":"2"}}}}"#);
-    let mut carried = v1::Part::try_from(part("1", None)).unwrap();
+    let mut carried = v1::Part::from(part("1", None));
     let value = value::read(&json(&lie)).unwrap().value;
     let Some(prost_types::value::Kind::StructValue(object)) = value.kind else { panic!("it is an object") };
     carried.metadata = Some(object);
     assert_eq!(Part::try_from(carried).unwrap(), part("1", Some(&lie)));
+}
+
+#[test]
+fn what_grpc_cannot_carry_is_said_beside_it_and_comes_back() {
+    let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    let deep_object = format!("{}1{}", r#"{"a":"#.repeat(40), "}".repeat(40));
+    for data in [deep(46), deep(63), deep_object.clone(), r#""\ud800""#.to_owned()] {
+        for metadata in [None, Some("{}"), Some(r#"{"a":1}"#), Some(&deep_object), Some("[1]"), Some("7")] {
+            let before = part(&data, metadata);
+            assert_eq!(through_new(before.clone()), before);
+            assert_eq!(through_old(before.clone()), before);
+        }
+    }
+    let carried = v1::Part::from(part(&deep(60), None));
+    let Some(v1::part::Content::Data(shown)) = &carried.content else { panic!("{carried:?}") };
+    let wanted = r#"{"https://attache.dev/ext/exact/v1":"is nested too deeply for gRPC"}"#;
+    assert_eq!(value::write(shown).unwrap().get(), wanted);
+    let own = v1::Part::from(part("1", Some(&deep_object))).metadata.unwrap();
+    assert_eq!(own.fields.keys().collect::<Vec<_>>(), [EXACT]);
+}
+
+#[test]
+fn a_text_that_nests_deeper_than_json_may_is_not_read() {
+    let deep = format!("{}1{}", "[".repeat(65), "]".repeat(65));
+    let after = through_new(part(&deep, None));
+    assert_ne!(after.content, Content::Data(json(&deep)));
+    assert!(after.metadata.unwrap().get().contains(&deep), "what it said is there to be seen");
+}
+
+#[test]
+fn bytes_that_are_not_base64_are_told_and_not_sent() {
+    let raw = Part { filename: Some("f".to_owned()), ..Part::new(Content::Raw("not base64!".to_owned())) };
+    let text = Content::Text("The bytes of this part are not base64, and gRPC cannot carry them.".to_owned());
+    assert_eq!(through_new(raw.clone()), Part { content: text.clone(), ..raw.clone() });
+    assert_eq!(through_old(raw), Part::new(text));
 }
 
 #[test]
@@ -108,13 +143,13 @@ fn every_kind_of_metadata_is_exact() {
         }),
     ];
     for event in events {
-        let new = v1::StreamResponse::try_from(event.clone()).unwrap();
+        let new = v1::StreamResponse::from(event.clone());
         assert_eq!(model::StreamResponse::try_from(new).as_ref(), Ok(&event));
-        let old = v03::StreamResponse::try_from(event.clone()).unwrap();
+        let old = v03::StreamResponse::from(event.clone());
         assert_eq!(model::StreamResponse::try_from(old), Ok(event));
     }
     let send = model::SendMessage { tenant: None, message, configuration: None, metadata: Some(json(NUMBER)) };
-    let new = v1::SendMessageRequest::try_from(send.clone()).unwrap();
+    let new = v1::SendMessageRequest::from(send.clone());
     assert_eq!(model::SendMessage::try_from(new), Ok(send));
 }
 

@@ -188,7 +188,7 @@ fn a_card_of_0_3_is_written_as_its_own_kit_writes_it() {
         r#""supportsAuthenticatedExtendedCard":true,"url":"https://x","version":"1"}"#
     ))
     .unwrap();
-    let written = v03::AgentCard::try_from(card).unwrap();
+    let written = v03::AgentCard::from(card);
     assert_eq!(written, v03::AgentCard::decode(bytes(OLD_CARD).as_slice()).unwrap());
     assert_eq!(written.encode_to_vec(), bytes(OLD_CARD));
 }
@@ -199,7 +199,7 @@ fn requests_that_hold_only_ids_come_back_as_they_went() {
     assert_eq!(model::GetTask::from(v1::GetTaskRequest::from(get.clone())), get);
     assert_eq!(model::GetTask::try_from(v03::GetTaskRequest::from(get.clone())), Ok(get));
     let cancel = model::CancelTask { tenant: None, id: "t".to_owned(), metadata: None };
-    let new = v1::CancelTaskRequest::try_from(cancel.clone()).unwrap();
+    let new = v1::CancelTaskRequest::from(cancel.clone());
     assert_eq!(model::CancelTask::try_from(new).as_ref(), Ok(&cancel));
     assert_eq!(model::CancelTask::try_from(v03::CancelTaskRequest::from(cancel.clone())), Ok(cancel));
     let subscribe = model::Subscribe { tenant: None, id: "t".to_owned() };

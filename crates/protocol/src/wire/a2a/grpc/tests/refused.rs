@@ -1,10 +1,7 @@
 //! What cannot be is refused, with the field that is wrong.
 
-use super::{
-    super::{super as model, v1, v03},
-    json,
-};
-use model::{Content, Invalid, Message, Part, Role};
+use super::super::{super as model, v1, v03};
+use model::Invalid;
 
 fn message(parts: Vec<v1::Part>) -> v1::Message {
     v1::Message { message_id: "m".to_owned(), role: v1::Role::User.into(), parts, ..Default::default() }
@@ -73,34 +70,6 @@ fn a_request_of_0_3_names_the_field_that_cannot_be() {
     );
     let create = v03::CreateTaskPushNotificationConfigRequest { parent: "tasks/t".to_owned(), ..Default::default() };
     assert_eq!(refused(model::PushConfig::try_from(create)), pair("config.push_notification_config", "is missing"));
-}
-
-#[test]
-fn what_grpc_cannot_carry_is_not_sent() {
-    let sent = |part: Part| {
-        let message = Message {
-            message_id: "m".to_owned(),
-            role: Role::Agent,
-            parts: vec![part],
-            context_id: None,
-            task_id: None,
-            metadata: None,
-            extensions: Vec::new(),
-            reference_task_ids: Vec::new(),
-        };
-        refused(v1::StreamResponse::try_from(model::StreamResponse::Message(message)))
-    };
-    let raw = Part::new(Content::Raw("not base64!".to_owned()));
-    assert_eq!(sent(raw), pair("message.parts[0].raw", "is not base64"));
-    let odd = Part { metadata: Some(json("[1]")), ..Part::text("x") };
-    assert_eq!(sent(odd), pair("message.parts[0].metadata", "must be an object"));
-    let deep = Part::data(json(&format!("{}1{}", "[".repeat(60), "]".repeat(60))));
-    assert_eq!(sent(deep), pair("message.parts[0].data", "is nested too deeply for gRPC"));
-    let half = Part::data(json(r#""\ud800""#));
-    assert_eq!(
-        sent(half),
-        pair("message.parts[0].data", "holds a text with half a character, which gRPC cannot carry")
-    );
 }
 
 #[test]
