@@ -81,7 +81,7 @@ pub struct Waits {
     /// Questions that a person has not answered yet.
     pub approvals: u32,
     pub inputs: u32,
-    /// Since when at least one question is open.
+    /// Since when it waits for this, or for nothing any more; `None`: it never waited.
     pub since: Option<Timestamp>,
     /// The time spent waiting before that.
     pub waited: Duration,
@@ -344,7 +344,7 @@ fn tick(state: &State, now: Timestamp) -> Transition {
         Phase::Running(claim) if times_out_at(state, claim).is_some_and(|at| at <= now) => {
             failed(state, FailureCode::TimedOut)
         }
-        Phase::Running(claim) if claim.waits.since.is_none() && claim.lease_until <= now => lost(state, now),
+        Phase::Running(claim) if claim.waits.waiting().is_none() && claim.lease_until <= now => lost(state, now),
         Phase::Pending { .. } | Phase::Running(_) | Phase::Ended { .. } => {
             Transition { state: state.clone(), event: None }
         }
@@ -353,8 +353,8 @@ fn tick(state: &State, now: Timestamp) -> Transition {
 
 /// `None` while the run waits: the time-out counts only time that is not spent waiting.
 fn times_out_at(state: &State, claim: &Claim) -> Option<Timestamp> {
-    let Waits { since, waited, .. } = claim.waits;
-    since.is_none().then(|| claim.claimed_at.plus(state.limits.timeout).plus(waited))
+    let waits = claim.waits;
+    waits.waiting().is_none().then(|| claim.claimed_at.plus(state.limits.timeout).plus(waits.waited))
 }
 
 fn requeued(state: &State, attempt: i64, reason: &'static str, now: Timestamp) -> Transition {
@@ -412,19 +412,26 @@ impl Waits {
     }
 
     fn plus(mut self, what: Waiting, lease: Duration, now: Timestamp) -> Self {
+        let before = self.waiting();
         let count = self.count(what);
         *count = count.saturating_add(1);
-        self.since = self.since.or(Some(now));
         self.lease = lease;
-        self
+        self.turned(before, now)
     }
 
     fn minus(mut self, what: Waiting, now: Timestamp) -> Self {
+        let before = self.waiting();
         let count = self.count(what);
         *count = count.saturating_sub(1);
-        if let (None, Some(since)) = (self.waiting(), self.since) {
-            self.waited += now.since(since);
-            self.since = None;
+        self.turned(before, now)
+    }
+
+    fn turned(mut self, before: Option<Waiting>, now: Timestamp) -> Self {
+        if self.waiting() != before {
+            if let (Some(_), Some(since)) = (before, self.since) {
+                self.waited += now.since(since);
+            }
+            self.since = Some(now);
         }
         self
     }

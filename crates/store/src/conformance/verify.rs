@@ -231,7 +231,7 @@ pub(super) async fn unbalanced(model: &Memory, known: &Known) -> Option<String> 
     runs.iter().find_map(|run| {
         let waits = run.state.claim().map(|claim| claim.waits).unwrap_or_default();
         let open = open.get(&run.id).copied().unwrap_or_default();
-        let balanced = (waits.approvals, waits.inputs) == open && waits.since.is_some() == (open != (0, 0));
+        let balanced = (waits.approvals, waits.inputs) == open && (waits.since.is_some() || open == (0, 0));
         (!balanced).then(|| format!("{} waits for {waits:?}, but open are {open:?}", run.id))
     })
 }

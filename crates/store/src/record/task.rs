@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, str::FromStr};
 
 use attache_protocol::{
     AgentId, ConversationId, Json, Timestamp, UserId,
-    rules::run::{FailureCode, Status, Waiting},
+    rules::run::{FailureCode, Phase, Status, Waiting},
 };
 use serde::Deserialize;
 
@@ -73,8 +73,12 @@ struct Coded {
 impl RunRecord {
     /// Since when it does what it does.
     pub fn status_at(&self) -> Timestamp {
-        let waits = self.state.claim().and_then(|claim| claim.waits.since);
-        self.ended_at.or(waits).or(self.claimed_at).unwrap_or(self.created_at)
+        match &self.state.phase {
+            // Also when it came back into the queue: its time there begins anew.
+            Phase::Pending { expires_at } => expires_at.minus(self.state.limits.queue_ttl),
+            Phase::Running(claim) => claim.waits.since.unwrap_or(claim.claimed_at),
+            Phase::Ended { .. } => self.ended_at.unwrap_or(self.created_at),
+        }
     }
 
     pub fn task_state(&self) -> TaskState {
