@@ -151,12 +151,12 @@ impl Error {
             Kind::Invalid(_) | Kind::Parse | Kind::Request | Kind::MediaType => "INVALID_ARGUMENT",
             Kind::Method => "UNIMPLEMENTED",
             Kind::Hub(code) => match code.http_status() {
-                400 | 413 | 415 | 421 => "INVALID_ARGUMENT",
+                400 | 415 | 421 => "INVALID_ARGUMENT",
                 401 => "UNAUTHENTICATED",
                 403 => "PERMISSION_DENIED",
                 404 => "NOT_FOUND",
                 409 => "FAILED_PRECONDITION",
-                429 => "RESOURCE_EXHAUSTED",
+                413 | 429 => "RESOURCE_EXHAUSTED",
                 503 => "UNAVAILABLE",
                 _ => "INTERNAL",
             },
@@ -188,6 +188,19 @@ impl Error {
             Kind::Invalid(violations) => violations,
             _ => &[],
         }
+    }
+
+    /// The same, with what its members are called from the top of the request.
+    #[must_use]
+    pub(crate) fn below(mut self, outer: &str, inner: impl Fn(&str) -> bool) -> Self {
+        if let Kind::Invalid(violations) = &mut self.kind {
+            for (field, _) in violations.iter_mut().filter(|(field, _)| inner(field)) {
+                let path = format!("{outer}.{field}");
+                self.message = self.message.replace(&format!("`{field}`"), &format!("`{path}`"));
+                *field = path;
+            }
+        }
+        self
     }
 
     fn details<'a>(&'a self, reason: &'a str) -> Vec<Details<'a>> {
@@ -235,15 +248,33 @@ fn wrong_url(message: &str) -> String {
     message.trim_start_matches("`url` ").trim_end_matches('.').to_owned()
 }
 
+/// The member that a sentence of the hub begins with, and what it says of it.
+fn member(message: &str) -> Option<(&str, &str)> {
+    message.strip_prefix('`')?.strip_suffix('.')?.split_once("` ")
+}
+
+/// What to do next, for callers who may be strangers and read the pages about A2A.
+const fn hint(code: Code) -> &'static str {
+    match code {
+        Code::Unauthenticated => "Send a key or a token of the hub as `Authorization: Bearer …`; see /docs/a2a.",
+        Code::InvalidRequest | Code::NoSuchPath | Code::MethodNotAllowed => "See /docs/a2a.",
+        other => other.hint(),
+    }
+}
+
 impl From<HubError> for Error {
     fn from(error: HubError) -> Self {
-        let hint = error.hint.as_deref().unwrap_or(error.code.hint());
+        let hint = error.hint.as_deref().unwrap_or(hint(error.code));
         let message = if hint.is_empty() { error.message.to_string() } else { format!("{} {hint}", error.message) };
         let kind = match error.code {
             Code::UnsupportedType => Kind::MediaType,
             Code::InvalidJson => Kind::Parse,
             // Where a push notification goes is a parameter like others; nobody lacks a right.
             Code::EgressRefused => return Self::invalid("url", wrong_url(&error.message)),
+            Code::InvalidRequest => match member(&error.message) {
+                Some((field, problem)) => return Self::invalid(field, problem),
+                None => Kind::Hub(Code::InvalidRequest),
+            },
             code => Kind::Hub(code),
         };
         Self { kind, message, retry_after: error.retry_after }

@@ -7,6 +7,7 @@
 
 mod antipatterns;
 mod cards;
+mod edges;
 mod equivalence;
 mod errors;
 mod exact;

@@ -243,6 +243,7 @@ async fn a_deleted_config_is_told_nothing_more() {
 
 #[tokio::test]
 async fn a_private_address_needs_the_owners_word() {
+    const URL: &str = "configuration.taskPushNotificationConfig.url";
     let scene = Scene::start(world()).await;
     let receiver = Receiver::start().await;
     for (binding, version) in every_way() {
@@ -255,7 +256,7 @@ async fn a_private_address_needs_the_owners_word() {
             Binding::Rest => Form::Rest { http: 400, code: 400, status: "INVALID_ARGUMENT".to_owned() },
             Binding::Grpc => Form::Grpc(tonic::Code::InvalidArgument),
         };
-        assert_eq!((&refusal.form, refusal.violations[0].0.as_str()), (&form, "url"), "{refusal:?}");
+        assert_eq!((&refusal.form, refusal.violations[0].0.as_str()), (&form, URL), "{refusal:?}");
         let task = client.send(request(steps(&id, json!([{"ask": "?"}])))).await;
         let refusal = client.refused(Ask::create_push(&task.id, subscriber(&receiver))).await;
         assert!(refusal.message.contains("--egress-allow"), "{}", refusal.message);

@@ -136,7 +136,8 @@ fn extensions(switches: &Switches, declared: &[runtime::Extension]) -> Vec<Agent
     let devices = declared.iter().map(|extension| AgentExtension {
         uri: extension.uri.clone(),
         description: None,
-        required: None,
+        // Said although it is the default: whoever looks for AWCP looks for it.
+        required: Some(false),
         params: extension.params.clone(),
     });
     for extension in owners.chain([events]).chain(devices) {

@@ -21,13 +21,15 @@ struct Header<'a> {
     jku: String,
 }
 
-/// The card with its signatures. Its parameters may hold what is empty, which some verifiers drop and others keep; such a
-/// card has a signature for each. A card without a canonical form stays as it is.
+/// The card with its signatures. What is empty in its parameters, and that an extension is not required, some verifiers drop
+/// and others keep; such a card has a signature for each. A card without a canonical form stays as it is.
 pub(crate) fn sign(card: AgentCard, key: &CardKey, origin: &str) -> Result<AgentCard> {
-    let text = Json::of(&card);
+    let mut plain = card.clone();
+    plain.capabilities.extensions.iter_mut().for_each(|it| it.required = it.required.filter(|required| *required));
+    let (said, plain) = (Json::of(&card), Json::of(&plain));
     let mut forms = Vec::new();
-    for empties in [Empties::Dropped, Empties::Kept] {
-        match canonical_without(&text, SIGNATURES, empties) {
+    for (text, empties) in [&said, &plain].into_iter().flat_map(|it| [(it, Empties::Dropped), (it, Empties::Kept)]) {
+        match canonical_without(text, SIGNATURES, empties) {
             Ok(form) if !forms.contains(&form) => forms.push(form),
             Ok(_) => {}
             Err(why) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_hub::control::CreatedRun;
 use attache_protocol::{
-    ConversationId, Json, RunId,
+    Code, ConversationId, Json, RunId,
     wire::{
         a2a::{Content, Fault, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse},
         run::{CreateRunRequest, Run},
@@ -78,7 +78,8 @@ impl Asked {
             Some(task) => {
                 let run = self.go_on(&task, request.message).await?;
                 if let Some(push) = push {
-                    self.hub.set_push(self.by(), run.task_run_id, push).await?;
+                    let set = self.hub.set_push(self.by(), run.task_run_id, push).await;
+                    set.map_err(|error| of_push(error.into()))?;
                 }
                 Ok(run)
             }
@@ -104,25 +105,31 @@ impl Asked {
         });
         let mut headers = self.call_headers();
         headers.push = push;
-        headers.idempotency_key = self.resend_key(&input);
+        if let Some(same) = self.resend_key(&message, metadata.as_ref(), &modes) {
+            headers.idempotency_key = Some(format!("a2a-{}", same.to_hex()));
+            // The key says all of it: the version that a message comes in does not make it another one.
+            headers.sameness = Some([0; 16]);
+        }
         let run = CreateRunRequest {
             agent_id: self.face.agent.to_string(),
             input: Some(input),
             conversation_id: conversation,
             ..CreateRunRequest::default()
         };
-        let (CreatedRun::New(run) | CreatedRun::Existing(run)) = self.hub.create_run(self.by(), run, headers).await?;
-        Ok(run)
+        match self.hub.create_run(self.by(), run, headers).await {
+            Ok(CreatedRun::New(run) | CreatedRun::Existing(run)) => Ok(run),
+            Err(error) if error.code == Code::TooLarge => Err(too_large("1 MiB, and its text counts twice")),
+            Err(error) => Err(of_push(error.into())),
+        }
     }
 
     /// The same message again is the same task, and with anything else about it a new one. Those who show no credential are
     /// not known to be the same caller.
-    fn resend_key(&self, input: &Json) -> Option<String> {
+    fn resend_key(&self, message: &Message, metadata: Option<&Json>, modes: &[String]) -> Option<blake3::Hash> {
         self.by().role().or(self.by().user.map(|_| attache_protocol::wire::key::Role::Viewer))?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(self.face.agent.to_string().as_bytes());
-        hasher.update(input.get().as_bytes());
-        Some(format!("a2a-{}", hasher.finalize().to_hex()))
+        let agent = self.face.agent.to_string();
+        let all = Json::of(&(agent, message, metadata, modes, &self.activated));
+        Some(blake3::hash(all.get().as_bytes()))
     }
 
     /// One that we made and that the caller has a task in, or one that the caller named itself.
@@ -169,6 +176,7 @@ impl Asked {
                 let text = format!("The task cannot take a message now. {}", error.message);
                 return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
             }
+            Err(error) if error.code == Code::TooLarge => return Err(too_large("512 KiB")),
             Err(error) => return Err(error.into()),
         }
         self.own_run(task).await
@@ -189,10 +197,21 @@ impl Asked {
 
     fn push_of(&self, configuration: Option<&SendConfiguration>) -> Result<Option<attache_hub::control::Push>> {
         match configuration.and_then(|given| given.task_push_notification_config.clone()) {
-            Some(config) => self.read_push(config).map(Some),
+            Some(config) => self.read_push(config).map(Some).map_err(of_push),
             None => Ok(None),
         }
     }
+}
+
+/// What is wrong with the config that came with a message, by its place in the request.
+fn of_push(error: Error) -> Error {
+    let is_config = |field: &str| matches!(field, "id" | "url" | "token") || field.starts_with("authentication");
+    error.below("configuration.taskPushNotificationConfig", is_config)
+}
+
+/// What an agent is given is the message and, for those who look no further, its text.
+fn too_large(most: &str) -> Error {
+    Error::invalid("message.parts", format!("must fit into {most}; send what is larger as a `url`"))
 }
 
 /// What every message needs.
@@ -207,6 +226,9 @@ fn check(message: &Message) -> Result<()> {
     }
     if message.parts.is_empty() {
         say("message.parts", "must have at least one part");
+    }
+    for (at, _) in message.parts.iter().enumerate().filter(|(_, part)| !part.is_whole()) {
+        say(&format!("message.parts[{at}].raw"), "is not base64");
     }
     if message.role != Role::User {
         say("message.role", "must be ROLE_USER");

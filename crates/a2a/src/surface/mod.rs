@@ -31,6 +31,9 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .merge(bound("/a2a"))
         .merge(bound("/a2a/{agent}"))
         .merge(bound("/a2a/{agent}/{tenant}"))
+        .route("/a2a/{agent}/{tenant}", any(rest::nothing))
+        .route("/a2a/{agent}/{tenant}/{*rest}", any(rest::nothing))
+        .method_not_allowed_fallback(rest::nothing)
 }
 
 fn bound(base: &str) -> Router<Site> {

@@ -28,13 +28,19 @@ pub(super) async fn whole(hub: &Handle, headers: &HeaderMap, given: Body) -> Res
 pub(super) fn params<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
     let is_object = text.trim_ascii_start().starts_with(b"{");
     match read_json(text) {
-        Ok(value) if is_object => Ok(value),
-        Ok(_) => Err(Error::new(Kind::Invalid(Vec::new()), "The parameters must be a JSON object.")),
+        // A list would be read as the members in their order, which nobody means.
+        Ok(_) | Err(Unreadable::Wrong { .. }) if !is_object => {
+            Err(Error::new(Kind::Invalid(Vec::new()), "The parameters must be a JSON object."))
+        }
+        Ok(value) => Ok(value),
         Err(Unreadable::NotJson(problem)) => Err(Error::new(Kind::Parse, format!("This is not JSON: {problem}."))),
         Err(Unreadable::TooDeep(problem)) => Err(Error::new(Kind::Invalid(Vec::new()), format!("{problem}."))),
         Err(Unreadable::Wrong { member, problem }) => {
             let field = member.unwrap_or_default();
-            let message = match field.is_empty() || problem.starts_with("missing") {
+            if problem.starts_with("missing field") {
+                return Err(Error::invalid(field, "is missing"));
+            }
+            let message = match field.is_empty() {
                 true => format!("The parameters are not valid: {problem}."),
                 false => format!("`{field}` is not valid: {problem}."),
             };

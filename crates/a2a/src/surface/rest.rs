@@ -189,7 +189,14 @@ pub(super) fn json<T: Serialize>(value: &T) -> Result<Answered> {
 }
 
 pub(super) fn no_such_path() -> Error {
-    Error::new(Kind::Method, "There is nothing at this path for this method.")
+    Error::new(Kind::Method, "There is nothing at this path for this method. See /docs/a2a.")
+}
+
+/// Whoever asks where nothing is speaks A2A all the same.
+pub(super) async fn nothing(request: Request<Body>) -> Response<Body> {
+    let (parts, _) = request.into_parts();
+    let version = Version::of(&parts).unwrap_or(Version::V10);
+    reply::rest_error(&no_such_path(), version, reply::media_type(&parts.headers))
 }
 
 /// From a request of one version to its response.

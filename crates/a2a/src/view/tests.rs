@@ -1,69 +1,17 @@
-//! A run's events as a task and as updates: a table of short stories, and a property of all of them.
+//! A run's events as a task and as updates: a table of short stories.
 
 #![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
 
+mod questions;
+mod whole;
+
 use attache_protocol::wire::a2a::Content;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
 const RUN: &str = "run_0193f6a1b2c37d4e8f90a1b2c3d4e5f6";
 const AT: &str = "2026-11-15T12:00:00.000Z";
-
-/// What a client knows of a task, by its own rules: artifacts are appended to or replaced, the status is replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Client {
-    state: TaskState,
-    message: Option<Message>,
-    at: Option<Timestamp>,
-    artifacts: Vec<Artifact>,
-}
-
-impl Client {
-    fn of(task: &Task) -> Self {
-        Self {
-            state: task.status.state,
-            message: task.status.message.clone(),
-            at: task.status.timestamp,
-            artifacts: task.artifacts.clone().unwrap_or_default(),
-        }
-    }
-
-    fn apply(&mut self, update: StreamResponse) {
-        match update {
-            StreamResponse::Task(task) => *self = Self::of(&task),
-            StreamResponse::Message(_) => panic!("a view has no bare messages"),
-            StreamResponse::StatusUpdate(update) => {
-                let extra = update.metadata.unwrap().parse::<Value>().unwrap();
-                // What passes by says so.
-                if !matches!(extra[EVENTS]["kind"].as_str(), Some("thought" | "log" | "tool_call")) {
-                    (self.state, self.message, self.at) =
-                        (update.status.state, update.status.message, update.status.timestamp);
-                }
-            }
-            StreamResponse::ArtifactUpdate(update) => {
-                let known = self.artifacts.iter().position(|it| it.artifact_id == update.artifact.artifact_id);
-                match (known, update.append) {
-                    (Some(at), Some(true)) => self.artifacts[at].parts.extend(update.artifact.parts),
-                    (Some(at), _) => self.artifacts[at] = update.artifact,
-                    (None, Some(true)) => panic!("there is nothing to append to: {update:?}"),
-                    (None, _) => self.artifacts.push(update.artifact),
-                }
-            }
-        }
-    }
-
-    /// Two texts one after the other are one text.
-    fn joined(mut self) -> Self {
-        for artifact in &mut self.artifacts {
-            let mut joined = Vec::new();
-            artifact.parts.iter().for_each(|part| said::go_on(&mut joined, part));
-            artifact.parts = joined;
-        }
-        self
-    }
-}
 
 fn run(changes: Value) -> Run {
     let mut run = json!({
@@ -290,128 +238,6 @@ fn a_message_as_the_answer_is_no_artifact() {
     assert_eq!(silent.reply(), None, "there is nothing to reply with");
 }
 
-fn permission(name: &str) -> (&'static str, Value) {
-    ("permission.requested", json!({"permission_request_id": name, "tool": name, "reason": "why"}))
-}
-
-fn waiting(what: Value) -> (&'static str, Value) {
-    ("task.waiting", json!({"waiting": what}))
-}
-
-#[test]
-fn a_permission_is_asked_for_with_its_request() {
-    let (view, lines) = told(&[permission("shell"), waiting(json!("approval"))]);
-    let wanted = concat!(
-        r#"AuthRequired: [{"text":"A person must allow `shell` before this goes on: why"},{"data":{"permission_request":"#,
-        r#"{"permission_request_id":"shell","tool":"shell","reason":"why"},"#,
-        r#""decide_url":"https://hub.example/approvals/shell"}}]"#
-    );
-    assert_eq!(lines, [wanted]);
-    assert_eq!(view.state(), TaskState::TaskStateAuthRequired);
-}
-
-/// The question that is shown after each event.
-fn questions(story: &[(&str, Value)]) -> Vec<String> {
-    let mut view = begin();
-    let mut shown = Vec::new();
-    for (at, (kind, data)) in story.iter().enumerate() {
-        view.take(&event(at + 1, kind, data));
-        let text = view.message.as_ref().map_or(String::new(), |message| match &message.parts[0].content {
-            Content::Text(text) => text.split('`').nth(1).unwrap_or(text).to_owned(),
-            other => panic!("{other:?}"),
-        });
-        let state = format!("{:?}", view.state);
-        shown.push(format!("{} {text}", state.strip_prefix("TaskState").unwrap()).trim_end().to_owned());
-    }
-    shown
-}
-
-#[test]
-fn several_questions_at_a_time_are_shown_one_after_the_other() {
-    let decided = |name: &str| ("permission.decided", json!({"permission_request_id": name, "approved": true}));
-    let shown = questions(&[
-        permission("a"),
-        waiting(json!("approval")),
-        permission("b"),
-        permission("c"),
-        decided("b"),
-        decided("c"),
-        decided("a"),
-        waiting(Value::Null),
-    ]);
-    let wanted = [
-        "Submitted",
-        "AuthRequired a",
-        "AuthRequired b",
-        "AuthRequired c",
-        "AuthRequired c",
-        "AuthRequired a",
-        "AuthRequired a",
-        "Working",
-    ];
-    assert_eq!(shown, wanted);
-
-    let ask = |name: &str| ("task.input_required", json!({"input_request_id": name, "prompt": name}));
-    let given = |name: &str| ("task.input_received", json!({"input_id": "i", "input_request_id": name, "parts": []}));
-    let shown = questions(&[
-        ask("x"),
-        waiting(json!("input")),
-        ask("y"),
-        permission("a"),
-        waiting(json!("approval")),
-        given("x"),
-        decided("a"),
-        waiting(json!("input")),
-        given("y"),
-        waiting(Value::Null),
-    ]);
-    let wanted = [
-        "Submitted",
-        "InputRequired x",
-        "InputRequired x",
-        "InputRequired x",
-        "AuthRequired a",
-        "AuthRequired a",
-        "AuthRequired a",
-        "InputRequired y",
-        "InputRequired y",
-        "Working",
-    ];
-    assert_eq!(shown, wanted);
-}
-
-#[test]
-fn questions_and_answers_become_history() {
-    let sent = json!({"messageId": "m2", "role": "ROLE_USER", "parts": [{"text": "left"}], "metadata": {"n": 1.0}});
-    let (view, _) = told(&[
-        ("task.input_required", json!({"input_request_id": "x", "prompt": "Which?", "parts": [{"data": [1]}]})),
-        waiting(json!("input")),
-        (
-            "task.input_received",
-            json!({"input_id": "inp", "input_request_id": "x", "parts": [{"text": "left"}], "message": sent}),
-        ),
-        waiting(Value::Null),
-        ("task.input_received", json!({"input_id": "inp2", "parts": [{"text": "and go on"}]})),
-    ]);
-    let history: Vec<String> = view
-        .task(None)
-        .history
-        .unwrap()
-        .iter()
-        .map(|it| format!("{} {:?} {}", it.message_id.replace(&view.id, "RUN"), it.role, words(&it.parts)))
-        .collect();
-    let wanted = [
-        r#"RUN User [{"text":"hello"}]"#,
-        r#"RUN-1 Agent [{"text":"Which?"},{"data":[1]}]"#,
-        r#"m2 User [{"text":"left"}]"#,
-        r#"inp2 User [{"text":"and go on"}]"#,
-    ];
-    assert_eq!(history, wanted);
-    assert_eq!(view.task(Some(2)).history.unwrap().len(), 2);
-    assert_eq!(view.task(Some(0)).history, None);
-    assert_eq!(view.task(Some(99)).history.unwrap().len(), 4);
-}
-
 #[test]
 fn a_gap_is_repaired_by_the_run_itself() {
     let repaired = |run: &Run| {
@@ -445,76 +271,5 @@ fn a_run_that_said_nothing_is_the_same_from_its_record() {
         view.take(&last);
         let record = run(json!({"status": status, "task_result": result, "last_seq": 3, "ended_at": last.at}));
         assert_eq!(View::of_ended(&record, Arc::from("https://hub.example")).task(None), view.task(None), "{status}");
-    }
-}
-
-fn any_parts() -> impl Strategy<Value = Value> {
-    let part = prop_oneof![
-        "[a-c ]{0,3}".prop_map(|text| json!({"text": text})),
-        Just(json!({"data": {"n": 1}, "mediaType": "application/json"})),
-        Just(json!({"text": "t", "mediaType": "text/html"})),
-    ];
-    prop::collection::vec(part, 1..3).prop_map(Value::from)
-}
-
-fn any_event() -> impl Strategy<Value = (&'static str, Value)> {
-    let name = || prop::sample::select(vec!["p", "q", "r"]);
-    let artifact = (prop::sample::select(vec!["a", "b", ANSWER]), any_parts(), any::<bool>(), any::<bool>());
-    prop_oneof![
-        1 => Just(("task.claimed", json!({}))),
-        1 => Just(("task.requeued", json!({}))),
-        1 => "[a-c]{0,2}".prop_map(|text| ("task.progress", json!({"message": text}))),
-        1 => "[a-c]{0,2}".prop_map(|text| ("task.thought", json!({"text": text}))),
-        1 => "[a-c]{0,2}".prop_map(|text| ("task.log", json!({"message": text}))),
-        1 => Just(("task.tool_call", json!({"name": "ls"}))),
-        4 => "[a-c ]{0,3}".prop_map(|text| ("task.chunk", json!({"text": text}))),
-        4 => artifact.prop_map(|(id, parts, append, last)| {
-            ("artifact.changed", json!({"artifact_id": id, "parts": parts, "append": append, "last_chunk": last}))
-        }),
-        2 => name().prop_map(permission),
-        2 => name().prop_map(|name| ("permission.decided", json!({"permission_request_id": name}))),
-        1 => name().prop_map(|name| ("task.input_required", json!({"input_request_id": name, "prompt": name}))),
-        1 => name().prop_map(|name| {
-            ("task.input_received", json!({"input_id": "i", "input_request_id": name, "parts": [{"text": "x"}]}))
-        }),
-        2 => prop::sample::select(vec![json!("approval"), json!("input"), Value::Null]).prop_map(waiting),
-    ]
-}
-
-fn any_end() -> impl Strategy<Value = Option<(&'static str, Value)>> {
-    let output = ("[a-c ]{0,3}", any_parts(), 0..4).prop_map(|(text, parts, shape)| match shape {
-        0 => json!({"text": text}),
-        1 => json!({"text": text, "details": {"n": 1}}),
-        2 => json!({"text": text, "artifacts": [{"artifact_id": "a", "parts": parts}]}),
-        _ => json!({"text": text, "reply": "message"}),
-    });
-    prop_oneof![
-        2 => Just(None),
-        4 => output.prop_map(|output| Some(("task.completed", json!({"output": output})))),
-        1 => Just(Some(("task.failed", json!({"output": {"error": "no"}})))),
-        1 => Just(Some(("task.cancelled", json!({"output": {}})))),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn a_task_and_what_follows_is_the_whole(
-        story in prop::collection::vec(any_event(), 0..24),
-        end in any_end(),
-    ) {
-        let events: Vec<Event> =
-            story.iter().chain(&end).enumerate().map(|(at, (kind, data))| event(at + 1, kind, data)).collect();
-        let mut whole = begin();
-        events.iter().for_each(|event| drop(whole.take(event)));
-        let wanted = Client::of(&whole.task(None)).joined();
-        for joined_at in 0..=events.len() {
-            let mut view = begin();
-            events[..joined_at].iter().for_each(|event| drop(view.take(event)));
-            let mut client = Client::of(&view.task(None));
-            for event in &events[joined_at..] {
-                view.take(event).into_iter().for_each(|update| client.apply(update));
-            }
-            prop_assert_eq!(&client.joined(), &wanted, "joined after {} events", joined_at);
-        }
     }
 }

@@ -38,6 +38,7 @@ async fn what_the_device_declares_is_in_the_card_as_long_as_it_says_so() {
         beat(&world, &token, Some(vec![awcp])).await;
         let shown = json!({
             "uri": AWCP,
+            "required": false,
             "params": {"transports": ["sftp", "git"], "max_ttl_seconds": 3600, "access_modes": ["ro", "rw"]},
         });
         assert_eq!(extension(&card().await, AWCP), Some(&shown));

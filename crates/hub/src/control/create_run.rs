@@ -31,6 +31,8 @@ pub(super) const WHAT: &str = "agent, conversation or parent run";
 pub struct CallHeaders {
     /// `Idempotency-Key`, which means the same as the member of the body.
     pub idempotency_key: Option<String>,
+    /// What makes two requests with one key the same, where that is not their text.
+    pub sameness: Option<[u8; 16]>,
     /// W3C `traceparent`; one that cannot be read is ignored, as its standard says.
     pub traceparent: Option<String>,
     /// The caller's own name for the trace, where it has no `traceparent`.
@@ -64,7 +66,7 @@ impl Handle {
         let origin = self.origin_of(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
-        let request_digest = digest(&request);
+        let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // What the hub found out itself is no part of the request: a repeated one may find out less.
         request.parent_task_run_id = origin.parent();

@@ -9,6 +9,7 @@ mod artifact;
 mod audit;
 mod await_call;
 mod call;
+mod called;
 mod card;
 mod channel;
 pub(crate) mod check;

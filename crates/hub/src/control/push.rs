@@ -61,14 +61,14 @@ impl Handle {
     pub async fn push(&self, by: &Principal, run: RunId, id: &str) -> Result<Push> {
         self.asked_run(by, run).await?;
         let kept = self.store().push_config(by.tenant, run, id).await.map_err(about(WHAT))?;
-        self.opened_push(run, kept)
+        Ok(self.opened_push(run, kept)?.seen_by(by))
     }
 
     /// In order of creation; a run has a few at most.
     pub async fn pushes(&self, by: &Principal, run: RunId) -> Result<Vec<Push>> {
         self.asked_run(by, run).await?;
         let kept = self.store().push_configs(by.tenant, run).await.map_err(about(WHAT))?;
-        kept.into_iter().map(|kept| self.opened_push(run, kept)).collect()
+        kept.into_iter().map(|kept| Ok(self.opened_push(run, kept)?.seen_by(by))).collect()
     }
 
     pub async fn remove_push(&self, by: &Principal, run: RunId, id: &str) -> Result<()> {
@@ -132,6 +132,19 @@ fn header(field: &str, secret: Option<Secret<String>>) -> Result<Option<String>>
     }
     check::text(field, text, 0..=MAX_SECRET)?;
     Ok(Some(text.clone()))
+}
+
+// === impl Push ===
+
+impl Push {
+    /// Who could not have made it does not learn its secrets: a key that only reads is given away more easily.
+    fn seen_by(mut self, by: &Principal) -> Self {
+        if by.may(Action::CancelRun).is_err() {
+            self.token = None;
+            self.authentication = self.authentication.map(|(scheme, _)| (scheme, None));
+        }
+        self
+    }
 }
 
 // === impl Secrets ===

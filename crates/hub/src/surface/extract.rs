@@ -93,8 +93,11 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Un
             return Unreadable::NotJson(error.to_string());
         }
         let problem = mask(&json::explain(&error)).into_owned();
-        let named = problem.split('`').nth(1).filter(|_| problem.starts_with("missing field"));
-        let member = named.map(str::to_owned).or_else(|| scan::member_at(bytes, error.line(), error.column()));
+        let (line, column) = (error.line(), error.column());
+        let member = match problem.split('`').nth(1).filter(|_| problem.starts_with("missing field")) {
+            Some(name) => scan::missing_at(bytes, line, column, name),
+            None => scan::member_at(bytes, line, column),
+        };
         Unreadable::Wrong { member, problem }
     })
 }

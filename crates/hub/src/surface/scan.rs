@@ -38,11 +38,47 @@ fn string_end(json: &[u8], start: usize) -> usize {
     json.len()
 }
 
-/// The path of member names that leads to a position, for example `skills.tags`.
+/// One step down into JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// The member being read, once its name is known.
+    Member(Option<String>),
+    /// The item being read, counted from nought.
+    Item(usize),
+}
+
+/// The path that leads to a position, for example `skills[0].tags`.
 pub(crate) fn member_at(json: &[u8], line: usize, column: usize) -> Option<String> {
+    written(&path_to(json, line, column)?)
+}
+
+/// The path of a member that is missing in the object that ends at a position.
+pub(crate) fn missing_at(json: &[u8], line: usize, column: usize, name: &str) -> Option<String> {
+    let mut path = path_to(json, line, column)?;
+    path.pop();
+    path.push(Step::Member(Some(name.to_owned())));
+    written(&path)
+}
+
+fn written(path: &[Step]) -> Option<String> {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Member(Some(name)) if text.is_empty() => text.push_str(name),
+            Step::Member(Some(name)) => text.extend([".", name]),
+            // Nothing was named yet: a list alone is no path.
+            Step::Item(_) if text.is_empty() => return None,
+            Step::Item(index) => text.push_str(&format!("[{index}]")),
+            Step::Member(None) => {}
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn path_to(json: &[u8], line: usize, column: usize) -> Option<Vec<Step>> {
     let end = offset(json, line, column)?;
-    // One entry per open object or array; an object's entry is the name of the member being read.
-    let mut path: Vec<Option<String>> = Vec::new();
+    // One step per open object or array.
+    let mut path: Vec<Step> = Vec::new();
     let mut last_string = None;
     let mut index = 0;
     while index < end {
@@ -53,11 +89,17 @@ pub(crate) fn member_at(json: &[u8], line: usize, column: usize) -> Option<Strin
                 index = close;
             }
             b':' => {
-                if let Some(open) = path.last_mut() {
-                    *open = last_string.map(|name| name.chars().take(80).collect());
+                if let Some(Step::Member(name)) = path.last_mut() {
+                    *name = last_string.map(|name| name.chars().take(80).collect());
                 }
             }
-            b'{' | b'[' => path.push(None),
+            b',' => {
+                if let Some(Step::Item(index)) = path.last_mut() {
+                    *index += 1;
+                }
+            }
+            b'{' => path.push(Step::Member(None)),
+            b'[' => path.push(Step::Item(0)),
             // At the very end the closing bracket belongs to the value that is wrong.
             b'}' | b']' if index + 1 < end => {
                 path.pop();
@@ -66,8 +108,7 @@ pub(crate) fn member_at(json: &[u8], line: usize, column: usize) -> Option<Strin
         }
         index += 1;
     }
-    let names: Vec<&str> = path.iter().filter_map(|name| name.as_deref()).collect();
-    (!names.is_empty()).then(|| names.join("."))
+    Some(path)
 }
 
 fn offset(json: &[u8], line: usize, column: usize) -> Option<usize> {
@@ -95,7 +136,10 @@ mod tests {
     fn a_mistake_is_named_by_its_member() {
         let json = b"{\"name\":\"x\",\n \"skills\":[{\"id\":\"a\",\"tags\":7}]}";
         let error = serde_json::from_slice::<attache_protocol::wire::account::AccountRequest>(json).unwrap_err();
-        assert_eq!(member_at(json, error.line(), error.column()).as_deref(), Some("skills.tags"));
+        assert_eq!(member_at(json, error.line(), error.column()).as_deref(), Some("skills[0].tags"));
+        assert_eq!(member_at(b"{\"a\":[1,{\"b\":[[],7", 1, 19).as_deref(), Some("a[1].b[1]"));
+        assert_eq!(missing_at(b"{\"a\":[1,{\"b\":7}]}", 1, 16, "c").as_deref(), Some("a[1].c"));
+        assert_eq!(missing_at(b"{}", 1, 2, "c").as_deref(), Some("c"));
         assert_eq!(member_at(b"[", 1, 1), None);
         assert_eq!(member_at(b"{}", 9, 9), None);
     }

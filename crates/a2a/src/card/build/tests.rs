@@ -136,6 +136,7 @@ fn the_owner_switches_things_off_and_adds_others() {
         extensions[2],
         json!({
             "uri": "https://awcp-protocol.org/v1",
+            "required": false,
             "params": {"transports": ["sftp"], "max_ttl_seconds": 3600, "access_modes": ["rw"]},
         })
     );
