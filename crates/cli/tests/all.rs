@@ -7,6 +7,7 @@
 
 mod harness;
 
+mod a2a;
 mod access;
 mod adapter;
 mod agents;

@@ -11,10 +11,10 @@ Commands:
   up             Run everything on this machine: a hub, its console, and a shell agent named `local`
   hub            Run a hub: the platform's API and the console on one port
   runtime        Pair this device with an agent, and run its tasks
-  adapter        Serve an agent of this device to the runtime: a shell, or any program
+  adapter        Serve an agent to this device's runtime: a shell, any program, the A2A kits' agent
   ask            Put an agent to work and follow it to the end
   watch          Follow a run to its end
-  agents         List, add, show and remove agents, and make pairing codes for them
+  agents         List, add, change, show and remove agents, and make pairing codes for them
   runtimes       List the devices that are paired with agents, and disconnect one
   runs           List, show, answer and cancel runs
   approvals      See what agents ask for, and allow or deny it

@@ -25,7 +25,7 @@ use crate::{
     process::{self, Signals},
 };
 
-/// Serve an agent of this device to the runtime: a shell, or any program
+/// Serve an agent to this device's runtime: a shell, any program, the A2A kits' agent
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script

@@ -17,7 +17,7 @@ use crate::{
     output::{Cell, Style, Table, clean, time},
 };
 
-/// List, add, show and remove agents, and make pairing codes for them
+/// List, add, change, show and remove agents, and make pairing codes for them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:

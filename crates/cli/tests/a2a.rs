@@ -1,0 +1,86 @@
+//! Standard A2A from outside, against the real programs: what a client sees of a hub that is killed.
+
+use std::io::BufRead as _;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, http};
+
+const VERSION: (&str, &str) = ("a2a-version", "1.0");
+
+/// What a stream brought so far: the text of the answer, and the state.
+#[derive(Default)]
+struct Seen {
+    text: String,
+    state: String,
+}
+
+impl Seen {
+    /// By the rules of a client: the task replaces everything, an update goes on or replaces.
+    fn hear(&mut self, update: &Value) {
+        let text = |artifact: &Value| -> String {
+            artifact["parts"].as_array().unwrap().iter().map(|part| part["text"].as_str().unwrap()).collect()
+        };
+        if let Some(task) = update.get("task") {
+            self.text = task["artifacts"].as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default();
+        }
+        if let Some(update) = update.get("artifactUpdate") {
+            let piece = text(&update["artifact"]);
+            self.text = if update["append"] == true { format!("{}{piece}", self.text) } else { piece };
+        }
+        for name in ["task", "statusUpdate"] {
+            if let Some(state) = update[name]["status"]["state"].as_str() {
+                self.state = state.to_owned();
+            }
+        }
+    }
+
+    /// Listens until this is true or the stream breaks; says whether it is true.
+    fn until(
+        &mut self,
+        lines: &mut impl Iterator<Item = std::io::Result<String>>,
+        done: impl Fn(&Self) -> bool,
+    ) -> bool {
+        while !done(self) {
+            let Some(Ok(line)) = lines.next() else { return false };
+            if let Some(data) = line.strip_prefix("data:") {
+                self.hear(&serde_json::from_str(data.trim()).unwrap());
+            }
+        }
+        true
+    }
+}
+
+/// The hub is killed, not stopped, in the middle of a stream: who joins again misses nothing.
+#[test]
+fn a_stream_goes_on_after_the_hub_was_killed() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let address = hub.address().to_owned();
+    hub.add_agent("builder");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let _runtime = home.runtime(&[]);
+    let bearer = format!("Bearer {}", home.owner_key());
+    let headers = [("authorization", bearer.as_str()), VERSION];
+    let gate = home.path().join("gate");
+    let task = format!("echo one; while [ ! -e {} ]; do sleep 0.05; done; echo two", gate.display());
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": task}]});
+    let body = json!({"message": message, "configuration": {"returnImmediately": true}});
+    let base = format!("{}/a2a/builder", hub.url);
+    let sent = http::json("POST", &format!("{base}/message:send"), &headers, Some(&body)).unwrap().expect(200).json();
+    let id = sent["task"]["id"].as_str().unwrap().to_owned();
+    let watch = || http::open("GET", &format!("{base}/tasks/{id}:subscribe"), &headers).unwrap().lines();
+
+    let (mut seen, mut lines) = (Seen::default(), watch());
+    assert!(seen.until(&mut lines, |seen| seen.text.contains("one")));
+    hub.process.kill();
+    assert!(!seen.until(&mut lines, |seen| seen.state == "TASK_STATE_COMPLETED"), "the stream breaks off");
+
+    let _hub = home.hub(&["--listen", &address]);
+    let mut lines = watch();
+    seen.text.clear();
+    assert!(seen.until(&mut lines, |seen| seen.text.contains("one")), "the task holds what was seen");
+    std::fs::write(&gate, "").unwrap();
+    assert!(seen.until(&mut lines, |seen| seen.state == "TASK_STATE_COMPLETED"));
+    assert_eq!(seen.text.trim(), "one\ntwo", "complete, in order, nothing twice");
+}
