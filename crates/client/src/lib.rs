@@ -47,6 +47,7 @@ mod options;
 pub mod sse;
 mod stream;
 mod tls;
+pub mod tunnel;
 pub mod webhook;
 
 pub use address::Address;

@@ -6,6 +6,7 @@ use std::{io, sync::Arc};
 use attache_protocol::Pin;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls_platform_verifier::Verifier;
+use tokio::net::TcpStream;
 use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -13,6 +14,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
     server::ParsedCertificate,
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{Error, HubOptions, Result};
 
@@ -62,6 +64,19 @@ pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientC
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     Ok(config)
+}
+
+/// Agrees on TLS over a connection.
+pub(crate) async fn connect(
+    config: Arc<ClientConfig>,
+    host: &str,
+    stream: TcpStream,
+    origin: &str,
+) -> Result<TlsStream<TcpStream>> {
+    let broken = |reason: String| Error::Unreachable { address: origin.to_owned(), reason };
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| broken(error.to_string()))?;
+    let connected = TlsConnector::from(config).connect(name, stream).await;
+    connected.map_err(|error| distrusted(origin, &error).unwrap_or_else(|| broken(error.to_string())))
 }
 
 /// The error for a hub whose certificate was not believed; `None` for any other cause.

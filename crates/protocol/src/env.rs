@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::{
     id::{
         AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
-        RuntimeId, TenantId, UserId,
+        RuntimeId, TenantId, TunnelId, UserId,
     },
     time::Timestamp,
 };
@@ -132,6 +132,10 @@ impl Env {
 
     pub fn input_id(&self) -> InputId {
         InputId::from_uuid(self.uuid())
+    }
+
+    pub fn tunnel_id(&self) -> TunnelId {
+        TunnelId::from_uuid(self.uuid())
     }
 }
 

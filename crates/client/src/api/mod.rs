@@ -6,6 +6,7 @@ pub(crate) mod artifact;
 mod ask;
 pub(crate) mod channel;
 mod conversation;
+mod delegations;
 pub(crate) mod delivery;
 mod grant;
 mod key;

@@ -3,16 +3,18 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use attache_protocol::{error::Body, wire::envelope::SUBPROTOCOL};
-use reqwest::header::HeaderMap;
+use reqwest::{Url, header::HeaderMap};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::timeout,
 };
-use tokio_rustls::{TlsConnector, rustls::ClientConfig, rustls::pki_types::ServerName};
+use tokio_rustls::rustls::ClientConfig;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{self, client::IntoClientRequest as _, http::HeaderValue, protocol::WebSocketConfig},
+    tungstenite::{
+        self, client::IntoClientRequest as _, handshake::client::Request, http::HeaderValue, protocol::WebSocketConfig,
+    },
 };
 
 use crate::{Address, Error, HubOptions, Result, hub::headers, tls};
@@ -31,8 +33,11 @@ pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
+pub(crate) const USER_AGENT: &str = concat!("attache/", env!("CARGO_PKG_VERSION"));
 /// Room for what is read at once; a frame that is larger grows it for as long as it takes.
-const BUFFER: usize = 4 << 10;
+const SMALL: usize = 4 << 10;
+/// The same where bytes pass.
+const LARGE: usize = 128 << 10;
 /// The hub's own frames are bounded by what callers may give to a run.
 const LARGEST: usize = 64 << 20;
 
@@ -62,8 +67,15 @@ impl Way {
         Error::BadReply { address: self.address.origin(), reason: reason.to_string() }
     }
 
-    /// Opens a line. Connecting, TLS and the upgrade have the same limit each.
+    /// Opens the line of a channel.
     pub(crate) async fn open(&self) -> Result<Line> {
+        self.open_at(self.address.url(&["api", "envelope", "ws"]), Some(SUBPROTOCOL)).await
+    }
+
+    /// Opens a line. Connecting, TLS and the upgrade have the same limit each. What has no subprotocol carries bytes, and more
+    /// of them at once.
+    pub(crate) async fn open_at(&self, url: Url, subprotocol: Option<&'static str>) -> Result<Line> {
+        let origin = self.address.origin();
         let late = |_| self.broken("no answer in time");
         let (host, port) = self.address.host_and_port();
         let stream = timeout(self.limit, TcpStream::connect((host, port))).await.map_err(late)?;
@@ -73,53 +85,58 @@ impl Way {
         let wire: Box<dyn Wire> = match &self.tls {
             None => Box::new(stream),
             Some(config) => {
-                let name = ServerName::try_from(host.to_owned()).map_err(|error| self.broken(error))?;
-                let connected = TlsConnector::from(config.clone()).connect(name, stream);
-                Box::new(timeout(self.limit, connected).await.map_err(late)?.map_err(|error| {
-                    tls::distrusted(&self.address.origin(), &error).unwrap_or_else(|| self.broken(error))
-                })?)
+                let connected = tls::connect(config.clone(), host, stream, &origin);
+                Box::new(timeout(self.limit, connected).await.map_err(late)??)
             }
         };
-        let config = WebSocketConfig::default()
-            .read_buffer_size(BUFFER)
-            .write_buffer_size(0)
-            .max_message_size(Some(LARGEST))
-            .max_frame_size(Some(LARGEST));
-        let upgraded = client_async_with_config(self.request()?, wire, Some(config));
-        match timeout(self.limit, upgraded).await.map_err(late)? {
-            Ok((line, _)) => Ok(line),
-            Err(error) => Err(self.refused(error)),
-        }
+        let buffer = if subprotocol.is_some() { SMALL } else { LARGE };
+        timeout(self.limit, upgrade(self.request(url, subprotocol)?, wire, &origin, buffer)).await.map_err(late)?
     }
 
-    fn request(&self) -> Result<tungstenite::handshake::client::Request> {
-        let mut url = self.address.url(&["api", "envelope", "ws"]);
+    fn request(&self, mut url: Url, subprotocol: Option<&'static str>) -> Result<Request> {
         let scheme = if self.tls.is_some() { "wss" } else { "ws" };
         url.set_scheme(scheme).map_err(|()| self.broken("the address cannot be used for a channel"))?;
         let mut request = url.as_str().into_client_request().map_err(|error| self.broken(error))?;
         let given = request.headers_mut();
         given.extend(self.headers.clone());
-        given.insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
-        given.insert("user-agent", HeaderValue::from_static(concat!("attache/", env!("CARGO_PKG_VERSION"))));
+        if let Some(subprotocol) = subprotocol {
+            given.insert("sec-websocket-protocol", HeaderValue::from_static(subprotocol));
+        }
+        given.insert("user-agent", HeaderValue::from_static(USER_AGENT));
         Ok(request)
     }
+}
 
-    fn refused(&self, error: tungstenite::Error) -> Error {
-        match error {
-            tungstenite::Error::Http(response) => {
-                let status = response.status().as_u16();
-                let body = response.into_body().unwrap_or_default();
-                // Only a hub's own words count: a proxy's refusal says nothing about the credential.
-                match serde_json::from_slice::<Body>(&body) {
-                    Ok(_) => Error::from_reply(&self.address.origin(), status, &body),
-                    Err(_) => self.strange(format!("status {status} where a WebSocket was asked for")),
-                }
+/// Makes a WebSocket of a connection, with so much room for what is read or written at once.
+pub(crate) async fn upgrade(request: Request, wire: Box<dyn Wire>, origin: &str, buffer: usize) -> Result<Line> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(buffer)
+        .write_buffer_size(if buffer == SMALL { 0 } else { buffer })
+        .max_message_size(Some(LARGEST))
+        .max_frame_size(Some(LARGEST));
+    match client_async_with_config(request, wire, Some(config)).await {
+        Ok((line, _)) => Ok(line),
+        Err(error) => Err(refused(origin, error)),
+    }
+}
+
+fn refused(origin: &str, error: tungstenite::Error) -> Error {
+    let broken = |reason: String| Error::Unreachable { address: origin.to_owned(), reason };
+    let strange = |reason: String| Error::BadReply { address: origin.to_owned(), reason };
+    match error {
+        tungstenite::Error::Http(response) => {
+            let status = response.status().as_u16();
+            let body = response.into_body().unwrap_or_default();
+            // Only a hub's own words count: a proxy's refusal says nothing about the credential.
+            match serde_json::from_slice::<Body>(&body) {
+                Ok(_) => Error::from_reply(origin, status, &body),
+                Err(_) => strange(format!("status {status} where a WebSocket was asked for")),
             }
-            tungstenite::Error::Io(error) => self.broken(error),
-            tungstenite::Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
-                self.broken("the connection was closed before the answer")
-            }
-            error => self.strange(format!("it opens no WebSocket ({error})")),
         }
+        tungstenite::Error::Io(error) => broken(error.to_string()),
+        tungstenite::Error::Protocol(tungstenite::error::ProtocolError::HandshakeIncomplete) => {
+            broken("the connection was closed before the answer".to_owned())
+        }
+        error => strange(format!("it opens no WebSocket ({error})")),
     }
 }

@@ -4,7 +4,7 @@
 //! when the peer has heard it. What is said to the hub fails at once while the line is broken: whether to repeat it,
 //! and over which way, is the caller's decision, for only the caller knows what else it has.
 
-mod line;
+pub(crate) mod line;
 mod pending;
 mod session;
 

@@ -118,6 +118,11 @@ impl Checked {
         self.port
     }
 
+    /// The host alone, as TLS wants to know it.
+    pub(crate) fn host_text(&self) -> &str {
+        self.url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// The whole URL. Its path and query may hold a secret: keep it out of logs.
     pub fn as_str(&self) -> &str {
         self.url.as_str()

@@ -199,6 +199,19 @@ pub struct Published {
     pub delegation: Projection,
 }
 
+/// `GET /api/v1/delegations` of a hub, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PublishedList {
+    pub delegations: Vec<Published>,
+    pub next_cursor: Option<String>,
+}
+
+/// `GET /api/v1/delegations/{id}/cancellation` of a hub: what its owner waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cancellation {
+    pub cancel_requested: bool,
+}
+
 /// `GET /v1/delegations` of the daemon, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delegations {

@@ -1,0 +1,205 @@
+//! Both ends of a hub's tunnel, each as a stream of bytes: the host's sockets, which wait for a remote, and a remote's.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Pin as KeyPin, Secret, TunnelId,
+    wire::tunnel::{OpenTunnel, Tunnel as State},
+};
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::{Buf as _, Bytes};
+use futures_util::{Sink as _, Stream as _, StreamExt as _};
+use reqwest::Method;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest as _, http::HeaderValue};
+
+use crate::{
+    Credential, Error, Hub, HubOptions, Result,
+    channel::line::{Line, Way, Wire, upgrade},
+    egress::Guard,
+    hub::{Ask, Repeat, headers},
+    tls,
+};
+
+/// What is written at once at most; the hub takes messages of 1 MiB.
+const LARGEST: usize = 256 << 10;
+/// Of the bytes that were written, so many wait for their flush.
+const BUFFER: usize = 128 << 10;
+
+/// The bytes of one connection through a tunnel. Dropping it ends the connection.
+pub struct Tunnel {
+    line: Line,
+    /// What came and was not read yet.
+    unread: Bytes,
+}
+
+/// How a remote reaches a tunnel whose address somebody else chose.
+#[derive(Debug, Clone)]
+pub struct Reach {
+    /// Judges the address; its policy has the places that the owner of this machine allows beyond the public internet.
+    pub guard: Guard,
+    /// The only key that the hub may have, if it is known.
+    pub pin: Option<KeyPin>,
+    /// A certificate (PEM) to trust besides the machine's own.
+    pub trusted_certificate: Option<Vec<u8>>,
+    /// To connect, to agree on TLS, and to be let in, each.
+    pub connect: Duration,
+}
+
+/// The hash of a token, as a tunnel is opened with it.
+pub fn token_sha256(token: &Secret<String>) -> String {
+    attache_protocol::log::hex(digest(&SHA256, token.expose().as_bytes()).as_ref())
+}
+
+/// One socket of the host. Answers when a remote has come, which may take as long as the tunnel lasts; for the next remote
+/// open the next one.
+pub async fn open_host(hub: &HubOptions, id: TunnelId) -> Result<Tunnel> {
+    let way = Way::new(hub)?;
+    let mut url = way.address().url(&["api", "v1", "tunnels", &id.to_string()]);
+    url.set_query(Some("end=host"));
+    let mut line = way.open_at(url, None).await?;
+    while let Some(message) = line.next().await {
+        match message.map_err(|error| way.broken(error))? {
+            Message::Text(text) if text.as_str() == "paired" => return Ok(Tunnel::new(line)),
+            Message::Ping(_) | Message::Pong(_) => {}
+            Message::Close(Some(close)) => return Err(way.broken(format!("the tunnel was closed: {}", close.reason))),
+            _ => return Err(way.strange("a tunnel begins with the word `paired`")),
+        }
+    }
+    Err(way.broken("the tunnel was closed"))
+}
+
+/// One connection of a remote, to where START says.
+pub async fn open_remote(url: &str, token: &Secret<String>, reach: &Reach) -> Result<Tunnel> {
+    let invalid = |what: String| Error::Invalid {
+        what,
+        hint: "The owner of this machine allows places that are not public: see `policy.toml`.".to_owned(),
+    };
+    let web = match url.split_once("://") {
+        Some(("ws", rest)) => format!("http://{rest}"),
+        Some(("wss", rest)) => format!("https://{rest}"),
+        _ => return Err(invalid("the address of the tunnel does not begin with ws:// or wss://".to_owned())),
+    };
+    let checked = reach.guard.check(&web).map_err(|error| invalid(format!("the tunnel's address: {error}")))?;
+    let origin = checked.origin();
+    let broken = |reason: String| Error::Unreachable { address: origin.clone(), reason };
+    let late = |_| broken("no answer in time".to_owned());
+    let addresses = reach.guard.resolve(&checked).await.map_err(|error| broken(error.to_string()))?;
+    let stream = timeout(reach.connect, TcpStream::connect(&addresses[..])).await.map_err(late)?;
+    let stream = stream.map_err(|error| broken(error.to_string()))?;
+    stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
+    let wire: Box<dyn Wire> = if url.starts_with("wss:") {
+        let mut options = HubOptions::new(origin.clone(), Credential::None);
+        (options.pin, options.trusted_certificate) = (reach.pin, reach.trusted_certificate.clone());
+        let config = Arc::new(tls::config(&options, &["http/1.1"])?);
+        Box::new(
+            timeout(reach.connect, tls::connect(config, checked.host_text(), stream, &origin))
+                .await
+                .map_err(late)??,
+        )
+    } else {
+        Box::new(stream)
+    };
+    let mut request = url.into_client_request().map_err(|error| broken(error.to_string()))?;
+    request.headers_mut().extend(headers(&Credential::Key(token.clone()))?);
+    request.headers_mut().insert("user-agent", HeaderValue::from_static(crate::channel::line::USER_AGENT));
+    timeout(reach.connect, upgrade(request, wire, &origin, BUFFER)).await.map_err(late)?.map(Tunnel::new)
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Opens a tunnel, or renews it. Doing so again is harmless, and needed after the hub has started anew.
+    pub async fn open_tunnel(&self, id: TunnelId, request: &OpenTunnel) -> Result<State> {
+        let url = self.api(&["tunnels", &id.to_string()]);
+        self.ask(&Ask::new(Method::PUT, url).json(request).repeat(Repeat::Safe)).await
+    }
+
+    pub async fn tunnel(&self, id: TunnelId) -> Result<State> {
+        self.get(self.api(&["tunnels", &id.to_string()])).await
+    }
+
+    /// Cuts every connection through it.
+    pub async fn close_tunnel(&self, id: TunnelId) -> Result<()> {
+        self.delete(self.api(&["tunnels", &id.to_string()])).await
+    }
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    fn new(line: Line) -> Self {
+        Self { line, unread: Bytes::new() }
+    }
+
+    fn line(&mut self) -> Pin<&mut Line> {
+        Pin::new(&mut self.line)
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if !self.unread.is_empty() {
+                let length = self.unread.len().min(buffer.remaining());
+                buffer.put_slice(&self.unread[..length]);
+                self.unread.advance(length);
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(self.line().poll_next(context)) {
+                Some(Ok(Message::Binary(bytes))) => self.unread = bytes,
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Text(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Err(error)) => return Poll::Ready(Err(lost(error))),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.line().poll_ready(context)).map_err(lost)?;
+        let length = bytes.len().min(LARGEST);
+        let message = Message::Binary(Bytes::copy_from_slice(&bytes[..length]));
+        self.line().start_send(message).map_err(lost)?;
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.line().poll_flush(context).map_err(lost)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.line().poll_close(context).map_err(lost)
+    }
+}
+
+fn lost(error: tungstenite::Error) -> io::Error {
+    match error {
+        tungstenite::Error::Io(error) => error,
+        error => io::Error::new(io::ErrorKind::BrokenPipe, error),
+    }
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel").finish_non_exhaustive()
+    }
+}
