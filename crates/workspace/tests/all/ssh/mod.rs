@@ -1,0 +1,152 @@
+//! Leases over SSH, used with the programs that people have: ssh, sftp, sshfs.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
+use attache_workspace::{
+    bench::stock::{self, Login, Sshfs},
+    export::{Before, Export, NoJournal, Terms},
+    ssh::{Admission, HostKey, Options, Pass, Server, make_key},
+};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+mod endings;
+mod figures;
+mod mounted;
+mod pressure;
+mod programs;
+mod raw;
+mod strangers;
+
+/// A host with a server on a port of its own.
+pub(crate) struct Host {
+    pub(crate) server: Server,
+    pub(crate) host_key: HostKey,
+    pub(crate) port: u16,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+/// One lease on a fresh folder, and the files of whoever has its key.
+pub(crate) struct Lent {
+    pub(crate) admission: Admission,
+    pub(crate) export: Arc<Export>,
+    pub(crate) locator: String,
+    pub(crate) private_key: Secret<String>,
+    /// The folder that is lent.
+    pub(crate) folder: PathBuf,
+    pub(crate) options: stock::Options,
+    dir: TempDir,
+}
+
+/// Says why a test does nothing here.
+pub(crate) fn cannot_run() -> bool {
+    let missing = stock::missing();
+    if !missing.is_empty() {
+        println!("skipped: this machine has no {}", missing.join(", no "));
+    }
+    !missing.is_empty()
+}
+
+// === impl Host ===
+
+impl Host {
+    pub(crate) async fn start() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    pub(crate) async fn with(options: Options) -> Self {
+        let host_key = HostKey::generate(&Env::system());
+        let server = Server::with(&host_key, options);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let (listening, stopped) = (server.clone(), stop.clone());
+        tokio::spawn(async move { listening.listen(listener, stopped).await });
+        Self { server, host_key, port, _stop: stop.drop_guard() }
+    }
+
+    pub(crate) fn lend(&self, locator: &str) -> Lent {
+        self.lend_on(locator, Terms::new(AccessMode::Rw))
+    }
+
+    pub(crate) fn lend_on(&self, locator: &str, terms: Terms) -> Lent {
+        let dir = TempDir::new().unwrap();
+        let (folder, before) = (dir.path().join("workspace"), dir.path().join("before"));
+        fs::create_dir(&folder).unwrap();
+        let export = Export::open(&folder, terms, Before::in_folder(before), Arc::new(NoJournal)).unwrap();
+        let export = Arc::new(export);
+        let key = make_key(&Env::system());
+        let pass = Pass { key: key.public, locator: locator.to_owned(), export: Arc::clone(&export) };
+        let admission = self.server.admit(pass).unwrap();
+        let options = self.login(key.private.clone()).write(dir.path()).unwrap();
+        Lent { admission, export, locator: locator.to_owned(), private_key: key.private, folder, options, dir }
+    }
+
+    pub(crate) fn login(&self, private_key: Secret<String>) -> Login {
+        let host_key = self.host_key.public_openssh();
+        Login { port: self.port, user: "lease".to_owned(), host_key, private_key }
+    }
+}
+
+// === impl Lent ===
+
+impl Lent {
+    pub(crate) fn mount(&self) -> Sshfs {
+        let path = format!("/{}", self.locator);
+        self.options.mount(&path, &self.dir.path().join("mounted"), &["reconnect"]).unwrap()
+    }
+
+    /// What sftp says to a list of its commands.
+    pub(crate) fn sftp(&self, commands: &str) -> Output {
+        let mut sftp = self.options.command("sftp");
+        sftp.args(["-b", "-"]).arg(self.options.host()).current_dir(self.dir.path());
+        run(&mut sftp, commands.as_bytes())
+    }
+
+    /// What ssh says; `before` are options and `after` is what to do there.
+    pub(crate) fn ssh(&self, before: &[&str], after: &[&str]) -> Output {
+        let mut ssh = self.options.command("ssh");
+        ssh.args(before).arg(self.options.host()).args(after);
+        run(&mut ssh, b"")
+    }
+}
+
+/// Runs a program with this input. It gets some time, because a request without an answer would be waited for forever.
+pub(crate) fn run(command: &mut Command, input: &[u8]) -> Output {
+    let mut timed = Command::new("timeout");
+    timed.arg("20").arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        timed.current_dir(dir);
+    }
+    let mut child = timed.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A program that ends early does not read it all.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    assert_ne!(output.status.code(), Some(124), "{command:?} waits forever: {}", said(&output));
+    output
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{err}")
+}
+
+/// Waits for something that other threads bring about.
+pub(crate) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not within 10 seconds");
+}
