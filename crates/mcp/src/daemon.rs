@@ -1,0 +1,111 @@
+//! Delegations over the daemon's socket. A daemon that does not run is started, once, and asked again.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use attache_client::daemon::{DaemonClient, Error};
+use attache_protocol::{
+    DelegationId,
+    wire::delegation::{Delegate, Delegation},
+};
+
+use crate::{Delegations, Trouble};
+
+/// The daemon of this machine's user.
+#[derive(Debug)]
+pub struct Daemon<W> {
+    client: DaemonClient,
+    wake: W,
+    /// `delegations/` of its folder.
+    records: PathBuf,
+}
+
+/// Starts the daemon, and returns when it answers.
+#[async_trait]
+pub trait Wake: Send + Sync + 'static {
+    async fn wake(&self) -> Result<(), Trouble>;
+}
+
+/// Of each file of a log, the end: what is of interest happened last.
+const LONGEST_FILE: usize = 256 << 10;
+
+// === impl Daemon ===
+
+impl<W: Wake> Daemon<W> {
+    pub const fn new(client: DaemonClient, wake: W, records: PathBuf) -> Self {
+        Self { client, wake, records }
+    }
+
+    /// Asks, and asks again once the daemon runs. Nothing that it refused, or began, is repeated.
+    async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, ask: impl Fn() -> F) -> Result<T, Trouble> {
+        match ask().await {
+            Err(Error::NotRunning { .. }) => {
+                self.wake.wake().await?;
+                Ok(ask().await?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+#[async_trait]
+impl<W: Wake> Delegations for Daemon<W> {
+    async fn delegate(&self, request: Delegate) -> Result<Delegation, Trouble> {
+        self.ask(|| self.client.delegate(&request)).await
+    }
+
+    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, Trouble> {
+        match after {
+            Some(after) => self.ask(|| self.client.wait(id, after, wait)).await,
+            None => self.ask(|| self.client.get(id)).await,
+        }
+    }
+
+    async fn cancel(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+        self.ask(|| self.client.cancel(id)).await
+    }
+
+    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, Trouble> {
+        self.ask(|| self.client.cancel_session(session)).await
+    }
+
+    async fn diff(&self, id: DelegationId) -> Result<String, Trouble> {
+        self.ask(|| self.client.diff(id)).await
+    }
+
+    async fn log(&self, id: DelegationId) -> Result<String, Trouble> {
+        let folder = self.records.join(id.to_string());
+        let read = tokio::task::spawn_blocking(move || read_log(&folder)).await;
+        let unread = |error: &dyn std::fmt::Display| {
+            Trouble::new("not_found", format!("the log of {id} cannot be read: {error}"), "Check the delegation_id.")
+        };
+        read.map_err(|error| unread(&error))?.map_err(|error| unread(&error))
+    }
+}
+
+/// What the daemon wrote in `logs/`, then its audit.
+fn read_log(folder: &std::path::Path) -> io::Result<String> {
+    let mut files = match std::fs::read_dir(folder.join("logs")) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?,
+        Err(_) => Vec::new(),
+    };
+    files.sort();
+    let audit = folder.join("audit.jsonl");
+    if audit.exists() {
+        files.push(audit);
+    }
+    if files.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "there is none"));
+    }
+    let mut log = String::new();
+    for file in files {
+        let bytes = std::fs::read(&file)?;
+        let start = bytes.len().saturating_sub(LONGEST_FILE);
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        log.push_str(&format!("== {name}\n{}", String::from_utf8_lossy(&bytes[start..])));
+        if !log.ends_with('\n') {
+            log.push('\n');
+        }
+    }
+    Ok(log)
+}

@@ -1,0 +1,118 @@
+//! MCP over streamable HTTP, for clients on this machine: only programs that know the secret, under a name of this machine,
+//! and no web page.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use attache_protocol::{Secret, env::Env, secret::SecretHash};
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State, connect_info::Connected},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
+    response::Response,
+    serve::IncomingStream,
+};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService,
+    session::{local::LocalSessionManager, never::NeverSessionManager},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::Service;
+
+/// A connection, by a name of its own.
+#[derive(Debug, Clone)]
+pub struct Connection(Arc<str>);
+
+/// Where the tools are.
+pub const PATH: &str = "/mcp";
+
+// === impl Connection ===
+
+impl Connection {
+    pub(crate) fn id(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Connection {
+    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Self {
+        Self(format!("connection-{}", Env::system().uuid().simple()).into())
+    }
+}
+
+/// Serves sessions on a port of this machine until `stop` is cancelled. Whoever calls must send the secret.
+pub async fn serve(
+    service: Service,
+    listener: TcpListener,
+    secret: &Secret<String>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let config = config(names(address), stop.clone());
+    let sessions = Arc::new(LocalSessionManager::default());
+    let mcp = StreamableHttpService::new(move || Ok(service.connect()), sessions, config);
+    let router = Router::new()
+        .route_service(PATH, mcp)
+        .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
+        .layer(middleware::map_request(name_connection));
+    let made = router.into_make_service_with_connect_info::<Connection>();
+    axum::serve(listener, made).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// The tools at [`PATH`] without sessions, for a server that knows its callers itself, and checks `Host` and `Origin`.
+pub fn router<S: Clone + Send + Sync + 'static>(service: Service, stop: CancellationToken) -> Router<S> {
+    // The server in front knows its own names better.
+    let config = StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
+        .with_legacy_session_mode(false)
+        .with_cancellation_token(stop);
+    let sessions = Arc::new(NeverSessionManager::default());
+    Router::new().route_service(PATH, StreamableHttpService::new(move || Ok(service.connect()), sessions, config))
+}
+
+fn config(hosts: Vec<String>, stop: CancellationToken) -> StreamableHttpServerConfig {
+    StreamableHttpServerConfig::default()
+        .with_allowed_hosts(hosts)
+        .enforce_origin_validation()
+        .with_cancellation_token(stop)
+}
+
+/// What this machine is called by those who mean it; a name that resolves to it by somebody's trick is none.
+fn names(address: SocketAddr) -> Vec<String> {
+    let port = address.port();
+    let mut names = vec![format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
+    if !address.ip().is_unspecified() {
+        names.push(address.to_string());
+    }
+    names
+}
+
+/// Where the tools look for it.
+async fn name_connection(mut request: Request) -> Request {
+    use axum::extract::ConnectInfo;
+    if let Some(ConnectInfo(connection)) = request.extensions().get::<ConnectInfo<Connection>>().cloned() {
+        request.extensions_mut().insert(connection);
+    }
+    request
+}
+
+async fn authenticate(State(secret): State<SecretHash>, request: Request, next: Next) -> Response {
+    if bearer(request.headers()).is_some_and(|token| secret.matches(token)) {
+        return next.run(request).await;
+    }
+    let body = r#"{"error":{"code":"unauthenticated","message":"The secret of this server is missing or wrong.","hint":"Send `Authorization: Bearer <secret>`; it is in $A2A_HOME/mcp/<host>_<port>."}}"#;
+    let mut refusal = Response::new(Body::from(body));
+    *refusal.status_mut() = StatusCode::UNAUTHORIZED;
+    let headers = refusal.headers_mut();
+    headers.insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    refusal
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

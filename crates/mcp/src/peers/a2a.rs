@@ -1,0 +1,190 @@
+//! Any A2A agent, by the standard protocol.
+
+use std::time::Duration;
+
+use attache_client::a2a::{Error, Peer};
+use attache_protocol::{
+    env::Env,
+    wire::a2a::{
+        Artifact, Content, GetTask, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse,
+        StreamResponse, Task, TaskState, TaskStatus,
+    },
+};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use crate::{Ask, Call, State, Trouble};
+
+/// What is known of a task.
+struct Seen {
+    id: String,
+    status: TaskStatus,
+    artifacts: Vec<Artifact>,
+}
+
+const POLL: Duration = Duration::from_secs(2);
+
+pub(super) async fn ask(
+    peer: &Peer,
+    env: &Env,
+    ask: &Ask,
+    wait: Duration,
+    said: &watch::Sender<String>,
+) -> Result<Call, Trouble> {
+    let (began, deadline) = (Instant::now(), Instant::now() + wait);
+    let mut seen = match &ask.call_id {
+        Some(id) => {
+            let task = peer.get(get(id)).await?.what;
+            if task.status.state == TaskState::TaskStateInputRequired {
+                match send(peer, message(env, ask, Some(&task)), deadline, said).await? {
+                    Ok(seen) => seen,
+                    Err(words) => return Ok(answered(words, began)),
+                }
+            } else {
+                Seen::of(task)
+            }
+        }
+        None => match send(peer, message(env, ask, None), deadline, said).await? {
+            Ok(seen) => seen,
+            Err(words) => return Ok(answered(words, began)),
+        },
+    };
+    loop {
+        if let Some(state) = seen.state(began) {
+            return Ok(Call { call_id: Some(seen.id), state });
+        }
+        seen.say(said);
+        let next = Instant::now() + POLL;
+        if next >= deadline {
+            return Ok(Call { call_id: Some(seen.id), state: State::Running });
+        }
+        sleep_until(next).await;
+        match peer.get(get(&seen.id)).await {
+            Ok(told) => seen = Seen::of(told.what),
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends the message, and follows what comes of it as far as the peer tells: a task, or an answer at once.
+async fn send(
+    peer: &Peer,
+    message: SendMessage,
+    deadline: Instant,
+    said: &watch::Sender<String>,
+) -> Result<Result<Seen, String>, Trouble> {
+    if !peer.capabilities().streaming.unwrap_or(false) {
+        return Ok(match peer.send(message).await?.what {
+            SendMessageResponse::Task(task) => Ok(Seen::of(task)),
+            SendMessageResponse::Message(message) => Err(text(&message.parts)),
+        });
+    }
+    let mut events = peer.stream(message).await?;
+    let mut seen: Option<Seen> = None;
+    // A stream that breaks or ends early does not end the task.
+    while let Ok(Some(Ok(event))) = timeout_at(deadline, events.next()).await {
+        match (event.what, &mut seen) {
+            (StreamResponse::Message(message), _) => return Ok(Err(text(&message.parts))),
+            (StreamResponse::Task(task), _) => seen = Some(Seen::of(task)),
+            (StreamResponse::StatusUpdate(update), Some(seen)) => seen.status = update.status,
+            (StreamResponse::StatusUpdate(update), None) => {
+                seen = Some(Seen { id: update.task_id, status: update.status, artifacts: Vec::new() });
+            }
+            (StreamResponse::ArtifactUpdate(_), _) => {}
+        }
+        let Some(now) = &seen else { continue };
+        now.say(said);
+        if now.state(Instant::now()).is_some() {
+            break;
+        }
+    }
+    let Some(seen) = seen else {
+        return Err(Trouble::new("bad_reply", "the agent took the task and said nothing of it", "Ask it again later."));
+    };
+    // The stream brings artifacts in pieces; the task has them whole.
+    match peer.get(get(&seen.id)).await {
+        Ok(told) => Ok(Ok(Seen::of(told.what))),
+        Err(Error::Refused(_)) => Ok(Ok(seen)),
+        Err(error) if error.is_passing() => Ok(Ok(seen)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn message(env: &Env, ask: &Ask, task: Option<&Task>) -> SendMessage {
+    let mut parts = vec![Part::text(&ask.task)];
+    parts.extend(ask.context.clone().map(Part::data));
+    let mut message = Message::new(env.uuid().to_string(), Role::User, parts);
+    message.task_id = task.map(|task| task.id.clone());
+    message.context_id = task.map(|task| task.context_id.clone());
+    message.metadata = ask.agent_type.as_ref().map(|kind| attache_protocol::Json::of(&json!({ "agent_type": kind })));
+    let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
+    SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None }
+}
+
+fn get(id: &str) -> GetTask {
+    GetTask { tenant: None, id: id.trim().to_owned(), history_length: Some(0) }
+}
+
+fn answered(summary: String, began: Instant) -> Call {
+    Call { call_id: None, state: State::Completed { summary, duration: Some(began.elapsed()) } }
+}
+
+/// What people can read of it.
+fn text(parts: &[Part]) -> String {
+    let words = parts.iter().map(|part| match &part.content {
+        Content::Text(text) => text.clone(),
+        Content::Url(url) => url.clone(),
+        Content::Data(data) => data.get().to_owned(),
+        Content::Raw(raw) => {
+            let name = part.filename.as_deref().unwrap_or("a file");
+            format!("[{name}, {} bytes]", raw.len() / 4 * 3)
+        }
+    });
+    words.collect::<Vec<_>>().join("\n")
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn of(task: Task) -> Self {
+        Self { id: task.id, status: task.status, artifacts: task.artifacts.unwrap_or_default() }
+    }
+
+    fn words(&self) -> Option<String> {
+        self.status.message.as_ref().map(|message| text(&message.parts)).filter(|text| !text.trim().is_empty())
+    }
+
+    fn say(&self, said: &watch::Sender<String>) {
+        if let Some(words) = self.words() {
+            let _ = said.send(words);
+        }
+    }
+
+    /// None while it goes on by itself.
+    fn state(&self, began: Instant) -> Option<State> {
+        use TaskState as S;
+        let failed = |code: &str, otherwise: &str| {
+            let message = self.words().unwrap_or_else(|| otherwise.to_owned());
+            State::Failed(Trouble::new(code, message, "Change the task, or ask another agent."))
+        };
+        Some(match self.status.state {
+            S::TaskStateSubmitted | S::TaskStateWorking => return None,
+            S::TaskStateCompleted => {
+                let made = self.artifacts.iter().map(|artifact| text(&artifact.parts)).filter(|text| !text.is_empty());
+                let summary: Vec<_> = self.words().into_iter().chain(made).collect();
+                State::Completed { summary: summary.join("\n\n"), duration: Some(began.elapsed()) }
+            }
+            S::TaskStateFailed => failed("task_failed", "the agent could not do it"),
+            S::TaskStateCanceled => failed("cancelled", "somebody ended the task"),
+            S::TaskStateRejected => failed("rejected", "the agent does not want to do it"),
+            S::TaskStateInputRequired => {
+                State::InputRequired { question: self.words().unwrap_or_else(|| "(it does not say what)".to_owned()) }
+            }
+            S::TaskStateAuthRequired => failed("auth_required", "the agent wants a person to sign in first"),
+        })
+    }
+}

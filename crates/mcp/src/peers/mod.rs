@@ -1,0 +1,158 @@
+//! Agents as this machine knows them: those of a hub, and any A2A agent by its URL. A key is configured for an origin and
+//! never sent to another.
+
+mod a2a;
+mod hub;
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use attache_client::{
+    Client, Hub,
+    a2a::{Credentials, Error, discover},
+    egress::{Allow, Guard, Policy, origin},
+};
+use attache_protocol::{Secret, env::Env};
+use tokio::sync::watch;
+
+use crate::{Agent, Agents, Ask, Call, Caller, Trouble, agent_at};
+
+/// The agents of a hub, and those elsewhere.
+#[derive(Debug)]
+pub struct Peers {
+    hub: Option<Hub>,
+    known: Vec<Known>,
+    /// For what nobody configured: the public internet by https, and nothing private.
+    stranger: Guard,
+    env: Env,
+}
+
+#[derive(Debug)]
+pub struct PeersOptions {
+    /// The hub whose agents are listed, and meant by a name without a URL.
+    pub hub: Option<Hub>,
+    /// A URL at the origin, and the key for it. A person configured it, so it may be private.
+    pub keys: Vec<(String, Secret<String>)>,
+    /// What else may be reached beyond the public internet.
+    pub allow: Vec<Allow>,
+    pub env: Env,
+}
+
+/// An origin that a person configured.
+struct Known {
+    origin: String,
+    key: Secret<String>,
+    guard: Guard,
+}
+
+/// Where a call goes.
+enum Route {
+    /// The call API of a hub, and whom it means there.
+    Hub(Client, Option<String>),
+    A2a(attache_client::a2a::Peer),
+}
+
+// === impl Peers ===
+
+impl Peers {
+    /// Fails on the URL of a key that is none.
+    pub fn new(options: PeersOptions) -> Result<Self, Trouble> {
+        let PeersOptions { hub, keys, allow, env } = options;
+        let known = keys.into_iter().map(|(url, key)| Known::new(&url, key)).collect::<Result<_, _>>()?;
+        Ok(Self { hub, known, stranger: Guard::new(Policy { allow }), env })
+    }
+
+    async fn route(&self, ask: &Ask) -> Result<Route, Trouble> {
+        let url = ask.agent_url.trim();
+        let no_hub = || {
+            Trouble::new(
+                "not_found",
+                format!("`{url}` is not a URL, and no hub is configured that knows agents by name"),
+                "Give the agent's whole URL, or ask the person to start a hub (`attache up`).",
+            )
+        };
+        if !url.contains("://") {
+            let hub = self.hub.clone().ok_or_else(no_hub)?;
+            return Ok(Route::Hub(Client::from(hub), Some(url.to_owned())));
+        }
+        let own = self.hub.as_ref().and_then(|hub| Some((hub, agent_at(&hub.address().origin(), url)?)));
+        if let Some((hub, agent)) = own {
+            return Ok(Route::Hub(Client::from(hub.clone()), agent.or_else(|| ask.agent_type.clone())));
+        }
+        let known = self.known.iter().find(|known| known.origin == origin(url));
+        let (guard, credentials) = match known {
+            Some(known) => (&known.guard, Credentials::key(known.key.clone())),
+            None => (&self.stranger, Credentials::none()),
+        };
+        match discover(guard, url, &credentials, &[]).await {
+            // The card may name another place; the key is not for that one.
+            Ok(found) => {
+                let there = attache_client::a2a::Interface::choose(&found.card)?;
+                let elsewhere = known.is_some_and(|known| origin(&there.url) != known.origin);
+                let (guard, credentials) =
+                    if elsewhere { (&self.stranger, Credentials::none()) } else { (guard, credentials) };
+                Ok(Route::A2a(attache_client::a2a::Peer::new(guard, &found.card, credentials)?))
+            }
+            // A hub without a default agent has no card, and its call API all the same.
+            Err(Error::NoCard { .. }) if known.is_some_and(|known| url.trim_end_matches('/') == known.origin) => {
+                let known = known.expect("the guard says so");
+                let client = Client::connect(known.origin.clone(), known.key.expose().clone())?;
+                Ok(Route::Hub(client, ask.agent_type.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Agents for Peers {
+    async fn list(&self, _: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
+        let mut agents = match &self.hub {
+            Some(hub) => hub::list(hub).await?,
+            None => Vec::new(),
+        };
+        agents.extend(self.known.iter().map(|known| Agent {
+            name: known.origin.clone(),
+            agent_url: known.origin.clone(),
+            description: Some("Configured by the person who runs this server".to_owned()),
+            status: "unknown".to_owned(),
+            skills: Vec::new(),
+        }));
+        Ok(agents)
+    }
+
+    async fn ask(
+        &self,
+        _: Caller<'_>,
+        ask: Ask,
+        wait: Duration,
+        said: &watch::Sender<String>,
+    ) -> Result<Call, Trouble> {
+        match self.route(&ask).await? {
+            Route::Hub(client, agent_type) => hub::ask(&client, agent_type, &ask, wait, said).await,
+            Route::A2a(peer) => a2a::ask(&peer, &self.env, &ask, wait, said).await,
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn new(url: &str, key: Secret<String>) -> Result<Self, Trouble> {
+        let origin = origin(url);
+        let host = origin.split_once("://").map(|(_, rest)| rest).and_then(|rest| match rest.strip_prefix('[') {
+            Some(address) => address.split_once(']').map(|(address, _)| address),
+            None => rest.split(':').next(),
+        });
+        let allow = host.filter(|host| !host.is_empty()).and_then(|host| host.parse().ok()).ok_or_else(|| {
+            Trouble::invalid(format!("`{url}` is not a URL"), "Write it like https://agents.example.org=FILE.")
+        })?;
+        Ok(Self { origin, key, guard: Guard::new(Policy { allow: vec![allow] }) })
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Known({})", self.origin)
+    }
+}

@@ -1,0 +1,90 @@
+//! What is too long for a result: the diff and the log of a delegation, as links that can be read.
+
+use attache_protocol::{DelegationId, wire::delegation::Delegation};
+use rmcp::{
+    ErrorData,
+    model::{ContentBlock, ReadResourceResult, Resource, ResourceContents, ResourceTemplate},
+};
+
+use crate::Delegations;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Diff,
+    Log,
+}
+
+const BASE: &str = "attache://delegations/";
+/// A diff longer than this is read with `attache delegations diff`.
+const LONGEST: usize = 1 << 20;
+
+// === impl Kind ===
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Diff, Self::Log];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Diff => "diff",
+            Self::Log => "log",
+        }
+    }
+
+    const fn mime_type(self) -> &'static str {
+        match self {
+            Self::Diff => "text/x-diff",
+            Self::Log => "text/plain",
+        }
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Diff => "What the delegation changed in the folder, as a unified diff",
+            Self::Log => "What happened during the delegation, line by line",
+        }
+    }
+}
+
+pub(crate) fn diff_uri(id: DelegationId) -> String {
+    uri(id, Kind::Diff)
+}
+
+fn uri(id: DelegationId, kind: Kind) -> String {
+    format!("{BASE}{id}/{}", kind.name())
+}
+
+/// Links to what there is of a delegation that is over.
+pub(crate) fn links(delegation: &Delegation) -> Vec<ContentBlock> {
+    let link = |kind: Kind| {
+        let id = delegation.delegation_id;
+        let resource = Resource::new(uri(id, kind), format!("{} of {id}", kind.name()));
+        ContentBlock::resource_link(resource.with_description(kind.description()).with_mime_type(kind.mime_type()))
+    };
+    Kind::ALL.map(link).into()
+}
+
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
+    let template = |kind: Kind| {
+        ResourceTemplate::new(format!("{BASE}{{delegation_id}}/{}", kind.name()), format!("delegation-{}", kind.name()))
+            .with_description(kind.description())
+            .with_mime_type(kind.mime_type())
+    };
+    Kind::ALL.map(template).into()
+}
+
+pub(crate) async fn read(delegations: &dyn Delegations, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+    let unknown = || ErrorData::resource_not_found(format!("There is no resource {uri}."), None);
+    let (id, name) = uri.strip_prefix(BASE).and_then(|rest| rest.split_once('/')).ok_or_else(unknown)?;
+    let id: DelegationId = id.parse().map_err(|_| unknown())?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)?;
+    let text = match kind {
+        Kind::Diff => delegations.diff(id).await,
+        Kind::Log => delegations.log(id).await,
+    };
+    let mut text = text.map_err(|trouble| ErrorData::resource_not_found(trouble.to_string(), None))?;
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push_str(&format!("\n… (cut; `attache delegations {} {id}` shows all of it)\n", kind.name()));
+    }
+    Ok(ReadResourceResult::new(vec![ResourceContents::text(text, uri).with_mime_type(kind.mime_type())]))
+}

@@ -1,0 +1,179 @@
+//! `delegate`: lends a folder to a remote agent and has it work there.
+
+use std::{path::Path, sync::Arc};
+
+use attache_protocol::wire::{
+    awcp::AccessMode,
+    delegation::{Delegate, Delegation},
+};
+use rmcp::{RoleServer, model::CallToolResult, service::RequestContext};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::Seconds;
+use crate::{
+    Delegations, Server, Trouble,
+    answer::{self, Output},
+};
+
+pub(crate) const DESCRIPTION: &str = "Lends a local folder to a remote agent, which then works in it with its own tools as \
+    if it were its own disk. The folder is taken back when the work is done, when the lease runs out, or when you cancel. \
+    Waits for the result; if that takes longer than the client would wait, the answer is status `running` with a \
+    delegation_id for delegate_output, and the work goes on. Use background true to go on with something else meanwhile.";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Arguments {
+    /// What it is about, in 3 to 5 words
+    description: String,
+    /// The whole task, for somebody who knows nothing else: MUST DO, MUST NOT, EXPECTED OUTPUT. Paths are relative to the
+    /// folder.
+    prompt: String,
+    /// The URL of the remote A2A agent; list_agents shows some
+    peer_url: String,
+    /// The folder to lend, as an absolute path; only what is in it can be seen
+    workspace_dir: String,
+    /// Answer at once with the delegation_id; false unless given
+    background: Option<bool>,
+    /// How long the folder is lent at most, in seconds; the person's policy has a default
+    ttl_seconds: Option<Seconds>,
+    /// ro: the remote can only read; rw: it can change, add and delete files
+    access_mode: Option<Mode>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Ro,
+    Rw,
+}
+
+pub(crate) async fn run(
+    server: &Server,
+    delegations: &Arc<dyn Delegations>,
+    arguments: Arguments,
+    context: &RequestContext<RoleServer>,
+) -> CallToolResult {
+    let session = server.session_id(context);
+    let background = arguments.background.unwrap_or(false);
+    let request = match arguments.into_request(server.options().base_dir.as_deref(), &session) {
+        Ok(request) => request,
+        Err(trouble) => return answer::refused(&trouble, &session, None),
+    };
+    let began = Instant::now();
+    // Whoever stops waiting at the wrong moment would leave a delegation that nobody knows of.
+    let maker = delegations.clone();
+    let made = server.session().finish(async move { maker.delegate(request).await }).await;
+    let made = match made {
+        Some(Ok(made)) => made,
+        Some(Err(trouble)) => return answer::refused(&trouble, &session, None),
+        None => {
+            let trouble =
+                Trouble::new("failed", "the delegation broke off", "`attache delegations` shows what there is.");
+            return answer::refused(&trouble, &session, None);
+        }
+    };
+    let now = if background || made.status.has_ended() {
+        made
+    } else {
+        wait(server, delegations, made, began + server.options().patience, context).await
+    };
+    if !now.status.has_ended() && server.may_tell(context) {
+        server.session().watch(delegations.clone(), &now, context.peer.clone());
+    }
+    Output::of(&now, &session).into_result(Some(&now))
+}
+
+/// The delegation when it is over, or as it is last known at the deadline, when the client is gone, or when the daemon is.
+pub(crate) async fn wait(
+    server: &Server,
+    delegations: &Arc<dyn Delegations>,
+    delegation: Delegation,
+    deadline: Instant,
+    context: &RequestContext<RoleServer>,
+) -> Delegation {
+    let (say, said) = watch::channel(String::new());
+    let mut known = delegation;
+    let ended = async {
+        loop {
+            let _ = say.send(saying(&known));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if known.status.has_ended() || left.is_zero() {
+                return;
+            }
+            match delegations.get(known.delegation_id, Some(known.revision), left).await {
+                Ok(newer) => known = newer,
+                Err(trouble) => {
+                    tracing::debug!(%trouble, "the daemon does not answer");
+                    tokio::time::sleep(left.min(std::time::Duration::from_millis(500))).await;
+                }
+            }
+        }
+    };
+    let attended = server.beat(context).attend(timeout_at(deadline, ended), said);
+    tokio::select! {
+        _ = attended => {}
+        // Nobody reads the answer; the delegation goes on.
+        () = context.ct.cancelled() => {}
+    }
+    known
+}
+
+fn saying(delegation: &Delegation) -> String {
+    match (&delegation.progress, &delegation.waits_for) {
+        (Some(progress), _) => progress.clone(),
+        (None, Some(reason)) => format!("waits for {reason}"),
+        (None, None) => format!("{}: {}", delegation.status, delegation.description),
+    }
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    fn into_request(self, base: Option<&Path>, session: &str) -> Result<Delegate, Trouble> {
+        let given = [("description", &self.description), ("prompt", &self.prompt), ("peer_url", &self.peer_url)];
+        for (name, text) in given.into_iter().chain([("workspace_dir", &self.workspace_dir)]) {
+            if text.trim().is_empty() {
+                return Err(Trouble::invalid(format!("{name} is empty"), "Say what it is and call delegate again."));
+            }
+        }
+        let folder = Path::new(&self.workspace_dir);
+        let folder = match (folder.is_absolute(), base) {
+            (true, _) => folder.to_owned(),
+            (false, Some(base)) if !self.workspace_dir.starts_with('~') => base.join(folder),
+            (false, _) => {
+                return Err(Trouble::invalid(
+                    format!("workspace_dir `{}` is not an absolute path", self.workspace_dir),
+                    "Give the whole path of the folder, beginning with `/`.",
+                ));
+            }
+        };
+        Ok(Delegate {
+            description: self.description,
+            prompt: self.prompt,
+            peer_url: self.peer_url,
+            workspace_dir: folder.to_string_lossy().into_owned(),
+            ttl_seconds: self.ttl_seconds.map(|Seconds(ttl)| ttl.as_secs_f64().ceil() as u64),
+            access_mode: self.access_mode.map(Mode::into),
+            session_id: Some(session.to_owned()),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            key_file: None,
+        })
+    }
+}
+
+// === impl Mode ===
+
+impl From<Mode> for AccessMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Ro => Self::Ro,
+            Mode::Rw => Self::Rw,
+        }
+    }
+}

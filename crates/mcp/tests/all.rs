@@ -1,0 +1,13 @@
+//! The MCP server from outside: raw JSON over a pipe in this process and over HTTP, in both eras of the protocol. What is
+//! behind the tools is played by fakes, whose timing the tests decide.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::disallowed_methods, reason = "tests build and compare JSON as values")]
+#![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
+
+mod agents;
+mod delegate;
+mod eras;
+mod fakes;
+mod http;
+mod peers;
+mod pipe;

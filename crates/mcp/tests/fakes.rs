@@ -1,0 +1,228 @@
+//! Stand-ins for the daemon and for agents.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use attache_mcp::{Agent, Agents, Ask, Call, Caller, Delegations, State, Trouble};
+use attache_protocol::{
+    DelegationId,
+    env::Env,
+    rules::delegation::Status,
+    wire::{
+        awcp::{AccessMode, ErrorCode},
+        delegation::{Change, ChangedPath, Changes, Delegate, Delegation, DiffStat, Failure, Outcome},
+    },
+};
+use tokio::sync::{Notify, watch};
+
+/// Delegations that do what the test says, when it says so.
+#[derive(Clone, Default)]
+pub struct FakeDaemon(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<BTreeMap<DelegationId, Delegation>>,
+    asked: Mutex<Vec<Delegate>>,
+    moved: Notify,
+    made: Notify,
+    refusal: Mutex<Option<Trouble>>,
+}
+
+impl FakeDaemon {
+    pub fn refuse(&self, trouble: Trouble) {
+        *self.0.refusal.lock().unwrap() = Some(trouble);
+    }
+
+    pub fn asked(&self) -> Vec<Delegate> {
+        self.0.asked.lock().unwrap().clone()
+    }
+
+    pub fn all(&self) -> Vec<Delegation> {
+        self.0.state.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Waits until so many were made.
+    pub async fn made(&self, count: usize) -> Vec<Delegation> {
+        loop {
+            let made = self.0.made.notified();
+            let all = self.all();
+            if all.len() >= count {
+                return all;
+            }
+            made.await;
+        }
+    }
+
+    pub fn change(&self, id: DelegationId, change: impl FnOnce(&mut Delegation)) {
+        let mut state = self.0.state.lock().unwrap();
+        let delegation = state.get_mut(&id).unwrap();
+        change(delegation);
+        delegation.revision += 1;
+        self.0.moved.notify_waiters();
+    }
+
+    pub fn say(&self, id: DelegationId, progress: &str) {
+        self.change(id, |delegation| {
+            delegation.status = Status::Running;
+            delegation.progress = Some(progress.to_owned());
+        });
+    }
+
+    pub fn complete(&self, id: DelegationId, summary: &str) {
+        self.change(id, |delegation| {
+            delegation.status = Status::Completed;
+            delegation.ended_at = Some("2026-11-15T12:00:00.000Z".parse().unwrap());
+            delegation.result = Some(Outcome {
+                final_summary: Some(summary.to_owned()),
+                highlights: vec!["src/main.rs".to_owned()],
+                notes: None,
+                error: None,
+            });
+            let changed = |path: &str, change| ChangedPath {
+                path: path.to_owned(),
+                change,
+                added: Some(2),
+                removed: Some(1),
+                also_changed_here: false,
+            };
+            delegation.changes = Some(Changes {
+                changed_paths: vec![changed("src/main.rs", Change::Modified), changed("new.txt", Change::Added)],
+                diff_stat: DiffStat { files_changed: 2, insertions: 4, deletions: 2 },
+                truncated: false,
+            });
+        });
+    }
+
+    pub fn fail(&self, id: DelegationId, code: ErrorCode, message: &str, hint: &str) {
+        self.change(id, |delegation| {
+            delegation.status = Status::Error;
+            let error = Failure { code, message: message.to_owned(), hint: hint.to_owned() };
+            delegation.result =
+                Some(Outcome { final_summary: None, highlights: vec![], notes: None, error: Some(error) });
+        });
+    }
+
+    fn cancel_one(&self, id: DelegationId) -> Delegation {
+        self.change(id, |delegation| {
+            if !delegation.status.has_ended() {
+                delegation.status = Status::Cancelled;
+            }
+        });
+        self.0.state.lock().unwrap()[&id].clone()
+    }
+
+    fn find(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+        let found = self.0.state.lock().unwrap().get(&id).cloned();
+        found.ok_or_else(|| Trouble::new("not_found", "there is no such delegation", "Check the delegation_id."))
+    }
+}
+
+#[async_trait]
+impl Delegations for FakeDaemon {
+    async fn delegate(&self, request: Delegate) -> Result<Delegation, Trouble> {
+        if let Some(trouble) = self.0.refusal.lock().unwrap().clone() {
+            return Err(trouble);
+        }
+        let delegation = Delegation {
+            delegation_id: DelegationId::from_uuid(Env::system().uuid()),
+            status: Status::Created,
+            description: request.description.clone(),
+            peer_url: request.peer_url.clone(),
+            workspace_dir: request.workspace_dir.clone(),
+            session_id: request.session_id.clone(),
+            access_mode: request.access_mode.unwrap_or(AccessMode::Rw),
+            ttl_seconds: request.ttl_seconds.unwrap_or(3600),
+            created_at: "2026-11-15T11:00:00.000Z".parse().unwrap(),
+            started_at: None,
+            expires_at: None,
+            ended_at: None,
+            waits_for: None,
+            remote_mount_point: None,
+            task_id: None,
+            progress: None,
+            revision: 1,
+            result: None,
+            changes: None,
+        };
+        self.0.asked.lock().unwrap().push(request);
+        self.0.state.lock().unwrap().insert(delegation.delegation_id, delegation.clone());
+        self.0.made.notify_waiters();
+        Ok(delegation)
+    }
+
+    async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, Trouble> {
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let moved = self.0.moved.notified();
+            let now = self.find(id)?;
+            if after.is_none_or(|after| now.revision > after) {
+                return Ok(now);
+            }
+            if tokio::time::timeout_at(deadline, moved).await.is_err() {
+                return Ok(now);
+            }
+        }
+    }
+
+    async fn cancel(&self, id: DelegationId) -> Result<Delegation, Trouble> {
+        self.find(id)?;
+        Ok(self.cancel_one(id))
+    }
+
+    async fn cancel_session(&self, session: &str) -> Result<Vec<Delegation>, Trouble> {
+        let open = self.all().into_iter().filter(|one| !one.status.has_ended());
+        let own = open.filter(|one| one.session_id.as_deref() == Some(session));
+        Ok(own.map(|one| self.cancel_one(one.delegation_id)).collect())
+    }
+
+    async fn diff(&self, id: DelegationId) -> Result<String, Trouble> {
+        self.find(id).map(|_| "--- a/new.txt\n+++ b/new.txt\n".to_owned())
+    }
+
+    async fn log(&self, id: DelegationId) -> Result<String, Trouble> {
+        self.find(id).map(|_| "== audit.jsonl\n{}\n".to_owned())
+    }
+}
+
+/// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first.
+pub struct FakeAgents;
+
+#[async_trait]
+impl Agents for FakeAgents {
+    async fn list(&self, _: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
+        Ok(vec![Agent {
+            name: "echo".to_owned(),
+            agent_url: "http://127.0.0.1:7800/a2a/echo".to_owned(),
+            description: Some("Repeats".to_owned()),
+            status: "online".to_owned(),
+            skills: vec!["repeating".to_owned()],
+        }])
+    }
+
+    async fn ask(
+        &self,
+        _: Caller<'_>,
+        ask: Ask,
+        wait: Duration,
+        said: &watch::Sender<String>,
+    ) -> Result<Call, Trouble> {
+        let call_id = Some("a2a-1".to_owned());
+        let state = match (ask.agent_url.as_str(), &ask.call_id) {
+            ("echo", _) => State::Completed { summary: ask.task, duration: Some(Duration::from_millis(7)) },
+            ("slow", None) => {
+                said.send("thinking".to_owned()).unwrap();
+                tokio::time::sleep(wait).await;
+                State::Running
+            }
+            ("slow", Some(id)) => State::Completed { summary: format!("done with {id}"), duration: None },
+            ("shy", _) => State::InputRequired { question: "Really?".to_owned() },
+            ("broken", _) => State::Failed(Trouble::new("task_failed", "it fell over", "Try again.")),
+            (other, _) => return Err(Trouble::new("not_found", format!("nobody is at {other}"), "Check agent_url.")),
+        };
+        Ok(Call { call_id, state })
+    }
+}

@@ -1,0 +1,148 @@
+//! Agents elsewhere: keys go where they belong, and a model cannot reach what only this machine reaches.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use attache_mcp::{Agents as _, Ask, Call, Peers, PeersOptions, State, Trouble};
+use attache_protocol::{Secret, env::Env};
+use axum::{
+    Json, Router,
+    extract::State as Shared,
+    http::HeaderMap,
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::pipe::{Era, Pipe, options};
+
+/// An A2A agent that asks first, and then repeats what it was told. It writes down which credentials it saw.
+#[derive(Clone)]
+struct Agent {
+    origin: String,
+    /// Where its card says that it is.
+    card_url: String,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Agent {
+    async fn start(card_url: Option<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let agent = Self { card_url: card_url.unwrap_or_else(|| origin.clone()), origin, seen: Arc::default() };
+        let router = Router::new()
+            .route("/.well-known/agent-card.json", get(card))
+            .route("/", post(rpc))
+            .with_state(agent.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        agent
+    }
+
+    fn note(&self, what: &str, headers: &HeaderMap) {
+        let key = headers.get("authorization").map_or("nothing", |value| value.to_str().unwrap());
+        self.seen.lock().unwrap().push(format!("{what}: {key}"));
+    }
+
+    fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+async fn card(Shared(agent): Shared<Agent>, headers: HeaderMap) -> Json<Value> {
+    agent.note("card", &headers);
+    Json(json!({
+        "name": "parrot", "description": "Repeats", "version": "1",
+        "supportedInterfaces": [{ "url": agent.card_url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }],
+        "capabilities": { "streaming": false },
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
+    }))
+}
+
+async fn rpc(Shared(agent): Shared<Agent>, headers: HeaderMap, Json(request): Json<Value>) -> Json<Value> {
+    let method = request["method"].as_str().unwrap();
+    agent.note(method, &headers);
+    let message = &request["params"]["message"];
+    let status = |state: &str, says: &str| {
+        let message = json!({ "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": says }] });
+        json!({ "id": "task-1", "contextId": "c", "status": { "state": state, "message": message } })
+    };
+    let result = match (method, message["taskId"].as_str()) {
+        ("GetTask", _) => status("TASK_STATE_INPUT_REQUIRED", "Which language?"),
+        (_, None) => json!({ "task": status("TASK_STATE_INPUT_REQUIRED", "Which language?") }),
+        (_, Some(_)) => {
+            json!({ "task": status("TASK_STATE_COMPLETED", message["parts"][0]["text"].as_str().unwrap()) })
+        }
+    };
+    Json(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }))
+}
+
+fn peers(keys: &[(&str, &str)]) -> Peers {
+    let keys = keys.iter().map(|(url, key)| ((*url).to_owned(), Secret::new((*key).to_owned()))).collect();
+    Peers::new(PeersOptions { hub: None, keys, allow: vec![], env: Env::system() }).unwrap()
+}
+
+async fn ask(peers: &Peers, url: &str, task: &str, call_id: Option<&str>) -> Result<Call, Trouble> {
+    let ask = Ask {
+        task: task.to_owned(),
+        agent_url: url.to_owned(),
+        agent_type: None,
+        context: None,
+        call_id: call_id.map(str::to_owned),
+    };
+    let (said, _keep) = watch::channel(String::new());
+    peers.ask(attache_mcp::Caller::nobody(), ask, Duration::from_secs(20), &said).await
+}
+
+#[tokio::test]
+async fn an_agent_is_asked_answers_a_question_and_is_answered() {
+    let agent = Agent::start(None).await;
+    let peers = peers(&[(&agent.origin, "key-of-parrot")]);
+    let call = ask(&peers, &agent.origin, "say it", None).await.unwrap();
+    let question = State::InputRequired { question: "Which language?".to_owned() };
+    assert_eq!(call, Call { call_id: Some("task-1".to_owned()), state: question });
+    assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "SendMessage: Bearer key-of-parrot"]);
+    let call = ask(&peers, &agent.origin, "French", call.call_id.as_deref()).await.unwrap();
+    assert!(matches!(&call.state, State::Completed { summary, .. } if summary == "French"), "{call:?}");
+}
+
+#[tokio::test]
+async fn a_key_is_never_sent_to_another_origin() {
+    let other = Agent::start(None).await;
+    // Its card sends callers, and their keys, elsewhere.
+    let liar = Agent::start(Some(other.origin.clone())).await;
+    let peers = peers(&[(&liar.origin, "key-of-liar")]);
+    let refused = ask(&peers, &liar.origin, "say it", None).await.unwrap_err();
+    assert_eq!(refused.code, "unreachable", "{refused}");
+    assert_eq!(liar.seen(), ["card: Bearer key-of-liar"]);
+    assert_eq!(other.seen(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_nobody_configured_is_reached_only_if_it_is_public() {
+    let agent = Agent::start(None).await;
+    let peers = peers(&[]);
+    for url in [agent.origin.as_str(), "http://169.254.169.254/latest", "https://10.0.0.1/", "file:///etc/passwd"] {
+        let refused = ask(&peers, url, "say it", None).await.unwrap_err();
+        assert_eq!(refused.code, "unreachable", "{url}: {refused}");
+    }
+    assert_eq!(agent.seen(), Vec::<String>::new());
+    let refused = ask(&peers, "builder", "say it", None).await.unwrap_err();
+    assert_eq!(refused.code, "not_found", "{refused}");
+}
+
+#[tokio::test]
+async fn a_server_without_a_daemon_offers_no_delegations() {
+    let mut service = crate::pipe::service(&crate::fakes::FakeDaemon::default(), options());
+    service.delegations = None;
+    let mut pipe = Pipe::of(service, Era::Legacy);
+    let hello = pipe.initialize("2025-06-18").await;
+    assert_eq!(hello["result"]["capabilities"], json!({ "tools": {} }));
+    assert!(!hello["result"]["instructions"].as_str().unwrap().contains("delegate"), "{hello}");
+    let tools = pipe.ask("tools/list", json!({})).await;
+    let names: Vec<_> = tools["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(names, ["remote_agent", "list_agents"]);
+    let unknown = pipe.ask("tools/call", json!({ "name": "delegate", "arguments": {} })).await;
+    assert_eq!(unknown["error"]["code"], -32602);
+}

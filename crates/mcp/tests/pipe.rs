@@ -1,0 +1,169 @@
+//! A client that writes and reads lines of JSON, as programs do on standard input and output.
+
+use std::{sync::Arc, time::Duration};
+
+use attache_mcp::{Options, Service};
+use attache_protocol::env::Env;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::fakes::{FakeAgents, FakeDaemon};
+
+pub const MODERN: &str = "2026-07-28";
+/// Far longer than anything here takes: only a test that fails waits for it.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Which life cycle the client follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    Legacy,
+    Modern,
+}
+
+pub struct Pipe {
+    pub daemon: FakeDaemon,
+    era: Era,
+    to: WriteHalf<DuplexStream>,
+    from: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    server: JoinHandle<Result<(), String>>,
+    next: u64,
+    /// Notifications that came while an answer was awaited.
+    pub heard: Vec<Value>,
+}
+
+pub fn options() -> Options {
+    Options { patience: Duration::from_secs(30), beat: Duration::from_millis(20), base_dir: None, env: Env::system() }
+}
+
+pub fn service(daemon: &FakeDaemon, options: Options) -> Service {
+    Service { agents: Arc::new(FakeAgents), delegations: Some(Arc::new(daemon.clone())), options }
+}
+
+impl Pipe {
+    /// A client that has said hello.
+    pub async fn open(era: Era, options: Options) -> Self {
+        let daemon = FakeDaemon::default();
+        let mut pipe = Self::silent(&daemon, era, options);
+        if era == Era::Legacy {
+            pipe.initialize("2025-06-18").await;
+        }
+        pipe
+    }
+
+    /// A client that has said nothing.
+    pub fn silent(daemon: &FakeDaemon, era: Era, options: Options) -> Self {
+        Self { daemon: daemon.clone(), ..Self::of(service(daemon, options), era) }
+    }
+
+    pub fn of(service: Service, era: Era) -> Self {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let server = tokio::spawn(async move {
+            let (input, output) = tokio::io::split(theirs);
+            service.serve(input, output, CancellationToken::new()).await.map_err(|error| error.to_string())
+        });
+        let (from, to) = tokio::io::split(ours);
+        let from = BufReader::new(from).lines();
+        Self { daemon: FakeDaemon::default(), era, to, from, server, next: 0, heard: Vec::new() }
+    }
+
+    pub async fn initialize(&mut self, version: &str) -> Value {
+        let params =
+            json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+        let answer = self.ask("initialize", params).await;
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        answer
+    }
+
+    pub async fn send(&mut self, message: &Value) {
+        self.to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    pub async fn read(&mut self) -> Value {
+        let line = timeout(LIMIT, self.from.next_line()).await.expect("the server says nothing").unwrap();
+        serde_json::from_str(&line.expect("the server hung up")).unwrap()
+    }
+
+    /// Sends a request and does not wait for its answer.
+    pub async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
+        self.next += 1;
+        if self.era == Era::Modern && method != "initialize" {
+            let meta = params.as_object_mut().unwrap().entry("_meta").or_insert(json!({}));
+            meta["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "t", "version": "1" });
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params })).await;
+        self.next
+    }
+
+    /// The answer to a request, result or error and all.
+    pub async fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.read().await;
+            if message["id"] == json!(id) {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    pub async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params).await;
+        self.answer(id).await
+    }
+
+    /// The next notification of this method.
+    pub async fn notification(&mut self, method: &str) -> Value {
+        if let Some(at) = self.heard.iter().position(|heard| heard["method"] == method) {
+            return self.heard.remove(at);
+        }
+        loop {
+            let message = self.read().await;
+            if message["method"] == method {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    pub async fn begin_call(&mut self, tool: &str, arguments: Value) -> u64 {
+        self.begin("tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    pub async fn begin_call_with_progress(&mut self, tool: &str, arguments: Value) -> u64 {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "p-1" } });
+        self.begin("tools/call", params).await
+    }
+
+    pub async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let id = self.begin_call(tool, arguments).await;
+        self.answer(id).await["result"].take()
+    }
+
+    /// Hangs up, and returns what became of the server.
+    pub async fn close(self) -> Result<(), String> {
+        let Self { to, from, server, .. } = self;
+        drop((to, from));
+        timeout(LIMIT, server).await.expect("the server does not end").unwrap()
+    }
+}
+
+/// The text of a result.
+pub fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"))
+}
+
+/// The arguments of a delegation.
+pub fn delegation() -> Value {
+    json!({
+        "description": "Fix the tests",
+        "prompt": "MUST DO: make the tests pass.",
+        "peer_url": "https://peer.example/a2a/builder",
+        "workspace_dir": "/home/ann/src/app",
+    })
+}
