@@ -1,0 +1,168 @@
+//! `[delegator]`: to whom folders may be lent, which, for how long, and how they are reached.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+use serde::Deserialize;
+
+use super::{expand, normal_url};
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Delegator {
+    pub default_ttl_seconds: u64,
+    pub max_ttl_seconds: u64,
+    pub default_access_mode: AccessMode,
+    /// At a time, of all that is lent.
+    pub max_running: usize,
+    pub max_per_peer: usize,
+    /// What is below one of these may be lent.
+    pub roots: Vec<String>,
+    /// Is posted to when everything of a session is done.
+    pub notify_webhook: Option<String>,
+    /// The hub that tunnels and shows delegations; else that of the peer's own URL.
+    pub hub: Option<String>,
+    /// The key for that hub.
+    pub key_file: Option<String>,
+    pub peers: Vec<Peer>,
+    pub export: ExportRules,
+    pub git: Git,
+}
+
+/// An agent that may be lent something.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    pub url: String,
+    #[serde(default)]
+    pub key_file: Option<String>,
+    #[serde(default)]
+    pub reach: Reach,
+    /// `host:port` that the remote dials instead of the address that the daemon listens on.
+    #[serde(default)]
+    pub advertise: Option<String>,
+}
+
+/// How the remote gets at the folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Directly where that can work, through the hub otherwise.
+    #[default]
+    Auto,
+    Direct,
+    Tunnel,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExportRules {
+    /// Never shown, in gitignore's syntax.
+    pub exclude: Vec<String>,
+    /// Secrets, besides those that are withheld anyway.
+    pub withhold: Vec<String>,
+    pub max_bytes: Option<u64>,
+    pub max_files: Option<u64>,
+    pub max_ops_per_second: Option<u32>,
+}
+
+/// Both touch the current branch, so both are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Git {
+    pub git_init: bool,
+    pub auto_commit: bool,
+}
+
+// === impl Delegator ===
+
+impl Default for Delegator {
+    fn default() -> Self {
+        Self {
+            default_ttl_seconds: 3600,
+            max_ttl_seconds: 86_400,
+            default_access_mode: AccessMode::Rw,
+            max_running: 8,
+            max_per_peer: 4,
+            roots: Vec::new(),
+            notify_webhook: None,
+            hub: None,
+            key_file: None,
+            peers: Vec::new(),
+            export: ExportRules::default(),
+            git: Git::default(),
+        }
+    }
+}
+
+impl Delegator {
+    pub fn peer(&self, url: &str) -> Option<&Peer> {
+        let url = normal_url(url)?;
+        self.peers.iter().find(|peer| peer.is(&url))
+    }
+
+    /// Whether a folder, with every link in its path followed, is one of the roots or below one.
+    pub fn lends(&self, folder: &Path, person: Option<&Path>) -> bool {
+        self.roots.iter().any(|root| {
+            let root: PathBuf = expand(root, person);
+            fs::canonicalize(&root).is_ok_and(|root| folder.starts_with(root))
+        })
+    }
+
+    /// What is wrong (and the text that shows where), and how it is mended.
+    pub(super) fn check(&self) -> Result<(), ((String, String), &'static str)> {
+        let wrong = |what: String, at: &str, fix| Err(((what, at.to_owned()), fix));
+        for peer in &self.peers {
+            if normal_url(&peer.url).is_none() {
+                let what = format!("`{}` is not the URL of an agent", peer.url);
+                return wrong(what, &peer.url, "Write it like https://hub.example.org/a2a/builder.");
+            }
+            if let Some(advertise) = peer.advertise.as_ref().filter(|advertise| host_port(advertise).is_none()) {
+                let what = format!("`{advertise}` is not an address");
+                return wrong(what, advertise, "Write a host and a port: advertise = \"192.0.2.7:2222\".");
+            }
+        }
+        for root in &self.roots {
+            if !Path::new(root).is_absolute() && root != "~" && !root.starts_with("~/") {
+                let fix = "Write the whole path, or one that begins with ~/.";
+                return wrong(format!("the root `{root}` is not a whole path"), root, fix);
+            }
+        }
+        for url in [&self.hub, &self.notify_webhook].into_iter().flatten() {
+            if normal_url(url).is_none() {
+                return wrong(format!("`{url}` is not a URL"), url, "Write it with https:// or http://.");
+            }
+        }
+        for (name, is_zero) in [
+            ("default_ttl_seconds", self.default_ttl_seconds == 0),
+            ("max_ttl_seconds", self.max_ttl_seconds == 0),
+            ("max_running", self.max_running == 0),
+            ("max_per_peer", self.max_per_peer == 0),
+        ] {
+            if is_zero {
+                return wrong(format!("`{name}` is 0"), name, "Write a number above 0, or leave it out.");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The two halves of `host:port`.
+pub fn host_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// `url` is in its normal form.
+    pub(super) fn is(&self, url: &str) -> bool {
+        normal_url(&self.url).as_deref() == Some(url)
+    }
+}

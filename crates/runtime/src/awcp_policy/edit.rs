@@ -1,0 +1,149 @@
+//! Changes the text of `policy.toml` in place: blocks are appended or cut as a whole, entries of `roots` by their place.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Delegator, Peer};
+
+#[derive(Deserialize)]
+struct Places {
+    #[serde(default)]
+    delegator: DelegatorPlaces,
+}
+
+#[derive(Default, Deserialize)]
+struct DelegatorPlaces {
+    #[serde(default)]
+    roots: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+const PEERS: &str = "[[delegator.peers]]";
+const SECTION: &str = "[delegator]";
+
+/// The text with what differs between the two changed. `None` where it is written in a way that this cannot follow.
+pub(super) fn apply(text: &str, before: &Delegator, wanted: &Delegator) -> Option<String> {
+    let mut text = text.to_owned();
+    for peer in before.peers.iter().filter(|peer| !wanted.peers.contains(peer)) {
+        text = without_peer(&text, &peer.url)?;
+    }
+    for peer in wanted.peers.iter().filter(|peer| !before.peers.contains(peer)) {
+        text = with_peer(text, peer);
+    }
+    for root in before.roots.iter().filter(|root| !wanted.roots.contains(root)) {
+        text = without_root(&text, root)?;
+    }
+    for root in wanted.roots.iter().filter(|root| !before.roots.contains(root)) {
+        text = with_root(text, root)?;
+    }
+    Some(text)
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn with_peer(text: String, peer: &Peer) -> String {
+    let mut text = ended(text);
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text += &format!("{PEERS}\nurl = {}\n", quoted(&peer.url));
+    for (name, value) in [("key_file", &peer.key_file), ("advertise", &peer.advertise)] {
+        if let Some(value) = value {
+            text += &format!("{name} = {}\n", quoted(value));
+        }
+    }
+    match peer.reach {
+        super::Reach::Auto => {}
+        super::Reach::Direct => text += "reach = \"direct\"\n",
+        super::Reach::Tunnel => text += "reach = \"tunnel\"\n",
+    }
+    text
+}
+
+/// With a newline at its end, if there is anything.
+fn ended(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn without_peer(text: &str, url: &str) -> Option<String> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_header = |line: &str| line.trim_start().starts_with('[');
+    let mut start = 0;
+    while start < lines.len() {
+        if lines[start].split('#').next().unwrap_or_default().split_whitespace().collect::<String>() != PEERS {
+            start += 1;
+            continue;
+        }
+        let mut end = (start + 1..lines.len()).find(|line| is_header(lines[*line])).unwrap_or(lines.len());
+        let block = lines[start..end].concat();
+        let peer = toml::from_str::<Whole>(&block).ok().and_then(|mut whole| whole.delegator.peers.pop());
+        if peer.is_some_and(|peer| peer.url == url) {
+            // What is said right above the next block is about that one.
+            while end < lines.len() && end > start + 1 && is_aside(lines[end - 1]) {
+                end -= 1;
+            }
+            let begin = if start > 0 && lines[start - 1].trim().is_empty() { start - 1 } else { start };
+            return Some([&lines[..begin], &lines[end..]].concat().concat());
+        }
+        start = end;
+    }
+    None
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    delegator: Delegator,
+}
+
+fn is_aside(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#')
+}
+
+fn places(text: &str) -> Option<Option<(Range<usize>, Vec<Spanned<String>>)>> {
+    let places: Places = toml::from_str(text).ok()?;
+    Some(places.delegator.roots.map(|roots| (roots.span(), roots.into_inner())))
+}
+
+fn with_root(text: String, root: &str) -> Option<String> {
+    match places(&text)? {
+        Some((_, roots)) if !roots.is_empty() => {
+            let at = roots.last().expect("it is not empty").span().end;
+            Some(format!("{}, {}{}", &text[..at], quoted(root), &text[at..]))
+        }
+        Some((span, _)) => Some(format!("{}[{}]{}", &text[..span.start], quoted(root), &text[span.end..])),
+        None => {
+            let line = format!("roots = [{}]\n", quoted(root));
+            let mut at = 0;
+            for existing in text.split_inclusive('\n') {
+                at += existing.len();
+                if existing.split('#').next().unwrap_or_default().trim() == SECTION {
+                    let begin = ended(text[..at].to_owned());
+                    return Some(format!("{begin}{line}{}", &text[at..]));
+                }
+            }
+            let mut text = ended(text);
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            Some(format!("{text}{SECTION}\n{line}"))
+        }
+    }
+}
+
+fn without_root(text: &str, root: &str) -> Option<String> {
+    let (span, roots) = places(text)??;
+    let index = roots.iter().position(|kept| kept.get_ref() == root)?;
+    let cut = match (roots.len(), roots.get(index + 1)) {
+        (1, _) => return Some(format!("{}[]{}", &text[..span.start], &text[span.end..])),
+        (_, Some(next)) => roots[index].span().start..next.span().start,
+        (_, None) => roots[index - 1].span().end..roots[index].span().end,
+    };
+    Some(format!("{}{}", &text[..cut.start], &text[cut.end..]))
+}

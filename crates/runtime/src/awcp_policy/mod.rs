@@ -1,0 +1,196 @@
+//! `policy.toml`: what a person allows this machine to lend and to take on. Only people write it; a missing file allows
+//! nothing, and one with a mistake allows nothing either.
+
+pub mod collaborator;
+pub mod delegator;
+mod edit;
+mod place;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::env::Env;
+use serde::Deserialize;
+
+pub use collaborator::Collaborator;
+pub use delegator::{Delegator, Peer, Reach};
+pub use place::{expand, normal_url};
+
+use crate::{Error, files};
+
+/// Where the policy is, and whose `~` it means.
+#[derive(Debug, Clone)]
+pub struct PolicyFile {
+    path: PathBuf,
+    person: Option<PathBuf>,
+}
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    pub delegator: Delegator,
+    pub collaborator: Collaborator,
+}
+
+/// A mistake in the file, where it is, and how it is mended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {what}. {fix}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+pub struct Invalid {
+    pub path: PathBuf,
+    pub line: Option<usize>,
+    pub what: String,
+    pub fix: String,
+}
+
+/// What a person changes by a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    AddPeer { url: String, key_file: Option<PathBuf> },
+    RemovePeer { url: String },
+    AddRoot(PathBuf),
+    RemoveRoot(PathBuf),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error("there is no {what} `{name}` in {}", path.display())]
+    NotThere { what: &'static str, name: String, path: PathBuf },
+    #[error("`{0}` is not the URL of an agent. Write it like https://hub.example.org/a2a/builder")]
+    NotAUrl(String),
+    #[error("{}: it is written in a way that cannot be changed by a command. Change it in an editor.", .0.display())]
+    ByHand(PathBuf),
+    #[error(transparent)]
+    File(#[from] Error),
+}
+
+const KEYS: &str = "docs/delegations.md lists every key with what it means.";
+
+// === impl PolicyFile ===
+
+impl PolicyFile {
+    /// `person` is the home folder that `~` stands for.
+    pub const fn at(path: PathBuf, person: Option<PathBuf>) -> Self {
+        Self { path, person }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The home folder that `~` stands for.
+    pub fn person(&self) -> Option<&Path> {
+        self.person.as_deref()
+    }
+
+    pub fn read(&self) -> Result<Policy, Invalid> {
+        self.parse(&self.text()?)
+    }
+
+    /// Changes the file and leaves everything else in it as it is, comments included. Returns whether it changed.
+    pub fn change(&self, change: &Change, env: &Env) -> Result<bool, ChangeError> {
+        // Where it is a link, what it leads to is changed.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        if let Some(folder) = path.parent() {
+            files::private_folder(folder)?;
+        }
+        let _lock = files::lock(&path.with_extension("toml.lock"))?;
+        let text = self.text()?;
+        let before = self.parse(&text)?;
+        let mut wanted = before.clone();
+        match change {
+            Change::AddPeer { url, key_file } => {
+                let url = normal_url(url).ok_or_else(|| ChangeError::NotAUrl(url.clone()))?;
+                let key_file = key_file.as_ref().map(|file| file.to_string_lossy().into_owned());
+                match wanted.delegator.peers.iter_mut().find(|peer| peer.is(&url)) {
+                    Some(peer) if key_file.is_none() || peer.key_file == key_file => return Ok(false),
+                    // Written anew, with what it says besides.
+                    Some(peer) => peer.key_file = key_file,
+                    None => wanted.delegator.peers.push(Peer { url, key_file, ..Peer::default() }),
+                }
+            }
+            Change::RemovePeer { url } => {
+                let url = normal_url(url).ok_or_else(|| ChangeError::NotAUrl(url.clone()))?;
+                let peers = wanted.delegator.peers.len();
+                wanted.delegator.peers.retain(|peer| !peer.is(&url));
+                if wanted.delegator.peers.len() == peers {
+                    return Err(self.not_there("peer", &url));
+                }
+            }
+            Change::AddRoot(root) => {
+                let root = root.to_string_lossy().into_owned();
+                if wanted.delegator.roots.contains(&root) {
+                    return Ok(false);
+                }
+                wanted.delegator.roots.push(root);
+            }
+            Change::RemoveRoot(root) => {
+                let same = |kept: &String| expand(kept, self.person()) == *root || Path::new(kept) == root;
+                let roots = wanted.delegator.roots.len();
+                wanted.delegator.roots.retain(|kept| !same(kept));
+                if wanted.delegator.roots.len() == roots {
+                    return Err(self.not_there("folder", &root.to_string_lossy()));
+                }
+            }
+        }
+        let written = edit::apply(&text, &before.delegator, &wanted.delegator);
+        // What was written must mean what was meant, whatever the file looked like.
+        match written.filter(|written| self.parse(written).is_ok_and(|policy| policy.means(&wanted))) {
+            Some(written) => files::replace(&path, written.as_bytes(), env)?,
+            None => return Err(ChangeError::ByHand(path)),
+        }
+        Ok(true)
+    }
+
+    fn not_there(&self, what: &'static str, name: &str) -> ChangeError {
+        ChangeError::NotThere { what, name: name.to_owned(), path: self.path.clone() }
+    }
+
+    fn text(&self) -> Result<String, Invalid> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => {
+                Err(self.invalid(None, format!("it cannot be read: {error}"), "Check who owns it and its mode."))
+            }
+        }
+    }
+
+    fn parse(&self, text: &str) -> Result<Policy, Invalid> {
+        let policy: Policy = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            self.invalid(line, error.message().trim_end_matches('.').to_owned(), KEYS)
+        })?;
+        policy.delegator.check().and_then(|()| policy.collaborator.check()).map_err(|(what, fix)| {
+            // The mistake is in a value, so the value is what leads to its line.
+            let line = text.lines().position(|line| line.contains(&what.1)).map(|index| index + 1);
+            self.invalid(line, what.0, fix)
+        })?;
+        Ok(policy)
+    }
+
+    fn invalid(&self, line: Option<usize>, what: String, fix: &str) -> Invalid {
+        Invalid { path: self.path.clone(), line, what, fix: fix.to_owned() }
+    }
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// The order of peers is nobody's business.
+    fn means(&self, other: &Self) -> bool {
+        let sorted = |policy: &Self| {
+            let mut policy = policy.clone();
+            policy.delegator.peers.sort_by(|one, another| one.url.cmp(&another.url));
+            policy
+        };
+        sorted(self) == sorted(other)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What a person may write into policy.toml, what mistakes are answered with, and that commands leave the rest alone.
+
+use attache_protocol::wire::awcp::AccessMode;
+
+use super::{delegator::host_port, *};
+
+const WRITTEN: &str = r#"# mine
+[delegator]
+max_ttl_seconds = 7200 # two hours
+roots = [
+  "/src", # everything
+  "/data",
+]
+
+[[delegator.peers]]
+url = "https://hub.example.org/a2a/builder/"
+key_file = "~/keys/hub"
+reach = "tunnel"
+
+# the one in the cellar
+[[ delegator.peers ]] # by hand
+url = "http://10.0.0.5:7800/a2a/cellar"
+
+# what others may do here
+[collaborator]
+enabled = true
+"#;
+
+fn file(text: &str) -> (tempfile::TempDir, PolicyFile) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    fs::write(&path, text).unwrap();
+    (folder, PolicyFile::at(path, Some("/home/ann".into())))
+}
+
+fn after(text: &str, change: &Change) -> String {
+    let (_folder, file) = file(text);
+    assert!(file.change(change, &Env::seeded(1)).unwrap());
+    fs::read_to_string(file.path()).unwrap()
+}
+
+fn peer(url: &str) -> Change {
+    Change::AddPeer { url: url.to_owned(), key_file: None }
+}
+
+#[test]
+fn a_missing_file_allows_nothing() {
+    let policy = PolicyFile::at("/nowhere/policy.toml".into(), None).read().unwrap();
+    assert_eq!(policy, Policy::default());
+    assert_eq!(policy.delegator.peer("http://127.0.0.1:1/a2a/x"), None);
+    assert!(!policy.delegator.lends(Path::new("/"), None));
+}
+
+#[test]
+fn everything_is_read_and_peers_are_found_however_they_are_written() {
+    let policy = file(WRITTEN).1.read().unwrap().delegator;
+    assert_eq!((policy.max_ttl_seconds, policy.default_ttl_seconds), (7200, 3600));
+    assert_eq!(policy.default_access_mode, AccessMode::Rw);
+    let found = policy.peer("HTTPS://hub.example.org:443/a2a/builder/.well-known/agent-card.json").unwrap();
+    assert_eq!((found.reach, found.key_file.as_deref()), (Reach::Tunnel, Some("~/keys/hub")));
+    for other in ["https://hub.example.org/a2a/builder2", "http://hub.example.org/a2a/builder", "nonsense"] {
+        assert_eq!(policy.peer(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_mistake_is_told_with_its_line() {
+    for (text, line, what) in [
+        ("[delegator]\nmax_ttl = 3\n", Some(2), "unknown field `max_ttl`"),
+        ("[delegator]\n\nmax_running = \"many\"\n", Some(3), "invalid type"),
+        ("[delegater]\n", Some(1), "unknown field `delegater`"),
+        ("[delegator]\nroots = [\"src\"]\n", Some(2), "the root `src` is not a whole path"),
+        ("[delegator]\nmax_running = 0\n", Some(2), "`max_running` is 0"),
+        ("[[delegator.peers]]\nurl = \"builder\"\n", Some(2), "`builder` is not the URL of an agent"),
+        ("[[delegator.peers]]\nurl = \"http://x\"\nadvertise = \"host\"\n", Some(3), "`host` is not an address"),
+        ("[delegator\n", Some(1), ""),
+    ] {
+        let invalid = file(text).1.read().unwrap_err();
+        assert!(invalid.what.contains(what), "{text}: {invalid}");
+        assert_eq!(invalid.line, line, "{text}: {invalid}");
+    }
+}
+
+#[test]
+fn peers_come_and_go_and_the_rest_stays() {
+    let added = after(WRITTEN, &peer("https://other.example.org/a2a/x/"));
+    let block = "\n[[delegator.peers]]\nurl = \"https://other.example.org/a2a/x\"\n";
+    assert_eq!(added, format!("{WRITTEN}{block}"));
+    assert_eq!(after(&added, &Change::RemovePeer { url: "https://other.example.org/a2a/x".to_owned() }), WRITTEN);
+    let removed = after(WRITTEN, &Change::RemovePeer { url: "http://10.0.0.5:7800/a2a/cellar/".to_owned() });
+    let cut = "[[ delegator.peers ]] # by hand\nurl = \"http://10.0.0.5:7800/a2a/cellar\"\n";
+    assert_eq!(removed, WRITTEN.replace(cut, ""));
+    let first = after("", &peer("http://127.0.0.1:7800/a2a/b"));
+    assert_eq!(first, "[[delegator.peers]]\nurl = \"http://127.0.0.1:7800/a2a/b\"\n");
+}
+
+#[test]
+fn a_key_is_added_to_a_peer_that_is_there() {
+    let change = Change::AddPeer { url: "http://x/a2a/b".to_owned(), key_file: Some("/keys/x".into()) };
+    let written = after("[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nreach = \"direct\"\n", &change);
+    assert_eq!(written, "[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nkey_file = \"/keys/x\"\nreach = \"direct\"\n");
+}
+
+#[test]
+fn roots_come_and_go_and_the_rest_stays() {
+    let added = after(WRITTEN, &Change::AddRoot("/home/ann/it's \"new\"".into()));
+    assert_eq!(added, WRITTEN.replace("\"/data\"", "\"/data\", '''/home/ann/it's \"new\"'''"));
+    assert_eq!(after(&added, &Change::RemoveRoot("/home/ann/it's \"new\"".into())), WRITTEN);
+    assert_eq!(
+        after(WRITTEN, &Change::RemoveRoot("/src".into())),
+        WRITTEN.replace("\"/src\", # everything\n  \"/data\"", "\"/data\"")
+    );
+    assert_eq!(
+        after("[delegator]\nroots = [\"~/src\",]\n", &Change::RemoveRoot("/home/ann/src".into())),
+        "[delegator]\nroots = []\n"
+    );
+    assert_eq!(after("", &Change::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
+    let peers = "[[delegator.peers]]\nurl = \"http://x\"\n";
+    assert_eq!(after(peers, &Change::AddRoot("/a".into())), format!("{peers}\n[delegator]\nroots = [\"/a\"]\n"));
+    assert_eq!(after("[delegator]", &Change::AddRoot("/a".into())), "[delegator]\nroots = [\"/a\"]\n");
+}
+
+#[test]
+fn what_is_there_is_not_added_and_what_is_not_is_not_removed() {
+    let (_folder, file) = file(WRITTEN);
+    let env = Env::seeded(1);
+    assert!(!file.change(&peer("https://hub.example.org/a2a/builder"), &env).unwrap());
+    assert!(!file.change(&Change::AddRoot("/src".into()), &env).unwrap());
+    let missing = file.change(&Change::RemoveRoot("/nothing".into()), &env).unwrap_err();
+    assert!(matches!(missing, ChangeError::NotThere { what: "folder", .. }), "{missing}");
+    assert!(matches!(file.change(&peer("builder"), &env), Err(ChangeError::NotAUrl(_))));
+    assert_eq!(fs::read_to_string(file.path()).unwrap(), WRITTEN);
+}
+
+#[test]
+fn what_cannot_be_followed_is_left_to_an_editor() {
+    let text = "delegator = { peers = [{ url = \"http://x\" }] }\n";
+    let (_folder, file) = file(text);
+    let removed = file.change(&Change::RemovePeer { url: "http://x".to_owned() }, &Env::seeded(1));
+    assert!(matches!(removed, Err(ChangeError::ByHand(_))), "{removed:?}");
+    assert_eq!(fs::read_to_string(file.path()).unwrap(), text);
+}
+
+#[test]
+fn folders_are_lent_by_where_they_really_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(folder.path()).unwrap();
+    for name in ["src/a", "src2", "other"] {
+        fs::create_dir_all(real.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(real.join("other"), real.join("src/link")).unwrap();
+    let policy = Delegator { roots: vec!["~/src".to_owned(), "/gone".to_owned()], ..Delegator::default() };
+    let lends = |name: &str| policy.lends(&fs::canonicalize(real.join(name)).unwrap(), Some(&real));
+    assert_eq!(["src", "src/a", "src2", "other", "src/link"].map(lends), [true, true, false, false, false]);
+}
+
+#[test]
+fn an_address_has_a_host_and_a_port() {
+    assert_eq!(host_port("192.0.2.7:22"), Some(("192.0.2.7".to_owned(), 22)));
+    assert_eq!(host_port("[::1]:22"), Some(("::1".to_owned(), 22)));
+    assert_eq!([host_port("x"), host_port(":1"), host_port("x:0")], [None, None, None]);
+}

@@ -1,0 +1,87 @@
+//! What happened, line by line: `audit.jsonl` of every delegation, or wherever else its owner wants it.
+
+use std::{
+    fmt,
+    fs::{File, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+
+use attache_protocol::{DelegationId, Timestamp};
+use serde::Serialize;
+
+/// Takes note of everything that happens to a delegation and in a lent folder. It must not wait for anybody.
+pub trait AuditSink: Send + Sync + fmt::Debug {
+    fn record(&self, delegation: DelegationId, entry: &Entry<'_>);
+
+    /// Nothing more will be recorded of this one.
+    fn close(&self, _delegation: DelegationId) {}
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry<'a> {
+    pub at: Timestamp,
+    /// `invite`, `accept`, `start`, `work`, `done`, `error`, `cancel`, `expire`, `revoke`, or an operation on a file.
+    pub event: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<&'a str>,
+    pub ok: bool,
+}
+
+/// `delegations/<id>/audit.jsonl`.
+#[derive(Debug)]
+pub struct FileAudit {
+    home: PathBuf,
+    /// The files of the delegations that live.
+    open: Mutex<Vec<(DelegationId, File)>>,
+}
+
+// === impl Entry ===
+
+impl<'a> Entry<'a> {
+    pub const fn new(at: Timestamp, event: &'a str) -> Self {
+        Self { at, event, path: None, bytes: None, detail: None, ok: true }
+    }
+}
+
+// === impl FileAudit ===
+
+impl FileAudit {
+    /// Below `$AWCP_HOME`.
+    pub const fn at(home: PathBuf) -> Self {
+        Self { home, open: Mutex::new(Vec::new()) }
+    }
+
+    fn write(&self, delegation: DelegationId, line: &[u8]) -> std::io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, file)) = open.iter_mut().find(|(id, _)| *id == delegation) {
+            return file.write_all(line);
+        }
+        let path = self.home.join("delegations").join(delegation.to_string()).join("audit.jsonl");
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        file.write_all(line)?;
+        open.push((delegation, file));
+        Ok(())
+    }
+}
+
+impl AuditSink for FileAudit {
+    fn record(&self, delegation: DelegationId, entry: &Entry<'_>) {
+        let mut line = serde_json::to_vec(entry).expect("our own types serialise to JSON");
+        line.push(b'\n');
+        if let Err(error) = self.write(delegation, &line) {
+            tracing::error!(delegation.id = %delegation, %error, "the audit cannot be written");
+        }
+    }
+
+    fn close(&self, delegation: DelegationId) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _)| *id != delegation);
+    }
+}

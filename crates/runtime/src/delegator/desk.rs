@@ -1,0 +1,320 @@
+//! Everything that is lent from this machine: takes requests, shows how they stand, lets them go when it is their turn.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Code, DelegationId,
+    env::Env,
+    rules::delegation::{State, Status},
+    wire::delegation::{Delegate, Delegation, Session},
+};
+use tokio::sync::{oneshot, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Options, Refused,
+    audit::Entry as AuditEntry,
+    lease::Lease,
+    lend::Ground,
+    policy::Admitted,
+    queue::{Claim, Verdict},
+    records::Records,
+    session::Sessions,
+};
+use crate::Error;
+
+/// Clones are the same desk.
+#[derive(Debug, Clone)]
+pub struct Delegator(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) options: Options,
+    pub(super) records: Records,
+    pub(super) ground: Ground,
+    pub(super) sessions: Sessions,
+    /// Owns every lease and everything that is told in the background.
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+    entries: Mutex<BTreeMap<DelegationId, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    shown: watch::Sender<Delegation>,
+    /// `None` when it is over.
+    live: Option<Live>,
+}
+
+#[derive(Debug)]
+struct Live {
+    cancel: CancellationToken,
+    claim: Claim,
+    /// Gone when it was let go.
+    go: Option<oneshot::Sender<()>>,
+}
+
+/// More than this many at a time are refused.
+const MOST_LIVE: usize = 1000;
+/// How long the answer to a cancellation waits for the end.
+const CANCELLING: Duration = Duration::from_secs(10);
+
+// === impl Delegator ===
+
+impl Delegator {
+    pub(super) fn new(options: Options, records: Records, ground: Ground) -> Self {
+        Self(Arc::new(Inner {
+            options,
+            records,
+            ground,
+            sessions: Sessions::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            entries: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.0.options.env
+    }
+
+    /// Takes a request. It answers at once; the delegation goes its way.
+    pub async fn delegate(&self, request: Delegate) -> Result<Delegation, Refused> {
+        let policy = self.0.options.policy.clone();
+        let asked = request.clone();
+        let admitted = blocking(move || policy.admit(&asked)).await??;
+        let now = self.env().now();
+        let delegation_id = DelegationId::from_uuid(self.env().uuid());
+        let state = State::new(admitted.terms, now);
+        let delegation = Delegation {
+            delegation_id,
+            status: Status::Created,
+            description: request.description.clone(),
+            peer_url: admitted.peer.url.clone(),
+            workspace_dir: admitted.folder.to_string_lossy().into_owned(),
+            session_id: request.session_id.clone(),
+            access_mode: admitted.terms.access_mode,
+            ttl_seconds: admitted.terms.ttl.as_secs(),
+            created_at: now,
+            started_at: None,
+            expires_at: None,
+            ended_at: None,
+            waits_for: None,
+            remote_mount_point: None,
+            task_id: None,
+            progress: None,
+            revision: 1,
+            result: None,
+            changes: None,
+        };
+        let credentials = self.credentials(&admitted).await?;
+        let (records, written, asked) = (self.0.records.clone(), delegation.clone(), request.clone());
+        blocking(move || records.create(&written, &asked)).await??;
+        let claim = Claim {
+            delegation: delegation_id,
+            peer: admitted.peer.url.clone(),
+            folder: admitted.folder.clone(),
+            access_mode: admitted.terms.access_mode,
+        };
+        let cancel = self.0.stop.child_token();
+        let (go, gone) = oneshot::channel();
+        {
+            let mut entries = self.entries();
+            if self.0.stop.is_cancelled() {
+                return Err(Refused::new(Code::Draining, "the daemon is stopping", "Try again in a moment."));
+            }
+            if entries.values().filter(|entry| entry.live.is_some()).count() >= MOST_LIVE {
+                let hint = "Wait until some have ended, or cancel them.";
+                return Err(Refused::new(Code::Overloaded, "too many delegations wait already", hint));
+            }
+            let live = Live { cancel: cancel.clone(), claim, go: Some(go) };
+            entries.insert(delegation_id, Entry { shown: watch::Sender::new(delegation.clone()), live: Some(live) });
+        }
+        if let Some(session) = &request.session_id {
+            self.0.sessions.begin(session, delegation_id);
+        }
+        self.note(delegation_id, "create", Some(&delegation.peer_url));
+        let lease = Lease::new(self.clone(), delegation_id, request, admitted, credentials, state, cancel);
+        self.0.tasks.spawn(lease.run(gone));
+        self.schedule();
+        Ok(delegation)
+    }
+
+    pub fn list(&self) -> Vec<Delegation> {
+        self.entries().values().rev().map(|entry| entry.shown.borrow().clone()).collect()
+    }
+
+    pub fn get(&self, delegation: DelegationId) -> Result<Delegation, Refused> {
+        let entries = self.entries();
+        let entry = entries.get(&delegation).ok_or_else(|| Refused::not_found(delegation))?;
+        Ok(entry.shown.borrow().clone())
+    }
+
+    /// Waits until more than `after` has happened, or the time is up, or it has ended.
+    pub async fn wait(&self, delegation: DelegationId, after: u64, wait: Duration) -> Result<Delegation, Refused> {
+        let mut shown = {
+            let entries = self.entries();
+            entries.get(&delegation).ok_or_else(|| Refused::not_found(delegation))?.shown.subscribe()
+        };
+        let is_news = |shown: &Delegation| shown.revision > after || shown.status.has_ended();
+        let _ = tokio::time::timeout(wait, shown.wait_for(is_news)).await;
+        let now = shown.borrow().clone();
+        Ok(now)
+    }
+
+    pub async fn wait_for_session(&self, session: &str, after: u64, wait: Duration) -> Session {
+        let waited = tokio::time::timeout(wait, self.0.sessions.wait(session, after)).await;
+        waited.unwrap_or_else(|_| self.0.sessions.get(session))
+    }
+
+    /// Ends it; one that is over stays as it is. Answers when the folder is taken back and the remote was told.
+    pub async fn cancel(&self, delegation: DelegationId) -> Result<Delegation, Refused> {
+        {
+            let entries = self.entries();
+            let entry = entries.get(&delegation).ok_or_else(|| Refused::not_found(delegation))?;
+            if let Some(live) = &entry.live {
+                live.cancel.cancel();
+            }
+        }
+        self.wait(delegation, u64::MAX, CANCELLING).await
+    }
+
+    pub async fn cancel_session(&self, session: &str) -> Vec<Delegation> {
+        let of_session: Vec<DelegationId> = {
+            let entries = self.entries();
+            let mine = entries.iter().filter(|(_, entry)| {
+                entry.live.is_some() && entry.shown.borrow().session_id.as_deref() == Some(session)
+            });
+            let mine = mine.map(|(id, entry)| (*id, entry.live.as_ref().map(|live| live.cancel.cancel())));
+            mine.map(|(id, _)| id).collect()
+        };
+        let mut cancelled = Vec::new();
+        for delegation in of_session {
+            cancelled.extend(self.wait(delegation, u64::MAX, CANCELLING).await);
+        }
+        cancelled
+    }
+
+    pub fn live(&self) -> usize {
+        self.entries().values().filter(|entry| entry.live.is_some()).count()
+    }
+
+    /// Where the SSH server is.
+    pub fn ssh(&self) -> std::net::SocketAddr {
+        self.0.ground.address
+    }
+
+    /// Takes back whatever is lent, and returns when every remote was told.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// What was lent before this daemon started; it is over.
+    pub(super) fn remember(&self, delegation: Delegation) {
+        let entry = Entry { shown: watch::Sender::new(delegation.clone()), live: None };
+        self.entries().insert(delegation.delegation_id, entry);
+    }
+
+    /// Shows a change to whoever looks.
+    pub(super) fn show(&self, delegation: DelegationId, change: impl FnOnce(&mut Delegation)) {
+        if let Some(entry) = self.entries().get(&delegation) {
+            entry.shown.send_modify(|shown| {
+                change(shown);
+                shown.revision += 1;
+            });
+        }
+    }
+
+    pub(super) fn subscribe(&self, delegation: DelegationId) -> Option<watch::Receiver<Delegation>> {
+        self.entries().get(&delegation).map(|entry| entry.shown.subscribe())
+    }
+
+    /// Writes down how it stands.
+    pub(super) async fn keep(&self, delegation: DelegationId) {
+        let Ok(shown) = self.get(delegation) else { return };
+        let records = self.0.records.clone();
+        let kept = blocking(move || records.keep(&shown)).await;
+        if let Err(error) | Ok(Err(error)) = kept.map(|kept| kept.map_err(Refused::from)) {
+            tracing::error!(delegation.id = %delegation, error = error.message, "the record cannot be written");
+        }
+    }
+
+    /// The terms were agreed on; a folder that is only read may be shared now.
+    pub(super) fn agree(&self, delegation: DelegationId, terms: attache_protocol::rules::delegation::Terms) {
+        if let Some(live) = self.entries().get_mut(&delegation).and_then(|entry| entry.live.as_mut()) {
+            live.claim.access_mode = terms.access_mode;
+        }
+        self.schedule();
+    }
+
+    /// It is over: what it held is free for others.
+    pub(super) fn release(&self, delegation: DelegationId) {
+        if let Some(entry) = self.entries().get_mut(&delegation) {
+            entry.live = None;
+        }
+        self.schedule();
+    }
+
+    /// Lets go whoever's turn it is.
+    fn schedule(&self) {
+        let limits = self.0.options.policy.limits();
+        let mut entries = self.entries();
+        let live = || entries.values().filter_map(|entry| entry.live.as_ref());
+        let running: Vec<Claim> = live().filter(|live| live.go.is_none()).map(|live| live.claim.clone()).collect();
+        let waiting: Vec<Claim> = live().filter(|live| live.go.is_some()).map(|live| live.claim.clone()).collect();
+        let verdicts = self.0.options.scheduler.decide(&running, &waiting, limits);
+        for (claim, verdict) in waiting.iter().zip(verdicts) {
+            let Some(entry) = entries.get_mut(&claim.delegation) else { continue };
+            let waits_for = match verdict {
+                Verdict::Go => {
+                    if let Some(go) = entry.live.as_mut().and_then(|live| live.go.take()) {
+                        let _ = go.send(());
+                    }
+                    None
+                }
+                Verdict::Wait(reason) => Some(reason),
+            };
+            entry.shown.send_if_modified(|shown| {
+                let is_news = shown.waits_for != waits_for;
+                shown.waits_for = waits_for;
+                shown.revision += u64::from(is_news);
+                is_news
+            });
+        }
+    }
+
+    pub(super) fn note(&self, delegation: DelegationId, event: &str, detail: Option<&str>) {
+        let entry = AuditEntry { detail, ..AuditEntry::new(self.env().now(), event) };
+        self.0.options.audit.record(delegation, &entry);
+    }
+
+    /// `delegations/<id>/before`.
+    pub(super) fn before(&self, delegation: DelegationId) -> PathBuf {
+        self.0.records.folder(delegation).join("before")
+    }
+
+    pub(super) async fn credentials(&self, admitted: &Admitted) -> Result<Keyring, Refused> {
+        Keyring::of(&self.0.options, admitted).await
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<DelegationId, Entry>> {
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) use super::keyring::Keyring;
+
+/// Runs something that waits for a disk.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        let failed = Error::Io { path: PathBuf::from("a thread"), source: std::io::Error::other(error.to_string()) };
+        Refused::from(failed)
+    })
+}

@@ -1,0 +1,56 @@
+//! Which key goes to the peer and which to the hub: each to the origin that it is for, and to no other.
+
+use std::{fs, path::PathBuf};
+
+use attache_client::{Credential, HubOptions, a2a::Credentials, egress};
+use attache_protocol::{Code, Secret};
+
+use super::{Options, Refused, desk::blocking, policy::Admitted, reach};
+
+/// The keys of one delegation.
+#[derive(Debug, Clone)]
+pub(super) struct Keyring {
+    pub(super) peer: Credentials,
+    /// The hub that tunnels and shows it, if there is one.
+    pub(super) hub: Option<HubOptions>,
+}
+
+// === impl Keyring ===
+
+impl Keyring {
+    pub(super) async fn of(options: &Options, admitted: &Admitted) -> Result<Self, Refused> {
+        let key_file = admitted.key_file.clone();
+        let hub_key_file = admitted.hub.as_ref().and_then(|(_, file)| file.clone());
+        let (peer, of_hub) = blocking(move || Ok::<_, Refused>((read(key_file)?, read(hub_key_file)?))).await??;
+        let origin = egress::origin(&admitted.peer.url);
+        let peer = peer.or_else(|| options.keys.key_for(&origin));
+        let hub = match &admitted.hub {
+            Some((hub, _)) => {
+                let hub_origin = egress::origin(hub);
+                let same = (hub_origin == origin).then(|| peer.clone()).flatten();
+                Some((hub_origin.clone(), of_hub.or(same).or_else(|| options.keys.key_for(&hub_origin))))
+            }
+            None => reach::hub_of(&admitted.peer.url).map(|hub| (hub, peer.clone())),
+        };
+        let hub = match hub {
+            Some((origin, Some(key))) => Some(HubOptions::new(origin, Credential::Key(key))),
+            // Without a key a hub tunnels nothing and shows nothing.
+            Some((_, None)) | None => None,
+        };
+        Ok(Self { peer: peer.map_or_else(Credentials::none, Credentials::key), hub })
+    }
+}
+
+fn read(file: Option<PathBuf>) -> Result<Option<Secret<String>>, Refused> {
+    let Some(file) = file else { return Ok(None) };
+    let text = fs::read_to_string(&file).map_err(|error| {
+        let message = format!("the key file {} cannot be read: {error}", file.display());
+        Refused::new(Code::InvalidRequest, message, "Check its path in policy.toml, and who may read it.")
+    })?;
+    let key = text.trim();
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        let message = format!("{} holds no key", file.display());
+        return Err(Refused::new(Code::InvalidRequest, message, "The file holds the bare key and a newline."));
+    }
+    Ok(Some(Secret::new(key.to_owned())))
+}

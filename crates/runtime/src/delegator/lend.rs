@@ -1,0 +1,179 @@
+//! The data plane: opens the export of one lease, gives its key a door at the SSH server, and closes both.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use attache_protocol::{
+    DelegationId, Timestamp,
+    env::Env,
+    rules::delegation::Terms,
+    wire::{
+        awcp::{self, Credential, Endpoint, ErrorCode, SSHFS},
+        delegation::Failure,
+    },
+};
+use attache_workspace::{
+    export::{self, Before, Export, Journal, Line, Quota, Rules},
+    ssh::{Admission, HostKey, Pass, Server, make_key},
+};
+
+use super::{
+    audit::{AuditSink, Entry},
+    tunnel::Serving,
+};
+use crate::awcp_policy::delegator::ExportRules;
+
+/// Where folders are lent from.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    pub(super) server: Server,
+    pub(super) address: SocketAddr,
+    pub(super) host_key: String,
+    pub(super) env: Env,
+}
+
+/// What is to be lent, and how.
+#[derive(Debug)]
+pub(super) struct Loan<'a> {
+    pub(super) delegation: DelegationId,
+    pub(super) folder: &'a Path,
+    /// Where the originals of what changes are kept.
+    pub(super) before: &'a Path,
+    pub(super) terms: Terms,
+    pub(super) include: Vec<String>,
+    pub(super) exclude: Vec<String>,
+    pub(super) rules: &'a ExportRules,
+    /// The remote's own key, if it made one.
+    pub(super) client_key: Option<String>,
+}
+
+/// A folder that is lent, until it is revoked or dropped.
+#[derive(Debug)]
+pub(super) struct Lent {
+    admission: Arc<Admission>,
+    locator: String,
+    credential: Credential,
+    host_key: String,
+    tunnel: Option<Serving>,
+}
+
+/// Writes what happens in the folder to the audit.
+struct Notes {
+    sink: Arc<dyn AuditSink>,
+    delegation: DelegationId,
+    env: Env,
+}
+
+/// OpenSSH's clients want a name; the key alone decides.
+const USER: &str = "lease";
+
+// === impl Ground ===
+
+impl Ground {
+    pub(super) fn new(address: SocketAddr, env: Env) -> Self {
+        let host_key = HostKey::generate(&env);
+        Self { server: Server::new(&host_key), address, host_key: host_key.public_openssh(), env }
+    }
+
+    /// Blocks.
+    pub(super) fn lend(&self, loan: Loan<'_>, audit: Arc<dyn AuditSink>) -> Result<Lent, Failure> {
+        let defaults = Quota::default();
+        let quota = Quota {
+            bytes: loan.rules.max_bytes.or(defaults.bytes),
+            files: loan.rules.max_files.or(defaults.files),
+            operations_per_second: loan.rules.max_ops_per_second.or(defaults.operations_per_second),
+            ..defaults
+        };
+        let mut exclude = loan.rules.exclude.clone();
+        exclude.extend(loan.exclude);
+        let rules = Rules { include: loan.include, exclude, withhold: loan.rules.withhold.clone() };
+        let terms = export::Terms { rules, quota, ..export::Terms::new(loan.terms.access_mode) };
+        let notes = Notes { sink: audit, delegation: loan.delegation, env: self.env.clone() };
+        let export = Export::open(loan.folder, terms, Before::in_folder(loan.before), Arc::new(notes));
+        let export = export.map_err(|error| Failure {
+            code: ErrorCode::TaskFailed,
+            message: format!("the folder cannot be lent: {error}"),
+            hint: "Mend that, then delegate again.".to_owned(),
+        })?;
+        let (key, credential) = match loan.client_key {
+            Some(key) => (key, Credential::ClientKey),
+            None => {
+                let pair = make_key(&self.env);
+                (pair.public, Credential::PrivateKey { private_key: pair.private })
+            }
+        };
+        let locator = self.locator();
+        let pass = Pass { key, locator: locator.clone(), export: Arc::new(export) };
+        let admission = self.server.admit(pass).map_err(|error| Failure {
+            code: ErrorCode::AuthFailed,
+            message: format!("the remote's key cannot be used: {error}"),
+            hint: ErrorCode::AuthFailed.hint().to_owned(),
+        })?;
+        let (admission, host_key) = (Arc::new(admission), self.host_key.clone());
+        Ok(Lent { admission, locator, credential, host_key, tunnel: None })
+    }
+
+    /// Says nothing about the folder.
+    fn locator(&self) -> String {
+        let mut bytes = [0; 16];
+        self.env.fill(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+// === impl Lent ===
+
+impl Lent {
+    /// It is closed together with the lease.
+    pub(super) fn through(mut self, tunnel: Serving) -> Self {
+        self.tunnel = Some(tunnel);
+        self
+    }
+
+    /// What the remote needs to mount it.
+    pub(super) fn mount(&self, host: String, port: u16, tunnel: Option<awcp::Tunnel>) -> awcp::Mount {
+        awcp::Mount {
+            transport: SSHFS.to_owned(),
+            endpoint: Endpoint { host, port, user: USER.to_owned(), tunnel },
+            export_locator: self.locator.clone(),
+            credential: self.credential.clone(),
+            host_key: Some(self.host_key.clone()),
+            mount_options: None,
+        }
+    }
+
+    /// The key is refused, connections are cut and nothing changes any more when this returns.
+    pub(super) async fn revoke(self) {
+        let admission = self.admission;
+        // A file call that is under way ends first, which may take a moment.
+        let revoked = tokio::task::spawn_blocking(move || admission.revoke()).await;
+        if let Err(error) = revoked {
+            tracing::error!(%error, "a lease was not revoked as it should");
+        }
+        if let Some(tunnel) = self.tunnel {
+            tunnel.close();
+        }
+    }
+}
+
+// === impl Notes ===
+
+impl Journal for Notes {
+    fn record(&self, line: &Line<'_>) {
+        let (path, to, at) = (line.path(), line.to(), self.env.now());
+        let refusal = line.outcome.err().map(|refusal| refusal.name());
+        let entry = Entry {
+            path: Some(&path),
+            bytes: line.bytes,
+            detail: refusal.or(to.as_deref()),
+            ok: refusal.is_none(),
+            ..Entry::new(at, line.op.name())
+        };
+        self.sink.record(self.delegation, &entry);
+    }
+}
+
+/// A message for the remote with what it needs.
+pub(super) fn start(delegation: DelegationId, expires_at: Timestamp, terms: Terms, mount: awcp::Mount) -> awcp::Start {
+    let lease = awcp::Lease { expires_at, access_mode: terms.access_mode };
+    awcp::Start { delegation_id: delegation.to_string(), lease, mount }
+}

@@ -1,0 +1,103 @@
+//! "Everything is done": told once, to a webhook and on the desktop where there are such.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use attache_protocol::{
+    Json,
+    rules::delegation::Status,
+    wire::delegation::{Delegation, Session},
+};
+use serde::Serialize;
+
+use super::{desk::Delegator, peer::guard_for};
+
+/// What the webhook is posted.
+#[derive(Serialize)]
+struct AllDone<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    session_id: &'a str,
+    delegations: Vec<Ended<'a>>,
+}
+
+#[derive(Serialize)]
+struct Ended<'a> {
+    delegation_id: String,
+    status: Status,
+    description: &'a str,
+    peer_url: &'a str,
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const TRIES: u32 = 3;
+
+/// Tells whoever wants to know, in the background.
+pub(super) fn all_done(desk: &Delegator, session: Session) {
+    let ended: Vec<Delegation> = session.ended.iter().filter_map(|id| desk.get(*id).ok()).collect();
+    let options = &desk.0.options;
+    tracing::info!(session.id = session.session_id, delegations = ended.len(), "everything is done");
+    if let Some(program) = options.desktop.clone() {
+        let text = summary(&ended);
+        desk.0.tasks.spawn(show(program, text));
+    }
+    if let Some(url) = options.policy.webhook() {
+        let body = body(&session.session_id, &ended);
+        desk.0.tasks.spawn(post(url, body));
+    }
+}
+
+fn body(session_id: &str, ended: &[Delegation]) -> String {
+    let ended = ended.iter().map(|delegation| Ended {
+        delegation_id: delegation.delegation_id.to_string(),
+        status: delegation.status,
+        description: &delegation.description,
+        peer_url: &delegation.peer_url,
+    });
+    let told = AllDone { kind: "delegations.all_done", session_id, delegations: ended.collect() };
+    Json::of(&told).get().to_owned()
+}
+
+fn summary(ended: &[Delegation]) -> String {
+    match ended {
+        [one] => format!("{}: {}", one.description, one.status),
+        all => {
+            let completed = all.iter().filter(|delegation| delegation.status == Status::Completed).count();
+            format!("{} delegations have ended, {completed} of them completed", all.len())
+        }
+    }
+}
+
+/// The person who wrote the policy chose the URL, so its host may be private.
+async fn post(url: String, body: String) {
+    let guard = guard_for(&url);
+    let target = match guard.check(&url) {
+        Ok(target) => target,
+        Err(error) => {
+            tracing::warn!(%error, "the webhook of policy.toml is not called");
+            return;
+        }
+    };
+    for number in 1..=TRIES {
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert(reqwest::header::CONTENT_TYPE, reqwest::header::HeaderValue::from_static("application/json"));
+        match guard.post(&target, headers, body.clone().into()).await {
+            Ok(reply) if reply.is_success() => return,
+            Ok(reply) => tracing::warn!(status = reply.status, number, "the webhook answered with an error"),
+            Err(error) => tracing::warn!(%error, number, "the webhook cannot be told"),
+        }
+        tokio::time::sleep(Duration::from_secs(u64::from(number))).await;
+    }
+}
+
+/// The text is an argument of its own, never a part of a command line.
+async fn show(program: PathBuf, text: String) {
+    let mut command = tokio::process::Command::new(program);
+    command.args(["--app-name=attache", "--", "Delegations are done"]).arg(text);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let shown = async { command.status().await };
+    if let Err(error) =
+        tokio::time::timeout(PATIENCE, shown).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    {
+        tracing::debug!(%error, "no desktop notice");
+    }
+}

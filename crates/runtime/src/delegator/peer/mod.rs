@@ -1,0 +1,404 @@
+//! The conversation with the remote over A2A: one task, heard as a stream where there is one and by asking otherwise. What a
+//! broken network swallowed is said and asked again, for as long as the delegation lasts.
+
+mod card;
+mod ear;
+
+use std::{collections::VecDeque, time::Duration};
+
+use attache_client::{
+    Backoff,
+    a2a::{self, Credentials, Events, Interface, Peer},
+    egress::{self, Allow, Guard, Policy},
+};
+use attache_protocol::{
+    DelegationId,
+    env::Env,
+    rules::delegation::Terms,
+    wire::{
+        a2a::{Fault, GetTask, Message, Role, SendConfiguration, SendMessage, SendMessageResponse, StreamResponse},
+        awcp::{self, EXTENSION, ErrorCode},
+        delegation::Failure,
+    },
+};
+
+use ear::Ear;
+pub(super) use ear::Heard;
+
+/// How often things are tried again.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Between two tries: at first, and at most.
+    pub retry: (Duration, Duration),
+    /// Between two questions to a remote that does not stream.
+    pub poll: Duration,
+    /// How long the end of a delegation waits for the remote to hear of it; after that it is told in the background.
+    pub tell: Duration,
+}
+
+/// One remote, and one task there.
+#[derive(Debug)]
+pub(super) struct Line {
+    delegation: DelegationId,
+    url: String,
+    credentials: Credentials,
+    terms: Terms,
+    guard: Guard,
+    env: Env,
+    pace: Pace,
+    peer: Option<Peer>,
+    ear: Ear,
+    invite: Message,
+    /// What has to be said next, until it is known to have arrived.
+    outbox: Option<Message>,
+    source: Source,
+    heard: VecDeque<Heard>,
+    backoff: Backoff,
+    is_tired: bool,
+    was_sent: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Nothing,
+    Stream(Box<Events>),
+    Poll,
+}
+
+/// Why a step did not work.
+enum Trouble {
+    Passing(String),
+    Final(Failure),
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(super) fn new(
+        invite: &awcp::Invite,
+        delegation: DelegationId,
+        url: &str,
+        credentials: Credentials,
+        terms: Terms,
+        env: Env,
+        pace: Pace,
+    ) -> Self {
+        let invite = message(delegation, &awcp::Message::Invite(invite.clone()));
+        Self {
+            delegation,
+            url: url.to_owned(),
+            credentials,
+            terms,
+            guard: guard_for(url),
+            env,
+            pace,
+            peer: None,
+            ear: Ear::new(delegation),
+            outbox: Some(invite.clone()),
+            invite,
+            source: Source::Nothing,
+            heard: VecDeque::new(),
+            backoff: Backoff::new(pace.retry.0, pace.retry.1),
+            is_tired: false,
+            was_sent: false,
+        }
+    }
+
+    /// One that only has to be told that it is over.
+    pub(super) fn resumed(mut self, task: Option<String>) -> Self {
+        self.was_sent = true;
+        if let Some(task) = task {
+            let _ = self.ear.hear(StreamResponse::StatusUpdate(named(task)));
+        }
+        self
+    }
+
+    /// Finds the card and holds it against what is to be lent. Nothing is said to the remote yet.
+    pub(super) async fn meet(&mut self) -> Result<(), Heard> {
+        match self.discover().await {
+            Ok(()) => Ok(()),
+            Err(trouble) => Err(self.troubled(trouble).await),
+        }
+    }
+
+    /// START is what is said next.
+    pub(super) fn start(&mut self, start: &awcp::Start) {
+        let mut said = message(self.delegation, &awcp::Message::Start(start.clone()));
+        said.task_id = self.ear.task().map(str::to_owned);
+        self.outbox = Some(said);
+        self.source = Source::Nothing;
+        self.heard.clear();
+        self.ear.lend();
+    }
+
+    /// Nothing was sent that could have arrived.
+    pub(super) const fn is_unheard(&self) -> bool {
+        !self.was_sent
+    }
+
+    /// The next thing that the remote makes known. It ends only with the future.
+    pub(super) async fn next(&mut self) -> Heard {
+        loop {
+            match self.heard.pop_front() {
+                Some(Heard::LookAgain) => {
+                    if let Err(trouble) = self.look().await {
+                        // What is not known yet is asked for again.
+                        self.heard.push_front(Heard::LookAgain);
+                        return self.troubled(trouble).await;
+                    }
+                    continue;
+                }
+                Some(heard) => return heard,
+                None => {}
+            }
+            if std::mem::take(&mut self.is_tired) {
+                tokio::time::sleep(self.backoff.next(&self.env)).await;
+            }
+            if let Err(trouble) = self.step().await {
+                return self.troubled(trouble).await;
+            }
+        }
+    }
+
+    async fn troubled(&mut self, trouble: Trouble) -> Heard {
+        match trouble {
+            Trouble::Passing(reason) => {
+                self.source = Source::Nothing;
+                self.is_tired = true;
+                Heard::Trouble(reason)
+            }
+            Trouble::Final(failure) => Heard::Failed(failure),
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), Trouble> {
+        let Some(peer) = self.peer.clone() else { return self.discover().await };
+        if let Some(message) = self.outbox.clone() {
+            return self.say(&peer, message).await;
+        }
+        match &mut self.source {
+            Source::Stream(events) => match events.next().await {
+                Some(Ok(told)) => {
+                    self.backoff.reset();
+                    self.heard.extend(self.ear.hear(told.what));
+                    Ok(())
+                }
+                Some(Err(error)) => Err(passing(&error)),
+                None => {
+                    self.source = Source::Nothing;
+                    self.is_tired = true;
+                    Ok(())
+                }
+            },
+            Source::Poll => {
+                tokio::time::sleep(self.pace.poll).await;
+                self.look().await
+            }
+            Source::Nothing => self.follow(&peer).await,
+        }
+    }
+
+    async fn discover(&mut self) -> Result<(), Trouble> {
+        let found = a2a::discover(&self.guard, &self.url, &self.credentials, &[]).await;
+        let found = found.map_err(|error| trouble(&self.url, &error))?;
+        card::check(&found.card, self.terms).map_err(Trouble::Final)?;
+        let interface = Interface::choose(&found.card).map_err(|error| trouble(&self.url, &error))?;
+        if !is_same_origin(&interface.url, &self.url) {
+            // A key goes to the place that a person named, and to no other.
+            let elsewhere = egress::origin(&interface.url);
+            return Err(Trouble::Final(Failure {
+                code: ErrorCode::Declined,
+                message: format!("the card at {} sends callers to {elsewhere}", self.url),
+                hint: format!(
+                    "If that is meant, a person allows it there: attache delegations allow --peer {}",
+                    interface.url
+                ),
+            }));
+        }
+        let peer = Peer::new(&self.guard, &found.card, self.credentials.clone());
+        let peer = peer.map_err(|error| trouble(&self.url, &error))?;
+        self.peer = Some(peer.extended(vec![EXTENSION.to_owned()]));
+        self.backoff.reset();
+        Ok(())
+    }
+
+    /// Says it, and goes on listening where it was answered. The same words have the same id, so that a remote that heard
+    /// them before gives the same answer.
+    async fn say(&mut self, peer: &Peer, message: Message) -> Result<(), Trouble> {
+        let is_first = message.task_id.is_none();
+        self.was_sent = true;
+        let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
+        let request = SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None };
+        let said = if peer.capabilities().streaming == Some(true) {
+            peer.stream(request).await.map(|events| self.source = Source::Stream(Box::new(events)))
+        } else {
+            peer.send(request).await.map(|told| {
+                self.source = Source::Poll;
+                let event = match told.what {
+                    SendMessageResponse::Task(task) => StreamResponse::Task(task),
+                    SendMessageResponse::Message(message) => StreamResponse::Message(message),
+                };
+                self.heard.extend(self.ear.hear(event));
+            })
+        };
+        match said {
+            Ok(()) => {
+                self.outbox = None;
+                self.backoff.reset();
+                Ok(())
+            }
+            Err(error) if error.is_passing() => Err(passing(&error)),
+            // The task is not what it was: it says itself what became of it.
+            Err(error) if !is_first && error.fault().is_some() => {
+                self.outbox = None;
+                self.look().await?;
+                let has_ended = self.heard.iter().any(|heard| matches!(heard, Heard::Done(_) | Heard::Failed(_)));
+                if has_ended { Ok(()) } else { Err(trouble(&self.url, &error)) }
+            }
+            Err(error) => Err(trouble(&self.url, &error)),
+        }
+    }
+
+    /// Takes up the stream of the task again, or goes over to asking.
+    async fn follow(&mut self, peer: &Peer) -> Result<(), Trouble> {
+        let Some(task) = self.ear.task().map(str::to_owned) else {
+            // The answer to INVITE was lost, and with it the task's name.
+            self.outbox = Some(self.invite.clone());
+            return Ok(());
+        };
+        if peer.capabilities().streaming != Some(true) {
+            self.source = Source::Poll;
+            return self.look().await;
+        }
+        match peer.subscribe(&task).await {
+            Ok(events) => self.source = Source::Stream(Box::new(events)),
+            Err(error) if error.is_passing() => return Err(passing(&error)),
+            // A task that is over, or a peer that cannot: both show when the task is read.
+            Err(_) => self.source = Source::Poll,
+        }
+        // What happened since the last event, also where a stream begins without it.
+        self.look().await
+    }
+
+    /// Reads the task as it is now.
+    async fn look(&mut self) -> Result<(), Trouble> {
+        let (Some(peer), Some(task)) = (&self.peer, self.ear.task()) else { return Ok(()) };
+        let request = GetTask { tenant: None, id: task.to_owned(), history_length: Some(0) };
+        let told = peer.get(request).await.map_err(|error| {
+            if error.fault() == Some(Fault::TaskNotFound) {
+                let message = "the remote no longer knows the task".to_owned();
+                let hint = "Its hub may have lost its data. Delegate again.".to_owned();
+                return Trouble::Final(Failure { code: ErrorCode::TaskFailed, message, hint });
+            }
+            trouble(&self.url, &error)
+        })?;
+        self.heard.extend(self.ear.hear_task(&told.what));
+        Ok(())
+    }
+
+    /// Tells the remote that it is over, and cancels its task. `Err` when it could not be told.
+    pub(super) async fn tell(&mut self, code: ErrorCode, why: &str) -> Result<(), String> {
+        let told = |trouble| match trouble {
+            Trouble::Passing(reason) => reason,
+            Trouble::Final(failure) => failure.message,
+        };
+        if self.peer.is_none() {
+            self.discover().await.map_err(told)?;
+        }
+        let Some(peer) = self.peer.clone() else { return Ok(()) };
+        if self.ear.task().is_none() {
+            // INVITE may have arrived and its answer not; said again it is answered with the same task.
+            self.say(&peer, self.invite.clone()).await.map_err(told)?;
+            while self.ear.task().is_none() {
+                if let Source::Stream(events) = &mut self.source
+                    && let Some(Ok(event)) = events.next().await
+                {
+                    let _ = self.ear.hear(event.what);
+                } else {
+                    return Err("the remote did not name its task".to_owned());
+                }
+            }
+        }
+        let Some(task) = self.ear.task().map(str::to_owned) else { return Ok(()) };
+        let error = awcp::Error {
+            delegation_id: self.delegation.to_string(),
+            code,
+            message: why.to_owned(),
+            hint: code.hint().to_owned(),
+        };
+        let mut message = message(self.delegation, &awcp::Message::Error(error));
+        message.task_id = Some(task.clone());
+        let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
+        let request = SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None };
+        // A remote that is over already, or hears nothing while it works, is cancelled all the same.
+        if let Err(error) = peer.send(request).await {
+            tracing::debug!(delegation.id = %self.delegation, %error, "ERROR was not taken");
+        }
+        match peer.cancel(&task).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.fault(), Some(Fault::TaskNotCancelable | Fault::TaskNotFound)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn named(task_id: String) -> attache_protocol::wire::a2a::StatusUpdate {
+    let status = attache_protocol::wire::a2a::TaskStatus {
+        state: attache_protocol::wire::a2a::TaskState::TaskStateSubmitted,
+        message: None,
+        timestamp: None,
+    };
+    attache_protocol::wire::a2a::StatusUpdate { task_id, context_id: String::new(), status, metadata: None }
+}
+
+/// A message of AWCP. Its id says which one it is, so that saying it twice is saying it once.
+fn message(delegation: DelegationId, said: &awcp::Message) -> Message {
+    let id = format!("{delegation}-{}", said.kind().to_ascii_lowercase());
+    let mut message = Message::new(id, Role::User, vec![said.part()]);
+    message.extensions = vec![EXTENSION.to_owned()];
+    message
+}
+
+/// A person listed the peer, so its host is called although it may be private. No other is.
+pub(super) fn guard_for(url: &str) -> Guard {
+    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let rule = host.and_then(|host| host.parse::<Allow>().ok());
+    Guard::new(Policy { allow: rule.into_iter().collect() })
+}
+
+/// The usual names of this machine are one place.
+fn is_same_origin(one: &str, another: &str) -> bool {
+    let normal =
+        |url: &str| egress::origin(url).replacen("//localhost", "//127.0.0.1", 1).replacen("//[::1]", "//127.0.0.1", 1);
+    normal(one) == normal(another)
+}
+
+fn passing(error: &a2a::Error) -> Trouble {
+    Trouble::Passing(error.to_string())
+}
+
+fn trouble(url: &str, error: &a2a::Error) -> Trouble {
+    if error.is_passing() {
+        return passing(error);
+    }
+    let (code, hint) = match error {
+        a2a::Error::Denied { .. } => (
+            ErrorCode::AuthFailed,
+            format!("Name the key for this agent: attache delegations allow --peer {url} --key-file FILE"),
+        ),
+        _ => (ErrorCode::TaskFailed, "Check the URL, and that the agent is there: `attache agents`.".to_owned()),
+    };
+    Trouble::Final(Failure { code, message: format!("{url}: {error}"), hint })
+}
+
+// === impl Pace ===
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            retry: (Duration::from_millis(250), Duration::from_secs(15)),
+            poll: Duration::from_secs(1),
+            tell: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Whether something is lent at all: the trait that decides, and the default that asks `policy.toml` anew every time, so that
+//! what a person has just allowed holds at once.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Code, Secret,
+    rules::delegation::Terms,
+    wire::{awcp::AccessMode, delegation::Delegate},
+};
+
+use super::{Refused, queue::Limits};
+use crate::awcp_policy::{
+    Delegator as Rules, Invalid, Peer, PolicyFile,
+    delegator::{ExportRules, Git},
+    expand, normal_url,
+};
+
+/// Decides what is lent, to whom, and on which terms.
+pub trait Policy: Send + Sync + fmt::Debug {
+    /// Whether this may be lent, as it is asked for. May read files.
+    fn admit(&self, request: &Delegate) -> Result<Admitted, Refused>;
+
+    /// How much may be lent at a time.
+    fn limits(&self) -> Limits;
+
+    /// Where it is told that everything of a session is done.
+    fn webhook(&self) -> Option<String>;
+}
+
+/// Keys that this machine has for hubs, besides those that a policy names.
+pub trait Keys: Send + Sync + fmt::Debug {
+    /// The key for exactly this origin.
+    fn key_for(&self, origin: &str) -> Option<Secret<String>>;
+}
+
+/// What may be lent, and on which terms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The peer's URL in its normal form, and how it is reached.
+    pub peer: Peer,
+    /// With every link in its path followed.
+    pub folder: PathBuf,
+    pub terms: Terms,
+    pub export: ExportRules,
+    pub git: Git,
+    /// The file with the key for the peer.
+    pub key_file: Option<PathBuf>,
+    /// The hub that tunnels and shows it, where it is not the peer's own, and the file with the key for it.
+    pub hub: Option<(String, Option<PathBuf>)>,
+}
+
+/// `policy.toml`.
+#[derive(Debug, Clone)]
+pub struct FilePolicy {
+    file: PolicyFile,
+}
+
+/// A policy with a mistake in it allows nothing, and this much of what was admitted before.
+const CAREFUL: Limits = Limits { running: 1, per_peer: 1 };
+
+// === impl FilePolicy ===
+
+impl FilePolicy {
+    pub const fn new(file: PolicyFile) -> Self {
+        Self { file }
+    }
+}
+
+impl Policy for FilePolicy {
+    fn admit(&self, request: &Delegate) -> Result<Admitted, Refused> {
+        let rules = self.file.read()?.delegator;
+        check(request)?;
+        let url = normal_url(&request.peer_url).ok_or_else(|| not_a_url(&request.peer_url))?;
+        let peer = rules.peer(&url).cloned().ok_or_else(|| unlisted_peer(&url))?;
+        let folder = folder_of(&request.workspace_dir)?;
+        if !rules.lends(&folder, self.file.person()) {
+            return Err(unlisted_folder(&folder));
+        }
+        let terms = terms(&rules, request)?;
+        let place = |path: &String| expand(path, self.file.person());
+        let key_file = peer.key_file.as_ref().or(request.key_file.as_ref()).map(place);
+        let hub = rules.hub.clone().map(|hub| (hub, rules.key_file.as_ref().map(place)));
+        let peer = Peer { url, ..peer };
+        Ok(Admitted { peer, folder, terms, export: rules.export, git: rules.git, key_file, hub })
+    }
+
+    fn limits(&self) -> Limits {
+        self.file.read().map_or(CAREFUL, |policy| Limits {
+            running: policy.delegator.max_running,
+            per_peer: policy.delegator.max_per_peer,
+        })
+    }
+
+    fn webhook(&self) -> Option<String> {
+        self.file.read().ok()?.delegator.notify_webhook
+    }
+}
+
+fn check(request: &Delegate) -> Result<(), Refused> {
+    let invalid = |what: &str| Err(Refused::new(Code::InvalidRequest, what, "Say what is to be done, in a few words."));
+    if request.description.trim().is_empty() {
+        return invalid("the description is empty");
+    }
+    if request.prompt.trim().is_empty() {
+        return invalid("the prompt is empty");
+    }
+    Ok(())
+}
+
+fn terms(rules: &Rules, request: &Delegate) -> Result<Terms, Refused> {
+    let access_mode: AccessMode = request.access_mode.unwrap_or(rules.default_access_mode);
+    let most = rules.max_ttl_seconds;
+    let ttl = match request.ttl_seconds {
+        None => rules.default_ttl_seconds.min(most),
+        Some(0) => {
+            let hint = "Ask for at least one second.";
+            return Err(Refused::new(Code::InvalidRequest, "a lease of no time lends nothing", hint));
+        }
+        Some(ttl) if ttl > most => {
+            let message = format!("a lease of {ttl} seconds is longer than policy.toml allows ({most})");
+            let hint = format!("Ask for at most {most} seconds, or let a person raise `max_ttl_seconds`.");
+            return Err(Refused::new(Code::InvalidRequest, message, hint));
+        }
+        Some(ttl) => ttl,
+    };
+    Ok(Terms { access_mode, ttl: Duration::from_secs(ttl) })
+}
+
+fn folder_of(text: &str) -> Result<PathBuf, Refused> {
+    let path = Path::new(text);
+    let unusable = |why: &str| {
+        let message = format!("{text} cannot be lent: {why}");
+        Refused::new(Code::InvalidRequest, message, "Name a folder of this machine by its whole path.")
+    };
+    if !path.is_absolute() {
+        return Err(unusable("it is not a whole path"));
+    }
+    let folder = fs::canonicalize(path).map_err(|error| unusable(&error.to_string()))?;
+    if folder.is_dir() { Ok(folder) } else { Err(unusable("it is not a folder")) }
+}
+
+fn not_a_url(url: &str) -> Refused {
+    let hint = "Write it like https://hub.example.org/a2a/builder.";
+    Refused::new(Code::InvalidRequest, format!("`{url}` is not the URL of an agent"), hint)
+}
+
+fn unlisted_peer(url: &str) -> Refused {
+    let message = format!("nobody has allowed to lend folders to {url}");
+    let hint = format!("A person allows it with: attache delegations allow --peer {}", quote(url));
+    Refused::new(Code::PeerNotAllowed, message, hint)
+}
+
+fn unlisted_folder(folder: &Path) -> Refused {
+    let folder = folder.to_string_lossy();
+    let message = format!("nobody has allowed to lend {folder}");
+    let hint = format!("A person allows it with: attache delegations allow --folder {}", quote(&folder));
+    Refused::new(Code::FolderNotAllowed, message, hint)
+}
+
+/// For a shell.
+fn quote(text: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:[]@%+=".contains(character);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Self {
+        let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
+        Self::new(Code::PolicyInvalid, message, format!("{} Until then nothing is lent.", invalid.fix))
+    }
+}

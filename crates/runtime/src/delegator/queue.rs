@@ -1,0 +1,144 @@
+//! Whose turn it is: limits per peer and in all, and no two leases on one folder unless both only read.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use attache_protocol::{DelegationId, wire::awcp::AccessMode};
+
+/// Decides who goes next.
+pub trait Scheduler: Send + Sync + fmt::Debug {
+    /// One answer for each that waits, in the order in which they came.
+    fn decide(&self, running: &[Claim], waiting: &[Claim], limits: Limits) -> Vec<Verdict>;
+}
+
+/// What a delegation holds, or wants to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub delegation: DelegationId,
+    /// In its normal form.
+    pub peer: String,
+    /// With every link in its path followed.
+    pub folder: PathBuf,
+    pub access_mode: AccessMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub running: usize,
+    pub per_peer: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Go,
+    /// For what, in words for people.
+    Wait(String),
+}
+
+/// First come, first served; who waits for something that is not free holds up only those that want the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fair;
+
+// === impl Claim ===
+
+impl Claim {
+    /// A folder inside of another is the same folder here.
+    fn excludes(&self, other: &Self) -> bool {
+        let both_read = self.access_mode == AccessMode::Ro && other.access_mode == AccessMode::Ro;
+        !both_read && (self.folder.starts_with(&other.folder) || other.folder.starts_with(&self.folder))
+    }
+}
+
+// === impl Fair ===
+
+impl Scheduler for Fair {
+    fn decide(&self, running: &[Claim], waiting: &[Claim], limits: Limits) -> Vec<Verdict> {
+        let mut holding: Vec<&Claim> = running.iter().collect();
+        let mut per_peer: BTreeMap<&str, usize> = BTreeMap::new();
+        for claim in running {
+            *per_peer.entry(&claim.peer).or_default() += 1;
+        }
+        // Those that wait for a folder come before later ones that want it, or a writer might wait for ever.
+        let mut ahead: Vec<&Claim> = Vec::new();
+        let mut verdicts = Vec::new();
+        for claim in waiting {
+            let of_peer = per_peer.get(claim.peer.as_str()).copied().unwrap_or_default();
+            let blocker = holding.iter().chain(&ahead).find(|other| other.excludes(claim));
+            let verdict = if let Some(other) = blocker {
+                Verdict::Wait(format!("the folder, which {} has", other.delegation))
+            } else if of_peer >= limits.per_peer {
+                Verdict::Wait(format!("one of {of_peer} others with the same peer to end"))
+            } else if holding.len() >= limits.running {
+                Verdict::Wait(format!("one of {} others to end", holding.len()))
+            } else {
+                Verdict::Go
+            };
+            if verdict == Verdict::Go {
+                holding.push(claim);
+                *per_peer.entry(&claim.peer).or_default() += 1;
+            } else {
+                ahead.push(claim);
+            }
+            verdicts.push(verdict);
+        }
+        verdicts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(number: u128, peer: &str, folder: &str, access_mode: AccessMode) -> Claim {
+        let delegation = format!("dlg_{number:032x}").parse().unwrap();
+        Claim { delegation, peer: peer.to_owned(), folder: folder.into(), access_mode }
+    }
+
+    fn go(running: &[Claim], waiting: &[Claim]) -> Vec<bool> {
+        let verdicts = Fair.decide(running, waiting, Limits { running: 4, per_peer: 2 });
+        verdicts.iter().map(|verdict| *verdict == Verdict::Go).collect()
+    }
+
+    use AccessMode::{Ro, Rw};
+
+    #[test]
+    fn readers_share_a_folder_and_writers_do_not() {
+        for (held, wanted, goes) in [(Ro, Ro, true), (Ro, Rw, false), (Rw, Ro, false), (Rw, Rw, false)] {
+            for folder in ["/a", "/a/b", "/"] {
+                let running = [claim(1, "p", "/a", held)];
+                assert_eq!(go(&running, &[claim(2, "q", folder, wanted)]), [goes], "{held} {wanted} {folder}");
+            }
+            assert_eq!(go(&[claim(1, "p", "/a", held)], &[claim(2, "q", "/ab", wanted)]), [true]);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_waits_is_not_overtaken_by_readers() {
+        let running = [claim(1, "p", "/a", Ro)];
+        let waiting = [claim(2, "q", "/a", Rw), claim(3, "r", "/a", Ro), claim(4, "s", "/b", Rw)];
+        assert_eq!(go(&running, &waiting), [false, false, true]);
+    }
+
+    #[test]
+    fn limits_hold_per_peer_and_in_all() {
+        let waiting: Vec<_> = (0..4).map(|n| claim(n, "p", &format!("/{n}"), Rw)).collect();
+        assert_eq!(go(&[], &waiting), [true, true, false, false]);
+        let waiting: Vec<_> = (0..6).map(|n| claim(n, &format!("p{n}"), &format!("/{n}"), Rw)).collect();
+        assert_eq!(go(&[], &waiting), [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn who_waits_is_told_for_what() {
+        let limits = Limits { running: 1, per_peer: 1 };
+        let running = [claim(1, "p", "/a", Rw)];
+        let waiting = [claim(2, "q", "/a", Ro), claim(3, "p", "/b", Ro), claim(4, "q", "/c", Ro)];
+        let wait = |text: &str| Verdict::Wait(text.to_owned());
+        assert_eq!(
+            Fair.decide(&running, &waiting, limits),
+            [
+                wait("the folder, which dlg_00000000000000000000000000000001 has"),
+                wait("one of 1 others with the same peer to end"),
+                wait("one of 1 others to end"),
+            ]
+        );
+    }
+}

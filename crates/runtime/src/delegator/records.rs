@@ -1,0 +1,129 @@
+//! What is written down of every delegation, below `$AWCP_HOME`: whole files, replaced at once, that only their owner reads.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::{
+    DelegationId, Timestamp,
+    env::Env,
+    wire::delegation::{Delegate, Delegation, Outcome},
+};
+use serde::Serialize;
+
+use crate::{Error, files};
+
+/// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
+#[derive(Debug, Clone)]
+pub(super) struct Records {
+    home: PathBuf,
+    env: Env,
+}
+
+/// What the folder beside the lent one says about it; it stays on this machine.
+#[derive(Serialize)]
+struct Meta<'a> {
+    delegation_id: DelegationId,
+    task: MetaTask<'a>,
+    peer_url: &'a str,
+    created_at: Timestamp,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+struct MetaTask<'a> {
+    description: &'a str,
+    prompt: &'a str,
+}
+
+// === impl Records ===
+
+impl Records {
+    pub(super) fn open(home: &Path, env: Env) -> Result<Self, Error> {
+        for name in ["delegations", "exports", "logs"] {
+            files::private_folder(&home.join(name))?;
+        }
+        Ok(Self { home: home.to_owned(), env })
+    }
+
+    /// `delegations/<id>`.
+    pub(super) fn folder(&self, delegation: DelegationId) -> PathBuf {
+        self.home.join("delegations").join(delegation.to_string())
+    }
+
+    fn export(&self, delegation: DelegationId) -> PathBuf {
+        self.home.join("exports").join(delegation.to_string())
+    }
+
+    pub(super) fn create(&self, delegation: &Delegation, request: &Delegate) -> Result<(), Error> {
+        let folder = self.folder(delegation.delegation_id);
+        files::private_folder(&folder.join("logs"))?;
+        self.write(&folder.join("request.json"), request)?;
+        self.keep(delegation)?;
+        self.describe(delegation, request)
+    }
+
+    pub(super) fn keep(&self, delegation: &Delegation) -> Result<(), Error> {
+        self.write(&self.folder(delegation.delegation_id).join("status.json"), delegation)
+    }
+
+    pub(super) fn keep_result(&self, delegation: DelegationId, result: &Outcome) -> Result<(), Error> {
+        self.write(&self.folder(delegation).join("result.json"), result)
+    }
+
+    /// `exports/<id>/meta`.
+    pub(super) fn describe(&self, delegation: &Delegation, request: &Delegate) -> Result<(), Error> {
+        let folder = self.export(delegation.delegation_id).join("meta");
+        files::private_folder(&folder)?;
+        let meta = Meta {
+            delegation_id: delegation.delegation_id,
+            task: MetaTask { description: &request.description, prompt: &request.prompt },
+            peer_url: &delegation.peer_url,
+            created_at: delegation.created_at,
+            started_at: delegation.started_at,
+            ended_at: delegation.ended_at,
+        };
+        self.write(&folder.join("delegation.json"), &meta)
+    }
+
+    /// Shows people what is lent. The export itself does not go through this link.
+    pub(super) fn point(&self, delegation: DelegationId, folder: &Path) -> Result<(), Error> {
+        let link = self.export(delegation).join("workspace");
+        self.unpoint(delegation);
+        symlink(folder, &link).map_err(Error::io(&link))
+    }
+
+    pub(super) fn unpoint(&self, delegation: DelegationId) {
+        let _ = fs::remove_file(self.export(delegation).join("workspace"));
+    }
+
+    pub(super) fn request(&self, delegation: DelegationId) -> Option<Delegate> {
+        let text = fs::read(self.folder(delegation).join("request.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Every delegation that was ever written down, the oldest first. What cannot be read is left where it is.
+    pub(super) fn load(&self) -> Result<Vec<Delegation>, Error> {
+        let folder = self.home.join("delegations");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(Error::io(&folder))? {
+            let path = entry.map_err(Error::io(&folder))?.path().join("status.json");
+            let Ok(text) = fs::read(&path) else { continue };
+            match serde_json::from_slice::<Delegation>(&text) {
+                Ok(delegation) => found.push(delegation),
+                Err(error) => tracing::warn!(path = %path.display(), %error, "a record cannot be read"),
+            }
+        }
+        found.sort_by_key(|delegation| delegation.delegation_id);
+        Ok(found)
+    }
+
+    fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
+        let mut text = serde_json::to_vec_pretty(value).expect("our own types serialise to JSON");
+        text.push(b'\n');
+        files::replace(path, &text, &self.env)
+    }
+}

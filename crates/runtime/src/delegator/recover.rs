@@ -1,0 +1,76 @@
+//! After a crash of the daemon: what was live is over, because its keys were in memory only. So it is revoked already; it is
+//! written down, and the remote is told.
+
+use attache_protocol::{
+    rules::delegation::Status,
+    wire::{
+        awcp::ErrorCode,
+        delegation::{Delegate, Delegation, Failure, Outcome},
+    },
+};
+
+use super::{desk::Delegator, lease, policy::Admitted, report};
+use crate::Error;
+
+const WHY: &str = "the daemon of the machine that lends the folder ended while this was under way";
+
+/// Takes up what is written down; what had not ended, ends.
+pub(super) async fn recover(desk: &Delegator) -> Result<(), Error> {
+    let mut lost = Vec::new();
+    for delegation in desk.0.records.load()? {
+        if !delegation.status.has_ended() {
+            lost.push(delegation.clone());
+        }
+        desk.remember(delegation);
+    }
+    for session in lost.iter().filter_map(|delegation| delegation.session_id.as_deref().map(|id| (id, delegation))) {
+        desk.0.sessions.begin(session.0, session.1.delegation_id);
+    }
+    for delegation in lost {
+        end(desk, delegation).await;
+    }
+    Ok(())
+}
+
+async fn end(desk: &Delegator, delegation: Delegation) {
+    let id = delegation.delegation_id;
+    let request = desk.0.records.request(id);
+    let admitted = request.as_ref().and_then(|request| admitted(desk, request, &delegation));
+    if delegation.status != Status::Created
+        && let (Some(request), Some(admitted)) = (&request, &admitted)
+    {
+        tell(desk, &delegation, request, admitted).await;
+    }
+    let failure = Failure {
+        code: ErrorCode::Cancelled,
+        message: WHY.to_owned(),
+        hint: "Nothing can be written to the folder any more. See what was: `attache delegations diff ID`; then delegate again.".to_owned(),
+    };
+    let result = Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) };
+    report::end(desk, id, Status::Error, result, admitted.as_ref(), request.as_ref()).await;
+}
+
+/// The policy as it is now says with which key the remote is spoken to; one that is listed no more is not spoken to.
+fn admitted(desk: &Delegator, request: &Delegate, delegation: &Delegation) -> Option<Admitted> {
+    let again = Delegate { workspace_dir: delegation.workspace_dir.clone(), ..request.clone() };
+    desk.0.options.policy.admit(&again).ok()
+}
+
+async fn tell(desk: &Delegator, delegation: &Delegation, request: &Delegate, admitted: &Admitted) {
+    let Ok(keys) = desk.credentials(admitted).await else { return };
+    let id = delegation.delegation_id;
+    let mut line = lease::resumed(desk, id, request, admitted, &keys, delegation.task_id.clone());
+    let (env, pace) = (desk.env().clone(), desk.0.options.pace);
+    desk.0.tasks.spawn(async move {
+        let telling = async {
+            let mut backoff = attache_client::Backoff::new(pace.retry.0, pace.retry.1);
+            while let Err(error) = line.tell(ErrorCode::Cancelled, WHY).await {
+                tracing::debug!(delegation.id = %id, %error, "the remote cannot be told that it is over");
+                tokio::time::sleep(backoff.next(&env)).await;
+            }
+        };
+        if tokio::time::timeout(lease::TELLING, telling).await.is_err() {
+            tracing::warn!(delegation.id = %id, "the remote was not told that it is over");
+        }
+    });
+}

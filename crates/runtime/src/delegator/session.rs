@@ -1,0 +1,112 @@
+//! "All done": a session is told once when the last of what it delegated has ended.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+};
+
+use attache_protocol::{DelegationId, wire::delegation::Session};
+use tokio::sync::watch;
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<BTreeMap<String, State>>);
+
+#[derive(Debug)]
+struct State {
+    pending: BTreeSet<DelegationId>,
+    ended: Vec<DelegationId>,
+    /// How often everything was done.
+    rounds: watch::Sender<u64>,
+}
+
+/// Sessions with nothing pending are forgotten when there are more than this many.
+const MOST: usize = 1000;
+
+// === impl Sessions ===
+
+impl Sessions {
+    pub(super) fn begin(&self, session: &str, delegation: DelegationId) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MOST {
+            all.retain(|_, state| !state.pending.is_empty() || state.rounds.receiver_count() > 0);
+        }
+        let state = all.entry(session.to_owned()).or_default();
+        if state.pending.is_empty() {
+            state.ended.clear();
+        }
+        state.pending.insert(delegation);
+    }
+
+    /// Returns the session when this was the last one that it waited for, which happens once.
+    pub(super) fn end(&self, session: &str, delegation: DelegationId) -> Option<Session> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = all.get_mut(session)?;
+        if !state.pending.remove(&delegation) {
+            return None;
+        }
+        state.ended.push(delegation);
+        if !state.pending.is_empty() {
+            return None;
+        }
+        state.rounds.send_modify(|rounds| *rounds += 1);
+        Some(state.show(session))
+    }
+
+    pub(super) fn get(&self, session: &str) -> Session {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(session.to_owned()).or_default().show(session)
+    }
+
+    /// Waits until everything was done more often than `after`.
+    pub(super) async fn wait(&self, session: &str, after: u64) -> Session {
+        let mut rounds = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(session.to_owned()).or_default().rounds.subscribe()
+        };
+        // The sender is gone only when the session was forgotten, and then nothing is pending.
+        let _ = rounds.wait_for(|rounds| *rounds > after).await;
+        self.get(session)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn show(&self, session: &str) -> Session {
+        Session {
+            session_id: session.to_owned(),
+            pending: self.pending.iter().copied().collect(),
+            ended: self.ended.clone(),
+            all_done: self.pending.is_empty() && !self.ended.is_empty(),
+            rounds: *self.rounds.borrow(),
+        }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { pending: BTreeSet::new(), ended: Vec::new(), rounds: watch::Sender::new(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_done_is_told_once_and_again_for_the_next_round() {
+        let sessions = Sessions::default();
+        let id = |number: u128| -> DelegationId { format!("dlg_{number:032x}").parse().unwrap() };
+        sessions.begin("s", id(1));
+        sessions.begin("s", id(2));
+        assert_eq!(sessions.end("s", id(1)), None);
+        assert_eq!(sessions.end("s", id(1)), None);
+        assert_eq!(sessions.end("other", id(2)), None);
+        let done = sessions.end("s", id(2)).unwrap();
+        assert_eq!((done.ended.clone(), done.all_done, done.rounds), (vec![id(1), id(2)], true, 1));
+        assert_eq!(sessions.wait("s", 0).await, done);
+        sessions.begin("s", id(3));
+        let busy = sessions.get("s");
+        assert_eq!((busy.pending, busy.ended, busy.all_done, busy.rounds), (vec![id(3)], vec![], false, 1));
+        assert_eq!(sessions.end("s", id(3)).unwrap().rounds, 2);
+    }
+}

@@ -1,0 +1,122 @@
+//! The host's end of a tunnel: keeps it open at the hub, also after the hub started anew, and serves whoever comes through.
+
+use std::time::Duration;
+
+use attache_client::{Backoff, Hub, HubOptions, tunnel};
+use attache_protocol::{
+    Secret, Timestamp, TunnelId,
+    env::Env,
+    wire::{
+        awcp::{self, ErrorCode},
+        delegation::Failure,
+        tunnel::OpenTunnel,
+    },
+};
+use attache_workspace::ssh::Server;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+/// A tunnel that is open at the hub.
+#[derive(Debug)]
+pub(super) struct Opened {
+    hub: Hub,
+    options: HubOptions,
+    id: TunnelId,
+    request: OpenTunnel,
+    env: Env,
+    /// For the remote.
+    pub(super) given: awcp::Tunnel,
+}
+
+/// A tunnel that is served in the background.
+#[derive(Debug)]
+pub(super) struct Serving {
+    task: AbortOnDropHandle<()>,
+    hub: Hub,
+    id: TunnelId,
+    tasks: TaskTracker,
+}
+
+const CLOSING: Duration = Duration::from_secs(5);
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// Opens a tunnel with a token of its own.
+pub(super) async fn open(options: &HubOptions, expires_at: Timestamp, env: &Env) -> Result<Opened, Failure> {
+    let failed = |error: attache_client::Error| Failure {
+        code: ErrorCode::MountFailed,
+        message: format!("the hub opens no tunnel: {error}"),
+        hint: "Check the key for the hub, or let the remote dial this machine: `reach` in policy.toml.".to_owned(),
+    };
+    let hub = Hub::new(options.clone()).map_err(failed)?;
+    let token = token(env);
+    let id = TunnelId::from_uuid(env.uuid());
+    let request = OpenTunnel { token_sha256: tunnel::token_sha256(&token), expires_at, max_bytes: None };
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let opened = loop {
+        match hub.open_tunnel(id, &request).await {
+            Ok(opened) => break opened,
+            Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(env)).await,
+            Err(error) => return Err(failed(error)),
+        }
+    };
+    let given = awcp::Tunnel { url: opened.url, token };
+    Ok(Opened { hub, options: options.clone(), id, request, env: env.clone(), given })
+}
+
+fn token(env: &Env) -> Secret<String> {
+    let mut bytes = [0; 32];
+    env.fill(&mut bytes);
+    Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+// === impl Opened ===
+
+impl Opened {
+    /// Serves the tunnel until the answer is closed or dropped.
+    pub(super) fn serve(self, server: Server, tasks: &TaskTracker) -> Serving {
+        let (hub, id) = (self.hub.clone(), self.id);
+        Serving { task: AbortOnDropHandle::new(tasks.spawn(self.keep(server))), hub, id, tasks: tasks.clone() }
+    }
+
+    async fn keep(self, server: Server) {
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            match tunnel::open_host(&self.options, self.id).await {
+                Ok(stream) => {
+                    backoff.reset();
+                    let server = server.clone();
+                    let from = self.id.to_string();
+                    connections.spawn(async move { server.serve(stream, from).await });
+                    while connections.try_join_next().is_some() {}
+                }
+                Err(error) => {
+                    tracing::debug!(tunnel.id = %self.id, %error, "the tunnel is opened again");
+                    tokio::time::sleep(backoff.next(&self.env)).await;
+                    // A hub that started anew knows nothing of it.
+                    if let Err(error) = self.hub.open_tunnel(self.id, &self.request).await
+                        && !error.is_passing()
+                    {
+                        tracing::warn!(tunnel.id = %self.id, %error, "the hub opens the tunnel no more");
+                        break;
+                    }
+                }
+            }
+        }
+        // Those that came through go on until the lease is over.
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    /// Cuts what goes through it. The hub is told in the background: without its host nothing goes through it in any case.
+    pub(super) fn close(self) {
+        drop(self.task);
+        let (hub, id) = (self.hub, self.id);
+        self.tasks.spawn(async move {
+            let closed = tokio::time::timeout(CLOSING, hub.close_tunnel(id)).await;
+            tracing::debug!(tunnel.id = %id, ok = matches!(closed, Ok(Ok(()))), "tunnel closed");
+        });
+    }
+}
