@@ -23,6 +23,10 @@ pub enum Error {
     NoAdapter(String),
     #[error("another runtime of this agent already runs on this device (lock {}). Stop it first.", path.display())]
     AlreadyRunning { path: PathBuf },
+    #[error("a daemon of this home folder already runs (lock {})", path.display())]
+    DaemonRunning { path: PathBuf },
+    #[error("cannot listen on {address}: {source}. Choose another address with --ssh-listen.")]
+    Listen { address: std::net::SocketAddr, source: io::Error },
     /// The hub no longer accepts the token.
     #[error("{message}")]
     Denied { code: Code, message: String },
@@ -37,9 +41,12 @@ pub enum Error {
 impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Io { .. } | Self::BadProfile { .. } | Self::AlreadyRunning { .. } | Self::Adapter { .. } => {
-                exit::FAILED
-            }
+            Self::Io { .. }
+            | Self::BadProfile { .. }
+            | Self::AlreadyRunning { .. }
+            | Self::Adapter { .. }
+            | Self::DaemonRunning { .. }
+            | Self::Listen { .. } => exit::FAILED,
             Self::NoAdapter(_) => exit::USAGE,
             Self::LooseProfile { .. } | Self::Denied { .. } => exit::DENIED,
             Self::NoProfile | Self::UnknownProfile(_) => exit::NOT_FOUND,

@@ -6,8 +6,10 @@
 
 mod adapter;
 mod artifacts;
+pub mod awcp_policy;
 mod backlog;
 mod claims;
+pub mod delegator;
 mod device;
 mod dispatch;
 mod error;
