@@ -1,6 +1,7 @@
 //! Pure rules: `(state, command, now) -> transition | refusal`. No I/O, no clock, no randomness.
 
 pub mod access;
+pub mod assignment;
 pub mod delegation;
 pub mod permission;
 pub mod quota;

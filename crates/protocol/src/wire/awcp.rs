@@ -358,6 +358,15 @@ impl SandboxProfile {
     pub const NOTHING: Self = Self { cwd_only: false, allow_network: true, allow_exec: true };
 }
 
+// === impl Error ===
+
+impl Error {
+    /// With the hint that every error of its code has.
+    pub fn new(delegation: &str, code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { delegation_id: delegation.to_owned(), code, message: message.into(), hint: code.hint().to_owned() }
+    }
+}
+
 // === impl AccessMode ===
 
 impl AccessMode {

@@ -1,0 +1,243 @@
+//! The borrower's side under every order of messages.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::awcp::{Credential, Done, Endpoint, Lease, Mount, Offer, RemoteMount, Requirements, Task, Workspace};
+
+fn start_of_time() -> Timestamp {
+    "2026-01-01T00:00:00.000Z".parse().expect("a time")
+}
+
+fn after(seconds: u64) -> Timestamp {
+    start_of_time().plus(Duration::from_secs(seconds))
+}
+
+fn key(caller: &str, delegation: &str) -> Key {
+    Key { caller: caller.to_owned(), delegation: delegation.to_owned() }
+}
+
+fn invite(id: &str, ttl_seconds: u64, access_mode: AccessMode) -> Invite {
+    Invite {
+        delegation_id: id.to_owned(),
+        task: Task { description: "d".to_owned(), prompt: "p".to_owned() },
+        lease: Offer { ttl_seconds, access_mode },
+        workspace: Workspace { export_name: "x".to_owned() },
+        requirements: Requirements::default(),
+    }
+}
+
+fn accept(id: &str) -> Accept {
+    let remote_mount = RemoteMount { mount_point: "/m".to_owned(), requires_empty_dir: true, client_key: None };
+    Accept { delegation_id: id.to_owned(), remote_mount, remote_constraints: None }
+}
+
+fn start(id: &str, expires_at: Timestamp, access_mode: AccessMode) -> Message {
+    let endpoint = Endpoint { host: "h".to_owned(), port: 22, user: "u".to_owned(), tunnel: None };
+    let mount = Mount {
+        transport: SSHFS.to_owned(),
+        endpoint,
+        export_locator: "x".to_owned(),
+        credential: Credential::ClientKey,
+        host_key: None,
+        mount_options: None,
+    };
+    Message::Start(Start { delegation_id: id.to_owned(), lease: Lease { expires_at, access_mode }, mount })
+}
+
+fn error(id: &str, code: ErrorCode) -> Message {
+    Message::Error(Error::new(id, code, "x"))
+}
+
+fn done(id: &str) -> Message {
+    Message::Done(Done { delegation_id: id.to_owned(), final_summary: "s".to_owned(), highlights: vec![], notes: None })
+}
+
+fn code_of(heard: &Heard) -> Option<ErrorCode> {
+    match heard {
+        Heard::Reply(Message::Error(error)) | Heard::Ended(Message::Error(error)) => Some(error.code),
+        _ => None,
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        access_modes: vec![AccessMode::Ro, AccessMode::Rw],
+        max_ttl: Duration::from_secs(100),
+        wanted: SandboxProfile::NOTHING,
+        enforced: SandboxProfile::NOTHING,
+    }
+}
+
+#[test]
+fn what_is_taken_of_an_offer() {
+    use AccessMode::{Ro, Rw};
+    let table: [(&[AccessMode], _, u64, Option<(_, u64)>); 7] = [
+        (&[Ro, Rw], Rw, 60, Some((Rw, 60))),
+        (&[Ro, Rw], Ro, 60, Some((Ro, 60))),
+        (&[Ro], Rw, 60, Some((Ro, 60))),
+        (&[Ro, Rw], Rw, 5_000, Some((Rw, 100))),
+        (&[Rw], Ro, 60, None),
+        (&[], Rw, 60, None),
+        (&[Ro, Rw], Rw, 0, None),
+    ];
+    for (allowed, offered, ttl, expected) in table {
+        let limits = Limits { access_modes: allowed.to_vec(), ..limits() };
+        let agreed = limits.agree(&invite("d", ttl, offered));
+        let expected = expected.map(|(access_mode, ttl)| Terms { access_mode, ttl: Duration::from_secs(ttl) });
+        assert_eq!(agreed.as_ref().ok(), expected.as_ref(), "{allowed:?} {offered} {ttl}");
+        assert!(agreed.is_ok() || agreed.is_err_and(|error| error.code == ErrorCode::Declined));
+    }
+}
+
+#[test]
+fn a_wish_that_nobody_enforces_declines_and_is_named() {
+    let wanted = SandboxProfile { cwd_only: true, allow_network: false, allow_exec: true };
+    let limits = Limits { wanted, ..limits() };
+    let declined = limits.agree(&invite("d", 60, AccessMode::Rw)).expect_err("declined");
+    assert_eq!(declined.code, ErrorCode::Declined);
+    assert!(declined.message.contains("cwd_only = true, allow_network = false"), "{}", declined.message);
+    let enforced = SandboxProfile { cwd_only: true, allow_network: false, allow_exec: false };
+    assert!(Limits { enforced, ..limits }.agree(&invite("d", 60, AccessMode::Rw)).is_ok(), "more than is wanted");
+}
+
+#[test]
+fn the_plain_way_and_every_repetition_of_it() {
+    let (mut book, key) = (Book::default(), key("a", "d"));
+    let invitation = invite("d", 60, AccessMode::Rw);
+    let invited = Message::Invite(invitation.clone());
+    assert_eq!(book.hear(&key, &invited, after(0)), Heard::Invited);
+    let terms = Terms { access_mode: AccessMode::Ro, ttl: Duration::from_secs(50) };
+    let accepted = book.accept(&key, &invitation, accept("d"), terms, after(0));
+    assert_eq!(accepted, Message::Accept(accept("d")));
+    assert_eq!(book.hear(&key, &invited, after(1)), Heard::Reply(accepted));
+    let begin = Heard::Begin { terms: Terms { ttl: Duration::from_secs(40), ..terms }, deadline: after(42) };
+    assert_eq!(
+        book.hear(&key, &start("d", after(42), AccessMode::Rw), after(2)),
+        begin,
+        "never more than was accepted"
+    );
+    assert_eq!(book.hear(&key, &start("d", after(42), AccessMode::Rw), after(3)), Heard::Underway);
+    assert_eq!(book.hear(&key, &invited, after(4)), Heard::Underway);
+    assert_eq!(book.end(&key, done("d")), done("d"));
+    assert_eq!(book.end(&key, error("d", ErrorCode::TaskFailed)), done("d"), "the first end is the one");
+    assert_eq!(book.hear(&key, &invited, after(5)), Heard::Reply(done("d")));
+    assert_eq!(book.hear(&key, &error("d", ErrorCode::Cancelled), after(5)), Heard::Reply(done("d")));
+    let late = book.hear(&key, &start("d", after(60), AccessMode::Rw), after(6));
+    assert_eq!(code_of(&late), Some(ErrorCode::StartExpired));
+}
+
+#[test]
+fn what_is_out_of_turn() {
+    let mut book = Book::default();
+    let unknown = book.hear(&key("a", "d"), &start("d", after(60), AccessMode::Rw), after(0));
+    assert_eq!(code_of(&unknown), Some(ErrorCode::StartExpired));
+    assert_eq!(code_of(&book.hear(&key("a", "d"), &done("d"), after(0))), Some(ErrorCode::Declined));
+    let invitation = invite("d", 60, AccessMode::Rw);
+    let terms = Terms { access_mode: AccessMode::Rw, ttl: Duration::from_secs(60) };
+    book.accept(&key("a", "d"), &invitation, accept("d"), terms, after(0));
+    let other = Message::Invite(invite("d", 61, AccessMode::Rw));
+    assert_eq!(code_of(&book.hear(&key("a", "d"), &other, after(0))), Some(ErrorCode::Declined));
+    let stranger = book.hear(&key("b", "d"), &start("d", after(60), AccessMode::Rw), after(1));
+    assert_eq!(code_of(&stranger), Some(ErrorCode::StartExpired), "another caller starts nothing");
+    let early = book.hear(&key("a", "d"), &start("d", after(1), AccessMode::Rw), after(1));
+    assert_eq!(code_of(&early), Some(ErrorCode::StartExpired), "a lease that is over");
+    // The end came first.
+    let ended = book.hear(&key("a", "e"), &error("e", ErrorCode::Cancelled), after(0));
+    assert_eq!(ended, Heard::Ended(error("e", ErrorCode::Cancelled)));
+    let late = book.hear(&key("a", "e"), &Message::Invite(invite("e", 60, AccessMode::Rw)), after(1));
+    assert_eq!(late, Heard::Reply(error("e", ErrorCode::Cancelled)));
+}
+
+#[test]
+fn what_ended_is_forgotten_in_the_end() {
+    let mut book = Book::default();
+    for number in 0..REMEMBERED + 10 {
+        let id = number.to_string();
+        book.hear(&key("a", &id), &error(&id, ErrorCode::Cancelled), after(0));
+    }
+    assert_eq!((book.assignments.len(), book.ended.len()), (REMEMBERED, REMEMBERED));
+    for number in 0..MOST_OPEN {
+        let id = format!("open {number}");
+        let invitation = invite(&id, 60, AccessMode::Rw);
+        assert_eq!(book.hear(&key("a", &id), &Message::Invite(invitation.clone()), after(0)), Heard::Invited);
+        let terms = Terms { access_mode: AccessMode::Rw, ttl: Duration::from_secs(60) };
+        book.accept(&key("a", &id), &invitation, accept(&id), terms, after(0));
+    }
+    let more = book.hear(&key("a", "more"), &Message::Invite(invite("more", 60, AccessMode::Rw)), after(0));
+    assert_eq!(code_of(&more), Some(ErrorCode::Declined));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Hear(usize, Message),
+    End(usize),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let id = 0..2_usize;
+    let name = |id: usize| format!("d{id}");
+    let mode = prop_oneof![Just(AccessMode::Ro), Just(AccessMode::Rw)];
+    prop_oneof![
+        4 => (id.clone(), 1..3_u64).prop_map(move |(id, ttl)| {
+            Step::Hear(id, Message::Invite(invite(&name(id), ttl * 40, AccessMode::Rw)))
+        }),
+        4 => (id.clone(), 0..200_u64, mode).prop_map(move |(id, until, mode)| {
+            Step::Hear(id, start(&name(id), after(until), mode))
+        }),
+        1 => id.clone().prop_map(move |id| Step::Hear(id, error(&name(id), ErrorCode::Cancelled))),
+        1 => id.prop_map(Step::End),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn whatever_comes(steps in proptest::collection::vec((steps(), 0..30_u64), 0..40)) {
+        let (mut book, limits, mut seconds) = (Book::default(), limits(), 0);
+        let (mut begun, mut ended) = ([0, 0], [None::<Message>, None]);
+        for (step, later) in steps {
+            seconds += later;
+            let now = after(seconds);
+            let (id, message) = match step {
+                Step::Hear(id, message) => (id, message),
+                Step::End(id) => {
+                    let last = book.end(&key("a", &format!("d{id}")), done(&format!("d{id}")));
+                    prop_assert_eq!(ended[id].get_or_insert(last.clone()), &last, "an end never changes");
+                    continue;
+                }
+            };
+            let key = key("a", &format!("d{id}"));
+            let was_open = book.deadline(&key).is_some_and(|deadline| now < deadline);
+            let heard = book.hear(&key, &message, now);
+            match &heard {
+                Heard::Invited => {
+                    prop_assert!(ended[id].is_none() && begun[id] == 0);
+                    let Message::Invite(invitation) = &message else { panic!("only INVITE invites") };
+                    let terms = limits.agree(invitation).expect("these limits take it");
+                    let reply = book.accept(&key, invitation, accept(&key.delegation), terms, now);
+                    prop_assert_eq!(book.hear(&key, &message, now), Heard::Reply(reply));
+                }
+                Heard::Begin { terms, deadline } => {
+                    begun[id] += 1;
+                    prop_assert_eq!(begun[id], 1, "nothing begins twice");
+                    prop_assert!(ended[id].is_none() && was_open);
+                    prop_assert!(now < *deadline && *deadline <= now.plus(limits.max_ttl));
+                    prop_assert_eq!(deadline.since(now), terms.ttl);
+                    prop_assert_eq!(book.hear(&key, &message, now), Heard::Underway);
+                }
+                Heard::Ended(last) => {
+                    prop_assert_eq!(ended[id].replace(last.clone()), None);
+                }
+                // The same message at the same time gets the same answer.
+                Heard::Reply(_) | Heard::Underway => prop_assert_eq!(&book.hear(&key, &message, now), &heard),
+            }
+            if let (Message::Invite(_), Heard::Reply(reply @ (Message::Error(_) | Message::Done(_)))) = (&message, &heard)
+                && book.deadline(&key).is_none() && book.invite(&key).is_some_and(|known| Message::Invite(known.clone()) == message)
+            {
+                prop_assert_eq!(ended[id].get_or_insert(reply.clone()), reply, "the stored reply is the last word");
+            }
+        }
+    }
+}
