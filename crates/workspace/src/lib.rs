@@ -7,3 +7,4 @@ pub mod bench;
 pub mod export;
 mod sftp;
 pub mod ssh;
+pub mod report;

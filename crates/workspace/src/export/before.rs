@@ -175,7 +175,16 @@ impl Keeper {
         if let Ok(Some(found)) = root.look_maybe(path)
             && found.attributes.inode == inode
         {
-            self.leave(path, Left::of(Some(&found.attributes)));
+            let left = Left::of(Some(&found.attributes));
+            self.leave(path, left);
+            if found.attributes.links > 1 {
+                // Its other names changed with it.
+                let is_twin = |entry: &Entry| matches!(&entry.was, Was::File(file) if file.inode == inode);
+                let twins = self.entries.iter().filter(|(_, entry)| is_twin(entry)).map(|(path, _)| path.clone());
+                for twin in twins.collect::<Vec<_>>() {
+                    self.settle(root, &twin);
+                }
+            }
         }
     }
 

@@ -30,8 +30,8 @@ pub(super) const ROOT: Refusal = Refusal::Denied("the lent folder itself stays a
 
 impl Export {
     pub fn set_attributes(&self, path: &[u8], change: &AttributeChange) -> Result<(), Refusal> {
-        let place = Place::parse(path)?;
-        self.0.change(Op::SetAttributes, place.whole(), None, change.size, |keeper| {
+        self.0.change(Op::SetAttributes, path, None, change.size, |keeper| {
+            let place = Place::parse(path)?;
             let found = self.0.see(&place)?;
             if place.is_root() {
                 return Err(ROOT);

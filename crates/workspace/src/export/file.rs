@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::{
-    Export, Inner, Refusal,
+    Export, Inner, Refusal, Writing,
     attributes::{AttributeChange, Attributes, Kind},
     before::{Fate, Keeper},
     change::{GUARDED, SPECIAL},
@@ -67,19 +67,17 @@ struct Written {
 
 impl Export {
     pub fn open_file(&self, path: &[u8], how: &OpenHow) -> Result<OpenFile, Refusal> {
-        let place = Place::parse(path)?;
-        if place.is_root() {
-            return Err(Refusal::IsADirectory);
-        }
         if !how.writes() && how.create == Create::Never {
             self.0.begin()?;
+            let place = Place::parse(path)?;
             let found = self.0.see(&place)?;
             let fd = open_existing(&found, how)?;
             return Ok(self.0.opened(found, fd, place, how));
         }
-        // Looked at once before, for the name of the operation only.
-        let op = if self.0.see(&place).is_ok() { Op::Open } else { Op::Create };
-        self.0.change(op, place.whole(), None, None, |keeper| self.0.open_to_write(keeper, &place, how))
+        // Looked at before, for the name of the operation only.
+        let there = Place::parse(path).is_ok_and(|place| self.0.see(&place).is_ok());
+        let op = if there { Op::Open } else { Op::Create };
+        self.0.change(op, path, None, None, |keeper| self.0.open_to_write(keeper, &Place::parse(path)?, how))
     }
 }
 
@@ -87,6 +85,9 @@ impl Export {
 
 impl Inner {
     fn open_to_write(self: &Arc<Self>, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<OpenFile, Refusal> {
+        if place.is_root() {
+            return Err(Refusal::IsADirectory);
+        }
         self.admit(place.whole(), false)?;
         let (found, fd) = match self.see(place) {
             Ok(_) if how.create == Create::New => return Err(Refusal::Exists),
@@ -106,7 +107,9 @@ impl Inner {
             if how.truncate {
                 rustix::fs::ftruncate(&file.fd, 0)?;
             }
-            held(&self.writing).insert(inode, place.whole().to_vec());
+            let mut writing = held(&self.writing);
+            let path = place.whole().to_vec();
+            writing.entry(inode).or_insert(Writing { path, handles: 0 }).handles += 1;
             keeper.leave(place.whole(), Left::Writing { inode });
         }
         Ok(file)
@@ -244,7 +247,7 @@ impl OpenFile {
         // Of the handle, whatever has its path now; its original was kept when it was opened for writing.
         let now = Found::of(self.fd.try_clone()?)?;
         self.inner.change(Op::SetAttributes, self.path.whole(), None, change.size, |keeper| {
-            let path = held(&self.inner.writing).get(&now.attributes.inode).cloned();
+            let path = held(&self.inner.writing).get(&now.attributes.inode).map(|writing| writing.path.clone());
             let place = path.map_or_else(|| Ok(self.path.clone()), |path| Place::parse(&path))?;
             self.inner.alter(keeper, &place, &now, self.write.then_some(&self.fd), change)
         })
@@ -298,8 +301,15 @@ impl Drop for OpenFile {
             return;
         }
         let inode = self.found.attributes.inode;
-        let path = held(&inner.writing).remove(&inode).unwrap_or_else(|| self.path.whole().to_vec());
-        keeper.settle_file(&inner.root, &path, inode);
+        let mut writing = held(&inner.writing);
+        let Some(open) = writing.get_mut(&inode) else { return };
+        open.handles -= 1;
+        keeper.settle_file(&inner.root, &open.path, inode);
+        if open.handles == 0 {
+            writing.remove(&inode);
+        } else {
+            keeper.leave(&open.path, Left::Writing { inode });
+        }
     }
 }
 

@@ -99,7 +99,7 @@ pub const SECRETS: &[&str] = &[
 ];
 
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     include: Patterns,
     exclude: Patterns,
     exclude_twins: Patterns,
@@ -109,7 +109,7 @@ pub(super) struct Filter {
 // === impl Filter ===
 
 impl Filter {
-    pub(super) fn new(rules: &Rules) -> Result<Self, Unexportable> {
+    pub(crate) fn new(rules: &Rules) -> Result<Self, Unexportable> {
         // A secret in a subfolder is one as well: `.docker/config.json` counts at any depth.
         let anywhere = SECRETS.iter().map(|line| match line.contains('/') {
             true => format!("**/{line}"),
@@ -125,7 +125,7 @@ impl Filter {
     }
 
     /// Whether a path is shown; the root always is.
-    pub(super) fn shows(&self, path: &[u8], folder: bool) -> bool {
+    pub(crate) fn shows(&self, path: &[u8], folder: bool) -> bool {
         let mut included = self.include.is_empty();
         for (end, last) in prefixes(path) {
             let (prefix, folder) = (&path[..end], folder || !last);

@@ -11,6 +11,10 @@ pub(super) fn guarded(path: &[u8]) -> bool {
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').map(trimmed).collect();
     let Some(git) = names.iter().position(|name| is_git(name)) else { return false };
     let inside = &names[git + 1..];
+    // Where the host keeps its own commits of what was there before.
+    if inside.starts_with(&[b"refs", b"attache"]) {
+        return true;
+    }
     // A branch may be called what it likes.
     if matches!(inside.first(), Some(&(b"refs" | b"logs" | b"objects"))) {
         return false;
@@ -56,6 +60,7 @@ mod tests {
             ".git/modules/lib/hooks/x",
             ".git/worktrees/w/gitdir",
             ".git/config.worktree",
+            ".git/refs/attache/dlg_x",
         ] {
             assert!(guarded(path.as_bytes()), "{path}");
         }

@@ -21,6 +21,7 @@ mod refusal;
 pub(crate) mod root;
 
 use std::{
+    collections::HashMap,
     fmt,
     path::Path,
     sync::{
@@ -31,7 +32,6 @@ use std::{
 
 use attache_protocol::wire::awcp::AccessMode;
 
-pub(crate) use self::record::{Entry, KeptFile, Left, Was};
 pub use self::{
     attributes::{AttributeChange, Attributes, Kind, Moment},
     before::Before,
@@ -47,10 +47,14 @@ pub use self::{
 };
 use self::{
     before::Keeper,
-    filter::Filter,
     path::Place,
     quota::Usage,
     root::{Found, Root},
+};
+pub(crate) use self::{
+    change::set_times,
+    filter::Filter,
+    record::{Entry, KeptFile, Left, Was},
 };
 
 /// What a lease may do with a folder.
@@ -97,8 +101,14 @@ struct Inner {
     gate: RwLock<()>,
     /// One change of names at a time, so that what was checked is still so. `None` when the folder is lent read-only.
     keeper: Option<Mutex<Keeper>>,
-    /// Files that are open for writing, by inode, with the path under which they are.
-    writing: Mutex<std::collections::HashMap<u64, Vec<u8>>>,
+    /// Files that are open for writing, by inode.
+    writing: Mutex<HashMap<u64, Writing>>,
+}
+
+struct Writing {
+    /// The path under which the file is now.
+    path: Vec<u8>,
+    handles: usize,
 }
 
 // === impl Terms ===
@@ -200,15 +210,15 @@ impl Inner {
 
     /// Finds what a path names, if the lease shows it.
     fn see(&self, place: &Place) -> Result<Found, Refusal> {
-        // A folder's name decides less than what is below it can: this costs no look at the disk.
-        if !self.filter.shows(place.whole(), true) && !self.filter.shows(place.whole(), false) {
-            return Err(Refusal::NotFound);
+        match self.root.look(place.whole()) {
+            Ok(found) if self.filter.shows(place.whole(), found.attributes.is_folder()) => Ok(found),
+            Ok(_) => Err(Refusal::NotFound),
+            // What is wrong with a path below something hidden would tell that it is there.
+            Err(refusal) => {
+                let shown = [true, false].into_iter().any(|folder| self.filter.shows(place.whole(), folder));
+                Err(if shown { refusal } else { Refusal::NotFound })
+            }
         }
-        let found = self.root.look(place.whole())?;
-        if !self.filter.shows(place.whole(), found.attributes.is_folder()) {
-            return Err(Refusal::NotFound);
-        }
-        Ok(found)
     }
 
     fn revoke(&self) {
@@ -217,8 +227,8 @@ impl Inner {
         let _nobody = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let Some(keeper) = &self.keeper else { return };
         let mut keeper = held(keeper);
-        for (inode, path) in std::mem::take(&mut *held(&self.writing)) {
-            keeper.settle_file(&self.root, &path, inode);
+        for (inode, writing) in std::mem::take(&mut *held(&self.writing)) {
+            keeper.settle_file(&self.root, &writing.path, inode);
         }
         keeper.sync();
     }

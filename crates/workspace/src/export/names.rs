@@ -6,7 +6,7 @@ use rustix::{
 };
 
 use super::{
-    Export, Inner, Links, Refusal,
+    Export, Inner, Links, Refusal, Writing,
     attributes::Kind,
     before::{Fate, Keeper},
     change::{GUARDED, ROOT, SPECIAL, WITHHELD},
@@ -30,8 +30,8 @@ const LEAVES: Refusal = Refusal::Denied("a symbolic link made here must stay ins
 
 impl Export {
     pub fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Refusal> {
-        let place = Place::parse(path)?;
-        self.0.change(Op::MakeDir, place.whole(), None, None, |keeper| {
+        self.0.change(Op::MakeDir, path, None, None, |keeper| {
+            let place = Place::parse(path)?;
             self.0.make(keeper, &place, true, |inner| {
                 let parent = inner.root.folder(place.parent())?;
                 Ok(mkdirat(&parent, place.name(), Mode::from_raw_mode(mode & 0o777))?)
@@ -41,8 +41,8 @@ impl Export {
 
     /// `target` is kept as it is given, and never followed here.
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<(), Refusal> {
-        let place = Place::parse(path)?;
-        self.0.change(Op::Symlink, place.whole(), Some(target), None, |keeper| {
+        self.0.change(Op::Symlink, path, Some(target), None, |keeper| {
+            let place = Place::parse(path)?;
             if target.is_empty() || target.contains(&0) {
                 return Err(Refusal::Invalid);
             }
@@ -58,8 +58,8 @@ impl Export {
 
     /// A second name for a file that the lease shows.
     pub fn hard_link(&self, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
-        let (from, to) = (Place::parse(from)?, Place::parse(to)?);
-        self.0.change(Op::HardLink, from.whole(), Some(to.whole()), None, |keeper| {
+        self.0.change(Op::HardLink, from, Some(to), None, |keeper| {
+            let (from, to) = (Place::parse(from)?, Place::parse(to)?);
             let found = self.0.see(&from)?;
             self.0.admit(from.whole(), false)?;
             match found.attributes.kind {
@@ -85,8 +85,8 @@ impl Export {
     }
 
     fn remove(&self, path: &[u8], op: Op) -> Result<(), Refusal> {
-        let place = Place::parse(path)?;
-        self.0.change(op, place.whole(), None, None, |keeper| {
+        self.0.change(op, path, None, None, |keeper| {
+            let place = Place::parse(path)?;
             let inner = &self.0;
             let found = inner.see(&place)?;
             let flags = match (found.attributes.kind, op) {
@@ -109,9 +109,8 @@ impl Export {
     }
 
     pub fn rename(&self, from: &[u8], to: &[u8], replace: Replace) -> Result<(), Refusal> {
-        let (from, to) = (Place::parse(from)?, Place::parse(to)?);
-        self.0.change(Op::Rename, from.whole(), Some(to.whole()), None, |keeper| {
-            self.0.rename(keeper, &from, &to, replace)
+        self.0.change(Op::Rename, from, Some(to), None, |keeper| {
+            self.0.rename(keeper, &Place::parse(from)?, &Place::parse(to)?, replace)
         })
     }
 }
@@ -258,7 +257,7 @@ impl Inner {
 
     /// Files that are open for writing are known by their path of today.
     fn follow_writers(&self, from: &[u8], to: &[u8]) {
-        for path in held(&self.writing).values_mut() {
+        for Writing { path, .. } in held(&self.writing).values_mut() {
             if path == from {
                 *path = to.to_vec();
             } else if path.starts_with(from) && path.get(from.len()) == Some(&b'/') {

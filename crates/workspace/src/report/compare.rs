@@ -1,0 +1,118 @@
+//! Compares how a path was before the lease with how it is now.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+use attache_protocol::wire::delegation::Change;
+use rustix::fs::OFlags;
+
+use super::Error;
+use crate::export::{
+    Attributes, Entry, KeptFile, Kind, Record, Refusal, Was,
+    root::{Found, Root},
+    unshow,
+};
+
+/// A path that is not as it was.
+#[derive(Debug)]
+pub(super) struct Difference<'a> {
+    pub(super) path: &'a [u8],
+    pub(super) entry: &'a Entry,
+    pub(super) now: Option<Found>,
+    pub(super) change: Change,
+}
+
+/// Everything that differs, in order of paths. A folder is left out when something below it tells as much.
+pub(super) fn differences<'a>(root: &Root, record: &'a Record) -> Result<Vec<Difference<'a>>, Error> {
+    let mut found: Vec<Difference<'a>> = Vec::new();
+    // Backwards, so that what is below a folder is known before the folder.
+    for (path, entry) in record.entries.iter().rev().filter(|(_, entry)| !entry.was.is_times_only()) {
+        let now = root.look_maybe(path).map_err(Error::at(path))?;
+        let Some(change) = changed(record, &entry.was, now.as_ref()).map_err(Error::at(path))? else { continue };
+        let folder =
+            matches!(entry.was, Was::Folder { .. }) || now.as_ref().is_some_and(|now| now.attributes.is_folder());
+        let told_below = found.last().is_some_and(|below| {
+            below.path.starts_with(path) && below.path.get(path.len()) == Some(&b'/') && below.change == change
+        });
+        if !(folder && told_below) {
+            found.push(Difference { path, entry, now, change });
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+pub(super) fn changed(record: &Record, was: &Was, now: Option<&Found>) -> Result<Option<Change>, Refusal> {
+    let Some(now) = now else {
+        return Ok((*was != Was::Absent).then_some(Change::Removed));
+    };
+    let at = &now.attributes;
+    Ok(match was {
+        Was::Absent => Some(Change::Added),
+        Was::Folder { mode, .. } if at.is_folder() => (at.mode != *mode).then_some(Change::Attributes),
+        Was::Link { target, modified } if at.kind == Kind::Link => {
+            if now.target()? != unshow(target) {
+                Some(Change::Modified)
+            } else {
+                (at.modified != *modified).then_some(Change::Attributes)
+            }
+        }
+        Was::File(file) if at.kind == Kind::File => {
+            let same_attributes = at.mode == file.mode && at.modified == file.modified;
+            if same_attributes && at.inode == file.inode && at.size == file.size {
+                None
+            } else if !same_content(record, file, now)? {
+                Some(Change::Modified)
+            } else {
+                (!same_attributes).then_some(Change::Attributes)
+            }
+        }
+        Was::Folder { .. } | Was::Link { .. } | Was::File(_) => Some(Change::Modified),
+    })
+}
+
+fn same_content(record: &Record, file: &KeptFile, now: &Found) -> Result<bool, Refusal> {
+    if file.size != now.attributes.size {
+        return Ok(false);
+    }
+    let (mut old, mut new) = (kept(record, file)?, File::from(now.reopen(OFlags::RDONLY)?));
+    let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        let (old, new) = (fill(&mut old, &mut left)?, fill(&mut new, &mut right)?);
+        if left[..old] != right[..new] {
+            return Ok(false);
+        }
+        if old == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..])? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    Ok(filled)
+}
+
+/// The original's bytes.
+pub(super) fn kept(record: &Record, file: &KeptFile) -> io::Result<File> {
+    File::open(record.before.join(file.kept.to_string()))
+}
+
+/// Whether the original is the very file that went by another name, and somebody has written into it there since.
+pub(super) fn is_spoiled(record: &Record, file: &KeptFile) -> io::Result<bool> {
+    let now = Attributes::from(&rustix::fs::statx(
+        kept(record, file)?,
+        "",
+        rustix::fs::AtFlags::EMPTY_PATH,
+        rustix::fs::StatxFlags::BASIC_STATS,
+    )?);
+    Ok(now.size != file.size || (now.inode == file.inode && now.modified != file.modified))
+}

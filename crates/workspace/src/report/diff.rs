@@ -1,0 +1,160 @@
+//! Differences as text: lines added and removed, and a unified diff as `git diff` writes it.
+
+use std::{fmt::Write as _, io::Read as _, path::Path, time::Duration};
+
+use attache_protocol::wire::delegation::Change;
+use rustix::fs::OFlags;
+use similar::{ChangeTag, TextDiff};
+
+use super::{
+    Error,
+    compare::{Difference, differences, kept},
+};
+use crate::export::{Kind, Record, Refusal, Was, root::Root, show};
+
+/// How much is read to count lines, over all files; what is beyond is told without lines.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes: u64,
+}
+
+/// The content of one side.
+enum Side {
+    Nothing,
+    Text(String),
+    Binary,
+}
+
+/// Larger files are told without lines.
+const LARGEST: u64 = 4 << 20;
+/// A diff that takes longer is a rougher one.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What changed, as a unified diff of at most about `most` bytes; the rest is named.
+pub fn diff(dir: &Path, record: &Record, most: usize) -> Result<String, Error> {
+    let root = Root::open(dir)?;
+    let mut text = String::new();
+    for difference in differences(&root, record)? {
+        if text.len() > most {
+            let _ = writeln!(text, "# not shown here: {}", show(difference.path));
+            continue;
+        }
+        one(record, &difference, &mut text).map_err(Error::at(difference.path))?;
+    }
+    Ok(text)
+}
+
+/// Lines added and removed, of text.
+pub(super) fn count(
+    record: &Record,
+    difference: &Difference<'_>,
+    budget: &mut Budget,
+) -> Result<Option<(u64, u64)>, Error> {
+    if !difference.is_content() || budget.bytes == 0 {
+        return Ok(None);
+    }
+    let (old, new) = sides(record, difference).map_err(Error::at(difference.path))?;
+    budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
+    let lines = |text: &str| text.split_inclusive('\n').count() as u64;
+    Ok(match (&old, &new) {
+        (Side::Binary, _) | (_, Side::Binary) | (Side::Nothing, Side::Nothing) => None,
+        (Side::Nothing, Side::Text(new)) => Some((lines(new), 0)),
+        (Side::Text(old), Side::Nothing) => Some((0, lines(old))),
+        (Side::Text(old), Side::Text(new)) => {
+            let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old.as_str(), new.as_str());
+            let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count() as u64;
+            Some((count(ChangeTag::Insert), count(ChangeTag::Delete)))
+        }
+    })
+}
+
+fn one(record: &Record, difference: &Difference<'_>, text: &mut String) -> Result<(), Refusal> {
+    let path = show(difference.path);
+    let mode_before = match &difference.entry.was {
+        Was::Absent => None,
+        Was::Folder { mode, .. } => Some(0o40000 | mode),
+        Was::Link { .. } => Some(0o120_000),
+        Was::File(file) => Some(0o100_000 | file.mode),
+    };
+    let mode_now = difference.now.as_ref().map(|now| match now.attributes.kind {
+        Kind::Folder => 0o40000 | now.attributes.mode,
+        Kind::Link => 0o120_000,
+        Kind::File | Kind::Special => 0o100_000 | now.attributes.mode,
+    });
+    let _ = writeln!(text, "diff --git a/{path} b/{path}");
+    match (mode_before, mode_now) {
+        (None, Some(mode)) => drop(writeln!(text, "new file mode {mode:o}")),
+        (Some(mode), None) => drop(writeln!(text, "deleted file mode {mode:o}")),
+        (Some(old), Some(new)) if old != new => drop(writeln!(text, "old mode {old:o}\nnew mode {new:o}")),
+        _ => {}
+    }
+    if difference.change == Change::Attributes {
+        return Ok(());
+    }
+    let (old, new) = sides(record, difference)?;
+    let side = |side: &Side, letter: char| match side {
+        Side::Nothing => "/dev/null".to_owned(),
+        Side::Text(_) | Side::Binary => format!("{letter}/{path}"),
+    };
+    let (a, b) = (side(&old, 'a'), side(&new, 'b'));
+    match (&old, &new) {
+        (Side::Binary, _) | (_, Side::Binary) => drop(writeln!(text, "Binary files {a} and {b} differ")),
+        (old, new) => {
+            let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old.text(), new.text());
+            let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
+        }
+    }
+    Ok(())
+}
+
+fn sides(record: &Record, difference: &Difference<'_>) -> Result<(Side, Side), Refusal> {
+    let old = match &difference.entry.was {
+        Was::Absent | Was::Folder { .. } => Side::Nothing,
+        Was::Link { target, .. } => Side::Text(target.clone()),
+        Was::File(file) if file.size > LARGEST => Side::Binary,
+        Was::File(file) => Side::read(kept(record, file)?)?,
+    };
+    let new = match &difference.now {
+        None => Side::Nothing,
+        Some(now) => match now.attributes.kind {
+            Kind::Folder => Side::Nothing,
+            Kind::Link => Side::Text(show(&now.target()?)),
+            Kind::File if now.attributes.size <= LARGEST => Side::read(now.reopen(OFlags::RDONLY)?.into())?,
+            Kind::File | Kind::Special => Side::Binary,
+        },
+    };
+    Ok((old, new))
+}
+
+// === impl Side ===
+
+impl Side {
+    fn read(file: std::fs::File) -> Result<Self, Refusal> {
+        let mut bytes = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        // As git decides it.
+        if bytes.len() as u64 > LARGEST || bytes.iter().take(8000).any(|&byte| byte == 0) {
+            return Ok(Self::Binary);
+        }
+        Ok(Self::Text(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Nothing | Self::Binary => "",
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.text().len() as u64
+    }
+}
+
+// === impl Budget ===
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { bytes: 256 << 20 }
+    }
+}

@@ -1,0 +1,299 @@
+//! A record of a delegation in the folder's own git repository, beside everything that is the user's: commits under
+//! `refs/attache/<delegation_id>` through a private index, without hooks, signatures or the user's configuration.
+//!
+//! The user's index, branches and files are not touched. Only [`Repository::init`] and [`Repository::commit`], which the owner
+//! opts in to, do that.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    io::Write as _,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use attache_protocol::{DelegationId, Timestamp};
+
+use crate::export::{Filter, Rules, Unexportable, show};
+
+/// The repository that a lent folder is in.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    top: PathBuf,
+    /// From there to the folder: empty, or with a slash at its end.
+    prefix: Vec<u8>,
+}
+
+/// What a commit of ours is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    pub delegation: &'a DelegationId,
+    pub message: &'a str,
+    /// What the lease withholds is not committed either: a remote reads the repository's objects.
+    pub rules: &'a Rules,
+    /// The private index: a file in a folder of this delegation.
+    pub index: &'a Path,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("git cannot be started ({0}); install it (apt install git), or switch off [delegator.git]")]
+    Missing(io::Error),
+    #[error("git {what} failed: {said}")]
+    Failed { what: String, said: String },
+    #[error("no branch is checked out in {0}; check one out (git switch <branch>), then commit by hand")]
+    NoBranch(PathBuf),
+    #[error(transparent)]
+    Rules(#[from] Unexportable),
+    #[error("{path}: {source}")]
+    Index { path: PathBuf, source: io::Error },
+}
+
+/// Whose configuration a command sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Config {
+    Repository,
+    User,
+}
+
+/// What a parent process may have set for a repository of its own.
+const FOREIGN: &[&str] = &[
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CEILING_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_GRAFT_FILE",
+    "GIT_INDEX_FILE",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// Nothing of the repository's configuration may start a program.
+const QUIET: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.splitIndex=false",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.graftFileDeprecated=false",
+];
+
+// === impl Repository ===
+
+impl Repository {
+    /// `None` when the folder is in no repository, or in one without files (bare).
+    pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
+        let asked = [OsStr::new("rev-parse"), OsStr::new("--show-toplevel"), OsStr::new("--show-prefix")];
+        let output = command(dir, Config::Repository, None).args(asked).output().map_err(Error::Missing)?;
+        if !output.status.success() {
+            return Ok(None);
+        }
+        let mut lines = output.stdout.split(|&byte| byte == b'\n');
+        let (top, prefix) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        Ok(Some(Self { top: OsString::from_vec(top.to_vec()).into(), prefix: prefix.to_vec() }))
+    }
+
+    /// Makes a repository of the folder; an opt-in of its owner.
+    pub fn init(dir: &Path) -> Result<Self, Error> {
+        let mut init = command(dir, Config::Repository, None);
+        run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
+        Ok(Self { top: dir.to_owned(), prefix: Vec::new() })
+    }
+
+    /// Commits the folder as it is now to the delegation's ref and tells the commit's id. The first one stands on what is
+    /// checked out, the next on the one before.
+    pub fn snapshot(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
+        let reference = format!("refs/attache/{}", snapshot.delegation);
+        let tree = self.tree(snapshot)?;
+        let git = || self.git(Some(snapshot.index));
+        let parent = match self.resolve(&reference)? {
+            Some(parent) => Some(parent),
+            None => self.resolve("HEAD")?,
+        };
+        let mut commit = git();
+        commit.args(["commit-tree", &tree, "-m", snapshot.message]);
+        if let Some(parent) = &parent {
+            commit.args(["-p", parent]);
+        }
+        signed(&mut commit, snapshot.now);
+        let commit = text(&run("commit-tree", &mut commit, None)?);
+        run("update-ref", git().args(["update-ref", "--no-deref", &reference, &commit]), None)?;
+        Ok(commit)
+    }
+
+    /// Commits these paths, relative to the folder, to the branch that is checked out; an opt-in of its owner. Nothing else
+    /// that is staged or edited goes into it. `None` when there is nothing to commit.
+    pub fn commit(&self, paths: &[Vec<u8>], message: &str, now: Timestamp) -> Result<Option<String>, Error> {
+        let git = || command(&self.top, Config::User, None);
+        let branch = git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
+        if !branch.status.success() {
+            return Err(Error::NoBranch(self.top.clone()));
+        }
+        let all: Vec<Vec<u8>> = paths.iter().map(|path| [&self.prefix[..], path].concat()).collect();
+        // What is ignored stays out; git says which.
+        let given = nul(all.iter().map(Vec::as_slice));
+        let ignored = git().args(["check-ignore", "-z", "--stdin"]).feed(&given)?;
+        let ignored: Vec<&[u8]> = ignored.stdout.split(|&byte| byte == 0).collect();
+        let known = self.listed(&all)?;
+        let wanted = all.iter().filter(|path| {
+            let there = self.top.join(OsStr::from_bytes(path)).symlink_metadata().is_ok_and(|stat| !stat.is_dir());
+            known.contains(*path) || (there && !ignored.contains(&&path[..]))
+        });
+        let list = nul(wanted.map(Vec::as_slice));
+        if list.is_empty() {
+            return Ok(None);
+        }
+        let from_stdin = ["--pathspec-from-file=-", "--pathspec-file-nul"];
+        let mut add = git();
+        run("add", add.args(["--literal-pathspecs", "add", "--all", "--force"]).args(from_stdin), Some(&list))?;
+        let mut commit = git();
+        commit
+            .args(["--literal-pathspecs", "commit", "--quiet", "--no-verify", "--only", "-m", message])
+            .args(from_stdin);
+        signed(&mut commit, now);
+        let output = commit.feed(&list)?;
+        if !output.status.success() {
+            let nothing = git().args(["diff", "--cached", "--quiet"]).status().map_err(Error::Missing)?.success();
+            return if nothing { Ok(None) } else { Err(failed("commit", &output)) };
+        }
+        self.resolve("HEAD")
+    }
+
+    /// The folder as a tree, next to what else of the repository is checked out.
+    fn tree(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
+        let filter = Filter::new(snapshot.rules)?;
+        let git = || self.git(Some(snapshot.index));
+        self.copy_index(snapshot.index)?;
+        let mut list = git();
+        list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
+        list.arg(if self.prefix.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(&self.prefix) });
+        let listed = run("ls-files", &mut list, None)?;
+        // A path with a slash at its end is a repository inside of this one, and has its own history.
+        let paths = listed.split(|&byte| byte == 0).filter(|path| {
+            let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
+            !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false)
+        });
+        run("update-index", git().args(["update-index", "-z", "--add", "--remove", "--stdin"]), Some(&nul(paths)))?;
+        Ok(text(&run("write-tree", git().arg("write-tree"), None)?))
+    }
+
+    /// The user's index with what git knows of the files' times, so that not every file is read.
+    fn copy_index(&self, index: &Path) -> Result<(), Error> {
+        let asked = run("rev-parse", self.git(None).args(["rev-parse", "--git-path", "index"]), None)?;
+        let theirs = self.top.join(OsStr::from_bytes(asked.trim_ascii_end()));
+        let failed = |source| Error::Index { path: index.to_owned(), source };
+        match fs::copy(&theirs, index) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !theirs.exists() => match fs::remove_file(index) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+                _ => Ok(()),
+            },
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn listed(&self, paths: &[Vec<u8>]) -> Result<std::collections::HashSet<Vec<u8>>, Error> {
+        if paths.is_empty() {
+            return Ok(std::collections::HashSet::new());
+        }
+        let listed = run("ls-files", command(&self.top, Config::User, None).args(["ls-files", "-z"]), None)?;
+        Ok(listed.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
+    }
+
+    fn resolve(&self, name: &str) -> Result<Option<String>, Error> {
+        let commit = format!("{name}^{{commit}}");
+        let output =
+            self.git(None).args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
+        Ok(output.status.success().then(|| text(&output.stdout)))
+    }
+
+    fn git(&self, index: Option<&Path>) -> Command {
+        command(&self.top, Config::Repository, index)
+    }
+}
+
+/// A git command that runs nothing else, asks nobody and locks nothing of the user's.
+fn command(dir: &Path, config: Config, index: Option<&Path>) -> Command {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(dir);
+    for setting in QUIET {
+        command.args(["-c", setting]);
+    }
+    for name in FOREIGN {
+        command.env_remove(name);
+    }
+    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C").stdin(Stdio::null());
+    if config == Config::Repository {
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_ATTR_NOSYSTEM", "1");
+    }
+    if let Some(index) = index {
+        command.env("GIT_INDEX_FILE", index);
+    }
+    command
+}
+
+/// Our name and the given time on a commit.
+fn signed(command: &mut Command, now: Timestamp) {
+    let date = format!("@{} +0000", now.millis() / 1000);
+    for role in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{role}_NAME"), "Attaché").env(format!("GIT_{role}_EMAIL"), "attache@localhost");
+        command.env(format!("GIT_{role}_DATE"), &date);
+    }
+}
+
+fn run(what: &str, command: &mut Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+    let output = match input {
+        Some(input) => command.feed(input)?,
+        None => command.output().map_err(Error::Missing)?,
+    };
+    if output.status.success() { Ok(output.stdout) } else { Err(failed(what, &output)) }
+}
+
+fn failed(what: &str, output: &Output) -> Error {
+    Error::Failed { what: what.to_owned(), said: show(output.stderr.trim_ascii()) }
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output.trim_ascii()).into_owned()
+}
+
+fn nul<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut list = Vec::new();
+    for path in paths {
+        list.extend_from_slice(path);
+        list.push(0);
+    }
+    list
+}
+
+trait Feed {
+    /// Runs to the end with this input, which is written while the output is read.
+    fn feed(&mut self, input: &[u8]) -> Result<Output, Error>;
+}
+
+impl Feed for Command {
+    fn feed(&mut self, input: &[u8]) -> Result<Output, Error> {
+        let mut child =
+            self.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(Error::Missing)?;
+        let mut stdin = child.stdin.take();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // A git that ends early says why by itself.
+                let _ = stdin.as_mut().map(|stdin| stdin.write_all(input));
+            });
+            child.wait_with_output().map_err(Error::Missing)
+        })
+    }
+}

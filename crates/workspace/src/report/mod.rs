@@ -1,0 +1,75 @@
+//! What a lease changed in the folder that was lent: told to its owner, shown as a diff, and taken back.
+//!
+//! All of it is made from the lease's [`Record`] and the originals kept beside it, so it costs what was touched and not what
+//! the folder holds. The folder's content is not trusted here either: it is reached through the same confined handles.
+
+mod compare;
+mod diff;
+pub mod git;
+mod restore;
+mod revert;
+
+use std::{io, path::Path};
+
+use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat};
+
+use self::compare::{Difference, differences};
+pub use self::{diff::diff, revert::revert};
+use crate::export::{Record, Refusal, Unexportable, root::Root, show};
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Folder(#[from] Unexportable),
+    #[error("{path}: {source}")]
+    Path { path: String, source: Refusal },
+    #[error("the folder of originals cannot be read: {0}; restore it, or see what changed with git")]
+    Before(io::Error),
+}
+
+/// `changed_paths` is cut after so many.
+const TOLD: usize = 1000;
+
+/// What differs from the time before the lease. Works while the lease lasts, too.
+pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
+    let root = Root::open(dir)?;
+    let found = differences(&root, record)?;
+    let mut told = Changes { truncated: found.len() > TOLD, ..Changes::default() };
+    let mut budget = diff::Budget::default();
+    for difference in &found {
+        let lines = diff::count(record, difference, &mut budget)?;
+        let (added, removed) = lines.unzip();
+        told.diff_stat = DiffStat {
+            files_changed: told.diff_stat.files_changed + 1,
+            insertions: told.diff_stat.insertions + added.unwrap_or(0),
+            deletions: told.diff_stat.deletions + removed.unwrap_or(0),
+        };
+        if told.changed_paths.len() < TOLD {
+            told.changed_paths.push(ChangedPath {
+                path: show(difference.path),
+                change: difference.change,
+                added,
+                removed,
+                also_changed_here: difference.also_changed_here(),
+            });
+        }
+    }
+    Ok(told)
+}
+
+impl Error {
+    fn at(path: &[u8]) -> impl Fn(Refusal) -> Self + '_ {
+        move |source| Self::Path { path: show(path), source }
+    }
+}
+
+impl Difference<'_> {
+    fn also_changed_here(&self) -> bool {
+        self.entry.changed_here || !self.entry.left.still(self.now.as_ref().map(|now| &now.attributes))
+    }
+
+    const fn is_content(&self) -> bool {
+        !matches!(self.change, Change::Attributes)
+    }
+}

@@ -1,0 +1,124 @@
+//! Single steps of a revert, each through the handle of the folder it happens in.
+
+use std::{collections::BTreeMap, fs::File, io, os::fd::OwnedFd};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat, renameat, symlinkat, unlinkat},
+    io::Errno,
+};
+
+use super::compare::kept;
+use crate::export::{
+    KeptFile, Kind, Moment, Record, Refusal,
+    path::Place,
+    root::{Found, Root},
+    set_times,
+};
+
+/// The name under which something is made before it takes its place.
+const MAKING: &str = ".attache-revert";
+
+pub(super) fn remove(root: &Root, place: &Place, folder: bool) -> Result<(), Errno> {
+    let parent = match root.folder(place.parent()) {
+        Ok(parent) => parent,
+        // Its folder is gone, and it with it.
+        Err(_) => return Err(Errno::NOENT),
+    };
+    let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    unlinkat(&parent, place.name(), flags)
+}
+
+/// Makes the folder if it is missing, open for what goes into it; its mode and times come last.
+pub(super) fn folder(root: &Root, place: &Place, mode: u32) -> Result<(), Refusal> {
+    let parent = root.folder(place.parent())?;
+    match mkdirat(&parent, place.name(), Mode::from_raw_mode(0o700)) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => {
+            let found = root.look(place.whole())?;
+            Ok(rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(mode | 0o700))?)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+pub(super) fn link(root: &Root, place: &Place, target: &[u8], modified: Moment) -> Result<(), Refusal> {
+    let parent = root.folder(place.parent())?;
+    drop_leftover(&parent)?;
+    symlinkat(target, &parent, MAKING)?;
+    renameat(&parent, MAKING, &parent, place.name())?;
+    Ok(set_times(&root.look(place.whole())?, None, Some(modified))?)
+}
+
+/// `linked` knows the files with several names that were put back already, by their old inode.
+pub(super) fn file(
+    root: &Root,
+    record: &Record,
+    place: &Place,
+    was: &KeptFile,
+    linked: &mut BTreeMap<u64, Place>,
+) -> Result<(), Refusal> {
+    let there = root.look_maybe(place.whole())?;
+    let same = there.as_ref().is_some_and(|there| there.attributes.inode == was.inode);
+    if was.links > 1 {
+        let twin = match linked.get(&was.inode) {
+            Some(twin) => Some(twin.clone()),
+            None if same => None,
+            None => other_name(root, was)?,
+        };
+        if let Some(twin) = twin {
+            let (from, to) = (root.folder(twin.parent())?, root.folder(place.parent())?);
+            drop_leftover(&to)?;
+            linkat(&from, twin.name(), &to, MAKING, AtFlags::empty())?;
+            renameat(&to, MAKING, &to, place.name())?;
+            // Nothing is renamed when both already are the same file.
+            return drop_leftover(&to);
+        }
+        linked.insert(was.inode, place.clone());
+        if let Some(found) = there.filter(|_| same) {
+            // It still is the file of its other names: it changes where it is.
+            copy(record, was, File::from(found.reopen(OFlags::WRONLY | OFlags::TRUNC)?))?;
+            return attributes(&found, was.mode, was.modified);
+        }
+    }
+    let parent = root.folder(place.parent())?;
+    drop_leftover(&parent)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat(&parent, MAKING, flags, Mode::RUSR | Mode::WUSR)?;
+    copy(record, was, File::from(made.try_clone()?))?;
+    attributes(&Found::of(made)?, was.mode, was.modified)?;
+    Ok(renameat(&parent, MAKING, &parent, place.name())?)
+}
+
+fn copy(record: &Record, was: &KeptFile, mut to: File) -> Result<(), Refusal> {
+    let mut from = kept(record, was)?;
+    if rustix::fs::ioctl_ficlone(&to, &from).is_err() {
+        io::copy(&mut from, &mut to)?;
+    }
+    Ok(())
+}
+
+/// Another name that the file still has in the folder. Its inode alone may be that of a newer file.
+fn other_name(root: &Root, was: &KeptFile) -> Result<Option<Place>, Refusal> {
+    let mut name = None;
+    root.walk(b"", |path, attributes| {
+        let same = (attributes.inode, attributes.size, attributes.modified) == (was.inode, was.size, was.modified);
+        if same && attributes.kind == Kind::File {
+            name = Some(Place::parse(path)?);
+        }
+        Ok(name.is_none())
+    })?;
+    Ok(name)
+}
+
+pub(super) fn attributes(found: &Found, mode: u32, modified: Moment) -> Result<(), Refusal> {
+    rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(mode))?;
+    Ok(set_times(found, None, Some(modified))?)
+}
+
+/// Of a revert that was killed.
+fn drop_leftover(parent: &OwnedFd) -> Result<(), Refusal> {
+    match unlinkat(parent, MAKING, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}

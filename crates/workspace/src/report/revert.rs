@@ -1,0 +1,162 @@
+//! Puts back what a lease changed, byte for byte with modes, times and links, and leaves alone what somebody here edited
+//! after the remote had.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use attache_protocol::wire::delegation::{Kept, Revert, Reverted};
+use rustix::io::Errno;
+
+use super::{
+    Error,
+    compare::{changed, is_spoiled},
+    restore::{attributes, file, folder, link, remove},
+};
+use crate::export::{
+    Entry, Left, Record, Refusal, Was,
+    path::Place,
+    root::{Found, Root},
+    show, unshow,
+};
+
+const EDITED: &str = "somebody here edited it after the remote had";
+const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not known who changed it; see the diff";
+const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
+const FILLED: &str = "somebody here put something into it";
+const UNTOUCHED: &str = "the lease did not change it";
+
+/// A path to be put back.
+struct Job<'a> {
+    place: Place,
+    entry: &'a Entry,
+    now: Option<Found>,
+}
+
+/// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended.
+pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
+    let root = Root::open(dir)?;
+    let mut done = Reverted::default();
+    let mut jobs = choose(&root, record, asked, &mut done)?;
+    let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
+
+    // Away with what was not there, the deepest first.
+    let mut stuck = BTreeSet::new();
+    for (path, job) in jobs.iter().rev() {
+        if let Err(reason) = clear(&root, job).map_err(Error::at(path))? {
+            stuck.insert(path.clone());
+            done.kept.push(Kept { path: show(path), reason: reason.to_owned() });
+        }
+    }
+    jobs.retain(|path, _| !stuck.contains(path));
+    // Then back with what was, folders before what is in them.
+    let mut linked = BTreeMap::new();
+    for (path, job) in &jobs {
+        let failed = Error::at(path);
+        match &job.entry.was {
+            Was::Absent => {}
+            Was::Folder { mode, .. } => folder(&root, &job.place, *mode).map_err(&failed)?,
+            Was::Link { target, modified } => {
+                link(&root, &job.place, &unshow(target), *modified).map_err(&failed)?;
+            }
+            Was::File(kept) => file(&root, record, &job.place, kept, &mut linked).map_err(&failed)?,
+        }
+        done.restored.push(show(path));
+    }
+    // Times of folders last: every change in one moves them.
+    let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
+    let restored = jobs.iter().map(|(path, job)| (&path[..], &job.entry.was));
+    let times: BTreeMap<_, _> = restored.chain(folders).collect();
+    for (path, was) in times.into_iter().rev() {
+        if let Was::Folder { mode, modified, .. } = was
+            && !kept_in.contains(path)
+            && let Some(found) = root.look_maybe(path).map_err(Error::at(path))?
+            && found.attributes.is_folder()
+        {
+            attributes(&found, *mode, *modified).map_err(Error::at(path))?;
+        }
+    }
+    Ok(done)
+}
+
+fn choose<'a>(
+    root: &Root,
+    record: &'a Record,
+    asked: &Revert,
+    done: &mut Reverted,
+) -> Result<BTreeMap<Vec<u8>, Job<'a>>, Error> {
+    let mut jobs = BTreeMap::new();
+    let mut wanted: Vec<(Place, bool)> = Vec::new();
+    for path in &asked.paths {
+        match Place::parse(&unshow(path)) {
+            Ok(place) => wanted.push((place, false)),
+            Err(refusal) => done.kept.push(Kept { path: path.clone(), reason: refusal.to_string() }),
+        }
+    }
+    for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
+        let place = Place::parse(path).map_err(Error::at(path))?;
+        let mut chosen = asked.paths.is_empty();
+        for (want, used) in &mut wanted {
+            if *want == place || place.is_below(want) {
+                (chosen, *used) = (true, true);
+            }
+        }
+        if !chosen {
+            continue;
+        }
+        let now = root.look_maybe(path).map_err(Error::at(path))?;
+        if changed(record, &entry.was, now.as_ref()).map_err(Error::at(path))?.is_none() {
+            continue;
+        }
+        let reason = match &entry.was {
+            _ if entry.left == Left::Untouched => Some(UNKNOWN),
+            // The time of a folder changes with whatever is put into it.
+            Was::Folder { .. } | Was::Absent if now.as_ref().is_some_and(|now| now.attributes.is_folder()) => None,
+            _ if !entry.left.still(now.as_ref().map(|now| &now.attributes)) => Some(EDITED),
+            Was::File(file) if is_spoiled(record, file).map_err(Error::Before)? => Some(SPOILED),
+            _ => None,
+        };
+        match reason {
+            Some(reason) => done.kept.push(Kept { path: show(path), reason: reason.to_owned() }),
+            None => {
+                jobs.insert(path.clone(), Job { place, entry, now });
+            }
+        }
+    }
+    let unused = wanted.iter().filter(|(_, used)| !used);
+    done.kept.extend(unused.map(|(place, _)| Kept { path: show(place.whole()), reason: UNTOUCHED.to_owned() }));
+    Ok(jobs)
+}
+
+/// Folders in which names changed, and nobody else did anything since.
+fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)> {
+    let folders = record.entries.iter().filter(|(_, entry)| matches!(entry.was, Was::Folder { .. }));
+    folders
+        .filter(|(path, entry)| {
+            let now = root.look_maybe(path).ok().flatten();
+            entry.left.still(now.as_ref().map(|now| &now.attributes))
+        })
+        .map(|(path, entry)| (&path[..], &entry.was))
+        .collect()
+}
+
+/// Removes what stands where something else was, or nothing.
+fn clear(root: &Root, job: &Job<'_>) -> Result<Result<(), &'static str>, Refusal> {
+    let Some(now) = &job.now else { return Ok(Ok(())) };
+    let folder = now.attributes.is_folder();
+    // A file or link that is replaced is replaced in one step, later.
+    let replaced = !folder && !matches!(job.entry.was, Was::Absent | Was::Folder { .. });
+    if replaced || (folder && matches!(job.entry.was, Was::Folder { .. })) {
+        return Ok(Ok(()));
+    }
+    match remove(root, &job.place, folder) {
+        Ok(()) | Err(Errno::NOENT) => Ok(Ok(())),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Err(FILLED)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn parent(path: &[u8]) -> Vec<u8> {
+    Place::parse(path).map_or_else(|_| Vec::new(), |place| place.parent().to_vec())
+}

@@ -1,0 +1,141 @@
+//! Quotas, and the end of a lease while calls are under way.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+use attache_workspace::export::{AttributeChange, Create, OpenHow, Quota, Refusal, Replace, Terms};
+
+use super::Lent;
+
+const CREATE: OpenHow =
+    OpenHow { read: true, write: true, append: false, truncate: false, create: Create::IfMissing, mode: None };
+
+#[test]
+fn quotas_hold() {
+    let quota = Quota {
+        bytes: Some(100),
+        files: Some(3),
+        file_bytes: Some(60),
+        kept_bytes: Some(1000),
+        operations_per_second: None,
+    };
+    let lent = Lent::with(Terms { quota, ..Terms::new(AccessMode::Rw) }, |dir| {
+        fs::write(dir.join("large"), vec![1; 2000]).unwrap();
+        fs::write(dir.join("small"), vec![1; 10]).unwrap();
+    });
+    let export = &lent.export;
+    let file = export.open_file(b"a", &CREATE).unwrap();
+    file.write_at(0, &[0; 60]).unwrap();
+    assert!(matches!(file.write_at(60, &[0]), Err(Refusal::Quota("size of one file"))));
+    assert!(matches!(file.write_at(u64::MAX, &[0]), Err(Refusal::Invalid)));
+    let size = AttributeChange { size: Some(61), ..AttributeChange::default() };
+    assert!(matches!(export.set_attributes(b"a", &size), Err(Refusal::Quota("size of one file"))));
+    assert!(matches!(file.write_at(0, &[0; 41]), Err(Refusal::Quota("bytes written"))));
+    file.write_at(0, &[0; 40]).unwrap();
+    export.make_dir(b"d", 0o755).unwrap();
+    export.symlink(b"a", b"l").unwrap();
+    assert!(matches!(export.make_dir(b"e", 0o755), Err(Refusal::Quota("files made"))));
+    assert!(matches!(export.hard_link(b"a", b"b"), Err(Refusal::Quota("files made"))));
+    // Reflinks cost nothing; where there are none, an original that does not fit is not given up.
+    let opened = export.open_file(b"large", &OpenHow { write: true, ..OpenHow::default() });
+    assert!(matches!(opened, Ok(_) | Err(Refusal::Quota("copies of what was there before"))));
+    export.open_file(b"small", &OpenHow { write: true, ..OpenHow::default() }).unwrap();
+}
+
+#[test]
+fn after_the_end_every_call_is_refused() {
+    let lent = Lent::new(|dir| fs::write(dir.join("f"), "abc").unwrap());
+    let export = &lent.export;
+    let file = export.open_file(b"f", &CREATE).unwrap();
+    let mut dir = export.read_dir(b"").unwrap();
+    file.write_at(0, b"xyz").unwrap();
+    export.revoke();
+    export.revoke();
+    assert!(export.is_revoked());
+    let mut buffer = [0; 3];
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    for result in [
+        file.write_at(0, b"no"),
+        file.read_at(0, &mut buffer).map(|_| ()),
+        file.set_attributes(&change),
+        file.attributes().map(|_| ()),
+        file.sync(),
+        dir.next_batch(1).map(|_| ()),
+        export.attributes(b"f").map(|_| ()),
+        export.open_file(b"f", &CREATE).map(|_| ()),
+        export.open_file(b"f", &OpenHow::default()).map(|_| ()),
+        export.read_dir(b"").map(|_| ()),
+        export.make_dir(b"d", 0o755),
+        export.remove_file(b"f"),
+        export.rename(b"f", b"g", Replace::Always),
+        export.set_attributes(b"f", &change),
+        export.space().map(|_| ()),
+    ] {
+        assert!(matches!(result, Err(Refusal::Revoked)), "{result:?}");
+    }
+    assert_eq!(fs::read(lent.dir().join("f")).unwrap(), b"xyz");
+}
+
+#[test]
+fn nothing_changes_once_the_end_has_returned() {
+    for _ in 0..20 {
+        let lent = Lent::new(|dir| fs::write(dir.join("f"), "").unwrap());
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for writer in 0..4_u8 {
+                let (export, stop) = (&lent.export, &stop);
+                scope.spawn(move || {
+                    let Ok(file) = export.open_file(b"f", &CREATE) else { return };
+                    let mut at = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let made = format!("{writer}-{at}");
+                        let _ = file.write_at(at, &[writer; 64]);
+                        let _ = export.make_dir(made.as_bytes(), 0o755);
+                        let _ = export.rename(made.as_bytes(), format!("{made}-moved").as_bytes(), Replace::Always);
+                        at += 64;
+                    }
+                });
+            }
+            while fs::read_dir(lent.dir()).unwrap().count() < 20 {
+                thread::yield_now();
+            }
+            let begin = Instant::now();
+            lent.export.revoke();
+            assert!(begin.elapsed() < Duration::from_secs(2));
+            let state = || {
+                let mut names: Vec<_> =
+                    fs::read_dir(lent.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                names.sort();
+                (names, fs::read(lent.dir().join("f")).unwrap())
+            };
+            let after = state();
+            for _ in 0..50 {
+                thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(state() == after);
+        });
+    }
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_large_original() {
+    // Sparse where the file system can; copied in pieces, and given up between two of them.
+    let lent = Lent::new(|dir| fs::File::create(dir.join("huge")).unwrap().set_len(6 << 30).unwrap());
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| lent.export.open_file(b"huge", &CREATE).map(|_| ()));
+        while fs::read_dir(lent.all.path().join("before")).unwrap().count() < 2 && !opening.is_finished() {
+            thread::yield_now();
+        }
+        let begin = Instant::now();
+        lent.export.revoke();
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        let opened = opening.join().unwrap();
+        assert!(matches!(opened, Ok(()) | Err(Refusal::Revoked | Refusal::Quota(_))), "{opened:?}");
+    });
+}

@@ -1,0 +1,1 @@
+//! What a lease changed, told and taken back.
