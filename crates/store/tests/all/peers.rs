@@ -255,7 +255,7 @@ async fn a_risky_step_waits_for_one_person_and_the_next_is_covered() {
         );
         // Ten seconds of waiting do not count.
         let claim = world.store.run(world.tenant, run).await.unwrap().state.claim().cloned().unwrap();
-        assert_eq!((claim.waits.waited, claim.waits.since), (Duration::from_secs(10), None));
+        assert_eq!((claim.waits.waited, claim.waits.waiting()), (Duration::from_secs(10), None));
     }
 }
 
