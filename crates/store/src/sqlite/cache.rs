@@ -22,6 +22,8 @@ use crate::record::Live;
 
 /// How long an idempotency key stands for its first request.
 pub(crate) const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long it is kept: what comes after a sweep may be of a moment before it.
+const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60 + 5 * 60);
 
 /// The newest row of a tenant's log.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +126,7 @@ impl Cache {
             .query_row("select created from task_runs order by id desc limit 1", [], |row| row.get(0))
             .optional()?;
         let Some(newest) = newest else { return Ok(()) };
-        let since = Timestamp::from_millis(newest).minus(KEY_LIFETIME);
+        let since = Timestamp::from_millis(newest).minus(KEY_KEPT);
         let mut statement = connection
             .prepare("select id, created, tenant, substr(idempotency, 1, 16) from task_runs order by id desc")?;
         let mut found = statement.query([])?;
@@ -272,7 +274,7 @@ impl Cache {
     }
 
     pub(super) fn forget_old_keys(&mut self, now: Timestamp) {
-        let limit = now.minus(KEY_LIFETIME);
+        let limit = now.minus(KEY_KEPT);
         while let Some((created, row, key)) = self.key_ages.first().copied() {
             if created >= limit {
                 break;
