@@ -225,6 +225,8 @@ fn changes_the_run(kind: &str) -> bool {
             | "task.requeued"
             | "task.waiting"
             | "task.input_required"
+            | "task.authorization_required"
+            | "task.input_withdrawn"
             | "task.input_received"
             | "permission.requested"
             | "permission.decided"

@@ -25,8 +25,10 @@ use crate::{
 /// | a permission that expires with `deny_and_halt` | its settling, without `task.waiting`, then `task.failed {"code":"permission_denied"}` |
 /// | `revoke_grant` | † `permission.grant_revoked {"grant_id"}` |
 /// | `ask` for input | `task.input_required {"input_request_id","prompt","parts"}`, `action.required {"kind":"input","input_request_id"}`, `task.waiting {"waiting"}` if that changes |
+/// | `ask` for an authorization | `task.authorization_required {"input_request_id","prompt","parts"}`, `task.waiting {"waiting"}` if that changes |
+/// | `withdraw_ask` | `task.input_withdrawn {"input_request_id"}`, `task.waiting {"waiting"}` if that changes |
 /// | `add_input` | `task.input_received {"input_id","input_request_id","parts"}` with a last member `"message"` if one brought it, `task.waiting {"waiting"}` if that changes |
-/// | an input request that expires | `task.failed {"code":"timed_out"}` |
+/// | an input or authorization request that expires | `task.failed {"code":"timed_out"}` |
 /// | `ask` for a tool, `answer_tool` | none; but the run's chunks gain `task.tool_call {"tool_call_id","tool_name","arguments"}` and `task.tool_call {"tool_call_id","tool_name","result"}` |
 ///
 /// A grant's answer and a time-out's carry the frame of a settled permission like a person's. `channel` of a request is
@@ -75,17 +77,21 @@ pub trait Asks: Send + Sync {
     async fn revoke_grant(&self, context: Context, grant: GrantId) -> Result<GrantRecord>;
 
     /// The same name for a question of the same claim, of either kind, gives the ask back as it is. `NoEngine` for a tool
-    /// when no channel follows the run. The claim is renewed; asking for input makes the run wait. A tool call that expires
+    /// when no channel follows the run. The claim is renewed; asking for input or an authorization makes the run wait. A tool call that expires
     /// leaves the run as it is.
     async fn ask(&self, by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
 
     async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask>;
 
+    /// The asker does not need the answer any more, and the run does not wait for it. One that was settled stays as it is.
+    /// `NotFound` unless this claim asked it of its caller. The claim is renewed.
+    async fn withdraw_ask(&self, by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
+
     /// The engine's reply. Answering again, or when nobody waits any more, changes nothing. Only the principal of the
     /// channel that follows the run may answer; for others it is `NotFound`.
     async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask>;
 
-    /// Answers the oldest pending input request of the run, or none. The same key again, for the same run and whatever
+    /// Answers the oldest pending request for input or an authorization of the run, or none. The same key again, for the same run and whatever
     /// became of it, gives the first input back. `Refused` with `NotRunning` or `Ended` unless the run is claimed.
     async fn add_input(&self, context: Context, input: NewInput) -> Result<Input>;
 

@@ -92,8 +92,10 @@ fn question(events: &[Event], session: &Session) -> Option<Question> {
     for event in events {
         let data: Data = event.data.parse().unwrap_or_default();
         match event.kind.as_str() {
-            "task.input_required" => open.push(data),
-            "task.input_received" => open.retain(|asked| asked.input_request_id != data.input_request_id),
+            "task.input_required" | "task.authorization_required" => open.push(data),
+            "task.input_received" | "task.input_withdrawn" => {
+                open.retain(|asked| asked.input_request_id != data.input_request_id);
+            }
             // Whoever asked is gone.
             "task.claimed" | "task.requeued" => open.clear(),
             _ => {}

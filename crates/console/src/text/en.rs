@@ -546,6 +546,8 @@ pub(super) const TEXT: Text = Text {
     log_waiting_over: "Goes on",
     log_asked: "Asks to use {tool}: {input}",
     log_input_required: "Asks: {prompt}",
+    log_authorization_required: "Must be authorized where it runs: {prompt}",
+    log_input_withdrawn: "The answer is not needed any more",
     log_input_received: "Was told: {text}",
     log_person_approval: "A person is asked to decide",
     log_person_input: "A person is asked to answer",

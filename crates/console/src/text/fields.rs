@@ -570,6 +570,8 @@ text! {
     log_waiting_over
     log_asked
     log_input_required
+    log_authorization_required
+    log_input_withdrawn
     log_input_received
     log_person_approval
     log_person_input

@@ -58,6 +58,11 @@ pub(crate) fn step(event: &Event, t: &'static Text) -> Option<(&'static str, &'s
             let prompt = exact(&data().prompt.unwrap_or_default());
             ("wait", "s-wait", Markup::sentence(t.log_input_required, &[("prompt", Blank::Markup(&prompt))]))
         }
+        "task.authorization_required" => {
+            let prompt = exact(&data().prompt.unwrap_or_default());
+            ("wait", "s-wait", Markup::sentence(t.log_authorization_required, &[("prompt", Blank::Markup(&prompt))]))
+        }
+        "task.input_withdrawn" => ("live", "s-dot", Markup::text(t.log_input_withdrawn)),
         "task.input_received" => {
             let text = exact(&said(data().parts.as_ref()));
             ("live", "s-dot", Markup::sentence(t.log_input_received, &[("text", Blank::Markup(&text))]))

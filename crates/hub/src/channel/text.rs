@@ -182,7 +182,7 @@ pub(super) fn permission(found: &Permission) -> Json {
 /// The answer to `require_input` or `call_tool`.
 pub(super) fn answer(found: &Ask) -> Json {
     let action = match found.what {
-        AskWhat::Input { .. } => "require_input",
+        AskWhat::Input { .. } | AskWhat::Authorization { .. } => "require_input",
         AskWhat::Tool { .. } => "call_tool",
     };
     let given = match (found.state, &found.answer) {
@@ -200,7 +200,7 @@ pub(super) fn answer(found: &Ask) -> Json {
         }
     };
     match found.what {
-        AskWhat::Input { .. } => {
+        AskWhat::Input { .. } | AskWhat::Authorization { .. } => {
             let message = found.message.as_ref().map(|message| format!(r#","message":{}"#, message.get()));
             let members = Json::from_text(format!(r#"{{"parts":{}{}}}"#, given.get(), message.unwrap_or_default()));
             yes(action, &members.unwrap_or_else(|_| Json::empty_object()))

@@ -74,6 +74,22 @@ impl Handle {
 
     /// A worker asks its caller, and the run waits. Asking again with the same name gives the same question back.
     pub async fn ask_input(&self, by: &Principal, run: RunId, request: AskInput) -> Result<InputAnswer> {
+        self.ask(by, run, request, |prompt, parts| AskWhat::Input { prompt, parts }).await
+    }
+
+    /// A worker needs an authorization that is given elsewhere, and the run waits as for an approval. What the caller says
+    /// meanwhile is the answer.
+    pub(crate) async fn ask_authorization(&self, by: &Principal, run: RunId, request: AskInput) -> Result<InputAnswer> {
+        self.ask(by, run, request, |prompt, parts| AskWhat::Authorization { prompt, parts }).await
+    }
+
+    async fn ask(
+        &self,
+        by: &Principal,
+        run: RunId,
+        request: AskInput,
+        what: impl FnOnce(String, Option<Json>) -> AskWhat,
+    ) -> Result<InputAnswer> {
         by.may(Action::Work)?;
         let worker = by.worker(request.epoch)?;
         check::text("prompt", &request.prompt, 1..=check::MAX_EVENT)?;
@@ -86,11 +102,20 @@ impl Handle {
         let ask = NewAsk {
             id: self.env().ask_id(),
             run,
-            what: AskWhat::Input { prompt: request.prompt, parts: request.parts },
+            what: what(request.prompt, request.parts),
             request: request.request_id,
             expires_at: Some(self.now().plus(self.options().input_timeout)),
         };
         match self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await {
+            Ok(asked) => Ok(render::ask(asked)),
+            Err(error) => Err(self.refusal(by, error).await),
+        }
+    }
+
+    /// The asker does not need the answer any more.
+    pub(crate) async fn withdraw_ask(&self, by: &Principal, run: RunId, ask: AskId, epoch: i64) -> Result<InputAnswer> {
+        let (worker, lease) = (by.worker(Some(epoch))?, self.options().heartbeat_timeout);
+        match self.store().withdraw_ask(worker, run, ask, lease, self.now()).await {
             Ok(asked) => Ok(render::ask(asked)),
             Err(error) => Err(self.refusal(by, error).await),
         }
@@ -125,9 +150,9 @@ impl Handle {
 
     async fn own_ask(&self, by: &Principal, run: RunId, ask: AskId) -> Result<Ask> {
         let found = self.store().asked(by.tenant, ask).await.map_err(about("input request"))?;
-        match found.what {
-            AskWhat::Input { .. } if found.run == run => Ok(found),
-            AskWhat::Input { .. } | AskWhat::Tool { .. } => Err(Error::not_found("input request")),
+        match found.what.waiting() {
+            Some(_) if found.run == run => Ok(found),
+            Some(_) | None => Err(Error::not_found("input request")),
         }
     }
 }

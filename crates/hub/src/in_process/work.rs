@@ -143,6 +143,11 @@ impl Work {
         self.report(ProgressRequest { message: Some(goal.to_owned()), percent, ..ProgressRequest::default() }).await
     }
 
+    /// A line of the log: an object with a `message`.
+    pub async fn log(&self, line: Json) -> Result<()> {
+        self.report(ProgressRequest { log: Some(line), ..ProgressRequest::default() }).await
+    }
+
     /// Something that the agent made, whole or a piece of it.
     pub async fn artifact(&self, change: &ArtifactChange) -> Result<()> {
         self.report(ProgressRequest { artifact: Some(Json::of(change)), ..ProgressRequest::default() }).await
@@ -150,9 +155,23 @@ impl Work {
 
     /// Asks the caller, and the run waits. Asking again with the same name gives the same question back.
     pub async fn ask(&self, name: &str, prompt: &str, parts: Option<Json>) -> Result<InputAnswer> {
+        self.hub.ask_input(&self.principal, self.run(), self.question(name, prompt, parts)).await
+    }
+
+    /// Says that somebody must authorize the work elsewhere, and the run waits as for an approval. The caller may answer
+    /// as if it was asked.
+    pub async fn ask_authorization(&self, name: &str, prompt: &str, parts: Option<Json>) -> Result<InputAnswer> {
+        self.hub.ask_authorization(&self.principal, self.run(), self.question(name, prompt, parts)).await
+    }
+
+    fn question(&self, name: &str, prompt: &str, parts: Option<Json>) -> AskInput {
         let (epoch, request_id) = (Some(self.claimed.epoch), Some(name.to_owned()));
-        let request = AskInput { epoch, prompt: prompt.to_owned(), parts, request_id };
-        self.hub.ask_input(&self.principal, self.run(), request).await
+        AskInput { epoch, prompt: prompt.to_owned(), parts, request_id }
+    }
+
+    /// The answer is not needed any more, and the run does not wait for it. One that has come already is given back.
+    pub async fn withdraw(&self, ask: AskId) -> Result<InputAnswer> {
+        self.hub.withdraw_ask(&self.principal, self.run(), ask, self.claimed.epoch).await
     }
 
     /// The answer to a question, or how it is after `wait`.

@@ -131,6 +131,9 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::PendingPermissions(tenant) => Value::Count(store.pending_permissions(tenant).await?),
         Step::RevokeGrant(context, grant) => Value::Grant(Box::new(store.revoke_grant(context, grant).await?)),
         Step::Ask { by, ask, lease, at } => Value::Ask(Box::new(store.ask(by, ask, lease, at).await?)),
+        Step::WithdrawAsk { by, run, ask, lease, at } => {
+            Value::Ask(Box::new(store.withdraw_ask(by, run, ask, lease, at).await?))
+        }
         Step::Asked(tenant, ask) => Value::Ask(Box::new(store.asked(tenant, ask).await?)),
         Step::AnswerTool(context, ask, reply) => Value::Ask(Box::new(store.answer_tool(context, ask, reply).await?)),
         Step::AddInput(context, input) => Value::Input(store.add_input(context, input).await?),

@@ -178,6 +178,13 @@ pub enum Step {
         lease: Duration,
         at: Timestamp,
     },
+    WithdrawAsk {
+        by: Worker,
+        run: RunId,
+        ask: AskId,
+        lease: Duration,
+        at: Timestamp,
+    },
     Asked(TenantId, AskId),
     AnswerTool(Context, AskId, Json),
     AddInput(Context, NewInput),

@@ -8,7 +8,7 @@ use attache_protocol::{
     rules::{
         permission::State,
         quota::Day,
-        run::{Status, Waits, next_deadline},
+        run::{Status, Waiting, Waits, next_deadline},
     },
     wire::{
         ask::AskState,
@@ -26,7 +26,7 @@ use crate::{
     memory::Memory,
     record::{
         AgentRef, LogPage, Page, RunEvents, RunFilter, RunRecord,
-        ask::{Ask, AskWhat, PermissionFilter},
+        ask::{Ask, PermissionFilter},
         channel::ChannelFilter,
         delivery::{Delivery, DeliveryFilter},
         people::UserRef,
@@ -223,9 +223,13 @@ pub(super) async fn unbalanced(model: &Memory, known: &Known) -> Option<String> 
     }
     for ask in &known.asks {
         let asked = model.asked(tenant, *ask).await.ok();
-        let waits = |ask: &Ask| ask.state == AskState::Pending && matches!(ask.what, AskWhat::Input { .. });
-        if let Some(ask) = asked.filter(waits) {
-            open.entry(ask.run).or_default().1 += 1;
+        let waits = |ask: &Ask| ask.what.waiting().filter(|_| ask.state == AskState::Pending);
+        if let Some((run, what)) = asked.and_then(|ask| Some((ask.run, waits(&ask)?))) {
+            let (approvals, inputs) = open.entry(run).or_default();
+            *match what {
+                Waiting::Approval => approvals,
+                Waiting::Input => inputs,
+            } += 1;
         }
     }
     runs.iter().find_map(|run| {

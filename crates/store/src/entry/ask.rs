@@ -70,6 +70,11 @@ struct Required<'a> {
 }
 
 #[derive(Serialize)]
+struct Withdrawn {
+    input_request_id: AskId,
+}
+
+#[derive(Serialize)]
 struct Received<'a> {
     input_id: InputId,
     input_request_id: Option<AskId>,
@@ -143,6 +148,14 @@ pub(crate) fn grant_revoked(grant: GrantId) -> Entry {
 
 pub(crate) fn input_required(ask: AskId, prompt: &str, parts: Option<&Json>) -> Entry {
     ("task.input_required", Json::of(&Required { input_request_id: ask, prompt, parts }))
+}
+
+pub(crate) fn authorization_required(ask: AskId, prompt: &str, parts: Option<&Json>) -> Entry {
+    ("task.authorization_required", Json::of(&Required { input_request_id: ask, prompt, parts }))
+}
+
+pub(crate) fn input_withdrawn(ask: AskId) -> Entry {
+    ("task.input_withdrawn", Json::of(&Withdrawn { input_request_id: ask }))
 }
 
 pub(crate) fn input_needed(ask: AskId) -> Entry {

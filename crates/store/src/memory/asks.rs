@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     AskId, InputId, Json, RunId, TenantId, Timestamp,
-    rules::run::{Command, FailureCode, Refusal, Status, Waiting, Worker},
+    rules::run::{Command, FailureCode, Refusal, Status, Worker},
     wire::ask::AskState,
 };
 
@@ -23,9 +23,9 @@ use crate::{
 impl State {
     pub(super) fn ask(&mut self, by: Worker, new: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask> {
         let place = self.work(by, new.run)?;
-        let command = match new.what {
-            AskWhat::Input { .. } => Command::Ask { by, what: Waiting::Input, lease },
-            AskWhat::Tool { .. } => Command::Progress { by, lease },
+        let command = match new.what.waiting() {
+            Some(what) => Command::Ask { by, what, lease },
+            None => Command::Progress { by, lease },
         };
         let asked = self.judge_worker(place, &command, by, call::ASK, at)?;
         let record = &self.runs[place].record;
@@ -41,6 +41,11 @@ impl State {
                 let required = entry::ask::input_required(new.id, prompt, parts.as_ref());
                 self.append_for(place, at, &actor, required);
                 self.append_for(place, at, &actor, entry::ask::input_needed(new.id));
+                self.wait(place, asked, &actor, at);
+            }
+            AskWhat::Authorization { prompt, parts } => {
+                let required = entry::ask::authorization_required(new.id, prompt, parts.as_ref());
+                self.append_for(place, at, &actor, required);
                 self.wait(place, asked, &actor, at);
             }
             AskWhat::Tool { tool, arguments } => {
@@ -62,6 +67,32 @@ impl State {
         new.request.as_ref()?;
         let mut asks = self.asks.values().map(|(_, ask)| ask);
         asks.find(|ask| ask.run == new.run && ask.epoch == epoch && ask.request == new.request).cloned()
+    }
+
+    pub(super) fn withdraw_ask(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        id: AskId,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Ask> {
+        let place = self.work(by, run)?;
+        let renewed = self.judge_worker(place, &Command::Progress { by, lease }, by, call::ASK, at)?;
+        let record = &self.runs[place].record;
+        let ask = self.asked(record.tenant, id)?;
+        let is_own = ask.run == run && ask.epoch == record.state.epoch;
+        let what = ask.what.waiting().filter(|_| is_own).ok_or(Error::NotFound)?;
+        self.runs[place].record.state = renewed.state;
+        if ask.state != AskState::Pending {
+            return Ok(ask);
+        }
+        let actor = entry::runtime_actor(by.runtime);
+        self.append_for(place, at, &actor, entry::ask::input_withdrawn(id));
+        self.settle_ask(id, AskState::Cancelled, None);
+        let answered = self.judge(place, &Command::Answer { what }, at)?;
+        self.wait(place, answered, &actor, at);
+        Ok(Ask { state: AskState::Cancelled, ..ask })
     }
 
     pub(super) fn asked(&self, tenant: TenantId, id: AskId) -> Result<Ask> {
@@ -111,7 +142,7 @@ impl State {
     pub(super) fn expire_asks(&mut self, at: Timestamp, runs: &mut Vec<RunId>) {
         for id in self.pending_asks(|ask| ask.expires_at.is_some_and(|expires_at| expires_at <= at)) {
             let (_, Ask { run, state, what, .. }) = &self.asks[&id];
-            let (run, halts) = (*run, matches!(what, AskWhat::Input { .. }));
+            let (run, halts) = (*run, what.waiting().is_some());
             // An earlier one may have ended the run.
             if *state != AskState::Pending {
                 continue;
@@ -139,16 +170,17 @@ impl State {
         if let Some(refusal) = refusal {
             return Err(Error::Refused { refusal, run: Box::new(self.shown(place)) });
         }
-        let is_input = |ask: &Ask| ask.run == new.run && matches!(ask.what, AskWhat::Input { .. });
-        let ask = self.pending_asks(is_input).first().copied();
+        let waits = |ask: &Ask| ask.run == new.run && ask.what.waiting().is_some();
+        let ask = self.pending_asks(waits).first().copied();
+        let what = ask.and_then(|ask| self.asks[&ask].1.what.waiting());
         let NewInput { id, run, parts, message, key } = new;
         let input = Input { id, run, parts, message, ask, status: Status::Running };
         self.append_for(place, context.at, &context.actor, entry::ask::input_received(&input));
-        match ask {
-            Some(ask) => {
+        match ask.zip(what) {
+            Some((ask, what)) => {
                 self.settle_ask(ask, AskState::Answered, Some(input.parts.clone()));
                 self.asks.get_mut(&ask).expect("it was just settled").1.message.clone_from(&input.message);
-                let answered = self.judge(place, &Command::Answer { what: Waiting::Input }, context.at)?;
+                let answered = self.judge(place, &Command::Answer { what }, context.at)?;
                 self.wait(place, answered, &context.actor, context.at);
             }
             None => {

@@ -135,6 +135,10 @@ impl Asks for Memory {
         self.write(|state| state.ask(by, ask, lease, at))
     }
 
+    async fn withdraw_ask(&self, by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask> {
+        self.write(|state| state.withdraw_ask(by, run, ask, lease, at))
+    }
+
     async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask> {
         self.read(|state| state.asked(tenant, ask))
     }

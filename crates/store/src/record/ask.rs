@@ -4,7 +4,7 @@ use attache_protocol::{
     AgentId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, PermissionId, RunId, RuntimeId, Timestamp,
     rules::{
         permission::{Decision, OnTimeout, Request, Source, State, Subject},
-        run::Status,
+        run::{Status, Waiting},
     },
     wire::ask::AskState,
 };
@@ -115,6 +115,9 @@ pub struct NewAsk {
 pub enum AskWhat {
     /// Of the caller: the run waits.
     Input { prompt: String, parts: Option<Json> },
+    /// Of whoever can authorize what an agent outside does: the run waits as for an approval, which is given elsewhere. The
+    /// caller may speak to it meanwhile.
+    Authorization { prompt: String, parts: Option<Json> },
     /// Of the engine that follows the run.
     Tool { tool: String, arguments: Json },
 }
@@ -171,6 +174,19 @@ impl Permission {
             channel: self.channel,
             tool: &self.tool,
             subject: self.subject,
+        }
+    }
+}
+
+// === impl AskWhat ===
+
+impl AskWhat {
+    /// What a run waits for that asks this.
+    pub const fn waiting(&self) -> Option<Waiting> {
+        match self {
+            Self::Input { .. } => Some(Waiting::Input),
+            Self::Authorization { .. } => Some(Waiting::Approval),
+            Self::Tool { .. } => None,
         }
     }
 }

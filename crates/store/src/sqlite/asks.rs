@@ -28,6 +28,7 @@ use crate::{
 const ASK: &str = "id, run, epoch, kind, text, content, request, asked, expires, state, answer, message from asks";
 const INPUT: i64 = 0;
 const TOOL: i64 = 1;
+const AUTHORIZATION: i64 = 2;
 
 // === impl Transaction ===
 
@@ -36,9 +37,9 @@ impl Transaction<'_, '_> {
         let hot = self.workers_run(by, new.run)?;
         let actor = entry::runtime_actor(by.runtime);
         let stamp = Stamp { actor: &actor, at };
-        let command = match new.what {
-            AskWhat::Input { .. } => Command::Ask { by, what: Waiting::Input, lease },
-            AskWhat::Tool { .. } => Command::Progress { by, lease },
+        let command = match new.what.waiting() {
+            Some(what) => Command::Ask { by, what, lease },
+            None => Command::Progress { by, lease },
         };
         let asked = match self.judge(&hot, &command, at) {
             Ok(asked) => asked,
@@ -54,6 +55,11 @@ impl Transaction<'_, '_> {
                 let required = entry::ask::input_required(new.id, prompt, parts.as_ref());
                 let after = self.append_for(hot.clone(), stamp, &required)?;
                 let after = self.append_for(after, stamp, &entry::ask::input_needed(new.id))?;
+                self.wait(after, asked, stamp)?
+            }
+            AskWhat::Authorization { prompt, parts } => {
+                let required = entry::ask::authorization_required(new.id, prompt, parts.as_ref());
+                let after = self.append_for(hot.clone(), stamp, &required)?;
                 self.wait(after, asked, stamp)?
             }
             AskWhat::Tool { tool, arguments } => {
@@ -76,6 +82,7 @@ impl Transaction<'_, '_> {
     fn insert_ask(&self, hot: &Hot, ask: &Ask) -> Result<()> {
         let (kind, text, content) = match &ask.what {
             AskWhat::Input { prompt, parts } => (INPUT, prompt, parts.as_ref()),
+            AskWhat::Authorization { prompt, parts } => (AUTHORIZATION, prompt, parts.as_ref()),
             AskWhat::Tool { tool, arguments } => (TOOL, tool, Some(arguments)),
         };
         self.connection
@@ -111,6 +118,37 @@ impl Transaction<'_, '_> {
             .optional()?)
     }
 
+    pub(super) fn withdraw_ask(
+        &mut self,
+        by: Worker,
+        run: RunId,
+        id: AskId,
+        lease: Duration,
+        at: Timestamp,
+    ) -> Result<Result<Ask>> {
+        let hot = self.workers_run(by, run)?;
+        let actor = entry::runtime_actor(by.runtime);
+        let stamp = Stamp { actor: &actor, at };
+        let renewed = match self.judge(&hot, &Command::Progress { by, lease }, at) {
+            Ok(renewed) => renewed,
+            Err(error) => return self.refuse(&hot, call::ASK, by, stamp, error),
+        };
+        let ask = read_ask(self.connection, hot.tenant, id)?;
+        let is_own = ask.run == run && ask.epoch == hot.state.epoch;
+        let what = ask.what.waiting().filter(|_| is_own).ok_or(Error::NotFound)?;
+        if ask.state != AskState::Pending {
+            self.renew(&hot, renewed.state)?;
+            return Ok(Ok(ask));
+        }
+        let after = Hot { state: renewed.state, ..hot.clone() };
+        let after = self.append_for(after, stamp, &entry::ask::input_withdrawn(id))?;
+        self.settle_ask(&after, id, AskState::Cancelled, None)?;
+        let answered = self.judge(&after, &Command::Answer { what }, at)?;
+        let after = self.wait(after, answered, stamp)?;
+        self.put(&hot, &after, None)?;
+        Ok(Ok(Ask { state: AskState::Cancelled, ..ask }))
+    }
+
     pub(super) fn answer_tool(&mut self, context: &Context, id: AskId, reply: &Json) -> Result<Ask> {
         let ask = read_ask(self.connection, context.tenant, id)?;
         let AskWhat::Tool { tool, .. } = &ask.what else { return Err(Error::NotFound) };
@@ -137,7 +175,7 @@ impl Transaction<'_, '_> {
         read_ask(self.connection, context.tenant, id)
     }
 
-    /// Settles a pending ask, with its frame.
+    /// Settles a pending ask, with its frame unless nobody waits for it.
     fn settle_ask(&mut self, hot: &Hot, id: AskId, state: AskState, answer: Option<&Json>) -> Result<()> {
         self.connection.prepare_cached("update asks set state = ?2, answer = ?3 where id = ?1")?.execute(params![
             Key16(id.uuid()),
@@ -146,8 +184,8 @@ impl Transaction<'_, '_> {
         ])?;
         self.woken.push(Woken::Asked(hot.id));
         match hot.channel {
-            Some(channel) => self.tell(channel, Frame::Answer { ask: id }),
-            None => Ok(()),
+            Some(channel) if state != AskState::Cancelled => self.tell(channel, Frame::Answer { ask: id }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -177,7 +215,7 @@ impl Transaction<'_, '_> {
             }
             self.settle_ask(&hot, ask.id, AskState::Expired, None)?;
             match ask.what {
-                AskWhat::Input { .. } => {
+                AskWhat::Input { .. } | AskWhat::Authorization { .. } => {
                     let halt = Command::Halt { code: FailureCode::TimedOut };
                     self.step(&hot, &halt, stamp, Written::default())?;
                     runs.push(hot.id);
@@ -202,15 +240,16 @@ impl Transaction<'_, '_> {
             return Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) });
         }
         let stamp = context.stamp();
-        let ask = self.oldest_question(&hot)?;
+        let question = self.oldest_question(&hot)?;
+        let ask = question.map(|(ask, _)| ask);
         let NewInput { id, run, parts, message, key } = new;
         let input = Input { id, run, parts, message, ask, status: Status::Running };
         let mut after = self.append_for(hot.clone(), stamp, &entry::ask::input_received(&input))?;
-        match (ask, hot.channel) {
-            (Some(ask), _) => {
+        match (question, hot.channel) {
+            (Some((ask, what)), _) => {
                 self.settle_ask(&after, ask, AskState::Answered, Some(&input.parts))?;
                 self.keep_message(ask, input.message.as_ref())?;
-                let answered = self.judge(&after, &Command::Answer { what: Waiting::Input }, context.at)?;
+                let answered = self.judge(&after, &Command::Answer { what }, context.at)?;
                 after = self.wait(after, answered, stamp)?;
             }
             (None, Some(channel)) => self.tell(channel, Frame::Input { run, input: id })?,
@@ -250,16 +289,19 @@ impl Transaction<'_, '_> {
     }
 
     /// The question that the next input answers.
-    fn oldest_question(&self, hot: &Hot) -> Result<Option<AskId>> {
-        if hot.state.claim().is_none_or(|claim| claim.waits.inputs == 0) {
+    fn oldest_question(&self, hot: &Hot) -> Result<Option<(AskId, Waiting)>> {
+        if hot.state.waiting().is_none() {
             return Ok(None);
         }
         Ok(self
             .connection
             .prepare_cached(
-                "select id from asks where run = ?1 and state = 'pending' and kind = 0 order by no limit 1",
+                "select id, kind from asks where run = ?1 and state = 'pending' and kind <> 1 order by no limit 1",
             )?
-            .query_row([Key16(hot.id.uuid())], |row| row.get(0).map(rows::ask_id))
+            .query_row([Key16(hot.id.uuid())], |row| {
+                let what = if row.get::<_, i64>(1)? == INPUT { Waiting::Input } else { Waiting::Approval };
+                Ok((rows::ask_id(row.get(0)?), what))
+            })
             .optional()?)
     }
 }
@@ -284,6 +326,7 @@ pub(super) fn read_input(connection: &Connection, run: RunId, id: InputId) -> Re
 fn ask(row: &Row<'_>) -> rusqlite::Result<Ask> {
     let what = match row.get::<_, i64>(3)? {
         INPUT => AskWhat::Input { prompt: row.get(4)?, parts: rows::maybe_json(row, 5)? },
+        AUTHORIZATION => AskWhat::Authorization { prompt: row.get(4)?, parts: rows::maybe_json(row, 5)? },
         TOOL => AskWhat::Tool { tool: row.get(4)?, arguments: rows::json(row, 5)? },
         _ => return Err(rows::corrupt(3, "an unknown kind of question")),
     };

@@ -133,6 +133,10 @@ impl Asks for Sqlite {
         self.settle(Undo::Savepoint, move |transaction| transaction.ask(by, ask, lease, at)).await
     }
 
+    async fn withdraw_ask(&self, by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask> {
+        self.settle(Undo::Savepoint, move |transaction| transaction.withdraw_ask(by, run, ask, lease, at)).await
+    }
+
     async fn asked(&self, tenant: TenantId, ask: AskId) -> Result<Ask> {
         self.read(move |connection| asks::read_ask(connection, tenant, ask)).await
     }

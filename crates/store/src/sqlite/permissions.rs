@@ -268,7 +268,7 @@ impl Transaction<'_, '_> {
                 after = self.settle_permission(after, &permission, stamp, Effect::None)?;
             }
         }
-        if waits.inputs > 0 || hot.calls > 0 {
+        if waits.waiting().is_some() || hot.calls > 0 {
             self.cancel_asks(hot.id)?;
             after.calls = 0;
         }

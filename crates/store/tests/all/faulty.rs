@@ -415,6 +415,7 @@ as_the_model! {
     fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
     fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
     fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
+    fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
     fn input(run: RunId, input: InputId) -> Result<Input>;
     ---

@@ -50,6 +50,7 @@ pub(super) enum Kind {
     DecidePermission,
     RevokeGrant,
     Ask,
+    WithdrawAsk,
     AnswerTool,
     AddInput,
     ReadQuestion,
@@ -115,7 +116,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 31] = [
 ];
 
 /// The same for a sequence about channels and questions.
-pub(super) const CHANNELS: [(u64, Kind); 40] = [
+pub(super) const CHANNELS: [(u64, Kind); 41] = [
     (5, Kind::Crash),
     (1, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -150,6 +151,7 @@ pub(super) const CHANNELS: [(u64, Kind); 40] = [
     (22, Kind::DecidePermission),
     (3, Kind::RevokeGrant),
     (20, Kind::Ask),
+    (6, Kind::WithdrawAsk),
     (12, Kind::AnswerTool),
     (10, Kind::AddInput),
     (4, Kind::ReadQuestion),

@@ -145,6 +145,7 @@ impl Generator {
             Kind::DecidePermission => self.decide_permission(model).await,
             Kind::RevokeGrant => self.revoke_grant(),
             Kind::Ask => self.ask(model).await,
+            Kind::WithdrawAsk => self.withdraw_ask(model).await,
             Kind::AnswerTool => self.answer_tool(model).await,
             Kind::AddInput => self.add_input(model).await,
             Kind::ReadQuestion => self.read_question(),
@@ -195,7 +196,7 @@ impl Generator {
         let instead = match kind {
             Kind::DecidePermission if self.known.permissions.is_empty() => Kind::RequestPermission,
             Kind::RevokeGrant if self.known.grants.is_empty() => Kind::RequestPermission,
-            Kind::AnswerTool if self.known.asks.is_empty() => Kind::Ask,
+            Kind::AnswerTool | Kind::WithdrawAsk if self.known.asks.is_empty() => Kind::Ask,
             Kind::PushEvents if self.known.follows.is_empty() => Kind::CreateRun,
             Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
             Kind::PeerCard | Kind::ReadPeers if self.known.outsiders.is_empty() => Kind::SetPeer,

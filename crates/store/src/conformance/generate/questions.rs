@@ -2,7 +2,10 @@
 
 use attache_protocol::{
     AskId, Json, PermissionId, Timestamp,
-    rules::permission::{Decision, OnTimeout, Scope, State, Subject},
+    rules::{
+        permission::{Decision, OnTimeout, Scope, State, Subject},
+        run::Worker,
+    },
     wire::ask::AskState,
 };
 
@@ -103,10 +106,34 @@ impl Generator {
             let tool = self.draw.one_of(&TOOLS).unwrap_or_default().to_owned();
             AskWhat::Tool { tool, arguments: self.draw.json() }
         } else {
-            AskWhat::Input { prompt: self.draw.text(), parts: self.draw.maybe_json() }
+            let (prompt, parts) = (self.draw.text(), self.draw.maybe_json());
+            match self.draw.percent(25) {
+                true => AskWhat::Authorization { prompt, parts },
+                false => AskWhat::Input { prompt, parts },
+            }
         };
         let (id, request, expires_at) = (self.draw.env.ask_id(), self.question_name(), self.question_expiry());
         Step::Ask { by, ask: NewAsk { id, run, what, request, expires_at }, lease: LEASE, at: self.at() }
+    }
+
+    /// A question that waits, by who asked it, mostly.
+    pub(super) async fn withdraw_ask(&self, model: &Memory) -> Step {
+        let mut waiting = Vec::new();
+        for ask in &self.known.asks {
+            let asked = model.asked(self.tenant, *ask).await.ok();
+            waiting.extend(asked.filter(|ask| ask.state == AskState::Pending || self.draw.percent(10)));
+        }
+        let ((mut by, mut run), ask) = (self.worker(model).await, self.some_ask());
+        let Some(asked) = waiting.pop().filter(|_| self.draw.percent(90)) else {
+            return Step::WithdrawAsk { by, run, ask, lease: LEASE, at: self.at() };
+        };
+        if let Ok(held) = model.run(self.tenant, asked.run).await
+            && let Some(claim) = held.state.claim()
+        {
+            run = asked.run;
+            by = Worker { runtime: claim.runtime, epoch: self.draw.percent(90).then_some(held.state.epoch) };
+        }
+        Step::WithdrawAsk { by, run, ask: asked.id, lease: LEASE, at: self.at() }
     }
 
     /// A tool call that waits, by the engine that was asked, mostly.

@@ -162,7 +162,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 121] = [
+const ANSWERS: [&str; 122] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -170,6 +170,7 @@ const ANSWERS: [&str; 121] = [
     "AddInput NotRunning",
     "AddMessage NotFound",
     "AnswerTool NotFound",
+    "WithdrawAsk NotFound",
     "ArchiveAccount NotFound",
     "Artifact NotFound",
     "Ask Ended",
@@ -345,7 +346,7 @@ const ROWS: [&str; 54] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 68] = [
+const OFTEN: [(&str, u64); 69] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -363,6 +364,7 @@ const OFTEN: [(&str, u64); 68] = [
     ("RevokeGrant Ok", 10),
     ("Ask Ok", 250),
     ("AnswerTool Ok", 15),
+    ("WithdrawAsk Ok", 15),
     ("AddInput Ok", 100),
     ("a decision repeated", 15),
     ("a frame Answer", 15),
