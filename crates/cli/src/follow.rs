@@ -25,6 +25,7 @@ use crate::{
     gathered::Gathered,
     output::{Style, clean, time},
     process::Signals,
+    queue,
     waits::{Said, Waits},
 };
 
@@ -135,7 +136,13 @@ impl<'a> Follower<'a> {
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => self.take(run, &event?)?,
+                    Some(event) => {
+                        let event = event?;
+                        self.take(run, &event)?;
+                        if event.kind == "task.requeued" && self.show == Show::Answer {
+                            queue::explain(self.context, hub, run).await;
+                        }
+                    }
                     None => break,
                 },
                 () = &mut timed_out => {

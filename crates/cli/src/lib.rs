@@ -19,6 +19,7 @@ mod output;
 mod port;
 mod probe;
 mod process;
+mod queue;
 mod site;
 mod supervised;
 mod tls;

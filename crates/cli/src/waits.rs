@@ -111,6 +111,14 @@ impl Waits {
                 };
                 said(Style::Busy, format!("asks for input: {}\n{how}", clean::exact(&prompt)), Some("waits for input"))
             }
+            "task.authorization_required" => {
+                let (prompt, suffix) = (data().prompt, &self.suffix);
+                let text = format!(
+                    "{}\n  tell it something meanwhile: attache runs input {run} \"…\"{suffix}",
+                    clean::exact(&prompt.unwrap_or_default())
+                );
+                said(Style::Busy, text, Some("waits to be authorized"))
+            }
             "task.input_received" => {
                 if data().input_request_id == self.question {
                     self.question = None;

@@ -56,6 +56,8 @@ pub struct Options {
     pub idle_after: Duration,
     /// How often the cards of outside agents are read again.
     pub cards_every: Duration,
+    /// How long the card of an outside agent is believed before its next task.
+    pub card_fresh: Duration,
     /// How many times work may be passed on from agent to agent.
     pub hops: i64,
     pub pairing_ttl: Duration,
@@ -126,6 +128,7 @@ impl Options {
             tool_timeout: 10 * MINUTE,
             idle_after: MINUTE,
             cards_every: 5 * MINUTE,
+            card_fresh: Duration::from_secs(15),
             hops: 8,
             pairing_ttl: 10 * MINUTE,
             login_ttl: 10 * MINUTE,

@@ -1,15 +1,22 @@
 //! An agent outside, as the hub hosts it.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use attache_client::{Backoff, a2a};
 use attache_hub::{
     Handle,
+    control::Outside,
     in_process::{Failure, InProcessAgent, Output, Work},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{notices::Notices, relay::Relay};
+use super::{
+    notices::Notices,
+    relay::{Inputs, Relay},
+};
 
 /// How often a cancellation is told to an agent that does not answer.
 const TRIES: u32 = 8;
@@ -30,24 +37,59 @@ pub(super) struct Standing {
     pub(super) connection: Option<Connection>,
     /// Nothing new is sent while its card is not trusted; what was sent is followed.
     pub(super) takes_work: bool,
+    pub(super) outside: Option<Outside>,
 }
 
 #[derive(Debug)]
 pub(super) struct PeerAgent {
-    standing: watch::Receiver<Standing>,
+    standing: Arc<watch::Sender<Standing>>,
     notices: Notices,
     hub: Handle,
+    /// When its card was looked at last.
+    looked_at: Mutex<Instant>,
 }
 
 // === impl PeerAgent ===
 
 impl PeerAgent {
-    pub(super) const fn new(standing: watch::Receiver<Standing>, notices: Notices, hub: Handle) -> Self {
-        Self { standing, notices, hub }
+    pub(super) const fn new(
+        standing: Arc<watch::Sender<Standing>>,
+        notices: Notices,
+        hub: Handle,
+        looked_at: Instant,
+    ) -> Self {
+        Self { standing, notices, hub, looked_at: Mutex::new(looked_at) }
+    }
+
+    /// Whether something new may be sent: its card is still the one that is trusted. A card that cannot be read has not
+    /// changed.
+    async fn takes_work(&self) -> bool {
+        let looked_at = *self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let outside = self.standing.borrow().outside.clone();
+        if let Some(outside) = outside.filter(|_| looked_at.elapsed() >= self.hub.options().card_fresh) {
+            let now = Instant::now();
+            match self.hub.read_card(&outside).await {
+                Ok(read) => {
+                    *self.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                    self.standing.send_if_modified(|standing| {
+                        // Somebody may have trusted it meanwhile.
+                        let is_same = standing.outside.as_ref().is_some_and(|known| known.card == outside.card);
+                        let stops = is_same && read.is_changed && standing.takes_work;
+                        if is_same {
+                            standing.takes_work = standing.takes_work && !read.is_changed;
+                            standing.outside = Some(read);
+                        }
+                        stops
+                    });
+                }
+                Err(error) => tracing::warn!(agent.id = %outside.agent, %error, "a card cannot be kept"),
+            }
+        }
+        self.standing.borrow().takes_work
     }
 
     async fn connection(&self, fits: impl Fn(&Standing) -> bool + Send + Sync) -> Connection {
-        let mut standing = self.standing.clone();
+        let mut standing = self.standing.subscribe();
         let found = standing.wait_for(|standing| fits(standing) && standing.connection.is_some()).await;
         let found = found.ok().and_then(|standing| standing.connection.clone());
         match found {
@@ -61,14 +103,15 @@ impl PeerAgent {
 impl InProcessAgent for PeerAgent {
     async fn work(&self, work: Work) -> Result<Output, Failure> {
         let known = work.peer_task().await?;
-        // Claimed in the moment in which the agent's card changed.
-        if known.is_none() && !self.standing.borrow().takes_work {
+        // The agent's card has changed since it was looked at.
+        if known.is_none() && !self.takes_work().await {
             work.release().await?;
             return std::future::pending().await;
         }
         let connection = self.connection(|_| true).await;
         let notice = self.notices.open(&self.hub);
-        Relay::new(work, connection, notice).run(known).await
+        let inputs = Inputs::open(&work).await?;
+        Relay::new(work, connection, notice, inputs).run(known).await
     }
 
     async fn lost(&self, work: Work) {

@@ -45,7 +45,8 @@ impl Made {
         match (append.unwrap_or(false), self.find(&artifact.artifact_id)) {
             (true, Some(known)) => {
                 known.is_continued = true;
-                known.artifact.parts.extend(artifact.parts);
+                // An empty text only says that nothing more comes.
+                known.artifact.parts.extend(artifact.parts.into_iter().filter(says_something));
                 ArtifactChange { append: true, last_chunk, ..change }
             }
             (false, Some(known)) => {
@@ -95,6 +96,11 @@ impl Piece {
     const fn new(artifact: Artifact) -> Self {
         Self { artifact, is_continued: false }
     }
+}
+
+/// Whether there is more to the part than that nothing comes after it.
+fn says_something(part: &Part) -> bool {
+    !matches!(&part.content, Content::Text(text) if text.is_empty())
 }
 
 /// The texts among the parts.

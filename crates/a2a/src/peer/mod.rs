@@ -8,7 +8,7 @@ mod message;
 mod notices;
 mod relay;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use attache_client::a2a;
 use attache_hub::{Handle, control::Outside, in_process::Hosted};
@@ -32,7 +32,7 @@ struct Bridge {
 /// The worker for one agent outside.
 struct Host {
     hosted: Hosted,
-    standing: watch::Sender<Standing>,
+    standing: Arc<watch::Sender<Standing>>,
     known: Known,
     read_at: Instant,
 }
@@ -120,8 +120,8 @@ impl Bridge {
         if standing.connection.is_none() {
             return;
         }
-        let (standing, receiver) = watch::channel(standing);
-        let worker = PeerAgent::new(receiver, self.notices.clone(), self.hub.clone());
+        let standing = Arc::new(watch::Sender::new(standing));
+        let worker = PeerAgent::new(standing.clone(), self.notices.clone(), self.hub.clone(), read_at);
         match self.hub.host_here(outside.tenant, outside.agent, worker).await {
             Ok(hosted) => {
                 self.hosts.insert(outside.agent, Host { hosted, standing, known, read_at });
@@ -138,7 +138,8 @@ impl Bridge {
             tracing::warn!(agent.id = %outside.agent, %error, "the card of an agent outside cannot be used");
         }
         let connection = connection.ok();
-        Standing { takes_work: connection.is_some() && !outside.is_changed, connection }
+        let takes_work = connection.is_some() && !outside.is_changed;
+        Standing { takes_work, connection, outside: Some(outside.clone()) }
     }
 }
 

@@ -2,8 +2,12 @@
 
 mod ask;
 mod heard;
+mod inputs;
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use attache_client::{
     Backoff,
@@ -16,6 +20,7 @@ use attache_protocol::{
 };
 
 use super::{agent::Connection, made::Made, message, notices::Notice};
+pub(super) use inputs::Inputs;
 
 /// How one run stands.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ pub(super) struct Relay {
     told: Option<String>,
     /// The questions of the agent that were answered.
     answered: HashSet<String>,
+    /// How often a question was asked that the agent asks again.
+    turns: HashMap<String, u32>,
+    /// What the caller says without being asked.
+    inputs: Inputs,
     recovery: Option<Recovery>,
     backoff: Backoff,
     /// How often the agent did not know the task.
@@ -76,7 +85,7 @@ pub(super) async fn find(peer: &a2a::Peer, message_id: &str) -> a2a::Result<Opti
 // === impl Relay ===
 
 impl Relay {
-    pub(super) fn new(work: Work, mut connection: Connection, notice: Notice) -> Self {
+    pub(super) fn new(work: Work, mut connection: Connection, notice: Notice, inputs: Inputs) -> Self {
         connection.peer = connection.peer.traced(message::traceparent(&work));
         Self {
             work,
@@ -88,6 +97,8 @@ impl Relay {
             status: None,
             told: None,
             answered: HashSet::new(),
+            turns: HashMap::new(),
+            inputs,
             recovery: None,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             missed: 0,
@@ -204,7 +215,13 @@ impl Relay {
     async fn drain(&mut self, mut events: Events) -> Result<Step, Failure> {
         let idle_after = self.work.hub().options().idle_after;
         loop {
-            let next = tokio::time::timeout(idle_after, events.next()).await;
+            let next = tokio::select! {
+                next = tokio::time::timeout(idle_after, events.next()) => next,
+                () = self.inputs.come(), if self.task.is_some() => match self.forward().await? {
+                    Some(step) => return Ok(step),
+                    None => continue,
+                },
+            };
             match next {
                 Err(_) if self.is_waiting() => {}
                 Err(_) => self.note(Recovery::RemoteIdle).await?,
@@ -269,10 +286,18 @@ impl Relay {
                 self.note(Recovery::Unreachable).await?;
             }
         }
-        if !self.is_asked() {
-            self.pause().await;
+        if self.is_asked() {
+            return Ok(Step::Follow);
         }
-        Ok(Step::Follow)
+        let wait = self.backoff.next(self.work.hub().env());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Ok(Step::Follow),
+            () = self.notice.rung() => {
+                self.backoff.reset();
+                Ok(Step::Follow)
+            }
+            () = self.inputs.come() => Ok(self.forward().await?.unwrap_or(Step::Follow)),
+        }
     }
 
     async fn pause(&mut self) {

@@ -23,7 +23,7 @@ use attache_protocol::{
 use serde::Serialize;
 
 use outcome::Outcome;
-use said::{Ended, InputReceived, InputRequired, Progress, Requested, Settled, Spoken, Waits};
+use said::{Ended, InputReceived, InputRequired, Progress, Requested, Settled, Spoken, Waits, Withdrawn};
 
 /// What we say beyond the standard is below this name in `metadata`: the event's number as `generation`, what kind of
 /// status message it is, what the run used.
@@ -149,6 +149,8 @@ impl View {
             "permission.requested" => self.requested(event),
             "permission.decided" => self.settled(event),
             "task.input_required" => self.input_required(event),
+            "task.authorization_required" => self.authorization_required(event),
+            "task.input_withdrawn" => self.withdrawn(event),
             "task.input_received" => self.input_received(event),
             "task.waiting" => self.waits(event),
             "task.completed" | "task.failed" | "task.cancelled" => self.ended(event),
@@ -223,7 +225,7 @@ impl View {
         // What begins with a piece is new: clients drop pieces of what they do not know.
         let known = self.artifact_at(&artifact_id).filter(|_| append);
         match known {
-            Some(at) => self.artifacts[at].parts.extend(piece.parts.iter().cloned()),
+            Some(at) => piece.parts.iter().for_each(|part| said::append(&mut self.artifacts[at].parts, part)),
             None => self.put(piece.clone()),
         }
         vec![self.artifact_update(piece, known.is_some(), last_chunk)]
@@ -297,6 +299,22 @@ impl View {
         let message = self.message(asked.parts());
         self.asked.push(Question { name, state: TaskState::TaskStateInputRequired, message });
         Vec::new()
+    }
+
+    /// An agent outside waits for a permission that is given there.
+    fn authorization_required(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(asked) = event.data.parse::<InputRequired>() else { return Vec::new() };
+        let state = TaskState::TaskStateAuthRequired;
+        let (name, message) = (asked.input_request_id.clone(), self.message(asked.own_parts()));
+        self.asked.push(Question { name, state, message: message.clone() });
+        if self.state == state { self.turn(state, Some(message), event.at) } else { Vec::new() }
+    }
+
+    fn withdrawn(&mut self, event: &Event) -> Vec<StreamResponse> {
+        match event.data.parse::<Withdrawn>() {
+            Ok(Withdrawn { input_request_id }) => self.answered_question(&input_request_id, event.at).1,
+            Err(_) => Vec::new(),
+        }
     }
 
     /// The question becomes a part of the history together with its answer.

@@ -59,6 +59,11 @@ pub(super) struct InputRequired {
 }
 
 #[derive(Deserialize)]
+pub(super) struct Withdrawn {
+    pub(super) input_request_id: String,
+}
+
+#[derive(Deserialize)]
 pub(super) struct InputReceived {
     input_id: String,
     #[serde(default)]
@@ -110,6 +115,14 @@ pub(super) fn plain_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [Part { content: Content::Text(text), filename: None, media_type: None, metadata: None }] => Some(text),
         _ => None,
+    }
+}
+
+/// An empty text after a text only says that nothing more comes.
+pub(super) fn append(parts: &mut Vec<Part>, piece: &Part) {
+    let is_after_text = parts.last().is_some_and(|last| plain_text(std::slice::from_ref(last)).is_some());
+    if !is_after_text || plain_text(std::slice::from_ref(piece)) != Some("") {
+        parts.push(piece.clone());
     }
 }
 
@@ -166,6 +179,12 @@ impl Requested {
 // === impl InputRequired ===
 
 impl InputRequired {
+    /// The agent's own parts as they are where it gave some.
+    pub(super) fn own_parts(self) -> Vec<Part> {
+        let own: Vec<Part> = self.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();
+        if own.is_empty() { vec![Part::text(self.prompt)] } else { own }
+    }
+
     /// The agent's own parts where it gave some, otherwise the question.
     pub(super) fn parts(self) -> Vec<Part> {
         let own: Vec<Part> = self.parts.and_then(|parts| parts.parse().ok()).unwrap_or_default();

@@ -129,6 +129,19 @@ async fn our_hub_goes_on_after_a_restart_without_a_second_execution() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_hub_goes_on_after_it_was_killed_without_a_second_execution() {
+    let theirs = Scene::start(world()).await;
+    let ours = Ours::mortal().await;
+    ours.add("outside", &format!("{}/a2a/{AGENT}", theirs.world.url), Some(theirs.world.owner_key.expose())).await;
+    let run = ours.run("outside", steps(json!([{"hold": true}]))).await;
+    ours.in_state(run, Recovery::RemoteRunning).await;
+    let ours = ours.reborn().await;
+    theirs.gate.add_permits(1);
+    let ended = ours.ended(run).await;
+    assert_eq!((ended.status, ended.attempt, theirs_of(&theirs).await.len()), (Status::Completed, 1, 1), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_breaks_is_taken_up_again() {
     let (theirs, cable) = Ours::behind_a_cable().await;
     let agent = Obedient::default();

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod cards;
 mod hubs;
+mod notices;
 mod ours;
 mod script;
 mod trouble;
+mod waiting;

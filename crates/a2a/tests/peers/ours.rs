@@ -9,7 +9,7 @@ use attache_protocol::{
     env::Env,
     rules::{recovery::Recovery, run::Status},
     wire::{
-        account::{Account, AccountRequest, PeerRequest},
+        account::{Account, AccountRequest, PeerInfo, PeerRequest},
         run::{CreateRunRequest, Run},
     },
 };
@@ -17,7 +17,7 @@ use attache_store::sqlite::Sqlite;
 use attache_testkit::{Faults, Proxy};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::timeout};
+use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::JoinHandle, time::timeout};
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,13 +30,42 @@ pub(super) struct Ours {
     pub(super) url: String,
     pub(super) key: String,
     data: TempDir,
+    tune: fn(&mut Options),
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
+    /// Of a hub that can be killed.
+    runtime: Option<Mortal>,
 }
+
+/// A runtime that does not wait for what runs in it.
+struct Mortal(Option<Runtime>);
 
 impl Ours {
     pub(super) async fn start() -> Self {
-        Self::open(tempfile::tempdir().unwrap()).await
+        Self::tuned(|_| {}).await
+    }
+
+    pub(super) async fn tuned(tune: fn(&mut Options)) -> Self {
+        Self::open(tempfile::tempdir().unwrap(), tune).await
+    }
+
+    /// A hub in a runtime of its own, with which everything of it ends at once.
+    pub(super) async fn mortal() -> Self {
+        Self::born(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn born(data: TempDir) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let ours = runtime.spawn(Self::open(data, |_| {})).await.unwrap();
+        Self { runtime: Some(Mortal(Some(runtime))), ..ours }
+    }
+
+    /// The same hub again, after it was killed in the middle of everything.
+    pub(super) async fn reborn(self) -> Self {
+        let Self { runtime, data, hub, .. } = self;
+        drop(hub);
+        drop(runtime.unwrap());
+        Self::born(data).await
     }
 
     /// A hub that is reached by its cable alone, which can be cut.
@@ -44,20 +73,21 @@ impl Ours {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let cable = Proxy::start(listener.local_addr().unwrap(), 1, CALM).await.unwrap();
         let url = format!("http://{}", cable.address);
-        (Self::serve(tempfile::tempdir().unwrap(), listener, Some(url)).await, cable)
+        (Self::serve(tempfile::tempdir().unwrap(), listener, Some(url), |_| {}).await, cable)
     }
 
-    async fn open(data: TempDir) -> Self {
+    async fn open(data: TempDir, tune: fn(&mut Options)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self::serve(data, listener, None).await
+        Self::serve(data, listener, None, tune).await
     }
 
-    async fn serve(data: TempDir, listener: TcpListener, public_url: Option<String>) -> Self {
+    async fn serve(data: TempDir, listener: TcpListener, public_url: Option<String>, tune: fn(&mut Options)) -> Self {
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
         options.public_url = public_url;
         options.egress = Guard::new(Policy { allow: vec!["127.0.0.0/8".parse().unwrap()] });
         options.cards_every = Duration::from_millis(200);
+        tune(&mut options);
         let key_file = options.data.join("admin.key");
         let store = Sqlite::open(&data.path().join("hub.db")).unwrap();
         let hub = Hub::start(options, Arc::new(store), Env::system()).await.unwrap();
@@ -69,22 +99,37 @@ impl Ours {
         let key = std::fs::read_to_string(key_file).unwrap().trim().to_owned();
         let owner = hub.authenticate_key(&key).await.unwrap();
         let url = hub.origin();
-        Self { hub, owner, url, key, data, stop, served }
+        Self { hub, owner, url, key, data, tune, stop, served, runtime: None }
     }
 
     /// The same hub again, after it was stopped.
     pub(super) async fn restart(self) -> Self {
-        let Self { stop, served, data, hub, .. } = self;
+        let Self { stop, served, data, hub, tune, .. } = self;
         stop.send(()).unwrap();
         served.await.unwrap();
         drop(hub);
-        Self::open(data).await
+        Self::open(data, tune).await
     }
 
     pub(super) async fn add(&self, name: &str, url: &str, key: Option<&str>) -> Account {
-        let peer = PeerRequest { url: url.to_owned(), key: key.map(str::to_owned), card_pin: None };
+        self.try_add(name, url, key, None).await.unwrap()
+    }
+
+    pub(super) async fn try_add(
+        &self,
+        name: &str,
+        url: &str,
+        key: Option<&str>,
+        card_pin: Option<String>,
+    ) -> attache_hub::Result<Account> {
+        let peer = PeerRequest { url: url.to_owned(), key: key.map(str::to_owned), card_pin };
         let request = AccountRequest { name: Some(name.to_owned()), peer: Some(peer), ..AccountRequest::default() };
-        self.hub.create_account(&self.owner, request).await.unwrap()
+        self.hub.create_account(&self.owner, request).await
+    }
+
+    /// What the hub knows of the agent outside.
+    pub(super) async fn peer(&self, name: &str) -> PeerInfo {
+        self.hub.account(&self.owner, name).await.unwrap().peer.unwrap()
     }
 
     /// A run with this input.
@@ -152,6 +197,12 @@ impl Ours {
             Some((kind, text("peer_task_id"), text("native_status")))
         };
         self.events(run).await.into_iter().filter_map(of_peer).collect()
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        self.0.take().unwrap().shutdown_background();
     }
 }
 

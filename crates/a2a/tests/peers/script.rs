@@ -9,8 +9,8 @@ use attache_protocol::{
     Json,
     json::Members,
     wire::a2a::{
-        Fault, Message, Method, Part, Request as RpcRequest, Role, SendMessage, SendMessageResponse, Task, TaskList,
-        TaskState, TaskStatus, v03,
+        Fault, Message, Method, Part, PushConfig, Request as RpcRequest, Role, SendMessage, SendMessageResponse, Task,
+        TaskList, TaskState, TaskStatus, v03,
     },
 };
 use axum::{
@@ -33,6 +33,14 @@ struct Inner {
     tasks: BTreeMap<String, Task>,
     sent: Vec<Message>,
     description: String,
+    /// In place of the usual one; `{url}` is the script's own.
+    card: Option<String>,
+    /// How often its card was read, and how often it was said to be the same.
+    reads: (usize, usize),
+    /// The keys that came with what was sent.
+    keys: Vec<Option<String>>,
+    /// Where it was asked to tell what happens.
+    pushes: Vec<PushConfig>,
     mood: Mood,
 }
 
@@ -68,6 +76,22 @@ impl Script {
         description.clone_into(&mut self.state.lock().unwrap().description);
     }
 
+    pub(super) fn card(&self, text: &str) {
+        self.state.lock().unwrap().card = Some(text.replace("{url}", &self.url));
+    }
+
+    pub(super) fn reads(&self) -> (usize, usize) {
+        self.state.lock().unwrap().reads
+    }
+
+    pub(super) fn keys(&self) -> Vec<Option<String>> {
+        self.state.lock().unwrap().keys.clone()
+    }
+
+    pub(super) fn pushes(&self) -> Vec<PushConfig> {
+        self.state.lock().unwrap().pushes.clone()
+    }
+
     /// What every task does from now on, and what is said of it.
     pub(super) fn tell(&self, state: TaskState, said: &str) {
         for task in self.state.lock().unwrap().tasks.values_mut() {
@@ -99,8 +123,10 @@ fn message(id: &str, role: Role, text: &str) -> Message {
 }
 
 async fn answer(State(script): State<Script>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let (parts, body) = request.into_parts();
+    let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let (path, known, key) = (parts.uri.path().to_owned(), header("if-none-match"), header("authorization"));
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let mut inner = script.state.lock().unwrap();
     if inner.mood == Mood::Down {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
@@ -116,9 +142,19 @@ async fn answer(State(script): State<Script>, request: Request) -> Response {
                     r#"{{"name":"script","description":"{description}","url":"{url}/rpc","protocolVersion":"0.3.0"}}"#
                 ),
             };
-            card.into_response()
+            let card = inner.card.clone().unwrap_or(card);
+            let etag = format!("\"{}\"", blake3::hash(card.as_bytes()).to_hex());
+            if known.as_ref() == Some(&etag) {
+                inner.reads.1 += 1;
+                return StatusCode::NOT_MODIFIED.into_response();
+            }
+            inner.reads.0 += 1;
+            ([("etag", etag)], card).into_response()
         }
-        "/rpc" => rpc(script.version, &mut inner, &body),
+        "/rpc" => {
+            inner.keys.push(key);
+            rpc(script.version, &mut inner, &body)
+        }
         _ => StatusCode::NOT_FOUND.into_response(),
     }
 }
@@ -166,6 +202,10 @@ fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
 
 fn begin(inner: &mut Inner, sent: SendMessage) -> Task {
     inner.sent.push(sent.message.clone());
+    inner.pushes.extend(sent.configuration.and_then(|given| given.task_push_notification_config));
+    if let Some(known) = sent.message.task_id.as_ref().and_then(|id| inner.tasks.get(id)) {
+        return known.clone();
+    }
     let id = format!("theirs-{}", inner.sent.len());
     let status = TaskStatus { state: TaskState::TaskStateWorking, message: None, timestamp: None };
     let history = Some(vec![sent.message]);

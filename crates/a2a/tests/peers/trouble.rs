@@ -105,22 +105,6 @@ async fn a_cancelled_run_is_cancelled_at_an_agent_of_0_3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_wants_to_be_authorized_is_waited_for() {
-    let (script, ours) = both("1.0").await;
-    let run = ours.run("outside", json!({"text": "hello"})).await;
-    ours.in_state(run, Recovery::RemoteRunning).await;
-    script.tell(TaskState::TaskStateAuthRequired, "sign in at https://agents.example/login");
-    ours.in_state(run, Recovery::RemoteWaiting).await;
-    let told = ours.events(run).await.into_iter().filter(|(kind, _)| kind == "task.progress");
-    let told: Vec<_> = told.map(|(_, data)| data["message"].clone()).collect();
-    assert_eq!(told, ["sign in at https://agents.example/login"], "once");
-    assert_eq!(ours.native(run).await.last().unwrap().2, "TASK_STATE_AUTH_REQUIRED");
-    script.tell(TaskState::TaskStateCompleted, "thank you");
-    assert_eq!(ours.ended(run).await.status, Status::Completed);
-    assert_eq!(script.sent().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_card_that_changes_is_not_used_until_it_is_trusted() {
     let (script, ours) = both("1.0").await;
     let before = ours.hub.account(&ours.owner, "outside").await.unwrap().peer.unwrap();

@@ -112,7 +112,8 @@ struct PeerArgs {
     /// A file with the key that it wants from callers
     #[arg(long, value_name = "FILE", requires = "peer")]
     peer_key_file: Option<PathBuf>,
-    /// The pin of the card that is expected there (sha256:…); without it, the first card is trusted
+    /// The pin of the card that you looked at (sha256:…); needed where its signature cannot be verified or where it leads the
+    /// key to another origin, else the first card is trusted
     #[arg(long, value_name = "PIN", requires = "peer")]
     card_pin: Option<String>,
 }

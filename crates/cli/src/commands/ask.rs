@@ -3,13 +3,13 @@
 use std::{io::Read as _, time::Duration};
 
 use attache_client::{Call, Client, Hub};
-use attache_protocol::{ConversationId, RunId, error::exit, rules::run::Status, wire::account::Presence};
+use attache_protocol::{ConversationId, RunId, error::exit};
 
 use crate::{
     Context, Failure,
     context::HubArgs,
     follow::{self, Ended, Follower, Show},
-    output::{Style, clean, time},
+    queue,
 };
 
 /// Put an agent to work and follow it to the end
@@ -72,7 +72,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Ok(());
     }
     if !context.output.is_json() {
-        explain_queue(&context, &hub, run).await;
+        queue::explain(&context, &hub, run).await;
     }
     let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);
@@ -139,31 +139,6 @@ pub(super) fn read_all(what: &str) -> Result<String, Failure> {
         Failure::usage(format!("cannot read {what} from standard input: {error}")).hint("It must be text in UTF-8.")
     })?;
     Ok(text)
-}
-
-/// A run that nobody can take yet should not look like one that hangs.
-async fn explain_queue(context: &Context, hub: &Hub, run: RunId) {
-    let Ok(run) = hub.run(run).await else { return };
-    if run.status != Status::Pending {
-        return;
-    }
-    let Ok(account) = hub.account(&run.agent_id.to_string()).await else { return };
-    if account.status == Presence::Online {
-        return;
-    }
-    let name = clean::line(&account.name).into_owned();
-    let (why, what) = match &account.runtime {
-        Some(runtime) => {
-            let device = clean::line(runtime.device_name.as_deref().unwrap_or("its device")).into_owned();
-            let seen = time::relative_or(runtime.last_heartbeat_at, context.now(), "never seen");
-            (format!("{name} is offline ({device}: {seen})"), "there, run `attache runtime start`".to_owned())
-        }
-        None => (format!("no device is paired with {name}"), format!("pair one: attache agents code {name}")),
-    };
-    let until = run.expires_at.map(|at| format!(", until it expires {}", time::relative(at, context.now())));
-    let message =
-        format!("{why}. The run is queued and starts when it is online{}; {what}.", until.unwrap_or_default());
-    context.output.say_styled(Style::Busy, message);
 }
 
 /// Ends the run unless it was asked to be left alone, and says what became of it.

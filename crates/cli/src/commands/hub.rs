@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// The agent that is meant when a call names none, by name or id [default: the only one]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
-    /// Let webhooks lead to this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
     /// How many requests one person, program or agent may make in a minute [default: as many as they like]

@@ -219,7 +219,14 @@ async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
                 run: Some(run.task_run_id),
                 ..PermissionFilter::default()
             };
-            for request in hub.permissions(&query).await?.permission_requests {
+            let requests = hub.permissions(&query).await?.permission_requests;
+            if requests.is_empty() {
+                let id = run.task_run_id;
+                output.say(format_args!(
+                    "\nThe agent outside waits to be authorized; it says what it needs: attache watch {id}"
+                ));
+            }
+            for request in requests {
                 let (tool, brief) = (clean::exact_line(&request.tool), Asked::new(&request.input).brief());
                 section(context, "waits for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
                 let id = request.permission_request_id;

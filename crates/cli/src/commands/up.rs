@@ -63,7 +63,7 @@ pub(crate) struct Args {
     default_agent: String,
     #[command(flatten)]
     tls: TlsArgs,
-    /// Let webhooks lead to this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
+    /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
     /// Write {"url":…,"agent_id":…,"pin":…} to this file once it is ready

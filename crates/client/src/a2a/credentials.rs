@@ -50,6 +50,10 @@ impl Credentials {
         Self(Some(key))
     }
 
+    pub const fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn apply(&self, place: &Place, url: &mut Url, headers: &mut HeaderMap) -> Result<()> {
         let Some(key) = &self.0 else { return Ok(()) };
         let key = key.expose().trim();

@@ -3,6 +3,7 @@
 use attache_protocol::wire::a2a::{AgentCard, AgentInterface};
 
 use super::{Error, Result};
+use crate::egress;
 
 /// An interface of a peer that can be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,13 @@ impl Interface {
             let offered = if offered.is_empty() { "no interface".to_owned() } else { offered.join(", ") };
             Error::NoInterface { offered }
         })
+    }
+}
+
+impl Interface {
+    /// Where a key goes that is meant for the agent whose card is at `card_url`, if that is somewhere else.
+    pub fn elsewhere(&self, card_url: &str) -> Option<String> {
+        Some(egress::origin(&self.url)).filter(|origin| *origin != egress::origin(card_url))
     }
 }
 

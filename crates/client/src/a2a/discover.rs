@@ -8,7 +8,7 @@ use attache_protocol::{
 use bytes::Bytes;
 use reqwest::{
     Method, Url,
-    header::{ACCEPT, HeaderMap, HeaderName, HeaderValue},
+    header::{ACCEPT, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH},
 };
 
 use super::{
@@ -28,6 +28,15 @@ pub struct Discovered {
     /// By what the card is known when it is seen again.
     pub fingerprint: Pin,
     pub signatures: Vec<Signature>,
+    /// By what its server tells whether it is still the same; `None`: the server does not.
+    pub seen: Option<Seen>,
+}
+
+/// A card that was read, as its server knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    url: String,
+    etag: HeaderValue,
 }
 
 /// One signature of a card, and what came of verifying it.
@@ -35,6 +44,13 @@ pub struct Discovered {
 pub struct Signature {
     pub kid: Option<String>,
     pub verdict: Result<(), Unverified>,
+}
+
+/// A card as its server gave it.
+struct Read {
+    card_text: Json,
+    card: AgentCard,
+    etag: Option<HeaderValue>,
 }
 
 /// What the signatures of a card are worth together.
@@ -61,8 +77,8 @@ pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys:
     let mut found = None;
     for candidate in candidates(url)? {
         match fetch(guard, &candidate, credentials).await {
-            Ok((card_text, card)) => {
-                found = Some(Ok((candidate, card_text, card)));
+            Ok(read) => {
+                found = Some(Ok((candidate, read)));
                 break;
             }
             // Somebody else may live at this place, and the agent at the next.
@@ -72,7 +88,7 @@ pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys:
             Err(error) => return Err(error),
         }
     }
-    let (url, card_text, card) = match found {
+    let (url, Read { card_text, card, etag }) = match found {
         Some(Err(Error::Status { .. })) | None => return Err(Error::NoCard { url: egress::masked(url) }),
         Some(found) => found?,
     };
@@ -84,7 +100,16 @@ pub async fn discover(guard: &Guard, url: &str, credentials: &Credentials, keys:
         let verdict = judge(guard, &origin, &card_text, signature, keys).await;
         signatures.push(Signature { kid, verdict });
     }
-    Ok(Discovered { url: url.into(), card_text, card, fingerprint, signatures })
+    let url = String::from(url);
+    let seen = etag.map(|etag| Seen { url: url.clone(), etag });
+    Ok(Discovered { url, card_text, card, fingerprint, signatures, seen })
+}
+
+/// Whether the server says that the card is the one that was read. Any other answer says nothing.
+pub async fn is_unchanged(guard: &Guard, seen: &Seen, credentials: &Credentials) -> Result<bool> {
+    let (url, mut headers) = dressed(&seen.url, credentials)?;
+    headers.insert(IF_NONE_MATCH, seen.etag.clone());
+    Ok(get(guard, url.as_str(), headers).await?.status == 304)
 }
 
 /// The card's own URL is taken as it is; below any other, the places where cards are.
@@ -102,11 +127,8 @@ fn candidates(url: &str) -> Result<Vec<Url>> {
     Ok(PLACES.iter().map(place).collect())
 }
 
-async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<(Json, AgentCard)> {
-    let (mut url, mut headers) = (url.clone(), HeaderMap::new());
-    // Who asks for 1.0 by name gets a card without the members of 0.3.
-    headers.insert(VERSION, HeaderValue::from_static("1.0"));
-    credentials.apply(&Place::Bearer, &mut url, &mut headers)?;
+async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<Read> {
+    let (url, headers) = dressed(url.as_str(), credentials)?;
     let reply = get(guard, url.as_str(), headers).await?;
     let origin = egress::origin(url.as_str());
     if !reply.is_success() {
@@ -118,7 +140,17 @@ async fn fetch(guard: &Guard, url: &Url, credentials: &Credentials) -> Result<(J
     let not_understood = |error: serde_json::Error| Error::not_understood(origin.clone(), error);
     let text: Json = serde_json::from_slice(&reply.body).map_err(not_understood)?;
     let card = card::parse(&text).map_err(not_understood)?;
-    Ok((text, card))
+    Ok(Read { card_text: text, card, etag: reply.headers.get(ETAG).cloned() })
+}
+
+/// What every request for a card has.
+fn dressed(url: &str, credentials: &Credentials) -> Result<(Url, HeaderMap)> {
+    let mut url = Url::parse(url).map_err(|error| Error::not_understood(egress::origin(url), error))?;
+    let mut headers = HeaderMap::new();
+    // Who asks for 1.0 by name gets a card without the members of 0.3.
+    headers.insert(VERSION, HeaderValue::from_static("1.0"));
+    credentials.apply(&Place::Bearer, &mut url, &mut headers)?;
+    Ok((url, headers))
 }
 
 async fn get(guard: &Guard, url: &str, mut headers: HeaderMap) -> Result<Reply> {

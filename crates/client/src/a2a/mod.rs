@@ -42,7 +42,7 @@ pub mod verify;
 pub use card::read as read_card;
 pub use credentials::Credentials;
 pub use dialect::{Binding, Interface, Version};
-pub use discover::{Discovered, Signature, Trust, discover};
+pub use discover::{Discovered, Seen, Signature, Trust, discover, is_unchanged};
 pub use error::{Error, Fault};
 pub use events::{Events, Told};
 pub use peer::Peer;

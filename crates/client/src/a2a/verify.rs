@@ -55,7 +55,7 @@ pub enum Unverified {
     Algorithm(String),
     #[error("none of the known keys is the one it names")]
     NoKey,
-    #[error("its keys are at another place than the card; give the signer's key yourself")]
+    #[error("its keys are at another place than the card")]
     Foreign,
     #[error("its keys cannot be fetched: {reason}")]
     Unfetched { reason: String },

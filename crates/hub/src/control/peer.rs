@@ -45,6 +45,8 @@ pub struct Outside {
     /// Whether another card waits to be trusted.
     pub is_changed: bool,
     pub problem: Option<String>,
+    /// The trusted card as its server knows it, if it was read just now.
+    pub seen: Option<a2a::Seen>,
 }
 
 /// Wakes when somebody adds, changes, trusts or archives an outside agent.
@@ -58,6 +60,14 @@ pub(crate) struct Looked {
     /// `None`: the key stays as it is.
     key: Option<Secret<String>>,
     found: Discovered,
+}
+
+/// Why a card may be believed whose signature cannot be verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Belief {
+    /// Somebody looked at this very card, now or before.
+    Vouched,
+    Unheard,
 }
 
 // === impl Handle ===
@@ -97,9 +107,26 @@ impl Handle {
         };
         let found = a2a::discover(&self.options().egress, &url, &credentials, &[]).await;
         let found = found.map_err(|error| unusable(&error))?;
-        a2a::Peer::new(&self.options().egress, &found.card, credentials).map_err(|error| unusable(&error))?;
-        if let Trust::Forged(why) = found.trust() {
-            return Err(unusable(&format!("its card is signed, but not by whom it says: {why}.")));
+        let peer = a2a::Peer::new(&self.options().egress, &found.card, credentials.clone());
+        let peer = peer.map_err(|error| unusable(&error))?;
+        // Whoever names the very card has looked at it.
+        let unless =
+            format!("If you have looked at the card and it is right, give its pin: --card-pin {}", found.fingerprint);
+        match found.trust() {
+            Trust::Forged(why) => {
+                return Err(unusable(&format!("its card is signed, but not by whom it says: {why}.")));
+            }
+            Trust::Unknown(why) if expected.is_none() => {
+                return Err(unusable(&format!("its card is signed, but that cannot be verified: {why}. {unless}")));
+            }
+            Trust::Unknown(_) | Trust::Verified | Trust::Unsigned => {}
+        }
+        if let Some(elsewhere) =
+            peer.interface().elsewhere(&url).filter(|_| expected.is_none() && !credentials.is_none())
+        {
+            return Err(unusable(&format!(
+                "your key would go to {elsewhere}, which is not where its card is. {unless}"
+            )));
         }
         if expected.is_some_and(|expected| expected != found.fingerprint) {
             let shown = format!("is not the pin of the card there, which is {}", found.fingerprint);
@@ -118,7 +145,9 @@ impl Handle {
         };
         let new = store::NewPeer { url: url.clone(), sealed: key.map(seal) };
         self.store().set_peer(self.context(by), AgentRef::Id(agent), new).await.map_err(about("agent"))?;
-        self.take_card(self.context(by), agent, &url, &found).await.map(drop)
+        self.take_card(self.context(by), agent, &url, &found, Belief::Vouched).await?;
+        self.bus().wake([Topic::Peers]);
+        Ok(())
     }
 
     /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
@@ -166,6 +195,9 @@ impl Handle {
         let seen = seen.map_err(|_| Error::invalid("card_pin", "is not `sha256:` and 64 hex digits"))?;
         let seen = seen.map(Pin::digest);
         let account = self.store().account(by.tenant, agent).await.map_err(about("agent"))?;
+        if seen.is_none() {
+            self.check_offer(&account).await?;
+        }
         let trusted = self.store().trust_card(self.context(by), AgentRef::Id(account.id), seen).await;
         trusted.map_err(|error| {
             let sentence = match &error {
@@ -180,6 +212,25 @@ impl Handle {
             Error::from_store("agent", error).say(sentence)
         })?;
         self.show_account(account).await
+    }
+
+    /// A card that leads a key to another place is only trusted by its pin.
+    async fn check_offer(&self, account: &record::Account) -> Result<()> {
+        let peer = self.store().peer(account.tenant, account.id).await.map_err(about("agent"))?;
+        let Some(store::Peer { url, sealed: Some(_), offered: Some(offered), .. }) = peer else { return Ok(()) };
+        let interface = a2a::read_card(&offered.card).and_then(|card| a2a::Interface::choose(&card).ok());
+        match interface.and_then(|interface| interface.elsewhere(&url)) {
+            None => Ok(()),
+            Some(elsewhere) => {
+                let pin = Pin::from_digest(offered.digest);
+                let text = format!(
+                    "With the new card your key would go to {elsewhere}, which is not where the card is. If that is right, \
+                     trust it by its pin: attache agents trust {} --card-pin {pin}",
+                    account.name
+                );
+                Err(Error::new(Code::InvalidRequest, text))
+            }
+        }
     }
 
     /// The account as everybody sees it, with the outside agent that it stands for.
@@ -205,6 +256,11 @@ impl Handle {
     /// the owner, and not used.
     pub async fn read_card(&self, outside: &Outside) -> Result<Outside> {
         let Outside { tenant, agent, url, credentials, .. } = outside;
+        if let Some(seen) = outside.seen.as_ref().filter(|_| !outside.is_changed && outside.problem.is_none())
+            && a2a::is_unchanged(&self.options().egress, seen, credentials).await == Ok(true)
+        {
+            return Ok(outside.clone());
+        }
         let found = match a2a::discover(&self.options().egress, url, credentials, &[]).await {
             Ok(found) => found,
             Err(error) => {
@@ -214,24 +270,42 @@ impl Handle {
             }
         };
         let context = Context::new(*tenant, Context::SYSTEM, self.now());
-        let peer = self.take_card(context, *agent, url, &found).await?;
-        Ok(self.outside(*tenant, peer))
+        // Whoever adds it may be about to vouch for it.
+        if let (None, Trust::Unknown(why)) = (&outside.card, found.trust()) {
+            tracing::warn!(agent.id = %agent, %why, "the first card of an outside agent cannot be verified");
+            return Ok(outside.clone());
+        }
+        let is_known = outside.card.as_ref().is_some_and(|(pin, _)| *pin == found.fingerprint);
+        let belief = if is_known { Belief::Vouched } else { Belief::Unheard };
+        let peer = self.take_card(context, *agent, url, &found, belief).await?;
+        Ok(Outside { seen: found.seen, ..self.outside(*tenant, peer) })
     }
 
-    async fn take_card(&self, context: Context, agent: AgentId, url: &str, found: &Discovered) -> Result<store::Peer> {
+    async fn take_card(
+        &self,
+        context: Context,
+        agent: AgentId,
+        url: &str,
+        found: &Discovered,
+        belief: Belief,
+    ) -> Result<store::Peer> {
         let (digest, card) = (found.fingerprint.digest(), found.card_text.clone());
         let pin = store::Pin { digest, card, pinned_at: context.at };
-        let forged = match found.trust() {
+        let wrong = match found.trust() {
             Trust::Forged(why) => Some(format!("The agent's card is signed, but not by whom it says: {why}.")),
+            Trust::Unknown(why) if belief == Belief::Unheard => Some(format!(
+                "The agent's card has changed, and who signed it cannot be verified: {why}. Look at it, and if it is right, \
+                 trust it: attache agents trust NAME."
+            )),
             Trust::Unsigned | Trust::Verified | Trust::Unknown(_) => None,
         };
-        let taken = match forged {
+        let taken = match wrong {
             None => self.store().pin_card(context.clone(), agent, url, pin.clone()).await,
             Some(_) => Err(attache_store::Error::CardPinned),
         };
         match taken {
             Err(attache_store::Error::CardPinned) => {
-                let problem = forged.unwrap_or_else(|| {
+                let problem = wrong.unwrap_or_else(|| {
                     format!(
                         "The agent's card has changed: it is {} now. Look at it, and if it is right, trust it: \
                          attache agents trust NAME.",
@@ -261,6 +335,7 @@ impl Handle {
             card: peer.pin.and_then(read),
             is_changed: peer.offered.is_some(),
             problem: peer.problem,
+            seen: None,
         }
     }
 

@@ -7,7 +7,7 @@ use attache_hub::in_process::Failure;
 use attache_protocol::{
     Json,
     wire::{
-        a2a::{GetTask, TaskState},
+        a2a::{Content, GetTask, Message, TaskState},
         ask::AskState,
     },
 };
@@ -33,54 +33,101 @@ impl Relay {
         self.status.as_ref().is_some_and(|status| status.state.is_interrupted())
     }
 
-    /// A name for the question that the agent asks now, the same one whenever it is seen.
+    /// A name for the question that the agent asks now, the same one whenever it is seen. One that was withdrawn, and an
+    /// authorization that did not come of what the caller said, is asked anew.
     fn question(&self) -> Option<String> {
-        let status = self.status.as_ref().filter(|status| status.state == TaskState::TaskStateInputRequired)?;
+        let kept = self.kept_question()?;
+        Some(match self.turns.get(&kept) {
+            Some(turn) => format!("{kept}-{turn}"),
+            None => kept,
+        })
+    }
+
+    fn kept_question(&self) -> Option<String> {
+        let status = self.status.as_ref()?;
+        let kind = match status.state {
+            TaskState::TaskStateInputRequired => "peer",
+            TaskState::TaskStateAuthRequired => "peer-authorization",
+            _ => return None,
+        };
         let mut hasher = blake3::Hasher::new();
         match (&status.message, status.timestamp) {
             (Some(message), _) => hasher.update(message.message_id.as_bytes()),
             (None, Some(at)) => hasher.update(at.to_string().as_bytes()),
             (None, None) => hasher.update(&self.answered.len().to_le_bytes()),
         };
-        Some(format!("peer-{}", &hasher.finalize().to_hex()[..32]))
+        Some(format!("{kind}-{}", &hasher.finalize().to_hex()[..32]))
+    }
+
+    /// The next time it is asked under another name.
+    fn turn(&mut self, kept: &str) {
+        *self.turns.entry(kept.to_owned()).or_default() += 1;
     }
 
     /// Asks the caller what the agent asks, and gives it the answer.
     pub(super) async fn ask(&mut self) -> Result<Step, Failure> {
-        let (Some(name), Some(task)) = (self.question(), self.task.clone()) else { return Ok(Step::Follow) };
+        let (Some(name), Some(kept), Some(task)) = (self.question(), self.kept_question(), self.task.clone()) else {
+            return Ok(Step::Follow);
+        };
         let message = self.status.as_ref().and_then(|status| status.message.clone());
-        let prompt = message.as_ref().map(words).filter(|text| !text.is_empty());
-        let prompt = prompt.unwrap_or_else(|| "The agent needs more input.".to_owned());
-        let parts = message.map(|message| Json::of(&message.parts));
-        let mut asked = self.work.ask(&name, &prompt, parts).await?;
+        let parts = message.as_ref().map(|message| Json::of(&message.parts));
+        let is_input = self.status.as_ref().is_some_and(|status| status.state == TaskState::TaskStateInputRequired);
+        let mut asked = if is_input {
+            let prompt = message.as_ref().map(words).filter(|text| !text.is_empty());
+            let prompt = prompt.unwrap_or_else(|| "The agent needs more input.".to_owned());
+            self.work.ask(&name, &prompt, parts).await?
+        } else {
+            self.work.ask_authorization(&name, &authorization(message.as_ref()), parts).await?
+        };
+        self.forget_questions(Some(asked.input_request_id)).await?;
+        self.backoff.reset();
         while asked.state == AskState::Pending {
-            asked = self.work.answer(asked.input_request_id, ASK_WAIT).await?;
+            // Somebody else authorizes it, so that has to be looked for.
+            let wait = if is_input { ASK_WAIT } else { self.backoff.next(self.work.hub().env()) };
+            tokio::select! {
+                answer = self.work.answer(asked.input_request_id, wait) => asked = answer?,
+                () = self.notice.rung() => {}
+            }
             if asked.state == AskState::Pending && self.has_moved_on(&name).await? {
-                return Ok(Step::Follow);
+                // An answer that came in the same moment is told the agent nevertheless.
+                asked = self.work.withdraw(asked.input_request_id).await?;
             }
         }
-        if asked.state != AskState::Answered {
+        match asked.state {
+            AskState::Answered => {}
+            AskState::Cancelled => {
+                self.turn(&kept);
+                return Ok(Step::Follow);
+            }
             // The run is over, and so is this future as soon as somebody looks.
-            return std::future::pending().await;
+            AskState::Pending | AskState::Expired => return std::future::pending().await,
         }
         let given = Given { parts: asked.parts, message: asked.message };
         let ask = asked.input_request_id.to_string();
         let request = message::answer(&self.work, &ask, &task, self.context.clone(), given);
         match self.send(request).await? {
             Ok(step) => {
-                self.answered.insert(name);
+                self.settled(name, &kept);
                 Ok(step)
             }
             // The same answer has the same id: whether it arrived shows when the agent is looked at.
             Err(error) => {
                 tracing::debug!(%error, "an agent outside did not take an answer");
                 if error.is_unexecuted() && !error.is_passing() {
-                    self.answered.insert(name);
+                    self.settled(name, &kept);
                 }
                 self.pause().await;
                 self.status = None;
                 Ok(Step::Follow)
             }
+        }
+    }
+
+    fn settled(&mut self, name: String, kept: &str) {
+        if kept.starts_with("peer-authorization") {
+            self.turn(kept);
+        } else {
+            self.answered.insert(name);
         }
     }
 
@@ -100,4 +147,19 @@ impl Relay {
         }
         Ok(!is_same)
     }
+}
+
+/// What people read: the agent's own words, and where the agent says that it is decided.
+fn authorization(message: Option<&Message>) -> String {
+    let decided_at = message.into_iter().flat_map(|message| &message.parts).find_map(|part| match &part.content {
+        Content::Data(data) => data.text_member("decide_url"),
+        Content::Text(_) | Content::Raw(_) | Content::Url(_) => None,
+    });
+    let said = message.map(words).filter(|text| !text.is_empty());
+    let mut prompt = "The agent outside waits to be authorized, and goes on by itself then.".to_owned();
+    for more in [said, decided_at].into_iter().flatten() {
+        prompt.push('\n');
+        prompt.push_str(&more);
+    }
+    prompt
 }

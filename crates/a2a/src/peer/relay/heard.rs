@@ -60,8 +60,11 @@ impl Relay {
         let (peer_task_id, peer_context_id) = (Some(task), Some(context).filter(|context| !context.is_empty()));
         let change = PeerTaskChange { peer_task_id, peer_context_id, native_status, recovery: None };
         self.link(change, recovery).await?;
-        let is_asked = status.state == TaskState::TaskStateInputRequired;
-        if let Some(message) = status.message.as_ref().filter(|_| !is_asked && !status.state.is_terminal())
+        let passes = !status.state.is_interrupted() && !status.state.is_terminal();
+        if passes {
+            self.forget_questions(None).await?;
+        }
+        if let Some(message) = status.message.as_ref().filter(|_| passes)
             && self.told.as_ref() != Some(&message.message_id)
         {
             self.told = Some(message.message_id.clone());

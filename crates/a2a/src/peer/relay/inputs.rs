@@ -1,0 +1,148 @@
+//! What the caller says without being asked: told to the agent outside, in order. That it was told is a line of the run's
+//! log, so that a hub that was restarted knows what is left; as it knows which questions are open.
+
+use std::collections::VecDeque;
+
+use attache_hub::{
+    in_process::{Failure, Work},
+    stream::RunFollow,
+};
+use attache_protocol::{
+    AskId, Json,
+    wire::event::{Event, kind},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Relay, Step};
+use crate::peer::message::{self, Given};
+
+#[derive(Debug)]
+pub(in crate::peer) struct Inputs {
+    waiting: VecDeque<Input>,
+    /// Questions from before the hub was restarted.
+    open: Vec<AskId>,
+    events: RunFollow,
+}
+
+/// As the run's events have it.
+#[derive(Debug, Clone, Deserialize)]
+struct Input {
+    input_id: String,
+    #[serde(default)]
+    input_request_id: Option<String>,
+    parts: Json,
+    #[serde(default)]
+    message: Option<Json>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    input_request_id: Option<AskId>,
+}
+
+/// A line of the log.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    message: String,
+    input_id: String,
+}
+
+/// How many events are read at a time.
+const PAGE: usize = 200;
+
+// === impl Inputs ===
+
+impl Inputs {
+    /// With what was said before and not told yet.
+    pub(in crate::peer) async fn open(work: &Work) -> Result<Self, Failure> {
+        let (hub, by, run) = (work.hub(), work.principal(), work.claim().task_run_id);
+        let (mut waiting, mut open, mut after) = (VecDeque::new(), Vec::new(), 0);
+        loop {
+            let page = hub.run_events(by, run, Some(after), Some(PAGE)).await?;
+            for event in &page.events {
+                note(&mut waiting, event);
+                note_question(&mut open, event);
+            }
+            if page.events.is_empty() {
+                break;
+            }
+            after = page.next;
+        }
+        let events = hub.follow_run(by, run, Some(after)).await?;
+        Ok(Self { waiting, open, events })
+    }
+
+    /// Resolves when there is something to tell. Nothing is lost when the future is dropped.
+    pub(super) async fn come(&mut self) {
+        while self.waiting.is_empty() {
+            match self.events.next().await {
+                Some(event) => note(&mut self.waiting, &event),
+                // The run is over, and so is this future as soon as somebody looks.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+fn note_question(open: &mut Vec<AskId>, event: &Event) {
+    let Ok(Asked { input_request_id: Some(ask) }) = event.data.parse::<Asked>() else { return };
+    match event.kind.as_str() {
+        "task.input_required" | "task.authorization_required" => open.push(ask),
+        "task.input_received" | "task.input_withdrawn" => open.retain(|known| *known != ask),
+        _ => {}
+    }
+}
+
+fn note(waiting: &mut VecDeque<Input>, event: &Event) {
+    match event.kind.as_str() {
+        "task.input_received" => {
+            let input = event.data.parse::<Input>().ok();
+            waiting.extend(input.filter(|input| input.input_request_id.is_none()));
+        }
+        kind::LOG => {
+            if let Ok(line) = event.data.parse::<Line>() {
+                waiting.retain(|input| input.input_id != line.input_id);
+            }
+        }
+        _ => {}
+    }
+}
+
+// === impl Relay ===
+
+impl Relay {
+    /// What was asked before the hub was restarted, and is not asked now, is not asked any more.
+    pub(super) async fn forget_questions(&mut self, but: Option<AskId>) -> Result<(), Failure> {
+        for ask in std::mem::take(&mut self.inputs.open) {
+            if Some(ask) != but {
+                self.work.withdraw(ask).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the agent what waits to be told. `None`: go on as before.
+    pub(super) async fn forward(&mut self) -> Result<Option<Step>, Failure> {
+        let (Some(task), Some(input)) = (self.task.clone(), self.inputs.waiting.front().cloned()) else {
+            return Ok(None);
+        };
+        let given = Given { parts: Some(input.parts), message: input.message };
+        let request = message::answer(&self.work, &input.input_id, &task, self.context.clone(), given);
+        let (step, told) = match self.send(request).await? {
+            Ok(step) => (Some(step), "The agent outside was told what you said.".to_owned()),
+            Err(error) if error.is_unexecuted() && !error.is_passing() => {
+                (None, format!("The agent outside did not take what you said: {error}"))
+            }
+            // The same words have the same id: a second time is no second message.
+            Err(error) => {
+                tracing::debug!(%error, "an agent outside could not be told what its caller said");
+                self.pause().await;
+                return Ok(None);
+            }
+        };
+        self.inputs.waiting.pop_front();
+        self.work.log(Json::of(&Line { message: told, input_id: input.input_id })).await?;
+        Ok(step)
+    }
+}

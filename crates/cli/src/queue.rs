@@ -1,0 +1,99 @@
+//! Why a run is not worked on yet: one that waits should not look like one that hangs.
+
+use attache_client::Hub;
+use attache_protocol::{
+    RunId,
+    rules::run::Status,
+    wire::account::{Account, PeerInfo, Presence},
+};
+
+use crate::{
+    Context,
+    output::{Style, clean, time},
+};
+
+/// Why the run waits, until when, and what a person can do.
+struct Said {
+    why: String,
+    when: &'static str,
+    what: String,
+}
+
+/// Says why nobody takes the run, if that is known.
+pub(crate) async fn explain(context: &Context, hub: &Hub, run: RunId) {
+    let Ok(run) = hub.run(run).await else { return };
+    if run.status != Status::Pending {
+        return;
+    }
+    let Ok(account) = hub.account(&run.agent_id.to_string()).await else { return };
+    let said = match &account.peer {
+        Some(peer) => outside(&account, peer),
+        None => device(context, &account),
+    };
+    let Some(Said { why, when, what }) = said else { return };
+    let until = run.expires_at.map(|at| format!(", until it expires {}", time::relative(at, context.now())));
+    let message = format!("{why}. The run is queued and starts when {when}{}; {what}.", until.unwrap_or_default());
+    context.output.say_styled(Style::Busy, message);
+}
+
+fn device(context: &Context, account: &Account) -> Option<Said> {
+    if account.status == Presence::Online {
+        return None;
+    }
+    let name = clean::line(&account.name).into_owned();
+    let (why, what) = match &account.runtime {
+        Some(runtime) => {
+            let device = clean::line(runtime.device_name.as_deref().unwrap_or("its device")).into_owned();
+            let seen = time::relative_or(runtime.last_heartbeat_at, context.now(), "never seen");
+            (format!("{name} is offline ({device}: {seen})"), "there, run `attache runtime start`".to_owned())
+        }
+        None => (format!("no device is paired with {name}"), format!("pair one: attache agents code {name}")),
+    };
+    Some(Said { why, when: "it is online", what })
+}
+
+/// An agent of somebody else has no device of ours.
+fn outside(account: &Account, peer: &PeerInfo) -> Option<Said> {
+    let name = clean::line(&account.name).into_owned();
+    if peer.offered_pin.is_some() {
+        let why = format!("the card of {name} has changed, and nothing is sent to an agent that may be another one");
+        let what = format!("look at it (attache agents show {name}), and if it is right: attache agents trust {name}");
+        return Some(Said { why, when: "the card is trusted", what });
+    }
+    let problem = peer.problem.as_deref()?;
+    let problem = clean::line(problem.trim_end_matches('.')).into_owned();
+    let why = format!("{name} cannot be worked with: {problem}");
+    Some(Said { why, when: "that is over", what: format!("see: attache agents show {name}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(peer: &str) -> Option<String> {
+        let peer = format!(
+            r#"{{"agent_id":"agt_0193f6a1b2c37d4e8f90a1b2c3d4e5f6","name":"travel","description":null,"instructions":null,
+            "skills":[],"a2a":null,"approvals":null,"owner_id":null,"status":"offline","created_at":"2026-11-15T12:00:00.000Z","archived_at":null,"runtime":null,
+            "peer":{{"url":"https://p","has_key":false,"card_pin":"sha256:1","pinned_at":null,{peer}}}}}"#
+        );
+        let account: Account = serde_json::from_str(&peer).expect("this is an account");
+        let said = outside(&account, account.peer.as_ref().expect("it has one"))?;
+        Some(format!("{} | {} | {}", said.why, said.when, said.what))
+    }
+
+    #[test]
+    fn an_agent_outside_is_not_one_whose_device_is_away() {
+        assert_eq!(said(r#""offered_pin":null,"problem":null"#), None);
+        assert_eq!(
+            said(r#""offered_pin":"sha256:2","problem":"changed""#).as_deref(),
+            Some(
+                "the card of travel has changed, and nothing is sent to an agent that may be another one | the card is trusted | \
+                 look at it (attache agents show travel), and if it is right: attache agents trust travel"
+            )
+        );
+        assert_eq!(
+            said(r#""offered_pin":null,"problem":"It is away.""#).as_deref(),
+            Some("travel cannot be worked with: It is away | that is over | see: attache agents show travel")
+        );
+    }
+}
