@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod export;
+pub mod mount;
+pub mod report;
 mod sftp;
 pub mod ssh;
-pub mod report;

@@ -1,0 +1,72 @@
+//! A port on this machine's loopback whose every connection goes through a tunnel. Stock ssh knows no tunnels of ours.
+
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Bytes in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Opens one more connection at the far end.
+pub type Dial = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>> + Send + Sync>;
+
+/// The port. Dropping it closes it and every connection.
+#[derive(Debug)]
+pub struct Forward {
+    address: SocketAddr,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// sshfs has one connection, and a second one while it connects again. Whoever else of this machine knocks finds SSH behind
+/// the port, without a key to it.
+const MOST: usize = 4;
+
+// === impl Forward ===
+
+impl Forward {
+    pub async fn open(dial: Dial) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        Ok(Self { address, _task: AbortOnDropHandle::new(tokio::spawn(serve(listener, dial))) })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn serve(listener: TcpListener, dial: Dial) {
+    // They end with this task.
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if open.len() < MOST => match accepted {
+                Ok((near, _)) => drop(open.spawn(connect(near, dial.clone()))),
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to a tunnel was not accepted");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = open.join_next() => {}
+        }
+    }
+}
+
+async fn connect(mut near: TcpStream, dial: Dial) {
+    let _ = near.set_nodelay(true);
+    match dial().await {
+        Ok(mut far) => {
+            if let Err(error) = copy_bidirectional(&mut near, &mut far).await {
+                tracing::debug!(%error, "a connection through a tunnel broke");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "a tunnel cannot be opened"),
+    }
+}

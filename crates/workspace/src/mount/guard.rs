@@ -1,0 +1,221 @@
+//! The guard of one mount: a small process of its own, in its own session, that owns sshfs. When its input ends, because the
+//! runtime asked, ended or was killed, it unmounts; so it does when the lease is over or sshfs dies.
+
+use std::{
+    io::{BufRead, Read as _, Write},
+    path::Path,
+    process::Child,
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::{Timestamp, env::Env};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    Ended, MountError, Mounting,
+    order::{Order, Said},
+    place::At,
+    sshfs, table, underneath,
+};
+
+/// A mount while its guard lives.
+struct Guarded {
+    at: At,
+    child: Child,
+    /// What sshfs and ssh say, as long as they live.
+    said: Receiver<String>,
+}
+
+/// How long a mount may take to appear.
+const MOUNT_TIME: Duration = Duration::from_secs(20);
+/// How long the server behind it may take to show the folder.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How often a mount is looked at while it is made, and after.
+const SOON: Duration = Duration::from_millis(10);
+const OFTEN: Duration = Duration::from_millis(100);
+/// How long sshfs may take to end by itself once nothing is mounted.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+const MOST_SAID: u64 = 64 << 10;
+
+/// What the hidden command does: mounts as its first line says, and unmounts when the input ends. Answers the exit code.
+pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write, env: &Env) -> u8 {
+    // A Ctrl-C in the runtime's terminal is not for us. It fails where this is a session already.
+    let _ = rustix::process::setsid();
+    let mut input = input;
+    let mut line = String::new();
+    if !matches!(input.read_line(&mut line), Ok(length) if length > 0) {
+        return 0;
+    }
+    let (at, mounting) = match Order::read(&line) {
+        Ok(order) => order,
+        Err(error) => {
+            say(&mut output, &Said::failed(&MountError::Guard(format!("the order cannot be understood: {error}"))));
+            return 1;
+        }
+    };
+    let asked = listen(input);
+    let code = match guard(&at, &mounting, &asked, &mut output, env) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&mut output, &Said::failed(&error));
+            1
+        }
+    };
+    at.remove();
+    say(&mut output, &Said::Removed);
+    code
+}
+
+fn guard(
+    at: &At,
+    mounting: &Mounting,
+    asked: &Receiver<()>,
+    output: &mut impl Write,
+    env: &Env,
+) -> Result<(), MountError> {
+    let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
+    let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
+    let mut guarded = Guarded::start(at, mounting)?;
+    if let Err(error) = guarded.appear(asked) {
+        guarded.end();
+        return Err(error);
+    }
+    say(output, &Said::Mounted { underneath });
+    let why = guarded.watch(asked, mounting.expires_at, env);
+    guarded.end();
+    say(output, &Said::Unmounted { why });
+    if why != Ended::Asked {
+        // Whoever still works there must find a folder into which nothing can be written.
+        let _ = asked.recv();
+    }
+    Ok(())
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    fn start(at: &At, mounting: &Mounting) -> Result<Self, MountError> {
+        let mut child = sshfs::start(at, mounting)?;
+        let (sender, said) = mpsc::sync_channel(1);
+        if let Some(stderr) = child.stderr.take() {
+            thread::spawn(move || {
+                let mut text = Vec::new();
+                let mut stderr = stderr;
+                let _ = stderr.by_ref().take(MOST_SAID).read_to_end(&mut text);
+                let _ = sender.send(String::from_utf8_lossy(&text).into_owned());
+                // A full pipe would stop it.
+                let _ = std::io::copy(&mut stderr, &mut std::io::sink());
+            });
+        }
+        Ok(Self { at: at.clone(), child, said })
+    }
+
+    /// Waits until the folder is really there: in the kernel's table, and answering.
+    fn appear(&mut self, asked: &Receiver<()>) -> Result<(), MountError> {
+        let (since, mount_point) = (Instant::now(), self.at.mount_point());
+        while !is_mounted(&mount_point) {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return Err(self.explain());
+            }
+            if since.elapsed() > MOUNT_TIME {
+                return Err(MountError::Sshfs(format!("nothing was mounted within {} s", MOUNT_TIME.as_secs())));
+            }
+            if is_asked(asked, SOON) {
+                return Err(MountError::Guard("it was called off before the folder was mounted".to_owned()));
+            }
+        }
+        // A call into a file system whose server hangs may never return.
+        let (sender, answer) = mpsc::channel();
+        thread::spawn(move || sender.send(sshfs::answers(&mount_point)));
+        match answer.recv_timeout(ANSWER_TIME) {
+            Ok(Ok(())) => Ok(()),
+            // It is mounted before the server is spoken to.
+            Ok(Err(_)) if self.ends_within(LAST_WORDS) => Err(self.explain()),
+            Ok(Err(error)) => Err(MountError::Sshfs(format!("the host does not show the folder: {error}"))),
+            Err(_) => Err(MountError::Sshfs("the host does not answer".to_owned())),
+        }
+    }
+
+    /// Why sshfs ended by itself.
+    fn explain(&self) -> MountError {
+        sshfs::explain(&self.said.recv_timeout(LAST_WORDS).unwrap_or_default())
+    }
+
+    fn watch(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Ended {
+        let mount_point = self.at.mount_point();
+        loop {
+            if is_asked(asked, OFTEN) {
+                return Ended::Asked;
+            }
+            if env.now() >= expires_at {
+                return Ended::Expired;
+            }
+            if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
+                return Ended::Died;
+            }
+        }
+    }
+
+    /// Unmounts, and ends sshfs. Whoever still has files open there gets errors from now on.
+    fn end(mut self) {
+        let mount_point = self.at.mount_point();
+        if is_mounted(&mount_point) {
+            sshfs::detach(&mount_point);
+        }
+        if !self.ends_within(LAST_WORDS) {
+            // Asked first, for it takes its ssh along.
+            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            if !self.ends_within(LAST_WORDS) {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+            }
+        }
+        if is_mounted(&mount_point) {
+            sshfs::tear_off(&mount_point);
+        }
+    }
+
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let since = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if since.elapsed() < time => thread::sleep(SOON),
+                Ok(None) => return false,
+                Ok(Some(_)) | Err(_) => return true,
+            }
+        }
+    }
+}
+
+fn is_mounted(mount_point: &Path) -> bool {
+    table::mounted_at(mount_point).ok().flatten().as_deref() == Some(sshfs::KIND)
+}
+
+/// Whether the input has ended or said anything within a time.
+fn is_asked(asked: &Receiver<()>, time: Duration) -> bool {
+    !matches!(asked.recv_timeout(time), Err(RecvTimeoutError::Timeout))
+}
+
+/// One word for everything that the input may still bring, its end included.
+fn listen(mut input: impl BufRead + Send + 'static) -> Receiver<()> {
+    let (sender, asked) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let mut line = String::new();
+        let _ = input.read_line(&mut line);
+        let _ = sender.send(());
+        // Dropped only after the end, so that everybody who asks again hears that it was.
+        let _ = std::io::copy(&mut input, &mut std::io::sink());
+    });
+    asked
+}
+
+/// Nobody may be left to hear it.
+fn say(output: &mut impl Write, said: &Said) {
+    if let Ok(line) = serde_json::to_string(said) {
+        let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+    }
+}

@@ -1,0 +1,166 @@
+//! A mount as the runtime holds it: the guard's process at the other end of a pipe.
+
+use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::watch,
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Ended, MountError, Mounting, Place, Underneath,
+    order::{Order, Said},
+};
+
+/// How a guard is started: a program that calls [`run_guard`](super::run_guard) when it is given these arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardCommand {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+}
+
+/// A folder that is there. Dropping it closes the guard's pipe, and the guard unmounts.
+#[derive(Debug)]
+pub struct Mounted {
+    mount_point: PathBuf,
+    underneath: Underneath,
+    input: Option<ChildStdin>,
+    ended: watch::Receiver<State>,
+    _listener: AbortOnDropHandle<()>,
+    guard: Child,
+    /// Its lock says that somebody still needs the place.
+    _place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Mounted,
+    Unmounted(Ended),
+    Removed(Ended),
+}
+
+/// The guard's own limits are shorter.
+const MOUNT_TIME: Duration = Duration::from_secs(40);
+const UNMOUNT_TIME: Duration = Duration::from_secs(10);
+
+/// Mounts what START named at a place that was chosen before, or says why not. Either way nothing is left behind.
+pub async fn mount(guard: &GuardCommand, mut place: Place, mounting: Mounting) -> Result<Mounted, MountError> {
+    let order = serde_json::to_string(&Order::new(&place.at, mounting))
+        .map_err(|error| MountError::Guard(error.to_string()))?;
+    let mut command = Command::new(&guard.program);
+    command.args(&guard.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|error| MountError::Guard(format!("{} cannot be started: {error}", guard.program.display())))?;
+    // From here on the guard cleans up, also when this is dropped.
+    place.hand_over();
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(MountError::Guard("it has no pipes".to_owned()));
+    };
+    let mut lines = BufReader::new(output).lines();
+    let said = async {
+        input.write_all(format!("{order}\n").as_bytes()).await.ok()?;
+        next(&mut lines).await
+    };
+    let underneath = match timeout(MOUNT_TIME, said).await {
+        Ok(Some(Said::Mounted { underneath })) => underneath,
+        Ok(Some(Said::Failed { failure, message })) => {
+            drop(input);
+            // Until it is gone the place is still there.
+            let _ = timeout(UNMOUNT_TIME, child.wait()).await;
+            return Err(failure.error(message));
+        }
+        Ok(_) => return Err(MountError::Guard("it ended without a word".to_owned())),
+        Err(_) => return Err(MountError::Guard("it says nothing".to_owned())),
+    };
+    let (sender, ended) = watch::channel(State::Mounted);
+    let listener = AbortOnDropHandle::new(tokio::spawn(listen(lines, sender)));
+    let mount_point = place.mount_point();
+    Ok(Mounted { mount_point, underneath, input: Some(input), ended, _listener: listener, guard: child, _place: place })
+}
+
+// === impl Mounted ===
+
+impl Mounted {
+    pub fn mount_point(&self) -> &std::path::Path {
+        &self.mount_point
+    }
+
+    /// What keeps writers out should the mount vanish.
+    pub const fn underneath(&self) -> Underneath {
+        self.underneath
+    }
+
+    /// The guard's process, while it lives.
+    pub fn guard_pid(&self) -> Option<u32> {
+        self.guard.id()
+    }
+
+    /// Waits until the folder is not there any more, without having been asked.
+    pub async fn gone(&self) -> Ended {
+        let mut ended = self.ended.clone();
+        let state = ended.wait_for(|state| *state != State::Mounted).await.map(|state| *state);
+        state.map_or(Ended::Unguarded, State::why)
+    }
+
+    /// Whether the host behind the mount still shows the folder. With `reconnect`, sshfs outlives a lease that was taken back.
+    pub async fn is_alive(&self, patience: Duration) -> bool {
+        let mount_point = self.mount_point.clone();
+        let looked = tokio::task::spawn_blocking(move || super::sshfs::answers(&mount_point).is_ok());
+        *self.ended.borrow() == State::Mounted && matches!(timeout(patience, looked).await, Ok(Ok(true)))
+    }
+
+    /// Unmounts, and removes the mount point and the keys. Everything that was written is with the host when this returns.
+    pub async fn unmount(mut self) -> Ended {
+        drop(self.input.take());
+        let removed = self.ended.wait_for(|state| matches!(state, State::Removed(_)));
+        let why = match timeout(UNMOUNT_TIME, removed).await {
+            Ok(Ok(state)) => state.why(),
+            _ => Ended::Unguarded,
+        };
+        if timeout(UNMOUNT_TIME, self.guard.wait()).await.is_err() {
+            tracing::warn!(mount_point = %self.mount_point.display(), "the guard of a mount does not end and is killed");
+            let _ = self.guard.kill().await;
+        }
+        why
+    }
+}
+
+// === impl State ===
+
+impl State {
+    const fn why(self) -> Ended {
+        match self {
+            Self::Mounted => Ended::Asked,
+            Self::Unmounted(why) | Self::Removed(why) => why,
+        }
+    }
+}
+
+async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<State>) {
+    while let Some(said) = next(&mut lines).await {
+        match said {
+            Said::Unmounted { why } => _ = state.send(State::Unmounted(why)),
+            Said::Removed => state.send_modify(|state| *state = State::Removed(state.why())),
+            Said::Mounted { .. } | Said::Failed { .. } => {}
+        }
+    }
+    state.send_modify(|state| {
+        if *state == State::Mounted {
+            *state = State::Unmounted(Ended::Unguarded);
+        }
+    });
+}
+
+/// The next thing that the guard says; what is no JSON was not said by it.
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<Said> {
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Ok(said) = serde_json::from_str(&line) {
+            return Some(said);
+        }
+    }
+    None
+}

@@ -1,0 +1,128 @@
+//! What a runtime and the guard of a mount say to each other, one line of JSON each. The order comes over the guard's standard
+//! input, so that a private key never is an argument.
+
+use std::path::PathBuf;
+
+use attache_protocol::{Secret, Timestamp, wire::awcp::AccessMode};
+use serde::{Deserialize, Serialize};
+
+use super::{MountError, Mounting, Underneath, need, place::At};
+
+/// The first line that a guard hears. After it, any line and the end of the input mean: unmount.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Order {
+    root: PathBuf,
+    name: String,
+    host: String,
+    port: u16,
+    user: String,
+    locator: String,
+    host_key: String,
+    private_key: String,
+    access_mode: AccessMode,
+    expires_at: Timestamp,
+}
+
+/// What a guard says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Said {
+    /// The folder is there.
+    Mounted { underneath: Underneath },
+    /// It never was.
+    Failed { failure: Failure, message: String },
+    /// It is gone; the mount point stays, empty and unwritable, until the input ends.
+    Unmounted { why: Ended },
+    /// Nothing is left.
+    Removed,
+}
+
+/// [`MountError`] on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Failure {
+    Missing,
+    KeyRefused,
+    OtherHost,
+    Unprotected,
+    Terms,
+    Sshfs,
+    Guard,
+}
+
+/// Why a mount ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    Asked,
+    /// The lease is over.
+    Expired,
+    /// sshfs died, or was killed.
+    Died,
+    /// The guard itself is gone.
+    Unguarded,
+}
+
+// === impl Order ===
+
+impl Order {
+    pub(super) fn new(at: &At, mounting: Mounting) -> Self {
+        let Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at } = mounting;
+        Self {
+            root: at.root.clone(),
+            name: at.name.clone(),
+            host,
+            port,
+            user,
+            locator,
+            host_key,
+            private_key: private_key.expose().clone(),
+            access_mode,
+            expires_at,
+        }
+    }
+
+    pub(super) fn read(line: &str) -> serde_json::Result<(At, Mounting)> {
+        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, expires_at } =
+            serde_json::from_str(line)?;
+        let private_key = Secret::new(private_key);
+        let mounting = Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at };
+        Ok((At { root, name }, mounting))
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    pub(super) fn failed(error: &MountError) -> Self {
+        let (failure, message) = match error {
+            MountError::Missing(missing) => (Failure::Missing, missing.what.to_owned()),
+            MountError::KeyRefused(message) => (Failure::KeyRefused, message.clone()),
+            MountError::OtherHost(message) => (Failure::OtherHost, message.clone()),
+            MountError::Unprotected(message) => (Failure::Unprotected, message.clone()),
+            MountError::Terms(message) => (Failure::Terms, message.clone()),
+            MountError::Sshfs(message) => (Failure::Sshfs, message.clone()),
+            MountError::Guard(message) => (Failure::Guard, message.clone()),
+        };
+        Self::Failed { failure, message }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn error(self, message: String) -> MountError {
+        match self {
+            Self::Missing => match need::missing().into_iter().find(|missing| missing.what == message) {
+                Some(missing) => MountError::Missing(missing),
+                None => MountError::Sshfs(format!("`{message}` was missing")),
+            },
+            Self::KeyRefused => MountError::KeyRefused(message),
+            Self::OtherHost => MountError::OtherHost(message),
+            Self::Unprotected => MountError::Unprotected(message),
+            Self::Terms => MountError::Terms(message),
+            Self::Sshfs => MountError::Sshfs(message),
+            Self::Guard => MountError::Guard(message),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Where a lent folder appears: a fresh, empty folder below one of the owner's mount roots, which nobody else can name,
+//! replace or reach through a link.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::{Component, Path, PathBuf},
+};
+
+use attache_protocol::env::Env;
+use rustix::process::geteuid;
+
+use super::{
+    sshfs::{self, is_plain},
+    table, underneath,
+};
+
+/// A mount point that is ours. Dropping it removes it, unless a guard has it.
+#[derive(Debug)]
+pub struct Place {
+    pub(super) at: At,
+    /// Held while this process lives, so that nobody takes the place for a leftover.
+    _lock: File,
+    is_handed_over: bool,
+}
+
+/// The same by its names alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) root: PathBuf,
+    pub(super) name: String,
+}
+
+/// Why there is no place. Each says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unplaced {
+    #[error("`mount_roots` in policy.toml is empty; name a folder")]
+    NoRoots,
+    #[error("the mount root {} must be an absolute path without `.` or `..`", .0.display())]
+    NotPlain(PathBuf),
+    #[error("the mount root {} holds characters that ssh would misread; use letters, digits and `/._-+@` only", .0.display())]
+    Unreadable(PathBuf),
+    #[error("{} is a link, and a mount root must not lead through one; write the path that it leads to", .0.display())]
+    Link(PathBuf),
+    #[error("{} is not a folder", .0.display())]
+    NotAFolder(PathBuf),
+    #[error("{} belongs to another user, who could replace what is mounted below it", .0.display())]
+    Foreign(PathBuf),
+    #[error("others may write into {path}; close it: `chmod go-w {path}`", path = .0.display())]
+    Loose(PathBuf),
+    #[error("{}: {reason}", path.display())]
+    Io { path: PathBuf, reason: String },
+}
+
+/// Keys and locks of the places below a root.
+const LEASES: &str = ".leases";
+const RUNTIME_LOCK: &str = "runtime.lock";
+const GUARD_LOCK: &str = "guard.lock";
+const STICKY: u32 = 0o1000;
+const LONGEST_NAME: usize = 48;
+
+// === impl Place ===
+
+impl Place {
+    /// Makes one below the first root that is fit for it. The delegation's id helps people to recognise it.
+    pub fn reserve(roots: &[PathBuf], delegation: &str, env: &Env) -> Result<Self, Unplaced> {
+        let mut first = None;
+        for root in roots {
+            match check_root(root).and_then(|()| Self::make(root, delegation, env)) {
+                Ok(place) => return Ok(place),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or(Unplaced::NoRoots))
+    }
+
+    fn make(root: &Path, delegation: &str, env: &Env) -> Result<Self, Unplaced> {
+        let at = At { root: root.to_owned(), name: name(delegation, env) };
+        let leases = root.join(LEASES);
+        match private_folder().create(&leases) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&leases)(error)),
+            _ => check_component(&leases, Last::Yes)?,
+        }
+        let _turn = turn(&leases).map_err(io_error(&leases))?;
+        let private = at.private();
+        private_folder().create(&private).map_err(io_error(&private))?;
+        let lock = private.join(RUNTIME_LOCK);
+        let lock = File::create(&lock).and_then(|file| file.lock().map(|()| file)).map_err(io_error(&lock))?;
+        // From here on dropping it removes whatever is there.
+        let place = Self { at, _lock: lock, is_handed_over: false };
+        let mount_point = place.mount_point();
+        DirBuilder::new().mode(0o555).create(&mount_point).map_err(io_error(&mount_point))?;
+        Ok(place)
+    }
+
+    pub fn mount_point(&self) -> PathBuf {
+        self.at.mount_point()
+    }
+
+    /// Keeps the lock and leaves the rest to the guard.
+    pub(super) const fn hand_over(&mut self) {
+        self.is_handed_over = true;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_handed_over {
+            self.at.remove();
+        }
+    }
+}
+
+// === impl At ===
+
+impl At {
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.root.join(&self.name)
+    }
+
+    pub(super) fn private(&self) -> PathBuf {
+        self.root.join(LEASES).join(&self.name)
+    }
+
+    /// The guard's sign of life.
+    pub(super) fn lock_guard(&self) -> io::Result<File> {
+        let file = File::create(self.private().join(GUARD_LOCK))?;
+        file.try_lock().map_err(io::Error::from)?;
+        Ok(file)
+    }
+
+    /// Removes the mount point, which must not be mounted over, and the keys. Nothing below the mount point is ever removed.
+    pub(super) fn remove(&self) {
+        let mount_point = self.mount_point();
+        underneath::release(&mount_point);
+        if let Err(error) = fs::remove_dir(&mount_point)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(mount_point = %mount_point.display(), %error, "a mount point could not be removed");
+        }
+        let _ = fs::remove_dir_all(self.private());
+    }
+
+    /// Nobody holds it any more.
+    fn is_abandoned(&self) -> bool {
+        [RUNTIME_LOCK, GUARD_LOCK].iter().all(|name| match File::open(self.private().join(name)) {
+            Ok(file) => file.try_lock().is_ok(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        })
+    }
+}
+
+/// Removes what earlier lives left below the roots: dead mounts, empty mount points, keys. Answers where it did.
+pub fn sweep(roots: &[PathBuf]) -> Vec<PathBuf> {
+    let mut swept = Vec::new();
+    for root in roots.iter().filter(|root| root.join(LEASES).is_dir() && check_root(root).is_ok()) {
+        let leases = root.join(LEASES);
+        let (Ok(_turn), Ok(entries)) = (turn(&leases), fs::read_dir(&leases)) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let at = At { root: root.clone(), name };
+            if !at.is_abandoned() {
+                continue;
+            }
+            let mount_point = at.mount_point();
+            if table::mounted_at(&mount_point).ok().flatten().as_deref() == Some(sshfs::KIND) {
+                sshfs::detach(&mount_point);
+            }
+            at.remove();
+            swept.push(mount_point);
+        }
+    }
+    swept
+}
+
+/// A place that is just being made must not be taken for a leftover.
+fn turn(leases: &Path) -> io::Result<File> {
+    let file = File::create(leases.join("lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Yes,
+    No,
+}
+
+/// Makes what is missing of the path, and refuses one that others could bend.
+fn check_root(root: &Path) -> Result<(), Unplaced> {
+    let mut components = root.components();
+    let is_plain_path =
+        components.next() == Some(Component::RootDir) && components.all(|each| matches!(each, Component::Normal(_)));
+    // `components` drops a `.` in the middle, which is harmless, but not what the policy should say.
+    if !is_plain_path || root.to_str().is_some_and(|text| text.contains("/./") || text.ends_with("/.")) {
+        return Err(Unplaced::NotPlain(root.to_owned()));
+    }
+    if !is_plain(root) {
+        return Err(Unplaced::Unreadable(root.to_owned()));
+    }
+    let mut so_far = PathBuf::from("/");
+    for component in root.components().skip(1) {
+        so_far.push(component);
+        match private_folder().create(&so_far) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !so_far.exists() => {
+                return Err(io_error(&so_far)(error));
+            }
+            _ => check_component(&so_far, if so_far == *root { Last::Yes } else { Last::No })?,
+        }
+    }
+    Ok(())
+}
+
+fn check_component(path: &Path, last: Last) -> Result<(), Unplaced> {
+    let found = fs::symlink_metadata(path).map_err(io_error(path))?;
+    let (own, mode) = (found.uid() == geteuid().as_raw(), found.mode());
+    if found.is_symlink() {
+        return Err(Unplaced::Link(path.to_owned()));
+    }
+    if !found.is_dir() {
+        return Err(Unplaced::NotAFolder(path.to_owned()));
+    }
+    if !own && (last == Last::Yes || found.uid() != 0) {
+        return Err(Unplaced::Foreign(path.to_owned()));
+    }
+    // In a sticky folder such as /tmp nobody replaces what is ours.
+    let is_loose = match last {
+        Last::Yes => mode & 0o022 != 0,
+        Last::No => mode & STICKY == 0 && (mode & 0o002 != 0 || !own && mode & 0o020 != 0),
+    };
+    if is_loose { Err(Unplaced::Loose(path.to_owned())) } else { Ok(()) }
+}
+
+/// The host chose the id; only what is harmless of it goes into a path.
+fn name(delegation: &str, env: &Env) -> String {
+    let harmless = |character: &char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    let known: String = delegation.chars().filter(harmless).take(LONGEST_NAME).collect();
+    let mut random = [0; 4];
+    env.fill(&mut random);
+    let random = u32::from_le_bytes(random);
+    if known.is_empty() { format!("lease-{random:08x}") } else { format!("{known}-{random:08x}") }
+}
+
+fn private_folder() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Unplaced + use<> {
+    let path = path.to_owned();
+    move |error| Unplaced::Io { path, reason: error.to_string() }
+}

@@ -1,0 +1,236 @@
+//! Stock sshfs, told everything it needs in a file of its own: one server with one key, one private key, no agent, no
+//! configuration of the user or the machine, no shell anywhere.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::wire::awcp::AccessMode;
+
+use super::{MountError, Mounting, need, place::At};
+
+/// How the kernel calls what sshfs mounts.
+pub(super) const KIND: &str = "fuse.sshfs";
+/// The name of the server in the files that we write.
+const ALIAS: &str = "lease";
+/// How long fusermount3 may take before something harsher is tried.
+const UNMOUNT_TIME: Duration = Duration::from_millis(1500);
+const LONGEST_NAME: usize = 253;
+const LONGEST_LOCATOR: usize = 1024;
+const LARGEST_KEY: usize = 16 << 10;
+
+/// Writes the files and starts sshfs. Nothing that the host sent reaches a command line but the locator, which was checked.
+pub(super) fn start(at: &At, mounting: &Mounting) -> Result<Child, MountError> {
+    check(mounting)?;
+    let program = |name: &'static str| {
+        let missing = || need::missing().into_iter().find(|missing| missing.what == name);
+        need::program(name).ok_or_else(|| match missing() {
+            Some(missing) => MountError::Missing(missing),
+            None => MountError::Sshfs(format!("`{name}` is not where programs are")),
+        })
+    };
+    let (setpriv, sshfs) = (program(need::SETPRIV)?, program(need::SSHFS)?);
+    if let Some(missing) = need::missing().into_iter().next() {
+        return Err(MountError::Missing(missing));
+    }
+    let config = write_files(&at.private(), mounting).map_err(|error| MountError::Guard(error.to_string()))?;
+    // sshfs passes what follows -F on as one argument.
+    let mut option = std::ffi::OsString::from("-F");
+    option.push(&config);
+    let mut options = "reconnect,nodev,nosuid,default_permissions,idmap=user".to_owned();
+    if mounting.access_mode == AccessMode::Ro {
+        options.push_str(",ro");
+    }
+    let mut command = Command::new(setpriv);
+    // Should the guard be killed, sshfs unmounts itself.
+    command.args(["--pdeathsig", "TERM", "--"]).arg(sshfs).arg("-f").arg(option).args(["-o", &options]);
+    command.arg(format!("{ALIAS}:/{}", mounting.locator.trim_start_matches('/'))).arg(at.mount_point());
+    command.env_clear().env("PATH", need::PATH).env("LC_ALL", "C").current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().map_err(|error| MountError::Sshfs(error.to_string()))
+}
+
+fn write_files(folder: &Path, mounting: &Mounting) -> io::Result<PathBuf> {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)?
+            .write_all(text.as_bytes())?;
+        Ok::<_, io::Error>(path)
+    };
+    let key = mounting.private_key.expose();
+    let key = write("key", &format!("{}\n", key.trim_end()))?;
+    let mut words = mounting.host_key.split_whitespace();
+    let (kind, public) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let known_hosts = write("known_hosts", &format!("{ALIAS} {kind} {public}\n"))?;
+    let (key, known_hosts) = (key.display(), known_hosts.display());
+    let Mounting { host, port, user, .. } = mounting;
+    write(
+        "ssh_config",
+        &format!(
+            "Host {ALIAS}\n\
+             HostName {host}\nPort {port}\nUser {user}\nHostKeyAlias {ALIAS}\n\
+             UserKnownHostsFile \"{known_hosts}\"\nGlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\n\
+             HostKeyAlgorithms ssh-ed25519\nUpdateHostKeys no\nVerifyHostKeyDNS no\n\
+             IdentityFile \"{key}\"\nIdentitiesOnly yes\nIdentityAgent none\nAddKeysToAgent no\n\
+             PreferredAuthentications publickey\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             BatchMode yes\nForwardAgent no\nForwardX11 no\nClearAllForwardings yes\nPermitLocalCommand no\nProxyCommand none\n\
+             ConnectTimeout 10\nServerAliveInterval 5\nServerAliveCountMax 3\nTCPKeepAlive yes\nCompression no\n\
+             ControlMaster no\nControlPath none\nRequestTTY no\nLogLevel ERROR\n"
+        ),
+    )
+}
+
+/// Whether a path can stand between quotes in ssh's configuration and mean itself.
+pub(super) fn is_plain(path: &Path) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
+    path.to_str().is_some_and(|text| text.bytes().all(plain))
+}
+
+/// What the host chose must be what it claims to be, and nothing that a program could take for an option.
+fn check(mounting: &Mounting) -> Result<(), MountError> {
+    let word = |text: &str, more: &str, longest: usize| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.as_bytes().contains(&byte);
+        !text.is_empty() && text.len() <= longest && text.bytes().all(fits) && !text.starts_with('-')
+    };
+    let Mounting { host, user, locator, host_key, private_key, .. } = mounting;
+    let wrong = |what: &str| Err(MountError::Terms(format!("START cannot be followed: {what}")));
+    if host.parse::<IpAddr>().is_err() && !word(host, ".-_", LONGEST_NAME) {
+        return wrong("`endpoint.host` is neither a name nor an address");
+    }
+    if !word(user, "._-", 64) {
+        return wrong("`endpoint.user` is not a user's name");
+    }
+    // Ours is a token; another host's may be a path.
+    if !word(locator, "/._-", LONGEST_LOCATOR) || locator.split('/').any(|part| matches!(part, "." | "..")) {
+        return wrong("`export_locator` must be letters, digits, `/`, `.`, `_` and `-`");
+    }
+    let mut words = host_key.split_whitespace();
+    let (kind, key) = (words.next(), words.next().unwrap_or_default());
+    if kind != Some("ssh-ed25519") || !word(key, "+/=", 256) || host_key.contains('\n') {
+        return wrong("`host_key` must be an ssh-ed25519 key as OpenSSH writes it");
+    }
+    let private_key = private_key.expose();
+    if !private_key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----") || private_key.len() > LARGEST_KEY {
+        return Err(MountError::KeyRefused("the lease's private key is not one".to_owned()));
+    }
+    Ok(())
+}
+
+/// What the words of ssh and sshfs mean.
+pub(super) fn explain(said: &str) -> MountError {
+    // The other lines are about files of ours that are gone by the time somebody reads this.
+    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with('@') && !line.starts_with("read: ");
+    let last = said.lines().filter(telling).next_back().unwrap_or("sshfs ended without a word").trim().to_owned();
+    if said.contains("Host key verification failed") || said.contains("no matching host key type") {
+        MountError::OtherHost(last)
+    } else if said.contains("Permission denied (") || said.contains("Too many authentication failures") {
+        MountError::KeyRefused(last)
+    } else {
+        MountError::Sshfs(last)
+    }
+}
+
+/// Takes the mount away: politely, so that everything is written, and if that is refused or takes long at once.
+pub(super) fn detach(mount_point: &Path) {
+    if !fusermount(&["-u", "-q"], mount_point) {
+        fusermount(&["-u", "-z", "-q"], mount_point);
+    }
+}
+
+/// At once, whoever still uses it.
+pub(super) fn tear_off(mount_point: &Path) {
+    fusermount(&["-u", "-z", "-q"], mount_point);
+}
+
+fn fusermount(options: &[&str], mount_point: &Path) -> bool {
+    let Some(program) = need::program(need::FUSERMOUNT) else { return false };
+    let mut command = Command::new(program);
+    command.args(options).arg("--").arg(mount_point).env_clear().env("PATH", need::PATH);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return false };
+    let since = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if since.elapsed() < UNMOUNT_TIME => thread::sleep(Duration::from_millis(5)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.try_wait();
+                return false;
+            }
+        }
+    }
+}
+
+/// Whether the server behind the mount answers, and it is not the folder underneath that does.
+pub(super) fn answers(mount_point: &Path) -> io::Result<()> {
+    fs::read_dir(mount_point).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{Secret, Timestamp};
+
+    use super::*;
+
+    fn mounting() -> Mounting {
+        Mounting {
+            host: "10.0.0.7".to_owned(),
+            port: 22,
+            user: "lease".to_owned(),
+            locator: "x1_Y-2".to_owned(),
+            host_key: "ssh-ed25519 AAAAC3Nz+/= comment".to_owned(),
+            private_key: Secret::new("-----BEGIN OPENSSH PRIVATE KEY-----\n".to_owned()),
+            access_mode: AccessMode::Rw,
+            expires_at: Timestamp::default(),
+        }
+    }
+
+    #[test]
+    fn what_a_host_may_say() {
+        assert_eq!(check(&mounting()), Ok(()));
+        for host in ["::1", "build.example.org", "localhost"] {
+            assert_eq!(check(&Mounting { host: host.to_owned(), ..mounting() }), Ok(()), "{host}");
+        }
+        for host in ["-oProxyCommand=x", "a b", "a\nProxyCommand x", "", "a;b", "%h", "x\"y"] {
+            assert!(check(&Mounting { host: host.to_owned(), ..mounting() }).is_err(), "{host}");
+        }
+        for locator in ["..", "../x", "/a/../b", "", "-o", "/a/./b", "a b", "a\n", "a,b", "a:b"] {
+            assert!(check(&Mounting { locator: locator.to_owned(), ..mounting() }).is_err(), "{locator}");
+        }
+        assert_eq!(check(&Mounting { locator: "/exports/x1".to_owned(), ..mounting() }), Ok(()));
+        for user in ["-x", "a@b", ""] {
+            assert!(check(&Mounting { user: user.to_owned(), ..mounting() }).is_err(), "{user}");
+        }
+        for host_key in ["ssh-rsa AAAA", "ssh-ed25519", "ssh-ed25519 AA\nother ssh-ed25519 BB", "@cert-authority AA"] {
+            assert!(check(&Mounting { host_key: host_key.to_owned(), ..mounting() }).is_err(), "{host_key}");
+        }
+    }
+
+    #[test]
+    fn what_ssh_says_is_understood() {
+        let refused = "lease@10.0.0.7: Permission denied (publickey).";
+        let other = "@@@@\nHost key for lease has changed and you have requested strict checking.\nHost key verification failed.";
+        let away = "ssh: connect to host 10.0.0.7 port 22: Connection refused";
+        for (said, expected) in [
+            (refused, MountError::KeyRefused(refused.to_owned())),
+            (other, MountError::OtherHost("Host key verification failed.".to_owned())),
+            (away, MountError::Sshfs(away.to_owned())),
+            ("", MountError::Sshfs("sshfs ended without a word".to_owned())),
+        ] {
+            assert_eq!(explain(&format!("{said}\nread: Connection reset by peer\n")), expected);
+        }
+    }
+}

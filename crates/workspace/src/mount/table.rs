@@ -1,0 +1,62 @@
+//! The kernel's table of mounts, as this process sees it.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::Path,
+};
+
+/// The kind of file system that is mounted exactly there, the topmost one.
+pub(super) fn mounted_at(mount_point: &Path) -> io::Result<Option<String>> {
+    Ok(find(&fs::read("/proc/self/mountinfo")?, mount_point))
+}
+
+fn find(table: &[u8], mount_point: &Path) -> Option<String> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let of_line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let here = unescape(fields.get(4)?).as_bytes() == mount_point.as_os_str().as_bytes();
+        let dash = fields.iter().position(|field| *field == b"-")?;
+        let kind = String::from_utf8_lossy(fields.get(dash + 1)?).into_owned();
+        here.then_some(kind)
+    };
+    lines.filter_map(of_line).last()
+}
+
+/// Blanks and backslashes are written as three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(escaped) => {
+                plain.push(escaped);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_of_exactly_this_place() {
+        let table = b"27 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            41 27 0:38 / /m/a\\040b ro - tmpfs none ro\n\
+            42 41 0:39 / /m/a\\040b rw,nosuid shared:1 - fuse.sshfs lease:/x rw\n";
+        for (place, expected) in
+            [("/m/a b", Some("fuse.sshfs")), ("/", Some("ext4")), ("/m", None), ("/m/a\\040b", None)]
+        {
+            assert_eq!(find(table, Path::new(place)).as_deref(), expected, "{place}");
+        }
+    }
+}

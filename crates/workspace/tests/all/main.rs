@@ -1,0 +1,9 @@
+//! The data plane with its real parts: OpenSSH, sshfs, FUSE, the file system of this machine.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod export;
+mod mount;
+mod place;
+mod ssh;
+mod sshd;

@@ -1,0 +1,270 @@
+//! Real mounts: stock sshfs, a real guard process, OpenSSH's server behind it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
+use attache_workspace::mount::{
+    Dial, Ended, Forward, GuardCommand, MountError, Mounted, Mounting, Place, Stream, Underneath, mount, run_guard,
+    sweep,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sshd::{Sshd, root};
+
+/// Tells the two tests below, which are processes and no tests, what to do.
+const HOLDER: &str = "ATTACHE_TEST_HOLDER";
+
+/// This very program, as a guard.
+fn guard() -> GuardCommand {
+    let args = ["--ignored", "--exact", "mount::guard_process", "--nocapture"];
+    GuardCommand { program: std::env::current_exe().unwrap(), args: args.map(Into::into).to_vec() }
+}
+
+#[test]
+#[ignore = "not a test: the process that the other tests start as a guard"]
+fn guard_process() {
+    run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system());
+}
+
+/// Mounts what it is told, says so, and waits to be killed.
+#[tokio::test]
+#[ignore = "not a test: the process that another test kills"]
+async fn holder_process() {
+    #[allow(clippy::disallowed_methods, reason = "the test that starts this process has no other way to tell it")]
+    let Ok(told) = std::env::var(HOLDER) else { return };
+    let told: Vec<String> = serde_json::from_str(&told).unwrap();
+    let [root, port, user, locator, host_key, private_key] = <[String; 6]>::try_from(told).unwrap();
+    let mounting = Mounting {
+        host: "127.0.0.1".to_owned(),
+        port: port.parse().unwrap(),
+        user,
+        locator,
+        host_key,
+        private_key: Secret::new(private_key),
+        access_mode: AccessMode::Rw,
+        expires_at: Env::system().now().plus(Duration::from_secs(60)),
+    };
+    let mounted = mount(&guard(), place(Path::new(&root)), mounting).await.unwrap();
+    println!("\nmounted at {}", mounted.mount_point().display());
+    std::io::stdout().flush().unwrap();
+    std::future::pending().await
+}
+
+fn place(root: &Path) -> Place {
+    Place::reserve(&[root.to_owned()], "dlg_test", &Env::system()).unwrap()
+}
+
+fn is_mounted(mount_point: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", mount_point.display()))
+}
+
+/// Nothing of a mount is left below its root.
+fn is_clean(root: &Path) -> bool {
+    let count = |path: PathBuf| fs::read_dir(path).unwrap().count();
+    count(root.to_owned()) == 1 && count(root.join(".leases")) == 1
+}
+
+fn until(what: &str, mut met: impl FnMut() -> bool) -> Duration {
+    let since = Instant::now();
+    while !met() {
+        assert!(since.elapsed() < Duration::from_secs(15), "never came: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    since.elapsed()
+}
+
+/// The sshfs of a mount point.
+fn sshfs(mount_point: &Path) -> Pid {
+    let wanted = mount_point.to_str().unwrap().as_bytes();
+    let of = |entry: fs::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        (words.first()?.ends_with(b"sshfs") && words.contains(&wanted)).then_some(pid)
+    };
+    let pid = fs::read_dir("/proc").unwrap().find_map(|entry| of(entry.unwrap())).unwrap();
+    Pid::from_raw(pid).unwrap()
+}
+
+async fn mounted(sshd: &Sshd, root: &Path) -> Mounted {
+    mount(&guard(), place(root), sshd.lent()).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    fs::write(sshd.file("before"), "host").unwrap();
+    let mounted = mounted(&sshd, root.path()).await;
+    let mount_point = mounted.mount_point().to_owned();
+    let expected = if rustix::process::geteuid().is_root() { Underneath::Immutable } else { Underneath::Mode };
+    assert_eq!(mounted.underneath(), expected);
+    assert_eq!(fs::read_to_string(mount_point.join("before")).unwrap(), "host");
+    fs::write(mount_point.join("after"), "remote").unwrap();
+    assert_eq!(fs::read_to_string(sshd.file("after")).unwrap(), "remote");
+    let private = root.path().join(".leases").join(mount_point.file_name().unwrap());
+    assert_eq!(fs::metadata(private.join("key")).unwrap().mode() & 0o777, 0o600);
+    assert!(mounted.is_alive(Duration::from_secs(5)).await);
+    let options = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = options.lines().find(|line| line.contains(mount_point.to_str().unwrap())).unwrap();
+    assert!(line.contains("nosuid,nodev") && line.contains("default_permissions"), "{line}");
+    assert_eq!(mounted.unmount().await, Ended::Asked);
+    assert!(!is_mounted(&mount_point) && is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn read_only_is_read_only() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let expires_at = Env::system().now().plus(Duration::from_secs(60));
+    let mounted = mount(&guard(), place(root.path()), sshd.mounting(AccessMode::Ro, expires_at)).await.unwrap();
+    let refused = fs::write(mounted.mount_point().join("x"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
+    mounted.unmount().await;
+    assert!(is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn only_the_promised_server_and_only_with_the_right_key() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let stranger = Mounting { private_key: Secret::new(sshd.read("stranger")), ..sshd.lent() };
+    let error = mount(&guard(), place(root.path()), stranger).await.unwrap_err();
+    assert!(matches!(error, MountError::KeyRefused(_)), "{error:?}");
+    let other = Mounting { host_key: sshd.read("stranger.pub").trim().to_owned(), ..sshd.lent() };
+    let error = mount(&guard(), place(root.path()), other).await.unwrap_err();
+    assert!(matches!(error, MountError::OtherHost(_)), "{error:?}");
+    let away = Mounting { port: 1, ..sshd.lent() };
+    let error = mount(&guard(), place(root.path()), away).await.unwrap_err();
+    assert!(matches!(&error, MountError::Sshfs(said) if said.contains("Connection refused")), "{error:?}");
+    let nowhere = Mounting { locator: "/no/such/folder".to_owned(), ..sshd.lent() };
+    let error = mount(&guard(), place(root.path()), nowhere).await.unwrap_err();
+    assert!(matches!(&error, MountError::Sshfs(said) if said.contains("No such file")), "{error:?}");
+    assert!(is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn a_mount_that_vanished_swallows_no_writes() {
+    let Some(sshd) = Sshd::start() else { return };
+    for signal in [Signal::KILL, Signal::TERM] {
+        let root = root();
+        let mounted = mounted(&sshd, root.path()).await;
+        let mount_point = mounted.mount_point().to_owned();
+        kill_process(sshfs(&mount_point), signal).unwrap();
+        // From the first moment on, and not only once somebody has noticed.
+        assert!(fs::write(mount_point.join("lost"), "x").is_err() || sshd.file("lost").exists());
+        assert_eq!(mounted.gone().await, Ended::Died, "{signal:?}");
+        assert!(!is_mounted(&mount_point));
+        let refused = fs::write(mount_point.join("lost"), "x").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{signal:?}: also for root");
+        assert!(fs::create_dir_all(mount_point.join("a/b")).is_err());
+        mounted.unmount().await;
+        assert!(is_clean(root.path()));
+        let _ = fs::remove_file(sshd.file("lost"));
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_the_lease_unmounts_also_below_busy_processes() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let expires_at = Env::system().now().plus(Duration::from_millis(2500));
+    let mounted = mount(&guard(), place(root.path()), sshd.mounting(AccessMode::Rw, expires_at)).await.unwrap();
+    let mount_point = mounted.mount_point().to_owned();
+    let mut busy = fs::File::create(mount_point.join("busy")).unwrap();
+    assert_eq!(mounted.gone().await, Ended::Expired);
+    let late = Env::system().now().since(expires_at);
+    assert!(late < Duration::from_secs(4), "{late:?}");
+    assert!(busy.write_all(b"x").and_then(|()| busy.sync_all()).is_err());
+    assert!(fs::write(mount_point.join("x"), "x").is_err());
+    mounted.unmount().await;
+    assert!(is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn a_killed_runtime_leaves_no_mount() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let Mounting { port, user, locator, host_key, private_key, .. } = sshd.lent();
+    let told = [
+        root.path().to_str().unwrap().to_owned(),
+        port.to_string(),
+        user,
+        locator,
+        host_key,
+        private_key.expose().clone(),
+    ];
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "mount::holder_process", "--nocapture"])
+        .env(HOLDER, serde_json::to_string(&told).unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let line = lines.find_map(|line| line.unwrap().strip_prefix("mounted at ").map(PathBuf::from)).unwrap();
+    assert!(is_mounted(&line));
+    // Somebody works there.
+    let busy = fs::File::create(line.join("busy")).unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let took = until("an unmounted folder", || !is_mounted(&line));
+    until("an empty root", || is_clean(root.path()));
+    println!("kill -9 of the runtime to unmounted: {took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    drop(busy);
+}
+
+#[tokio::test]
+async fn a_killed_guard_leaves_no_mount_and_the_next_life_cleans_up() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let mounted = mounted(&sshd, root.path()).await;
+    let mount_point = mounted.mount_point().to_owned();
+    let guard = i32::try_from(mounted.guard_pid().unwrap()).unwrap();
+    kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(mounted.gone().await, Ended::Unguarded);
+    until("an unmounted folder", || !is_mounted(&mount_point));
+    assert!(fs::write(mount_point.join("x"), "x").is_err(), "it is still unwritable");
+    assert_eq!(sweep(&[root.path().to_owned()]), Vec::<PathBuf>::new(), "this process still holds the place");
+    drop(mounted);
+    assert_eq!(sweep(&[root.path().to_owned()]), [mount_point]);
+    assert!(is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn dropping_a_mount_unmounts_it() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let mounted = mounted(&sshd, root.path()).await;
+    let mount_point = mounted.mount_point().to_owned();
+    drop(mounted);
+    until("an unmounted folder", || !is_mounted(&mount_point) && is_clean(root.path()));
+}
+
+#[tokio::test]
+async fn stock_sshfs_goes_through_a_tunnel() {
+    let Some(sshd) = Sshd::start() else { return };
+    let root = root();
+    let port = sshd.port;
+    let dial: Dial = Arc::new(move || {
+        Box::pin(async move {
+            let far = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+            Ok(Box::new(far) as Box<dyn Stream>)
+        })
+    });
+    let forward = Forward::open(dial).await.unwrap();
+    let mounting = Mounting { port: forward.address().port(), ..sshd.lent() };
+    let mounted = mount(&guard(), place(root.path()), mounting).await.unwrap();
+    let mount_point = mounted.mount_point().to_owned();
+    tokio::task::spawn_blocking(move || fs::write(mount_point.join("x"), "through").unwrap()).await.unwrap();
+    assert_eq!(fs::read_to_string(sshd.file("x")).unwrap(), "through");
+    mounted.unmount().await;
+}

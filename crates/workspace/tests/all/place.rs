@@ -1,0 +1,88 @@
+//! Where a folder may be mounted, and where not.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::PathBuf,
+};
+
+use attache_protocol::env::Env;
+use attache_workspace::mount::{Place, Unplaced, sweep};
+
+use crate::sshd::root;
+
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
+    let (root, env) = (root(), Env::seeded(7));
+    let below = root.path().join("mounts/deeper");
+    let roots = [below.clone()];
+    let place = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
+    let other = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
+    let mount_point = place.mount_point();
+    assert_eq!(mount_point.parent(), Some(below.as_path()));
+    assert!(mount_point.file_name().unwrap().to_str().unwrap().starts_with("dlg_1xy-"), "{mount_point:?}");
+    assert_ne!(other.mount_point(), mount_point);
+    let found = fs::metadata(&mount_point).unwrap();
+    assert_eq!((found.mode() & 0o7777, found.uid()), (0o555, rustix::process::geteuid().as_raw()));
+    assert_eq!(fs::metadata(&below).unwrap().mode() & 0o777, 0o700, "what is made on the way is private");
+    assert_eq!(sweep(&roots), Vec::<PathBuf>::new(), "what is held is no leftover");
+    drop((place, other));
+    assert_eq!((names(&below), names(&below.join(".leases"))), (vec![".leases".to_owned()], vec!["lock".to_owned()]));
+}
+
+#[test]
+fn a_root_that_others_could_bend_is_refused() {
+    let (root, env) = (root(), Env::seeded(7));
+    let path = |name: &str| root.path().join(name);
+    fs::create_dir(path("real")).unwrap();
+    symlink(path("real"), path("link")).unwrap();
+    fs::write(path("file"), "").unwrap();
+    fs::create_dir(path("loose")).unwrap();
+    fs::set_permissions(path("loose"), fs::Permissions::from_mode(0o777)).unwrap();
+    let reserve = |root: PathBuf| Place::reserve(&[root], "d", &env).unwrap_err();
+    let table = [
+        (path("link"), Unplaced::Link(path("link"))),
+        (path("link/below"), Unplaced::Link(path("link"))),
+        (path("real/../real"), Unplaced::NotPlain(path("real/../real"))),
+        (path("real/./x"), Unplaced::NotPlain(path("real/./x"))),
+        (PathBuf::from("relative"), Unplaced::NotPlain("relative".into())),
+        (path("a \"b"), Unplaced::Unreadable(path("a \"b"))),
+        (path("file"), Unplaced::NotAFolder(path("file"))),
+        (path("loose"), Unplaced::Loose(path("loose"))),
+        (path("loose/below"), Unplaced::Loose(path("loose"))),
+    ];
+    for (root, expected) in table {
+        assert_eq!(reserve(root.clone()), expected, "{}", root.display());
+    }
+    assert_eq!(Place::reserve(&[], "d", &env).unwrap_err(), Unplaced::NoRoots);
+    let second = Place::reserve(&[path("link"), path("real")], "d", &env).unwrap();
+    assert_eq!(second.mount_point().parent(), Some(path("real").as_path()), "the first one that is fit is taken");
+}
+
+#[test]
+fn what_an_earlier_life_left_is_swept_and_nothing_else() {
+    let (root, env) = (root(), Env::seeded(7));
+    let roots = [root.path().to_owned()];
+    let held = Place::reserve(&roots, "held", &env).unwrap();
+    // As a process leaves it that was killed.
+    let left = root.path().join("left-1");
+    let private = root.path().join(".leases/left-1");
+    fs::create_dir(&left).unwrap();
+    fs::create_dir(&private).unwrap();
+    for name in ["runtime.lock", "guard.lock", "key"] {
+        fs::write(private.join(name), "").unwrap();
+    }
+    fs::create_dir(root.path().join("somebody's")).unwrap();
+    fs::write(root.path().join("somebody's/file"), "x").unwrap();
+    assert_eq!(sweep(&roots), [left]);
+    let held = held.mount_point().file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(names(root.path()), [".leases".to_owned(), held.clone(), "somebody's".to_owned()]);
+    assert_eq!(names(&root.path().join(".leases")), [held, "lock".to_owned()]);
+}
