@@ -11,10 +11,14 @@ mod sse;
 
 use axum::{
     Router,
+    body::Body,
+    extract::{Path, State},
+    http::Request,
     routing::{any, get, post},
 };
 
-use crate::Site;
+use crate::{Site, ask::Version};
+use rest::Segments;
 
 /// The longest request: a message may carry files.
 const BODY_LIMIT: usize = 4 << 20;
@@ -36,23 +40,41 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .method_not_allowed_fallback(rest::nothing)
 }
 
+/// An operation of HTTP+JSON in the frame that all of them share.
+macro_rules! at {
+    ($version:ident $operation:path) => {
+        |State(site): State<Site>, path: Path<Segments>, request: Request<Body>| {
+            rest::serve(site, path, request, Version::$version, $operation)
+        }
+    };
+}
+
 fn bound(base: &str) -> Router<Site> {
     let path = |rest: &str| format!("{base}{rest}");
     Router::new()
-        .route(&path("/message:send"), post(rest::send))
-        .route(&path("/message:stream"), post(rest::stream))
-        .route(&path("/tasks"), get(rest::list))
-        .route(&path("/tasks/{id}"), any(rest::task))
-        .route(&path("/tasks/{id}/pushNotificationConfigs"), get(rest::push_list).post(rest::push_create))
-        .route(&path("/tasks/{id}/pushNotificationConfigs/{config}"), get(rest::push_get).delete(rest::push_delete))
-        .route(&path("/extendedAgentCard"), get(rest::extended_card))
-        .route(&path("/v1/message:send"), post(rest_v03::send))
-        .route(&path("/v1/message:stream"), post(rest_v03::stream))
-        .route(&path("/v1/tasks/{id}"), any(rest_v03::task))
-        .route(&path("/v1/tasks/{id}/pushNotificationConfigs"), get(rest_v03::push_list).post(rest_v03::push_create))
+        .route(&path("/message:send"), post(at!(V10 rest::send)))
+        .route(&path("/message:stream"), post(at!(V10 rest::stream)))
+        .route(&path("/tasks"), get(at!(V10 rest::list)))
+        .route(&path("/tasks/{id}"), any(at!(V10 rest::task)))
+        .route(
+            &path("/tasks/{id}/pushNotificationConfigs"),
+            get(at!(V10 rest::push_list)).post(at!(V10 rest::push_create)),
+        )
+        .route(
+            &path("/tasks/{id}/pushNotificationConfigs/{config}"),
+            get(at!(V10 rest::push_get)).delete(at!(V10 rest::push_delete)),
+        )
+        .route(&path("/extendedAgentCard"), get(at!(V10 rest::extended_card)))
+        .route(&path("/v1/message:send"), post(at!(V03 rest_v03::send)))
+        .route(&path("/v1/message:stream"), post(at!(V03 rest_v03::stream)))
+        .route(&path("/v1/tasks/{id}"), any(at!(V03 rest_v03::task)))
+        .route(
+            &path("/v1/tasks/{id}/pushNotificationConfigs"),
+            get(at!(V03 rest_v03::push_list)).post(at!(V03 rest_v03::push_create)),
+        )
         .route(
             &path("/v1/tasks/{id}/pushNotificationConfigs/{config}"),
-            get(rest_v03::push_get).delete(rest_v03::push_delete),
+            get(at!(V03 rest_v03::push_get)).delete(at!(V03 rest_v03::push_delete)),
         )
-        .route(&path("/v1/card"), get(rest_v03::card))
+        .route(&path("/v1/card"), get(at!(V03 rest_v03::card)))
 }

@@ -9,7 +9,7 @@ use attache_protocol::{
 };
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::Path,
     http::{Method, Request, Response, StatusCode, request::Parts},
 };
 use serde::Serialize;
@@ -46,134 +46,91 @@ pub(super) enum Answered {
     Stream(Box<Updates>, fn(StreamResponse) -> Json),
 }
 
-pub(super) async fn send(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let request: SendMessage = asking.body().await?;
-        json(&asking.asked.send(request).await?)
-    })
-    .await
+pub(super) async fn send(asking: &mut Asking) -> Result<Answered> {
+    let request: SendMessage = asking.body().await?;
+    json(&asking.asked.send(request).await?)
 }
 
-pub(super) async fn stream(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let request: SendMessage = asking.body().await?;
-        Ok(Answered::Stream(Box::new(asking.asked.stream(request).await?), |update| Json::of(&update)))
-    })
-    .await
+pub(super) async fn stream(asking: &mut Asking) -> Result<Answered> {
+    let request: SendMessage = asking.body().await?;
+    Ok(Answered::Stream(Box::new(asking.asked.stream(request).await?), |update| Json::of(&update)))
 }
 
 /// `GET tasks/{id}`, `POST tasks/{id}:cancel`, and `tasks/{id}:subscribe` with either method.
-pub(super) async fn task(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let (id, verb) = asking.verb();
-        let method = asking.parts.method.clone();
-        match (verb.as_deref(), method) {
-            (None, Method::GET) => {
-                let history_length = asking.number("historyLength")?;
-                json(&asking.asked.get(GetTask { tenant: None, id, history_length }).await?)
-            }
-            (Some("cancel"), Method::POST) => {
-                let given: CancelBody = asking.body().await?;
-                json(&asking.asked.cancel(CancelTask { tenant: given.tenant, id, metadata: given.metadata }).await?)
-            }
-            (Some("subscribe"), Method::GET | Method::POST) => {
-                let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
-                Ok(Answered::Stream(Box::new(updates), |update| Json::of(&update)))
-            }
-            _ => Err(no_such_path()),
+pub(super) async fn task(asking: &mut Asking) -> Result<Answered> {
+    let (id, verb) = asking.verb();
+    let method = asking.parts.method.clone();
+    match (verb.as_deref(), method) {
+        (None, Method::GET) => {
+            let history_length = asking.number("historyLength")?;
+            json(&asking.asked.get(GetTask { tenant: None, id, history_length }).await?)
         }
-    })
-    .await
+        (Some("cancel"), Method::POST) => {
+            let given: CancelBody = asking.body().await?;
+            json(&asking.asked.cancel(CancelTask { tenant: given.tenant, id, metadata: given.metadata }).await?)
+        }
+        (Some("subscribe"), Method::GET | Method::POST) => {
+            let updates = asking.asked.subscribe(Subscribe { tenant: None, id }).await?;
+            Ok(Answered::Stream(Box::new(updates), |update| Json::of(&update)))
+        }
+        _ => Err(no_such_path()),
+    }
 }
 
-pub(super) async fn list(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let request = ListTasks {
-            tenant: None,
-            context_id: asking.text("contextId"),
-            status: match asking.text("status") {
-                Some(name) => Some(asking.word("status", &name)?),
-                None => None,
-            },
-            page_size: asking.number("pageSize")?,
-            page_token: asking.text("pageToken"),
-            history_length: asking.number("historyLength")?,
-            status_timestamp_after: match asking.text("statusTimestampAfter") {
-                Some(time) => Some(asking.word("statusTimestampAfter", &time)?),
-                None => None,
-            },
-            include_artifacts: match asking.text("includeArtifacts").as_deref() {
-                None => None,
-                Some("true") => Some(true),
-                Some("false") => Some(false),
-                Some(_) => return Err(Error::invalid("includeArtifacts", "must be true or false")),
-            },
-        };
-        json(&asking.asked.list(request).await?)
-    })
-    .await
+pub(super) async fn list(asking: &mut Asking) -> Result<Answered> {
+    let request = ListTasks {
+        tenant: None,
+        context_id: asking.text("contextId"),
+        status: match asking.text("status") {
+            Some(name) => Some(asking.word("status", &name)?),
+            None => None,
+        },
+        page_size: asking.number("pageSize")?,
+        page_token: asking.text("pageToken"),
+        history_length: asking.number("historyLength")?,
+        status_timestamp_after: match asking.text("statusTimestampAfter") {
+            Some(time) => Some(asking.word("statusTimestampAfter", &time)?),
+            None => None,
+        },
+        include_artifacts: match asking.text("includeArtifacts").as_deref() {
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(_) => return Err(Error::invalid("includeArtifacts", "must be true or false")),
+        },
+    };
+    json(&asking.asked.list(request).await?)
 }
 
-pub(super) async fn push_create(
-    State(site): State<Site>,
-    path: Path<Segments>,
-    request: Request<Body>,
-) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let mut config: PushConfig = asking.body().await?;
-        config.task_id.clone_from(&asking.segments.id);
-        json(&asking.asked.create_push(config).await?)
-    })
-    .await
+pub(super) async fn push_create(asking: &mut Asking) -> Result<Answered> {
+    let mut config: PushConfig = asking.body().await?;
+    config.task_id.clone_from(&asking.segments.id);
+    json(&asking.asked.create_push(config).await?)
 }
 
-pub(super) async fn push_list(
-    State(site): State<Site>,
-    path: Path<Segments>,
-    request: Request<Body>,
-) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let request = ListPushConfigs {
-            tenant: None,
-            task_id: asking.segments.id.clone().unwrap_or_default(),
-            page_size: asking.number("pageSize")?,
-            page_token: asking.text("pageToken"),
-        };
-        json(&asking.asked.list_pushes(request).await?)
-    })
-    .await
+pub(super) async fn push_list(asking: &mut Asking) -> Result<Answered> {
+    let request = ListPushConfigs {
+        tenant: None,
+        task_id: asking.segments.id.clone().unwrap_or_default(),
+        page_size: asking.number("pageSize")?,
+        page_token: asking.text("pageToken"),
+    };
+    json(&asking.asked.list_pushes(request).await?)
 }
 
-pub(super) async fn push_get(State(site): State<Site>, path: Path<Segments>, request: Request<Body>) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let (task_id, id) = asking.config();
-        json(&asking.asked.get_push(GetPushConfig { tenant: None, task_id, id }).await?)
-    })
-    .await
+pub(super) async fn push_get(asking: &mut Asking) -> Result<Answered> {
+    let (task_id, id) = asking.config();
+    json(&asking.asked.get_push(GetPushConfig { tenant: None, task_id, id }).await?)
 }
 
-pub(super) async fn push_delete(
-    State(site): State<Site>,
-    path: Path<Segments>,
-    request: Request<Body>,
-) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        let (task_id, id) = asking.config();
-        asking.asked.delete_push(DeletePushConfig { tenant: None, task_id, id }).await?;
-        Ok(Answered::Done)
-    })
-    .await
+pub(super) async fn push_delete(asking: &mut Asking) -> Result<Answered> {
+    let (task_id, id) = asking.config();
+    asking.asked.delete_push(DeletePushConfig { tenant: None, task_id, id }).await?;
+    Ok(Answered::Done)
 }
 
-pub(super) async fn extended_card(
-    State(site): State<Site>,
-    path: Path<Segments>,
-    request: Request<Body>,
-) -> Response<Body> {
-    serve(site, path, request, Version::V10, async |asking: &mut Asking| {
-        Ok(Answered::Json(asking.asked.extended_card().await?))
-    })
-    .await
+pub(super) async fn extended_card(asking: &mut Asking) -> Result<Answered> {
+    Ok(Answered::Json(asking.asked.extended_card().await?))
 }
 
 #[derive(Default, serde::Deserialize)]
