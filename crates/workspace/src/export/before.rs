@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    attributes::Kind,
+    attributes::{Attributes, Kind, Moment},
     path::{Place, show},
     record::{Entry, INDEX, KeptFile, Left, Line, Record, Was},
     refusal::{Refusal, Unexportable},
@@ -39,11 +39,18 @@ pub(super) struct Keeper {
     index: File,
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Originals that are a second link to a file which still has a name in the tree, by inode.
-    linked: HashMap<u64, u64>,
+    linked: HashMap<u64, Linked>,
     next: u64,
     copied: u64,
     limit: Option<u64>,
     synced: Instant,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Linked {
+    kept: u64,
+    size: u64,
+    modified: Moment,
 }
 
 /// What is about to happen to the thing that has the path now.
@@ -229,7 +236,7 @@ impl Keeper {
                 self.next += 1;
                 // Another name could change the bytes, so only a file with one name is kept by a link.
                 if fate == Fate::LosesName && now.links == 1 && self.link(root, path, found, kept)? {
-                    self.linked.insert(now.inode, kept);
+                    self.linked.insert(now.inode, Linked { kept, size: now.size, modified: now.modified });
                 } else {
                     self.copy(found.reopen(OFlags::RDONLY)?, &kept.to_string(), go_on)?;
                 }
@@ -258,12 +265,37 @@ impl Keeper {
 
     /// Gives an original that is a link to this file bytes of its own.
     fn unshare(&mut self, found: &Found, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
-        let Some(kept) = self.linked.get(&found.attributes.inode).copied() else { return Ok(()) };
-        let (name, copy) = (kept.to_string(), format!("{kept}.copy"));
-        self.copy(found.reopen(OFlags::RDONLY)?, &copy, go_on)?;
-        renameat(&self.folder, &copy, &self.folder, &name)?;
+        let Some(linked) = self.linked.get(&found.attributes.inode).copied() else { return Ok(()) };
+        let name = linked.kept.to_string();
+        if linked.is_spoiled(&found.attributes) {
+            // Somebody here has written into it since: what it was is lost, and must not be taken for what it is now.
+            unlinkat(&self.folder, &name, AtFlags::empty())?;
+        } else {
+            let copy = format!("{name}.copy");
+            self.copy(found.reopen(OFlags::RDONLY)?, &copy, go_on)?;
+            renameat(&self.folder, &copy, &self.folder, &name)?;
+        }
         self.linked.remove(&found.attributes.inode);
         Ok(())
+    }
+
+    /// After the end of the lease: no file of the folder shares its bytes with an original any more, so that whoever writes
+    /// into it changes nothing else, and the next lease finds no name of it elsewhere.
+    pub(super) fn finish(&mut self) {
+        for linked in self.linked.clone().into_values() {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = openat(&self.folder, linked.kept.to_string(), flags, Mode::empty()).and_then(Found::of);
+            let done = match found {
+                // The only name that is left, or one that is to be found spoiled.
+                Ok(found) if found.attributes.links == 1 || linked.is_spoiled(&found.attributes) => Ok(()),
+                Ok(found) => self.unshare(&found, &|| Ok(())),
+                Err(errno) => Err(errno.into()),
+            };
+            if let Err(refusal) = done {
+                tracing::warn!(error = %refusal, "an original stays linked to a file of the folder");
+            }
+        }
+        self.sync();
     }
 
     fn copy(&mut self, from: OwnedFd, name: &str, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
@@ -295,6 +327,12 @@ impl Keeper {
         let mut text = serde_json::to_vec(line).map_err(io::Error::from)?;
         text.push(b'\n');
         Ok(self.index.write_all(&text)?)
+    }
+}
+
+impl Linked {
+    fn is_spoiled(&self, now: &Attributes) -> bool {
+        (now.size, now.modified) != (self.size, self.modified)
     }
 }
 

@@ -8,14 +8,14 @@ use super::{
     Export, Inner, Refusal,
     attributes::Attributes,
     path::{Place, join},
-    root::entries,
+    root::{Names, entries},
 };
 
 /// A folder that is being read.
 pub struct Directory {
     inner: Arc<Inner>,
     path: Vec<u8>,
-    entries: Box<dyn Iterator<Item = Result<(Vec<u8>, Attributes), Refusal>> + Send>,
+    entries: Names,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Export {
         if !found.attributes.is_folder() {
             return Err(Refusal::NotADirectory);
         }
-        let entries = Box::new(entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?);
+        let entries = entries(found.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         Ok(Directory { inner: Arc::clone(&self.0), path: place.whole().to_vec(), entries })
     }
 }

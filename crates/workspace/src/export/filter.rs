@@ -261,4 +261,45 @@ mod tests {
             assert_eq!(filter.shows(path.as_bytes(), folder), shown, "{path}");
         }
     }
+
+    /// Random patterns over few letters, against the program that defines the syntax.
+    #[test]
+    fn exclude_agrees_with_git() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let mut command = std::process::Command::new("git");
+            command.arg("-C").arg(dir.path()).args(args).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            command.env("GIT_CONFIG_NOSYSTEM", "1");
+            command
+        };
+        assert!(git(&["init", "--quiet"]).status().unwrap().success());
+        let mut state = 7_u64;
+        let mut roll = |sides: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(state >> 33).unwrap() % sides
+        };
+        let paths: Vec<String> = (0..300)
+            .map(|_| (0..=roll(3)).map(|_| ["a", "b", "ab", "abc", "c.d"][roll(5)]).collect::<Vec<_>>().join("/"))
+            .collect();
+        for _ in 0..60 {
+            let lines: Vec<String> = (0..=roll(3))
+                .map(|_| {
+                    let names =
+                        (0..=roll(2)).map(|_| ["a", "b", "*", "**", "a*", "?", "[ab]", "*.d", "[!b]*"][roll(9)]);
+                    let pattern = names.collect::<Vec<_>>().join("/");
+                    format!("{}{}{pattern}{}", ["", "", "!"][roll(3)], ["", "/"][roll(2)], ["", "", "/"][roll(3)])
+                })
+                .collect();
+            std::fs::write(dir.path().join(".gitignore"), lines.join("\n")).unwrap();
+            std::fs::write(dir.path().join(".git/paths"), paths.join("\n")).unwrap();
+            let input = std::fs::File::open(dir.path().join(".git/paths")).unwrap();
+            let told = git(&["check-ignore", "--no-index", "--stdin"]).stdin(input).output().unwrap();
+            let ignored: std::collections::HashSet<&str> = std::str::from_utf8(&told.stdout).unwrap().lines().collect();
+            let rules = Rules { exclude: lines.clone(), ..Rules::default() };
+            let filter = Filter::new(&rules).unwrap();
+            for path in &paths {
+                assert_eq!(!filter.shows(path.as_bytes(), false), ignored.contains(&path[..]), "{path} of {lines:?}");
+            }
+        }
+    }
 }

@@ -24,6 +24,9 @@ pub enum Replace {
     Always,
 }
 
+/// A path, and what it becomes.
+type Move = (Vec<u8>, Vec<u8>);
+
 const HOLDS_WITHHELD: Refusal =
     Refusal::Denied("the folder holds things that are not lent; move its other contents one by one");
 const LEAVES: Refusal = Refusal::Denied("a symbolic link made here must stay inside of the lent folder");
@@ -216,7 +219,7 @@ impl Inner {
 
     /// What is below a folder that moves, with where it goes. Nothing hidden may be among it, nothing may be hidden or laid
     /// open by it, and nothing may get to or away from where git runs programs.
-    fn moved_along(&self, from: &[u8], to: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Refusal> {
+    fn moved_along(&self, from: &[u8], to: &[u8]) -> Result<Vec<Move>, Refusal> {
         let mut moved = Vec::new();
         self.root.walk(from, |path, attributes| {
             self.go_on()?;

@@ -67,10 +67,11 @@ impl Root {
     }
 
     pub(crate) fn look_maybe(&self, path: &[u8]) -> Result<Option<Found>, Refusal> {
-        match self.look(path) {
-            Ok(found) => Ok(Some(found)),
-            Err(Refusal::NotFound | Refusal::NotADirectory) => Ok(None),
-            Err(refusal) => Err(refusal),
+        match self.handle(path) {
+            Ok(fd) => Ok(Some(Found::of(fd)?)),
+            // Below a link there is nothing here either.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -160,13 +161,14 @@ pub(crate) fn attributes_of(fd: impl AsFd) -> Result<Attributes, Errno> {
     Ok(Attributes::from(&statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
+/// What is in a folder, with what is told of it.
+pub(crate) type Names = Box<dyn Iterator<Item = Result<(Vec<u8>, Attributes), Refusal>> + Send>;
+
 /// What is in an open folder, without `.` and `..`; what vanishes meanwhile is left out.
-pub(crate) fn entries(
-    folder: OwnedFd,
-) -> Result<impl Iterator<Item = Result<(Vec<u8>, Attributes), Refusal>> + Send, Refusal> {
+pub(crate) fn entries(folder: OwnedFd) -> Result<Names, Refusal> {
     let stats = folder.try_clone().map_err(|error: io::Error| Refusal::from(error))?;
     let dir = Dir::new(folder)?;
-    Ok(dir.filter_map(move |entry| {
+    Ok(Box::new(dir.filter_map(move |entry| {
         let entry = match entry {
             Ok(entry) => entry,
             Err(errno) => return Some(Err(errno.into())),
@@ -180,5 +182,5 @@ pub(crate) fn entries(
             Err(Errno::NOENT) => None,
             Err(errno) => Some(Err(errno.into())),
         }
-    }))
+    })))
 }

@@ -8,10 +8,9 @@ use std::{
 use attache_protocol::wire::delegation::Change;
 use rustix::fs::OFlags;
 
-use super::Error;
 use crate::export::{
-    Attributes, Entry, KeptFile, Kind, Record, Refusal, Was,
-    root::{Found, Root},
+    Entry, KeptFile, Kind, Record, Refusal, Was,
+    root::{Found, Root, attributes_of},
     unshow,
 };
 
@@ -25,12 +24,13 @@ pub(super) struct Difference<'a> {
 }
 
 /// Everything that differs, in order of paths. A folder is left out when something below it tells as much.
-pub(super) fn differences<'a>(root: &Root, record: &'a Record) -> Result<Vec<Difference<'a>>, Error> {
+pub(super) fn differences<'a>(root: &Root, record: &'a Record) -> Vec<Difference<'a>> {
     let mut found: Vec<Difference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
     for (path, entry) in record.entries.iter().rev().filter(|(_, entry)| !entry.was.is_times_only()) {
-        let now = root.look_maybe(path).map_err(Error::at(path))?;
-        let Some(change) = changed(record, &entry.was, now.as_ref()).map_err(Error::at(path))? else { continue };
+        // Below a folder that the remote closed, only the folder can be told of.
+        let Ok(now) = root.look_maybe(path) else { continue };
+        let Some(change) = changed(record, &entry.was, now.as_ref()) else { continue };
         let folder =
             matches!(entry.was, Was::Folder { .. }) || now.as_ref().is_some_and(|now| now.attributes.is_folder());
         let told_below = found.last().is_some_and(|below| {
@@ -41,19 +41,20 @@ pub(super) fn differences<'a>(root: &Root, record: &'a Record) -> Result<Vec<Dif
         }
     }
     found.reverse();
-    Ok(found)
+    found
 }
 
-pub(super) fn changed(record: &Record, was: &Was, now: Option<&Found>) -> Result<Option<Change>, Refusal> {
+/// What cannot be read counts as modified.
+pub(super) fn changed(record: &Record, was: &Was, now: Option<&Found>) -> Option<Change> {
     let Some(now) = now else {
-        return Ok((*was != Was::Absent).then_some(Change::Removed));
+        return (*was != Was::Absent).then_some(Change::Removed);
     };
     let at = &now.attributes;
-    Ok(match was {
+    match was {
         Was::Absent => Some(Change::Added),
         Was::Folder { mode, .. } if at.is_folder() => (at.mode != *mode).then_some(Change::Attributes),
         Was::Link { target, modified } if at.kind == Kind::Link => {
-            if now.target()? != unshow(target) {
+            if now.target().ok() != Some(unshow(target)) {
                 Some(Change::Modified)
             } else {
                 (at.modified != *modified).then_some(Change::Attributes)
@@ -63,14 +64,14 @@ pub(super) fn changed(record: &Record, was: &Was, now: Option<&Found>) -> Result
             let same_attributes = at.mode == file.mode && at.modified == file.modified;
             if same_attributes && at.inode == file.inode && at.size == file.size {
                 None
-            } else if !same_content(record, file, now)? {
+            } else if !same_content(record, file, now).unwrap_or(false) {
                 Some(Change::Modified)
             } else {
                 (!same_attributes).then_some(Change::Attributes)
             }
         }
         Was::Folder { .. } | Was::Link { .. } | Was::File(_) => Some(Change::Modified),
-    })
+    }
 }
 
 fn same_content(record: &Record, file: &KeptFile, now: &Found) -> Result<bool, Refusal> {
@@ -107,12 +108,7 @@ pub(super) fn kept(record: &Record, file: &KeptFile) -> io::Result<File> {
 }
 
 /// Whether the original is the very file that went by another name, and somebody has written into it there since.
-pub(super) fn is_spoiled(record: &Record, file: &KeptFile) -> io::Result<bool> {
-    let now = Attributes::from(&rustix::fs::statx(
-        kept(record, file)?,
-        "",
-        rustix::fs::AtFlags::EMPTY_PATH,
-        rustix::fs::StatxFlags::BASIC_STATS,
-    )?);
-    Ok(now.size != file.size || (now.inode == file.inode && now.modified != file.modified))
+pub(super) fn is_spoiled(record: &Record, file: &KeptFile) -> bool {
+    let now = kept(record, file).and_then(|kept| Ok(attributes_of(kept)?));
+    now.map_or(true, |now| now.size != file.size || (now.inode == file.inode && now.modified != file.modified))
 }

@@ -10,7 +10,7 @@ use super::{
     Error,
     compare::{Difference, differences, kept},
 };
-use crate::export::{Kind, Record, Refusal, Was, root::Root, show};
+use crate::export::{Kind, Record, Was, root::Root, show};
 
 /// How much is read to count lines, over all files; what is beyond is told without lines.
 #[derive(Debug)]
@@ -34,29 +34,25 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub fn diff(dir: &Path, record: &Record, most: usize) -> Result<String, Error> {
     let root = Root::open(dir)?;
     let mut text = String::new();
-    for difference in differences(&root, record)? {
+    for difference in differences(&root, record) {
         if text.len() > most {
             let _ = writeln!(text, "# not shown here: {}", show(difference.path));
             continue;
         }
-        one(record, &difference, &mut text).map_err(Error::at(difference.path))?;
+        one(record, &difference, &mut text);
     }
     Ok(text)
 }
 
 /// Lines added and removed, of text.
-pub(super) fn count(
-    record: &Record,
-    difference: &Difference<'_>,
-    budget: &mut Budget,
-) -> Result<Option<(u64, u64)>, Error> {
+pub(super) fn count(record: &Record, difference: &Difference<'_>, budget: &mut Budget) -> Option<(u64, u64)> {
     if !difference.is_content() || budget.bytes == 0 {
-        return Ok(None);
+        return None;
     }
-    let (old, new) = sides(record, difference).map_err(Error::at(difference.path))?;
+    let (old, new) = sides(record, difference);
     budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
     let lines = |text: &str| text.split_inclusive('\n').count() as u64;
-    Ok(match (&old, &new) {
+    match (&old, &new) {
         (Side::Binary, _) | (_, Side::Binary) | (Side::Nothing, Side::Nothing) => None,
         (Side::Nothing, Side::Text(new)) => Some((lines(new), 0)),
         (Side::Text(old), Side::Nothing) => Some((0, lines(old))),
@@ -65,10 +61,10 @@ pub(super) fn count(
             let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count() as u64;
             Some((count(ChangeTag::Insert), count(ChangeTag::Delete)))
         }
-    })
+    }
 }
 
-fn one(record: &Record, difference: &Difference<'_>, text: &mut String) -> Result<(), Refusal> {
+fn one(record: &Record, difference: &Difference<'_>, text: &mut String) {
     let path = show(difference.path);
     let mode_before = match &difference.entry.was {
         Was::Absent => None,
@@ -89,9 +85,9 @@ fn one(record: &Record, difference: &Difference<'_>, text: &mut String) -> Resul
         _ => {}
     }
     if difference.change == Change::Attributes {
-        return Ok(());
+        return;
     }
-    let (old, new) = sides(record, difference)?;
+    let (old, new) = sides(record, difference);
     let side = |side: &Side, letter: char| match side {
         Side::Nothing => "/dev/null".to_owned(),
         Side::Text(_) | Side::Binary => format!("{letter}/{path}"),
@@ -104,39 +100,41 @@ fn one(record: &Record, difference: &Difference<'_>, text: &mut String) -> Resul
             let _ = write!(text, "{}", diff.unified_diff().context_radius(3).header(&a, &b));
         }
     }
-    Ok(())
 }
 
-fn sides(record: &Record, difference: &Difference<'_>) -> Result<(Side, Side), Refusal> {
+/// What cannot be read is shown as if it were no text.
+fn sides(record: &Record, difference: &Difference<'_>) -> (Side, Side) {
     let old = match &difference.entry.was {
         Was::Absent | Was::Folder { .. } => Side::Nothing,
         Was::Link { target, .. } => Side::Text(target.clone()),
         Was::File(file) if file.size > LARGEST => Side::Binary,
-        Was::File(file) => Side::read(kept(record, file)?)?,
+        Was::File(file) => kept(record, file).map_or(Side::Binary, Side::read),
     };
     let new = match &difference.now {
         None => Side::Nothing,
         Some(now) => match now.attributes.kind {
             Kind::Folder => Side::Nothing,
-            Kind::Link => Side::Text(show(&now.target()?)),
-            Kind::File if now.attributes.size <= LARGEST => Side::read(now.reopen(OFlags::RDONLY)?.into())?,
+            Kind::Link => now.target().map_or(Side::Binary, |target| Side::Text(show(&target))),
+            Kind::File if now.attributes.size <= LARGEST => {
+                now.reopen(OFlags::RDONLY).map_or(Side::Binary, |file| Side::read(file.into()))
+            }
             Kind::File | Kind::Special => Side::Binary,
         },
     };
-    Ok((old, new))
+    (old, new)
 }
 
 // === impl Side ===
 
 impl Side {
-    fn read(file: std::fs::File) -> Result<Self, Refusal> {
+    fn read(file: std::fs::File) -> Self {
         let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes)?;
+        let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
         // As git decides it.
-        if bytes.len() as u64 > LARGEST || bytes.iter().take(8000).any(|&byte| byte == 0) {
-            return Ok(Self::Binary);
+        if read.is_err() || bytes.len() as u64 > LARGEST || bytes.iter().take(8000).any(|&byte| byte == 0) {
+            return Self::Binary;
         }
-        Ok(Self::Text(String::from_utf8_lossy(&bytes).into_owned()))
+        Self::Text(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn text(&self) -> &str {

@@ -15,15 +15,13 @@ use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat}
 
 use self::compare::{Difference, differences};
 pub use self::{diff::diff, revert::revert};
-use crate::export::{Record, Refusal, Unexportable, root::Root, show};
+use crate::export::{Record, Unexportable, root::Root, show};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Folder(#[from] Unexportable),
-    #[error("{path}: {source}")]
-    Path { path: String, source: Refusal },
     #[error("the folder of originals cannot be read: {0}; restore it, or see what changed with git")]
     Before(io::Error),
 }
@@ -34,11 +32,11 @@ const TOLD: usize = 1000;
 /// What differs from the time before the lease. Works while the lease lasts, too.
 pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
     let root = Root::open(dir)?;
-    let found = differences(&root, record)?;
+    let found = differences(&root, record);
     let mut told = Changes { truncated: found.len() > TOLD, ..Changes::default() };
     let mut budget = diff::Budget::default();
     for difference in &found {
-        let lines = diff::count(record, difference, &mut budget)?;
+        let lines = diff::count(record, difference, &mut budget);
         let (added, removed) = lines.unzip();
         told.diff_stat = DiffStat {
             files_changed: told.diff_stat.files_changed + 1,
@@ -56,12 +54,6 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
         }
     }
     Ok(told)
-}
-
-impl Error {
-    fn at(path: &[u8]) -> impl Fn(Refusal) -> Self + '_ {
-        move |source| Self::Path { path: show(path), source }
-    }
 }
 
 impl Difference<'_> {

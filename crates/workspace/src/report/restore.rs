@@ -19,11 +19,8 @@ use crate::export::{
 const MAKING: &str = ".attache-revert";
 
 pub(super) fn remove(root: &Root, place: &Place, folder: bool) -> Result<(), Errno> {
-    let parent = match root.folder(place.parent()) {
-        Ok(parent) => parent,
-        // Its folder is gone, and it with it.
-        Err(_) => return Err(Errno::NOENT),
-    };
+    // Where its folder is gone, it is gone with it.
+    let Ok(parent) = root.folder(place.parent()) else { return Err(Errno::NOENT) };
     let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     unlinkat(&parent, place.name(), flags)
 }
@@ -38,6 +35,14 @@ pub(super) fn folder(root: &Root, place: &Place, mode: u32) -> Result<(), Refusa
             Ok(rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(mode | 0o700))?)
         }
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Lets us into a folder that the remote closed, before what is below it is looked at.
+pub(super) fn unlock(folder: Option<&Found>) {
+    if let Some(found) = folder.filter(|found| found.attributes.is_folder()) {
+        // Where it fails, what is below says so.
+        let _ = rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(found.attributes.mode | 0o700));
     }
 }
 

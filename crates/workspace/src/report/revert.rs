@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{attributes, file, folder, link, remove},
+    restore::{attributes, file, folder, link, remove, unlock},
 };
 use crate::export::{
     Entry, Left, Record, Refusal, Was,
@@ -34,58 +34,50 @@ struct Job<'a> {
     now: Option<Found>,
 }
 
-/// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended.
+/// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
+/// back is left and told with the reason; the rest is put back all the same.
 pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
     let root = Root::open(dir)?;
     let mut done = Reverted::default();
-    let mut jobs = choose(&root, record, asked, &mut done)?;
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
-
-    // Away with what was not there, the deepest first.
-    let mut stuck = BTreeSet::new();
-    for (path, job) in jobs.iter().rev() {
-        if let Err(reason) = clear(&root, job).map_err(Error::at(path))? {
-            stuck.insert(path.clone());
-            done.kept.push(Kept { path: show(path), reason: reason.to_owned() });
-        }
+    let mut jobs = choose(&root, record, asked, &mut done);
+    // Away with what was not there, the deepest first; then back with what was, folders before what is in them.
+    let away: Vec<_> =
+        jobs.iter().rev().filter_map(|(path, job)| Some((path.clone(), clear(&root, job).err()?))).collect();
+    for (path, reason) in away {
+        jobs.remove(&path);
+        done.keep(&path, reason);
     }
-    jobs.retain(|path, _| !stuck.contains(path));
-    // Then back with what was, folders before what is in them.
     let mut linked = BTreeMap::new();
     for (path, job) in &jobs {
-        let failed = Error::at(path);
-        match &job.entry.was {
-            Was::Absent => {}
-            Was::Folder { mode, .. } => folder(&root, &job.place, *mode).map_err(&failed)?,
-            Was::Link { target, modified } => {
-                link(&root, &job.place, &unshow(target), *modified).map_err(&failed)?;
-            }
-            Was::File(kept) => file(&root, record, &job.place, kept, &mut linked).map_err(&failed)?,
+        let put_back = match &job.entry.was {
+            Was::Absent => Ok(()),
+            Was::Folder { mode, .. } => folder(&root, &job.place, *mode),
+            Was::Link { target, modified } => link(&root, &job.place, &unshow(target), *modified),
+            Was::File(kept) => file(&root, record, &job.place, kept, &mut linked),
+        };
+        match put_back {
+            Ok(()) => done.restored.push(show(path)),
+            Err(refusal) => done.keep(path, refusal),
         }
-        done.restored.push(show(path));
     }
     // Times of folders last: every change in one moves them.
     let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
     let restored = jobs.iter().map(|(path, job)| (&path[..], &job.entry.was));
-    let times: BTreeMap<_, _> = restored.chain(folders).collect();
+    let times: BTreeMap<_, _> = restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)).collect();
     for (path, was) in times.into_iter().rev() {
         if let Was::Folder { mode, modified, .. } = was
-            && !kept_in.contains(path)
-            && let Some(found) = root.look_maybe(path).map_err(Error::at(path))?
+            && let Ok(Some(found)) = root.look_maybe(path)
             && found.attributes.is_folder()
+            && let Err(refusal) = attributes(&found, *mode, *modified)
         {
-            attributes(&found, *mode, *modified).map_err(Error::at(path))?;
+            done.keep(path, refusal);
         }
     }
     Ok(done)
 }
 
-fn choose<'a>(
-    root: &Root,
-    record: &'a Record,
-    asked: &Revert,
-    done: &mut Reverted,
-) -> Result<BTreeMap<Vec<u8>, Job<'a>>, Error> {
+fn choose<'a>(root: &Root, record: &'a Record, asked: &Revert, done: &mut Reverted) -> BTreeMap<Vec<u8>, Job<'a>> {
     let mut jobs = BTreeMap::new();
     let mut wanted: Vec<(Place, bool)> = Vec::new();
     for path in &asked.paths {
@@ -95,7 +87,7 @@ fn choose<'a>(
         }
     }
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
-        let place = Place::parse(path).map_err(Error::at(path))?;
+        let Ok(place) = Place::parse(path) else { continue };
         let mut chosen = asked.paths.is_empty();
         for (want, used) in &mut wanted {
             if *want == place || place.is_below(want) {
@@ -105,28 +97,39 @@ fn choose<'a>(
         if !chosen {
             continue;
         }
-        let now = root.look_maybe(path).map_err(Error::at(path))?;
-        if changed(record, &entry.was, now.as_ref()).map_err(Error::at(path))?.is_none() {
-            continue;
-        }
-        let reason = match &entry.was {
-            _ if entry.left == Left::Untouched => Some(UNKNOWN),
-            // The time of a folder changes with whatever is put into it.
-            Was::Folder { .. } | Was::Absent if now.as_ref().is_some_and(|now| now.attributes.is_folder()) => None,
-            _ if !entry.left.still(now.as_ref().map(|now| &now.attributes)) => Some(EDITED),
-            Was::File(file) if is_spoiled(record, file).map_err(Error::Before)? => Some(SPOILED),
-            _ => None,
-        };
-        match reason {
-            Some(reason) => done.kept.push(Kept { path: show(path), reason: reason.to_owned() }),
-            None => {
+        match judge(root, record, path, entry) {
+            Ok(None) => {}
+            Ok(Some(now)) => {
+                if matches!(entry.was, Was::Folder { .. }) {
+                    unlock(now.as_ref());
+                }
                 jobs.insert(path.clone(), Job { place, entry, now });
             }
+            Err(reason) => done.keep(path, reason),
         }
     }
     let unused = wanted.iter().filter(|(_, used)| !used);
     done.kept.extend(unused.map(|(place, _)| Kept { path: show(place.whole()), reason: UNTOUCHED.to_owned() }));
-    Ok(jobs)
+    jobs
+}
+
+/// What stands there now if it is to be put back, nothing if it is as it was, or why it is left alone.
+fn judge(root: &Root, record: &Record, path: &[u8], entry: &Entry) -> Result<Option<Option<Found>>, String> {
+    let now = root.look_maybe(path).map_err(|refusal| refusal.to_string())?;
+    if changed(record, &entry.was, now.as_ref()).is_none() {
+        return Ok(None);
+    }
+    let reason = match &entry.was {
+        _ if entry.left == Left::Untouched => UNKNOWN,
+        // The time of a folder changes with whatever is put into it.
+        Was::Folder { .. } | Was::Absent if now.as_ref().is_some_and(|now| now.attributes.is_folder()) => {
+            return Ok(Some(now));
+        }
+        _ if !entry.left.still(now.as_ref().map(|now| &now.attributes)) => EDITED,
+        Was::File(file) if is_spoiled(record, file) => SPOILED,
+        _ => return Ok(Some(now)),
+    };
+    Err(reason.to_owned())
 }
 
 /// Folders in which names changed, and nobody else did anything since.
@@ -142,21 +145,31 @@ fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)
 }
 
 /// Removes what stands where something else was, or nothing.
-fn clear(root: &Root, job: &Job<'_>) -> Result<Result<(), &'static str>, Refusal> {
-    let Some(now) = &job.now else { return Ok(Ok(())) };
+fn clear(root: &Root, job: &Job<'_>) -> Result<(), String> {
+    let Some(now) = &job.now else { return Ok(()) };
     let folder = now.attributes.is_folder();
     // A file or link that is replaced is replaced in one step, later.
     let replaced = !folder && !matches!(job.entry.was, Was::Absent | Was::Folder { .. });
     if replaced || (folder && matches!(job.entry.was, Was::Folder { .. })) {
-        return Ok(Ok(()));
+        return Ok(());
     }
     match remove(root, &job.place, folder) {
-        Ok(()) | Err(Errno::NOENT) => Ok(Ok(())),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Err(FILLED)),
-        Err(errno) => Err(errno.into()),
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Err(FILLED.to_owned()),
+        Err(errno) => Err(Refusal::from(errno).to_string()),
     }
 }
 
 fn parent(path: &[u8]) -> Vec<u8> {
     Place::parse(path).map_or_else(|_| Vec::new(), |place| place.parent().to_vec())
+}
+
+trait Keep {
+    fn keep(&mut self, path: &[u8], reason: impl ToString);
+}
+
+impl Keep for Reverted {
+    fn keep(&mut self, path: &[u8], reason: impl ToString) {
+        self.kept.push(Kept { path: show(path), reason: reason.to_string() });
+    }
 }

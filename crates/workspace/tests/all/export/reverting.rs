@@ -1,1 +1,296 @@
-//! What a lease changed, told and taken back.
+//! What a lease changed: told, shown and taken back, with real git where the folder has it.
+
+mod git;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::wire::delegation::{Change, ChangedPath, DiffStat, Kept, Revert, Reverted};
+use attache_workspace::{
+    export::{AttributeChange, Moment, Record, Replace},
+    report,
+};
+
+use super::Lent;
+
+/// Everything about a tree that a revert must bring back: kind, mode, times, content or target, and which names are one file.
+type State = BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>, Vec<PathBuf>)>;
+
+fn state(dir: &Path) -> State {
+    let mut found = State::new();
+    let mut names: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
+    let mut paths = vec![dir.to_owned()];
+    while let Some(path) = paths.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let content = if stat.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+        } else if stat.is_file() {
+            names.entry(stat.ino()).or_default().push(path.clone());
+            fs::read(&path).unwrap()
+        } else {
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            Vec::new()
+        };
+        found.insert(path, (stat.mode(), stat.mtime(), stat.mtime_nsec(), content, Vec::new()));
+    }
+    for group in names.into_values().filter(|group| group.len() > 1) {
+        let mut group = group;
+        group.sort();
+        for path in &group {
+            found.get_mut(path).unwrap().4 = group.clone();
+        }
+    }
+    found
+}
+
+fn prepare(dir: &Path) {
+    for folder in ["src/deep", "gone/inner", "empty"] {
+        fs::create_dir_all(dir.join(folder)).unwrap();
+    }
+    for (file, content) in [
+        ("src/a.rs", "one\ntwo\nthree\n"),
+        ("src/deep/b.rs", "b\n"),
+        ("gone/x", "x\n"),
+        ("gone/inner/y", "y\n"),
+        ("mode.sh", "#!/bin/sh\n"),
+        ("renamed", "same bytes\n"),
+        ("over", "will be replaced\n"),
+        ("twin1", "twins\n"),
+        ("untouched", "-\n"),
+    ] {
+        fs::write(dir.join(file), content).unwrap();
+    }
+    fs::hard_link(dir.join("twin1"), dir.join("twin2")).unwrap();
+    symlink("src/a.rs", dir.join("link")).unwrap();
+    fs::set_permissions(dir.join("mode.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    // Old enough that no change of today falls on the same instant.
+    let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_600_000_000, 7));
+    let mut paths = vec![dir.to_owned()];
+    while let Some(path) = paths.pop() {
+        if path.is_symlink() {
+            continue;
+        }
+        fs::File::open(&path).unwrap().set_times(old).unwrap();
+        if path.is_dir() {
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+}
+
+/// One of every change.
+fn work(lent: &Lent) {
+    let export = &lent.export;
+    lent.write("src/a.rs", b"one\n2\nthree\nfour\n");
+    lent.write("src/new.rs", b"new\n");
+    export.make_dir(b"made", 0o755).unwrap();
+    lent.write("made/file", b"\0binary");
+    lent.write("made/temporary", b"t");
+    export.remove_file(b"made/temporary").unwrap();
+    export.remove_file(b"gone/x").unwrap();
+    export.remove_file(b"gone/inner/y").unwrap();
+    export.remove_dir(b"gone/inner").unwrap();
+    export.remove_dir(b"gone").unwrap();
+    export.set_attributes(b"mode.sh", &AttributeChange { mode: Some(0o644), ..AttributeChange::default() }).unwrap();
+    export.rename(b"renamed", b"src/moved", Replace::Never).unwrap();
+    lent.write("tmp", b"replaced\n");
+    export.rename(b"tmp", b"over", Replace::Always).unwrap();
+    lent.write("twin1", b"changed twins\n");
+    export.remove_file(b"twin2").unwrap();
+    export.remove_file(b"link").unwrap();
+    export.symlink(b"over", b"link").unwrap();
+    export.rename(b"src/deep", b"src/deeper", Replace::Never).unwrap();
+    lent.write("src/deeper/b.rs", b"written after the move\n");
+    let touched = Moment { seconds: 5, nanos: 0 };
+    export
+        .set_attributes(b"empty", &AttributeChange { modified: Some(touched), ..AttributeChange::default() })
+        .unwrap();
+}
+
+fn changed(path: &str, change: Change, lines: Option<(u64, u64)>) -> ChangedPath {
+    let (added, removed) = lines.unzip();
+    ChangedPath { path: path.to_owned(), change, added, removed, also_changed_here: false }
+}
+
+#[test]
+fn everything_is_told_and_taken_back_to_the_byte() {
+    let lent = Lent::new(prepare);
+    let before = state(&lent.dir());
+    work(&lent);
+    lent.export.revoke();
+    let record = lent.export.changes();
+    let told = report::changes(&lent.dir(), &record).unwrap();
+    assert_eq!(
+        told.changed_paths,
+        [
+            changed("gone/inner/y", Change::Removed, Some((0, 1))),
+            changed("gone/x", Change::Removed, Some((0, 1))),
+            changed("link", Change::Modified, Some((1, 1))),
+            changed("made/file", Change::Added, None),
+            changed("mode.sh", Change::Attributes, None),
+            changed("over", Change::Modified, Some((1, 1))),
+            changed("renamed", Change::Removed, Some((0, 1))),
+            changed("src/a.rs", Change::Modified, Some((2, 1))),
+            changed("src/deep/b.rs", Change::Removed, Some((0, 1))),
+            changed("src/deeper/b.rs", Change::Added, Some((1, 0))),
+            changed("src/moved", Change::Added, Some((1, 0))),
+            changed("src/new.rs", Change::Added, Some((1, 0))),
+            changed("twin1", Change::Modified, Some((1, 1))),
+            changed("twin2", Change::Removed, Some((0, 1))),
+        ]
+    );
+    assert_eq!(told.diff_stat, DiffStat { files_changed: 14, insertions: 8, deletions: 9 });
+    // What a daemon that was killed would find on the disk is the same.
+    let loaded = Record::load(&lent.all.path().join("before")).unwrap();
+    assert_eq!(report::changes(&lent.dir(), &loaded).unwrap(), told);
+
+    let reverted = report::revert(&lent.dir(), &loaded, &Revert::default()).unwrap();
+    assert_eq!(reverted.kept, []);
+    assert_eq!(state(&lent.dir()), before);
+    // Once more changes nothing.
+    assert_eq!(report::revert(&lent.dir(), &loaded, &Revert::default()).unwrap(), Reverted::default());
+    assert_eq!(state(&lent.dir()), before);
+    assert_eq!(report::changes(&lent.dir(), &record).unwrap(), attache_protocol::wire::delegation::Changes::default());
+}
+
+#[test]
+fn the_diff_reads_like_gits() {
+    let lent = Lent::new(|dir| {
+        fs::write(dir.join("a"), "one\ntwo\nthree\n").unwrap();
+        fs::write(dir.join("m"), "m").unwrap();
+        fs::set_permissions(dir.join("m"), fs::Permissions::from_mode(0o644)).unwrap();
+    });
+    lent.write("a", b"one\n2\nthree\n");
+    lent.write("b", b"no newline");
+    lent.export.set_attributes(b"m", &AttributeChange { mode: Some(0o755), ..AttributeChange::default() }).unwrap();
+    lent.export.revoke();
+    let mode = fs::metadata(lent.dir().join("b")).unwrap().mode();
+    let expected = format!(
+        "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n\
+         diff --git a/b b/b\nnew file mode {mode:o}\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+no newline\n\\ No newline at end of file\n\
+         diff --git a/m b/m\nold mode 100644\nnew mode 100755\n"
+    );
+    assert_eq!(report::diff(&lent.dir(), &lent.export.changes(), 10_000).unwrap(), expected);
+    let short = report::diff(&lent.dir(), &lent.export.changes(), 10).unwrap();
+    assert!(short.ends_with("# not shown here: b\n# not shown here: m\n"), "{short}");
+}
+
+#[test]
+fn edits_made_here_meanwhile_are_kept() {
+    let lent = Lent::new(|dir| {
+        fs::create_dir(dir.join("folder")).unwrap();
+        for file in ["mine", "theirs", "both", "moved"] {
+            fs::write(dir.join(file), file).unwrap();
+        }
+    });
+    let dir = lent.dir();
+    lent.write("theirs", b"by the remote");
+    lent.write("both", b"by the remote");
+    lent.write("new", b"by the remote");
+    lent.export.make_dir(b"made", 0o755).unwrap();
+    lent.export.rename(b"moved", b"elsewhere", Replace::Never).unwrap();
+    fs::write(dir.join("mine"), "edited here").unwrap();
+    fs::write(dir.join("both"), "edited here after that").unwrap();
+    fs::write(dir.join("made/here"), "put here").unwrap();
+    // In place, under its new name: the bytes that were kept by a link change with it.
+    fs::write(dir.join("elsewhere"), "edited here").unwrap();
+    lent.export.revoke();
+    fs::write(dir.join("new"), "edited here after the end").unwrap();
+    let record = lent.export.changes();
+    let told = report::changes(&dir, &record).unwrap();
+    let also: Vec<_> =
+        told.changed_paths.iter().filter(|path| path.also_changed_here).map(|path| &path.path[..]).collect();
+    assert_eq!(also, ["both", "elsewhere", "made", "new"]);
+    let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+    let kept = |path: &str, reason: &str| Kept { path: path.to_owned(), reason: reason.to_owned() };
+    let edited = "somebody here edited it after the remote had";
+    assert_eq!(
+        reverted,
+        Reverted {
+            restored: vec!["theirs".to_owned()],
+            kept: vec![
+                kept("both", edited),
+                kept("elsewhere", edited),
+                kept("moved", "the remote moved it, and somebody here edited it under its new name"),
+                kept("new", edited),
+                kept("made", "somebody here put something into it"),
+            ],
+        }
+    );
+    for (file, content) in [("mine", "edited here"), ("theirs", "theirs"), ("both", "edited here after that")] {
+        assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), content);
+    }
+    assert_eq!(fs::read_to_string(dir.join("made/here")).unwrap(), "put here");
+    assert_eq!(fs::read_to_string(dir.join("elsewhere")).unwrap(), "edited here");
+}
+
+#[test]
+fn single_paths_can_be_taken_back() {
+    let lent = Lent::new(prepare);
+    work(&lent);
+    lent.export.revoke();
+    let asked = Revert { paths: vec!["gone".into(), "src/a.rs".into(), "untouched".into(), "../x".into()] };
+    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &asked).unwrap();
+    assert_eq!(reverted.restored, ["gone", "gone/inner", "gone/inner/y", "gone/x", "src/a.rs"]);
+    let kept: Vec<_> = reverted.kept.iter().map(|kept| (&kept.path[..], &kept.reason[..])).collect();
+    assert_eq!(kept, [("../x", "the name or an argument is not valid"), ("untouched", "the lease did not change it")]);
+    assert_eq!(fs::read_to_string(lent.dir().join("src/a.rs")).unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(fs::read_to_string(lent.dir().join("over")).unwrap(), "replaced\n");
+}
+
+#[test]
+fn a_writer_that_never_closed_is_taken_back_too() {
+    let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    let file = lent.export.open_file(b"f", &how).unwrap();
+    file.write_at(0, b"AFTER").unwrap();
+    // As after a crash: from the disk alone, while the file is still open.
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(reverted, Reverted { restored: vec!["f".to_owned()], kept: Vec::new() });
+    assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
+}
+
+#[test]
+fn after_the_end_no_file_shares_its_bytes_with_an_original() {
+    let Lent { all, export, .. } = Lent::new(|dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::write(dir.join("d/f"), "moved").unwrap();
+        fs::write(dir.join("gone"), "gone").unwrap();
+    });
+    let dir = all.path().join("lent");
+    export.rename(b"d", b"e", Replace::Never).unwrap();
+    export.remove_file(b"gone").unwrap();
+    export.revoke();
+    drop(export);
+    assert_eq!(fs::metadata(dir.join("e/f")).unwrap().nlink(), 1);
+    // Written in place here; the original is not.
+    fs::write(dir.join("e/f"), "EDITED").unwrap();
+    let record = Record::load(&all.path().join("before")).unwrap();
+    let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+    assert_eq!(reverted.restored, ["d", "d/f", "gone"]);
+    assert_eq!(fs::read_to_string(dir.join("d/f")).unwrap(), "moved");
+    assert_eq!(fs::read_to_string(dir.join("e/f")).unwrap(), "EDITED");
+}
+
+#[test]
+fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
+    let lent = Lent::new(|dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::create_dir(dir.parent().unwrap().join("outside")).unwrap();
+        fs::write(dir.join("d/f"), "inside").unwrap();
+    });
+    lent.export.remove_file(b"d/f").unwrap();
+    lent.export.remove_dir(b"d").unwrap();
+    lent.export.revoke();
+    symlink("../outside", lent.dir().join("d")).unwrap();
+    let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
+    assert_eq!(told.changed_paths.len(), 2);
+    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &Revert::default()).unwrap();
+    assert_eq!(reverted.restored, [""; 0]);
+    assert_eq!(reverted.kept.len(), 2);
+    assert_eq!(fs::read_dir(lent.all.path().join("outside")).unwrap().count(), 0);
+}

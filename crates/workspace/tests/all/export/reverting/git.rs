@@ -1,0 +1,149 @@
+//! Commits of a delegation with the real git, in a repository that would notice every touch.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use attache_protocol::{DelegationId, Timestamp};
+use attache_workspace::{
+    export::Rules,
+    report::git::{Error, Repository, Snapshot},
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(dir)
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost", "-c", "commit.gpgSign=false"])
+        .args(args)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository with a commit, something staged, something edited, something new, and traps that leave a trace.
+fn repository(all: &Path) {
+    git(all, &["init", "--quiet", "--initial-branch=main", "repo"]);
+    let repo = all.join("repo");
+    fs::create_dir_all(repo.join("sub")).unwrap();
+    for (file, content) in [("a", "a\n"), ("staged", "s\n"), ("sub/b", "b\n"), (".gitignore", "ignored\n")] {
+        fs::write(repo.join(file), content).unwrap();
+    }
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "--quiet", "-m", "first"]);
+    fs::write(repo.join("staged"), "staged\n").unwrap();
+    git(&repo, &["add", "staged"]);
+    fs::write(repo.join("a"), "edited\n").unwrap();
+    for (file, content) in [("new", "new\n"), (".env", "SECRET\n"), ("ignored", "i\n"), ("sub/new", "n\n")] {
+        fs::write(repo.join(file), content).unwrap();
+    }
+    let trap = format!("#!/bin/sh\ntouch {}\n", all.join("trapped").display());
+    for hook in ["pre-commit", "post-commit", "reference-transaction", "post-index-change", "prepare-commit-msg"] {
+        let path = repo.join(".git/hooks").join(hook);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &trap).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let hook = repo.join(".git/hooks/pre-commit");
+    git(&repo, &["config", "core.fsmonitor", hook.to_str().unwrap()]);
+    git(&repo, &["config", "gpg.program", hook.to_str().unwrap()]);
+    git(&repo, &["config", "commit.gpgSign", "true"]);
+}
+
+/// What is the user's: index, branch, files.
+fn theirs(repo: &Path) -> (Vec<u8>, String, String) {
+    let index = fs::read(repo.join(".git/index")).unwrap();
+    let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
+    let run = |args: &[&str]| git(repo, &[&quiet[..], args].concat());
+    (index, run(&["for-each-ref", "refs/heads", "refs/tags"]), run(&["--no-optional-locks", "status", "--porcelain"]))
+}
+
+#[test]
+fn commits_go_to_their_own_ref_and_touch_nothing_of_the_users() {
+    let all = tempfile::tempdir().unwrap();
+    repository(all.path());
+    let repo = all.path().join("repo");
+    let before = theirs(&repo);
+    fs::remove_file(all.path().join("trapped")).ok();
+    let found = Repository::find(&repo).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(1).uuid());
+    let (index, rules) = (all.path().join("index"), Rules::default());
+    let snapshot =
+        Snapshot { delegation: &delegation, message: "before the lease", rules: &rules, index: &index, now: NOW };
+    let baseline = found.snapshot(&snapshot).unwrap();
+    fs::write(repo.join("a"), "by the remote\n").unwrap();
+    fs::remove_file(repo.join("sub/b")).unwrap();
+    let result = found.snapshot(&Snapshot { message: "by the remote", ..snapshot }).unwrap();
+    assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
+
+    fs::write(repo.join("a"), "edited\n").unwrap();
+    fs::write(repo.join("sub/b"), "b\n").unwrap();
+    assert_eq!(theirs(&repo).1, before.1);
+    assert_eq!(fs::read(repo.join(".git/index")).unwrap(), before.0);
+    let read = |args: &[&str]| git(&repo, args);
+    assert_eq!(read(&["rev-parse", &format!("refs/attache/{delegation}")]), result);
+    assert_eq!(read(&["rev-parse", &format!("{result}^")]), baseline);
+    assert_eq!(read(&["rev-parse", &format!("{baseline}^")]), read(&["rev-parse", "main"]));
+    assert_eq!(read(&["ls-tree", "-r", "--name-only", &baseline]), ".gitignore\na\nnew\nstaged\nsub/b\nsub/new");
+    assert_eq!(read(&["show", &format!("{baseline}:a")]), "edited");
+    assert_eq!(read(&["diff", "--name-status", &baseline, &result]), "M\ta\nD\tsub/b");
+    assert_eq!(
+        read(&["show", "-s", "--format=%an %ae %ct %s", &result]),
+        "Attaché attache@localhost 1700000000 by the remote"
+    );
+}
+
+#[test]
+fn a_lent_folder_inside_of_a_repository_is_all_that_is_committed() {
+    let all = tempfile::tempdir().unwrap();
+    repository(all.path());
+    let found = Repository::find(&all.path().join("repo/sub")).unwrap().unwrap();
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(2).uuid());
+    let (index, rules) = (all.path().join("index"), Rules { exclude: vec!["/b".into()], ..Rules::default() });
+    fs::write(all.path().join("repo/sub/b"), "excluded, so not committed\n").unwrap();
+    let commit = found
+        .snapshot(&Snapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .unwrap();
+    let read = |args: &[&str]| git(&all.path().join("repo"), args);
+    assert_eq!(read(&["diff", "--name-status", "main", &commit]), "M\tstaged\nA\tsub/new");
+}
+
+#[test]
+fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
+    let all = tempfile::tempdir().unwrap();
+    fs::create_dir(all.path().join("plain")).unwrap();
+    let plain = all.path().join("plain");
+    assert!(Repository::find(&plain).unwrap().is_none());
+    let made = Repository::init(&plain).unwrap();
+    assert!(!plain.join(".git/hooks").exists());
+    fs::write(plain.join("f"), "f").unwrap();
+    let commit = made.commit(&[b"f".to_vec()], "made by a delegation", NOW).unwrap().unwrap();
+    assert_eq!(git(&plain, &["log", "--format=%H %s", "main"]), format!("{commit} made by a delegation"));
+    assert_eq!(made.commit(&[b"f".to_vec()], "again", NOW).unwrap(), None);
+
+    repository(all.path());
+    let repo = all.path().join("repo");
+    fs::remove_file(all.path().join("trapped")).ok();
+    let found = Repository::find(&repo).unwrap().unwrap();
+    fs::remove_file(repo.join("sub/b")).unwrap();
+    let paths = ["a", "new", "sub/b", "ignored", "never"].map(|path| path.as_bytes().to_vec());
+    let commit = found.commit(&paths, "the lease's changes", NOW).unwrap().unwrap();
+    assert!(!all.path().join("trapped").exists(), "a hook or program of the repository ran");
+    let quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
+    let read = |args: &[&str]| git(&repo, &[&quiet[..], args].concat());
+    assert_eq!(read(&["rev-parse", "main"]), commit);
+    assert_eq!(read(&["diff", "--name-status", "main^", "main"]), "M\ta\nA\tnew\nD\tsub/b");
+    // What the user had staged is still staged, and nothing else is.
+    assert_eq!(read(&["diff", "--cached", "--name-status"]), "M\tstaged");
+    read(&["checkout", "--quiet", "--detach"]);
+    assert!(matches!(found.commit(&paths, "m", NOW), Err(Error::NoBranch(_))));
+}
