@@ -401,3 +401,15 @@ CREATE TABLE peer_tasks (
     updated integer not null
 );
 CREATE INDEX peer_tasks_peer on peer_tasks (agent, peer_task_id, no) where peer_task_id is not null;
+CREATE TABLE delegations (
+    no integer primary key,
+    uid blob not null unique,
+    tenant blob not null,
+    owner text not null,
+    status text not null,
+    -- All that is shown of it, as the daemon said it.
+    shown text not null,
+    cancel_requested integer not null,
+    updated integer not null
+);
+CREATE INDEX delegations_tenant on delegations (tenant, no);

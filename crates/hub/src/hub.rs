@@ -25,6 +25,7 @@ use crate::{
     blob::Blobs,
     bus::{Bus, Topic},
     channel::{self, Live},
+    handover::Handover,
     identity::{
         Attempts, Broken, Cache, CardKey, Folder, Logins, Seal,
         access::Access,
@@ -38,6 +39,7 @@ use crate::{
     recovery::Words,
     stream::feed::Feeds,
     sweep,
+    tunnel::Tunnels,
 };
 
 /// Starts a hub.
@@ -80,6 +82,8 @@ struct Inner {
     seal: Seal,
     blobs: Blobs,
     words: Arc<Words>,
+    handover: Handover,
+    tunnels: Tunnels,
     feeds: Feeds,
     metrics: Metrics,
     tasks: TaskTracker,
@@ -151,6 +155,8 @@ impl Hub {
             seal,
             blobs,
             words,
+            handover: Handover::default(),
+            tunnels: Tunnels::default(),
             feeds: Feeds::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
@@ -400,6 +406,15 @@ impl Handle {
     /// What devices said of their work.
     pub(crate) fn words(&self) -> &Words {
         &self.0.words
+    }
+
+    /// What delegations hand over and no store holds.
+    pub(crate) fn handover(&self) -> &Handover {
+        &self.0.handover
+    }
+
+    pub(crate) fn tunnels(&self) -> &Tunnels {
+        &self.0.tunnels
     }
 
     pub(crate) fn feeds(&self) -> &Feeds {

@@ -9,6 +9,7 @@ mod bus;
 mod channel;
 pub mod control;
 mod error;
+mod handover;
 mod hub;
 pub mod identity;
 pub mod in_process;
@@ -22,6 +23,7 @@ pub mod stream;
 pub mod surface;
 mod sweep;
 mod tls;
+mod tunnel;
 
 pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};

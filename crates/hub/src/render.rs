@@ -150,6 +150,7 @@ pub(crate) fn claimed(claimed: record::Claimed) -> Option<ClaimedRun> {
         allowed_tools: run.allowed_tools,
         workspace_root: run.workspace_root,
         parent_task_run_id: run.parent,
+        caller: run.caller,
         trace_id: run.trace_id,
         epoch: run.state.epoch,
         attempt: run.state.attempt,

@@ -24,6 +24,7 @@ pub(crate) async fn run(hub: Handle) {
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "the sweep failed"),
         }
+        hub.sweep_handover().await;
         if let Err(error) = hub.watch_rules_file().await {
             tracing::warn!(%error, "the rules of the file could not be put in force");
         }

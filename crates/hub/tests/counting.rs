@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
-    RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::{Day, Limits},
         run::{Status, Worker},
@@ -17,8 +17,9 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Deliveries, Durability, Listener, Peers, People, Pushes, Result, Spending, Store,
-    record::{ask::*, channel::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
+    Asks, Channels, Context, Delegations, Deliveries, Durability, Listener, Peers, People, Pushes, Result, Spending,
+    Store,
+    record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
 
 #[derive(Debug)]
@@ -152,8 +153,8 @@ counted! {
     fn grants(tenant: TenantId, page: Page) -> Result<Listed<GrantRecord>>;
     fn revoke_grant(context: Context, grant: GrantId) -> Result<GrantRecord>;
     fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
-    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
     fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
+    fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
     fn answer_tool(context: Context, ask: AskId, reply: Json) -> Result<Ask>;
     fn add_input(context: Context, input: NewInput) -> Result<Input>;
     fn input(run: RunId, input: InputId) -> Result<Input>;
@@ -222,5 +223,14 @@ counted! {
     fn push_config(tenant: TenantId, run: RunId, id: &str) -> Result<PushConfig>;
     fn push_configs(tenant: TenantId, run: RunId) -> Result<Vec<PushConfig>>;
     fn remove_push_config(context: Context, run: RunId, id: &str) -> Result<()>;
+    ---
+}
+
+counted! {
+    Delegations
+    fn publish_delegation(context: Context, delegation: NewDelegation) -> Result<Delegation>;
+    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<Delegation>;
+    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>>;
+    fn cancel_delegation(context: Context, delegation: DelegationId) -> Result<Delegation>;
     ---
 }

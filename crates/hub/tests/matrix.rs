@@ -31,6 +31,10 @@ conversations create      yes   yes   yes      -      -         -       -
 conversations add_message yes   yes   yes      -      -         -       -
 artifacts     see         yes   yes   yes      yes    own       own     -
 artifacts     upload      yes   yes   yes      -      own       own     -
+tunnels       open        own   own   own      -      own       -       -
+delegations   see         yes   yes   yes      yes    own       -       -
+delegations   publish     own   own   own      -      own       -       -
+delegations   cancel      yes   yes   yes      -      own       -       -
 deliveries    see         yes   yes   yes      yes    own       -       -
 deliveries    resend      yes   yes   yes      -      own       -       -
 deliveries    see_secret  own   own   own      -      own       -       -

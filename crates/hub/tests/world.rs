@@ -332,6 +332,10 @@ impl Client {
         self.with("content-type", "application/json").call(Method::POST, path, body.to_string()).await
     }
 
+    pub async fn put(&self, path: &str, body: Value) -> Reply {
+        self.with("content-type", "application/json").call(Method::PUT, path, body.to_string()).await
+    }
+
     pub async fn patch(&self, path: &str, body: Value) -> Reply {
         self.with("content-type", "application/json").call(Method::PATCH, path, body.to_string()).await
     }

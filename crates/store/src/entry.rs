@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod channel;
+pub(crate) mod delegation;
 pub(crate) mod peer;
 pub(crate) mod people;
 

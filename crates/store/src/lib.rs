@@ -8,6 +8,7 @@ mod asks;
 mod channels;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod delegations;
 mod deliveries;
 mod entry;
 mod error;
@@ -23,6 +24,7 @@ mod store;
 
 pub use asks::Asks;
 pub use channels::{Channels, MAX_FRAMES};
+pub use delegations::Delegations;
 pub use deliveries::Deliveries;
 pub use error::{Error, Result};
 pub use peers::Peers;

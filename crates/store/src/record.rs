@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod channel;
+pub mod delegation;
 pub mod delivery;
 pub mod peer;
 pub mod people;

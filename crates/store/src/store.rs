@@ -11,7 +11,7 @@ use attache_protocol::{
 };
 
 use crate::{
-    Asks, Channels, Deliveries, Peers, People, Pushes, Result, Spending,
+    Asks, Channels, Delegations, Deliveries, Peers, People, Pushes, Result, Spending,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
@@ -107,7 +107,9 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// read, `data` of its `task.completed`, `task.failed` and `task.cancelled` gains the run's result as a first member
 /// `"output"` (the log itself does not repeat it).
 #[async_trait]
-pub trait Store: Channels + Asks + People + Spending + Deliveries + Peers + Pushes + Send + Sync + fmt::Debug {
+pub trait Store:
+    Channels + Asks + People + Spending + Deliveries + Peers + Pushes + Delegations + Send + Sync + fmt::Debug
+{
     fn durability(&self) -> Durability;
 
     /// The engine's name and version, for people.

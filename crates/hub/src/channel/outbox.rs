@@ -18,7 +18,7 @@ use super::{
     session::{Dialect, Ending, Session},
     text::{self, Address, Asked, Question},
 };
-use crate::{bus::Topic, error::about};
+use crate::{bus::Topic, error::about, handover::Holder};
 
 /// How many references are read at once; their texts are made in smaller groups.
 const BATCH: usize = 32;
@@ -326,7 +326,7 @@ impl Session {
     /// Answers questions about a run that was not claimed over a channel.
     pub(super) async fn answer_asked(&mut self, run: RunId) {
         let Some(open) = &self.open else { return };
-        let tenant = open.tenant;
+        let (tenant, worker) = (open.tenant, open.worker);
         let about_run: Vec<Asked> = open.asked.iter().filter(|asked| asked.run == run).cloned().collect();
         let mut answered = Vec::new();
         for asked in &about_run {
@@ -336,7 +336,12 @@ impl Session {
                     Ok(_) | Err(_) => continue,
                 },
                 Question::Ask(ask) => match self.hub.store().asked(tenant, ask).await {
-                    Ok(found) if found.state != attache_protocol::wire::ask::AskState::Pending => text::answer(&found),
+                    Ok(found) if found.state != attache_protocol::wire::ask::AskState::Pending => match worker {
+                        Some((runtime, _)) => {
+                            text::answer(&self.hub.ask_in_full(tenant, found, Holder::Runtime(runtime)).await)
+                        }
+                        None => text::answer(&found),
+                    },
                     Ok(_) | Err(_) => continue,
                 },
             };

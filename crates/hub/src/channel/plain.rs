@@ -17,7 +17,7 @@ use super::{
     session::Session,
     text::{self, Address},
 };
-use crate::{Error, Handle, Principal, Result, error::about};
+use crate::{Error, Handle, Principal, Result, error::about, handover::Holder};
 
 /// The name of a run in the call API.
 const CALL: &str = "a2a-";
@@ -221,6 +221,7 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         Frame::Cancel { run } | Frame::Event { run, .. } => told("cancel", run, "{}"),
         Frame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
+            let given = hub.input_in_full(to.tenant, given, Holder::Channel(to.channel)).await;
             told("input", run, &format!(r#"{{"parts":{}}}"#, given.parts.get()))
         }
         // A plain client asks nothing, so nothing of its is answered.

@@ -18,7 +18,7 @@ use attache_store::record::{
 use uuid::Uuid;
 
 use super::answer::{Draft, no, object, yes};
-use crate::{Error, Handle, Result, channel::Refusal, error::about, render};
+use crate::{Error, Handle, Result, channel::Refusal, error::about, handover::Holder};
 
 /// The events that ask something of the caller.
 const PERMISSION: &str = "permission.requested";
@@ -76,6 +76,7 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         Frame::Cancel { run } => Ok(draft(FrameType::Notification, cancelled(run)).text(hub)),
         Frame::Input { run, input } => {
             let given = hub.store().input(run, input).await.map_err(about("input"))?;
+            let given = hub.input_in_full(to.tenant, given, Holder::Channel(to.channel)).await;
             let mut members = vec![("task_run_id", quoted(&run)), ("parts", given.parts.get().to_owned())];
             members.extend(given.message.map(|message| ("message", message.get().to_owned())));
             let mut draft = draft(FrameType::Notification, object_of("input", &members));
@@ -91,6 +92,7 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         }
         Frame::Answer { ask } => {
             let found = hub.store().asked(to.tenant, ask).await.map_err(about("question"))?;
+            let found = hub.ask_in_full(to.tenant, found, Holder::Channel(to.channel)).await;
             let mut draft = draft(FrameType::Response, answer(&found));
             draft.parent = found.request.as_deref();
             Ok(draft.text(hub))
@@ -160,7 +162,7 @@ pub(super) async fn claimed(
         }
         None => (run.allowed_tools.clone().unwrap_or_else(empty), empty()),
     };
-    Ok(render::claimed(claimed).map(|claimed| (ExecuteRun::new(claimed, allowed, tools), metadata)))
+    Ok(hub.show_claim(claimed).await?.map(|claimed| (ExecuteRun::new(claimed, allowed, tools), metadata)))
 }
 
 /// The answer to `require_approval`.

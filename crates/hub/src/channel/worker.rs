@@ -28,6 +28,7 @@ use crate::{
     bus::Topic,
     control::{check, worker_error},
     error::about,
+    handover::Holder,
 };
 
 const MAX_CREDITS: u32 = 1000;
@@ -310,6 +311,8 @@ impl Session {
             return Ok(Reply::Later);
         }
         let found = self.hub.store().asked(by.tenant, ask).await.map_err(about("question"))?;
+        let (runtime, _) = by.device()?;
+        let found = self.hub.ask_in_full(by.tenant, found, Holder::Runtime(runtime)).await;
         Ok(Reply::Now(text::answer(&found)))
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use attache_protocol::{AgentId, TenantId, wire::a2a::Switches};
+use attache_protocol::{
+    AgentId, TenantId,
+    wire::{a2a::Switches, runtime::Extension},
+};
 use attache_store::record::AgentRef;
 
 use crate::{Error, Handle, Principal, Result, control::check, error::about, identity::Column};
@@ -14,6 +17,8 @@ pub struct Face {
     pub agent: AgentId,
     pub name: Arc<str>,
     pub switches: Arc<Switches>,
+    /// The A2A extensions that its active runtime says it understands.
+    pub declared: Arc<[String]>,
 }
 
 impl Handle {
@@ -36,7 +41,8 @@ impl Handle {
             }
             None => self.anonymous(account.id).await?,
         };
-        Ok(Face { by, agent: account.id, name: account.name.into(), switches })
+        let declared = account.runtime.map(declared).unwrap_or_default().into();
+        Ok(Face { by, agent: account.id, name: account.name.into(), switches, declared })
     }
 
     async fn named_face(&self, tenant: TenantId, agent: Option<&str>) -> Result<attache_store::record::Account> {
@@ -52,4 +58,9 @@ impl Handle {
         let account = self.store().account(tenant, named).await.map_err(about("agent"))?;
         if account.archived_at.is_some() { Err(Error::not_found("agent")) } else { Ok(account) }
     }
+}
+
+fn declared(runtime: attache_store::record::Runtime) -> Vec<String> {
+    let extensions: Vec<Extension> = runtime.extensions.and_then(|given| given.parse().ok()).unwrap_or_default();
+    extensions.into_iter().map(|extension| extension.uri).collect()
 }

@@ -18,6 +18,7 @@ use crate::{
     bus::Topic,
     control::{check, pull::MAX_WAIT},
     error::about,
+    handover::Holder,
     identity::{Action, Guard, Verdict},
     render,
 };
@@ -59,15 +60,21 @@ impl Handle {
             check::token("idempotency_key", key, 1..=200)?;
         }
         let key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
-        let new = NewInput { id: self.env().input_id(), run, parts: parts(request)?, message, key };
+        let concealed = self.conceal(by.tenant, run, parts(request)?, message)?;
+        let (id, place) = (self.env().input_id(), concealed.place());
+        let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
             Err(error @ StoreError::Refused { refusal: Refusal::NotRunning, .. }) => {
+                self.drop_concealed(place);
                 let error = self.refusal(by, error).await;
                 let why = "Nobody works on the run, so nobody would hear the input.";
                 return Err(Error { code: Code::NotWaiting, ..error.say(why) });
             }
-            Err(error) => return Err(self.refusal(by, error).await),
+            Err(error) => {
+                self.drop_concealed(place);
+                return Err(self.refusal(by, error).await);
+            }
         };
         Ok(InputResponse { task_run_id: given.run, input_id: given.id, status: given.status })
     }
@@ -107,7 +114,7 @@ impl Handle {
             expires_at: Some(self.now().plus(self.options().input_timeout)),
         };
         match self.store().ask(worker, ask, self.options().heartbeat_timeout, self.now()).await {
-            Ok(asked) => Ok(render::ask(asked)),
+            Ok(asked) => Ok(self.show_ask(by, asked).await),
             Err(error) => Err(self.refusal(by, error).await),
         }
     }
@@ -136,7 +143,7 @@ impl Handle {
         loop {
             let found = self.own_ask(by, run, ask).await?;
             if found.state != AskState::Pending || Instant::now() >= deadline {
-                return Ok(render::ask(found));
+                return Ok(self.show_ask(by, found).await);
             }
             let look_again = deadline.min(Instant::now() + self.options().poll_every);
             tokio::select! {
@@ -145,6 +152,13 @@ impl Handle {
                 () = self.drained() => return Ok(render::ask(found)),
                 error = guard.broken() => return Err(error),
             }
+        }
+    }
+
+    async fn show_ask(&self, by: &Principal, ask: Ask) -> InputAnswer {
+        match by.device() {
+            Ok((runtime, _)) => render::ask(self.ask_in_full(by.tenant, ask, Holder::Runtime(runtime)).await),
+            Err(_) => render::ask(ask),
         }
     }
 

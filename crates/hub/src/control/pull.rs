@@ -16,7 +16,6 @@ use crate::{
     control::check,
     error::about,
     identity::{Action, Guard},
-    render,
 };
 
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -90,7 +89,8 @@ impl Handle {
             let worker = Worker { runtime, epoch: Some(claimed.run.state.epoch) };
             let claim = Undelivered { run: claimed.run.id, worker, hub: hub.clone(), delivered: false };
             hub.metrics().runs_claimed.add(1);
-            Ok(Pulled { response: PullResponse { task_run: render::claimed(claimed) }, claim: Some(claim) })
+            let task_run = hub.show_claim(claimed).await?;
+            Ok(Pulled { response: PullResponse { task_run }, claim: Some(claim) })
         });
         task.await.map_err(|error| Error::internal(&error))?
     }

@@ -63,6 +63,15 @@ impl Principal {
         }
     }
 
+    /// Whom what is opened or published with this credential belongs to: all keys of a person are that person, an agent is
+    /// itself.
+    pub(crate) fn holder(&self) -> String {
+        match self.user.filter(|_| self.role().is_some()) {
+            Some(user) => format!("user:{user}"),
+            None => self.actor(),
+        }
+    }
+
     /// The role of a person; devices and agents have none.
     pub const fn role(&self) -> Option<Role> {
         match self.who {

@@ -60,6 +60,10 @@ actions! {
     AddMessage          "conversations" "add_message";
     SeeArtifacts        "artifacts"     "see";
     UploadArtifact      "artifacts"     "upload";
+    OpenTunnel          "tunnels"       "open";
+    SeeDelegations      "delegations"   "see";
+    PublishDelegation   "delegations"   "publish";
+    CancelDelegation    "delegations"   "cancel";
     SeeDeliveries       "deliveries"    "see";
     ResendDelivery      "deliveries"    "resend";
     SeeDeliverySecret   "deliveries"    "see_secret";
@@ -124,7 +128,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::AgentKey | Column::Runtime => Own,
             Column::Anonymous => No,
         },
-        A::SeeChannels | A::SeeDeliveries => match column {
+        A::SeeChannels | A::SeeDeliveries | A::SeeDelegations => match column {
             Column::Role(_) => Yes,
             Column::AgentKey => Own,
             Column::Runtime | Column::Anonymous => No,
@@ -134,7 +138,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Anonymous => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
-        A::SeeDeliverySecret => match column {
+        A::OpenTunnel | A::PublishDelegation | A::SeeDeliverySecret => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Own,
             Column::Role(Role::Viewer) | Column::Runtime | Column::Anonymous => No,
         },
@@ -143,7 +147,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::AgentKey | Column::Anonymous => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
-        A::ResendDelivery => match column {
+        A::ResendDelivery | A::CancelDelegation => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
             Column::AgentKey => Own,
             Column::Role(Role::Viewer) | Column::Runtime | Column::Anonymous => No,
@@ -219,6 +223,7 @@ impl Action {
             | Self::ListConversations
             | Self::SeeArtifacts
             | Self::SeeDeliveries
+            | Self::SeeDelegations
             | Self::SeeMetrics
             | Self::SeeUsage
             | Self::CreateToken => Scope::Read,
@@ -228,6 +233,9 @@ impl Action {
             | Self::CreateConversation
             | Self::AddMessage
             | Self::UploadArtifact
+            | Self::OpenTunnel
+            | Self::PublishDelegation
+            | Self::CancelDelegation
             | Self::SeeDeliverySecret => Scope::Call,
             Self::DecidePermission | Self::RevokeGrant => Scope::Decide,
             // No person's key works; the scope only says that none of the others is meant.

@@ -43,6 +43,10 @@ async fn a_foreign_id_is_answered_like_a_missing_one(engine: Engine) {
         if !row.path.contains('{') || row.path.contains("{code}") {
             continue;
         }
+        // Of these a missing one is made; that a foreign one is not found is a row of the table.
+        if row.method == "put" && (row.path.ends_with("{tunnel}") || row.path.ends_with("{delegation}")) {
+            continue;
+        }
         let mut theirs = Scene::new(&world, &foreign);
         let path = theirs.fill(row.path).await;
         let body = theirs.body(&row).await;

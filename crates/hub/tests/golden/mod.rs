@@ -35,6 +35,8 @@ const MORE: &[(&str, &str)] = &[
     ("get", "/api/v1/agent-runtimes?agent_id={agent}"),
     ("get", "/api/v1/permission-requests?task_run_id={run}"),
     ("get", "/api/v1/users/me"),
+    ("ws", "/api/v1/tunnels/{tunnel}"),
+    ("ws", "/api/v1/tunnels/{tunnel}?end=host"),
 ];
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/matrix.txt");

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -133,6 +134,8 @@ impl<'a> Scene<'a> {
             _ if path.ends_with("/fail") => json!({"epoch": 1, "output": {"error": "x"}}),
             _ if path.ends_with("/progress") || path.ends_with("/release") => json!({"epoch": 1}),
             "/api/v1/permission-requests/{permission}/decision" => json!({"approved": true}),
+            "/api/v1/tunnels/{tunnel}" => tunnel(self.world),
+            "/api/v1/delegations/{delegation}" => delegation(self.world),
             _ => json!({}),
         })
         .map(|body| if path == "/api/v1/agent-accounts" { json!({"name": body["name"]}) } else { body })
@@ -240,10 +243,31 @@ impl<'a> Scene<'a> {
                 let told = self.maker.get(&format!("/api/v1/deliveries?task_run_id={run}")).await.expect(200);
                 ("delivery", text(&told["deliveries"][0], "delivery_id"))
             }
+            "delegation" => {
+                let id = format!("dlg_{:032x}", self.number);
+                self.maker.put(&format!("/api/v1/delegations/{id}"), delegation(self.world)).await.expect(200);
+                ("delegation", id)
+            }
+            "tunnel" => {
+                let id = format!("tun_{:032x}", self.number);
+                self.maker.put(&format!("/api/v1/tunnels/{id}"), tunnel(self.world)).await.expect(200);
+                ("tunnel", id)
+            }
             "name" => ("name", "file".to_owned()),
             other => ("other", missing(other)),
         }
     }
+}
+
+/// What opens a tunnel for longer than the tests take.
+fn tunnel(world: &World) -> Value {
+    let expires_at = world.env.now().plus(Duration::from_secs(10 * 24 * 60 * 60));
+    json!({"token_sha256": "0".repeat(64), "expires_at": expires_at})
+}
+
+fn delegation(world: &World) -> Value {
+    json!({"status": "running", "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
+        "device_name": "laptop", "access_mode": "rw", "created_at": world.env.now()})
 }
 
 /// An id of this kind that nothing has.
@@ -262,6 +286,8 @@ pub fn missing(what: &str) -> String {
         "delivery" => "dlv_",
         "key" => "key_",
         "user" => "usr_",
+        "tunnel" => "tun_",
+        "delegation" => "dlg_",
         "call" => return "a2a-00000000-0000-7000-8000-000000000001".to_owned(),
         _ => return "nothing".to_owned(),
     };

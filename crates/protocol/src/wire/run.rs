@@ -130,6 +130,9 @@ pub struct ClaimedRun {
     pub allowed_tools: Option<Json>,
     pub workspace_root: Option<String>,
     pub parent_task_run_id: Option<RunId>,
+    /// Who asked, as `kind:id`; of a delegation by name where there is one: `user:ann`, `agent:planner`.
+    #[serde(default)]
+    pub caller: String,
     pub trace_id: Option<String>,
     pub epoch: i64,
     pub attempt: i64,

@@ -9,6 +9,7 @@ use crate::{
         PairingRequest, RunEvents, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
+        delegation::Delegation,
         delivery::Delivery,
         peer::{Peer, PeerTask},
         people::{AccessRules, User},
@@ -63,6 +64,7 @@ pub enum Value {
     Peers(Vec<(TenantId, Peer)>),
     PeerTask(Option<Box<PeerTask>>),
     PeerTasks(Vec<PeerTask>),
+    Delegation(Box<Delegation>),
     /// The pages of a list.
     Accounts(Vec<Vec<Account>>),
     Runtimes(Vec<Vec<Runtime>>),
@@ -76,6 +78,7 @@ pub enum Value {
     Grants(Vec<Vec<GrantRecord>>),
     Users(Vec<Vec<User>>),
     Deliveries(Vec<Vec<Delivery>>),
+    Delegations(Vec<Vec<Delegation>>),
     /// Each with how many there are on all pages.
     Tasks(Vec<(Vec<RunRecord>, u64)>),
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, KeyId, PermissionId, RunId,
-    RuntimeId, TenantId, Timestamp, UserId, rules::quota::Day, secret::SecretHash,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, rules::quota::Day, secret::SecretHash,
 };
 
 use super::{
@@ -68,6 +68,7 @@ pub(super) struct Known {
     pub(super) targets: Vec<Target>,
     /// Those that there may be: of runs that call back or are told of, and of permissions that somebody is told of.
     pub(super) deliveries: Vec<DeliveryId>,
+    pub(super) delegations: Vec<DelegationId>,
     /// Runs with push configs.
     pub(super) pushes: Vec<RunId>,
     /// When something changes by itself, and who notices: engines err at the border.
@@ -186,6 +187,9 @@ impl Known {
             (Step::AddInput(_, new), Value::Input(input)) => {
                 self.inputs.push((input.run, input.id));
                 self.input_keys.extend(new.key.map(|key| (new.run, key)));
+            }
+            (Step::PublishDelegation(_, new), _) if !self.delegations.contains(&new.id) => {
+                self.delegations.push(new.id)
             }
             (Step::SetPushConfig(_, run, _), _) => self.pushes.push(*run),
             (Step::SetPeer(..), Value::Peer(Some(peer))) => self.outsiders.push(peer.agent),

@@ -194,6 +194,11 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
             Value::Runtime(Box::new(store.declare_extensions(runtime, extensions).await?))
         }
 
+        Step::PublishDelegation(context, new) => {
+            Value::Delegation(Box::new(store.publish_delegation(context, new).await?))
+        }
+        Step::CancelDelegation(context, id) => Value::Delegation(Box::new(store.cancel_delegation(context, id).await?)),
+        Step::Delegation(tenant, id) => Value::Delegation(Box::new(store.delegation(tenant, id).await?)),
         Step::List { tenant, list, limit } => walked(store, tenant, list, limit).await?,
         Step::WrongCursor { tenant, list } => wrong_cursor(store, tenant, list).await?,
     })
@@ -239,6 +244,9 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Deliveries(filter) => {
             Value::Deliveries(walk!(limit, page => store.deliveries(tenant, filter.clone(), page.clone()).await))
         }
+        List::Delegations(filter) => {
+            Value::Delegations(walk!(limit, page => store.delegations(tenant, filter.clone(), page.clone()).await))
+        }
         List::Tasks(filter) => {
             let mut pages = Vec::new();
             let mut page = Page { limit, cursor: None };
@@ -268,6 +276,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
         List::Permissions(filter) => Value::Permissions(vec![store.permissions(tenant, filter, page).await?.items]),
         List::Grants => Value::Grants(vec![store.grants(tenant, page).await?.items]),
         List::Users => Value::Users(vec![store.users(tenant, page).await?.items]),
+        List::Delegations(filter) => Value::Delegations(vec![store.delegations(tenant, filter, page).await?.items]),
         List::Deliveries(filter) => Value::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items]),
         List::Tasks(filter) => {
             let TaskListed { items, total, .. } = store.tasks(tenant, filter, page).await?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
-    RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::{Day, Limits},
         run::Worker,
@@ -19,6 +19,7 @@ use crate::{
         NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
+        delegation::{DelegationFilter, NewDelegation},
         delivery::{Attempt, DeliveryFilter, Next},
         peer::{NewPeer, NewPeerTask, PeerTaskChange, Pin},
         people::{NewUser, UserPatch, UserRef},
@@ -251,6 +252,10 @@ pub enum Step {
     OpenPeerTasks(AgentId),
     DeclareExtensions(RuntimeId, Option<Json>),
 
+    PublishDelegation(Context, NewDelegation),
+    CancelDelegation(Context, DelegationId),
+    Delegation(TenantId, DelegationId),
+
     /// Walks a list to its end in pages of this size. Cursors are the engine's own business and are not compared.
     List {
         tenant: TenantId,
@@ -278,5 +283,6 @@ pub enum List {
     Grants,
     Users,
     Deliveries(DeliveryFilter),
+    Delegations(DelegationFilter),
     Tasks(TaskFilter),
 }

@@ -28,6 +28,7 @@ use crate::{
         AgentRef, LogPage, Page, RunEvents, RunFilter, RunRecord,
         ask::{Ask, PermissionFilter},
         channel::ChannelFilter,
+        delegation::DelegationFilter,
         delivery::{Delivery, DeliveryFilter},
         people::UserRef,
         task::TaskFilter,
@@ -59,6 +60,7 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         Step::PendingPermissions(tenant),
         list(List::Users),
         list(List::Deliveries(DeliveryFilter::default())),
+        list(List::Delegations(DelegationFilter::default())),
         Step::DueDeliveries { at: NEVER, limit: ALL },
         Step::AccessRules(tenant),
         every_day(tenant),
@@ -129,11 +131,13 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         Step::Follower(RunId::from_uuid(tenant.uuid())),
         list(List::Users),
         list(List::Deliveries(DeliveryFilter::default())),
+        list(List::Delegations(DelegationFilter::default())),
         Step::AccessRules(tenant),
         Step::Quotas(tenant, Timestamp::default()),
         every_day(tenant),
     ];
     reads.push(Step::PushConfigs(tenant, run));
+    reads.extend(known.delegations.last().map(|delegation| Step::Delegation(tenant, *delegation)));
     reads.extend(known.agents.last().map(|agent| list(tasks_of(*agent))));
     reads.extend(known.users.last().map(|user| Step::User(tenant, UserRef::Id(*user))));
     reads.extend(known.deliveries.last().map(|delivery| Step::Delivery(tenant, *delivery)));

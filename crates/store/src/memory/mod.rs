@@ -8,6 +8,7 @@ mod asks;
 mod calls;
 mod channels;
 mod conversations;
+mod delegations;
 mod deliveries;
 mod frames;
 mod keys;

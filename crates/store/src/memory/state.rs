@@ -19,6 +19,7 @@ use crate::{
         Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, Follow, Frame, Report},
+        delegation::Delegation,
         delivery::Delivery,
         peer,
         people::{AccessRules, User},
@@ -63,6 +64,8 @@ pub(super) struct State {
     /// In order of creation.
     pub(super) pushes: BTreeMap<RunId, Vec<PushConfig>>,
     /// By order of creation, counted from 1.
+    pub(super) delegations: BTreeMap<usize, Delegation>,
+    pub(super) delegations_made: usize,
     pub(super) deliveries: BTreeMap<usize, Delivery>,
     pub(super) deliveries_made: usize,
     /// Chunks of runs that ended before this are gone.

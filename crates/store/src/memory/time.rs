@@ -46,6 +46,7 @@ impl State {
         };
         self.deliveries.retain(|_, delivery| kept(delivery));
         self.cut_pushes(retention.log_before);
+        self.cut_delegations(retention.log_before);
         for tenant in &mut self.tenants {
             let kept = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
             let Tenant { log, floor, floor_hash, .. } = tenant;

@@ -24,6 +24,7 @@ mod cache;
 mod calls;
 mod channels;
 mod content;
+mod delegations;
 mod deliveries;
 mod directory;
 mod frames;

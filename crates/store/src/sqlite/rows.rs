@@ -3,8 +3,8 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, MessageId,
-    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    MessageId, PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::{Day, Reservation},
         run::{Claim, Ending, Phase, State, Status},
@@ -113,6 +113,7 @@ id_reader! {
     ask_id AskId;
     input_id InputId;
     user_id UserId;
+    delegation_id DelegationId;
     delivery_id DeliveryId;
 }
 

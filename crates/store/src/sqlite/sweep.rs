@@ -113,6 +113,7 @@ impl Transaction<'_, '_> {
         )?;
         self.cut_deliveries(retention.log_before)?;
         self.cut_pushes(retention.log_before)?;
+        self.cut_delegations(retention.log_before)?;
         // The log is where a start finds the runs that are not summed up yet.
         self.write_usage()?;
         let tenants = self

@@ -4,8 +4,8 @@ use std::{sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DeliveryId, GrantId, InputId, Json, KeyId, PermissionId,
-    RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
+    PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
         quota::{Day, Limits, Spend},
         run::{Status, Worker},
@@ -13,10 +13,11 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Deliveries, Durability, Error, Listener, Peers, People, Pushes, Result, Spending, Store,
+    Asks, Channels, Context, Delegations, Deliveries, Durability, Error, Listener, Peers, People, Pushes, Result,
+    Spending, Store,
     conformance::{Engine, run_sequences},
     memory::Memory,
-    record::{ask::*, channel::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
+    record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
 
 use crate::conformance::STEPS;
@@ -534,6 +535,15 @@ as_the_model! {
         };
         self.inner.record_attempt(delivery, number, attempt, next).await
     }
+}
+
+as_the_model! {
+    Delegations
+    fn publish_delegation(context: Context, delegation: NewDelegation) -> Result<Delegation>;
+    fn delegation(tenant: TenantId, delegation: DelegationId) -> Result<Delegation>;
+    fn delegations(tenant: TenantId, filter: DelegationFilter, page: Page) -> Result<Listed<Delegation>>;
+    fn cancel_delegation(context: Context, delegation: DelegationId) -> Result<Delegation>;
+    ---
 }
 
 as_the_model! {

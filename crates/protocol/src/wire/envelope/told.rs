@@ -31,6 +31,9 @@ pub struct ExecuteRun {
     pub input: Json,
     pub instructions: Option<String>,
     pub parent_task_run_id: Option<RunId>,
+    /// Who asked, as a claim over HTTP says it.
+    #[serde(default)]
+    pub caller: String,
     pub trace_id: Option<String>,
     pub attempt: i64,
     pub lease_expires_at: Timestamp,
@@ -151,6 +154,7 @@ impl ExecuteRun {
             input: run.input,
             instructions: run.instructions,
             parent_task_run_id: run.parent_task_run_id,
+            caller: run.caller,
             trace_id: run.trace_id,
             attempt: run.attempt,
             lease_expires_at: run.lease_expires_at,
@@ -176,6 +180,7 @@ impl ExecuteRun {
             allowed_tools: Some(self.allowed_tools),
             workspace_root: self.workspace_root,
             parent_task_run_id: self.parent_task_run_id,
+            caller: self.caller,
             trace_id: self.trace_id,
             epoch: self.epoch,
             attempt: self.attempt,

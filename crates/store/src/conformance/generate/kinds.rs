@@ -78,6 +78,9 @@ pub(super) enum Kind {
     LinkPeerTask,
     ReadPeers,
     DeclareExtensions,
+    PublishDelegation,
+    CancelDelegation,
+    ReadDelegations,
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
@@ -233,8 +236,8 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 30] = [
     (16, Kind::ListTasks),
 ];
 
-/// The same for a sequence about outside agents.
-pub(super) const OUTSIDE: [(u64, Kind); 27] = [
+/// The same for a sequence about outside agents, and about what daemons say of their delegations.
+pub(super) const OUTSIDE: [(u64, Kind); 31] = [
     (5, Kind::Crash),
     (6, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -262,4 +265,8 @@ pub(super) const OUTSIDE: [(u64, Kind); 27] = [
     (40, Kind::LinkPeerTask),
     (16, Kind::ReadPeers),
     (8, Kind::DeclareExtensions),
+    (2, Kind::List),
+    (20, Kind::PublishDelegation),
+    (6, Kind::CancelDelegation),
+    (8, Kind::ReadDelegations),
 ];

@@ -1,5 +1,6 @@
 //! Makes steps from a seed. It knows what exists, so most steps mean something, and some are wrong on purpose.
 
+mod delegations;
 mod kinds;
 mod outside;
 mod peers;
@@ -172,6 +173,9 @@ impl Generator {
             Kind::LinkPeerTask => self.link_peer_task(model).await,
             Kind::ReadPeers => self.read_peers(),
             Kind::DeclareExtensions => self.declare_extensions(model).await,
+            Kind::PublishDelegation => self.publish_delegation(),
+            Kind::CancelDelegation => self.cancel_delegation(),
+            Kind::ReadDelegations => self.read_delegations(),
         }
     }
 
@@ -200,6 +204,9 @@ impl Generator {
             Kind::PushEvents if self.known.follows.is_empty() => Kind::CreateRun,
             Kind::UpdateUser | Kind::RemoveUser | Kind::ReadPeople if self.known.users.is_empty() => Kind::CreateUser,
             Kind::PeerCard | Kind::ReadPeers if self.known.outsiders.is_empty() => Kind::SetPeer,
+            Kind::CancelDelegation | Kind::ReadDelegations if self.known.delegations.is_empty() => {
+                Kind::PublishDelegation
+            }
             Kind::RemoveQuota if self.known.targets.is_empty() => Kind::SetQuota,
             Kind::SetPush | Kind::ListTasks if self.known.runs.is_empty() => Kind::CreateRun,
             Kind::RemovePush | Kind::ReadPush if self.known.pushes.is_empty() => Kind::SetPush,

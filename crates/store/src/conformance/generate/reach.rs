@@ -162,7 +162,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 122] = [
+const ANSWERS: [&str; 125] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -187,6 +187,7 @@ const ANSWERS: [&str; 122] = [
     "AttachRuntime PairingRejected",
     "BeginPeerTask NotFound",
     "BeginPeerTask StaleEpoch",
+    "CancelDelegation NotFound",
     "CancelRun Ended",
     "CancelRun NotFound",
     "Channel NotFound",
@@ -216,6 +217,7 @@ const ANSWERS: [&str; 122] = [
     "DecidePermission AlreadyDecided",
     "DecidePermission NotFound",
     "DeclareExtensions RuntimeEnded",
+    "Delegation NotFound",
     "Delivery NotFound",
     "Finish Ended",
     "Finish ForeignArtifact",
@@ -245,6 +247,7 @@ const ANSWERS: [&str; 122] = [
     "Progress Ended",
     "Progress NotRunning",
     "Progress StaleEpoch",
+    "PublishDelegation NotFound",
     "PushConfig NotFound",
     "PushConfigs NotFound",
     "PushEvents NotFound",
@@ -288,7 +291,7 @@ const ANSWERS: [&str; 122] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 54] = [
+const ROWS: [&str; 56] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -303,6 +306,8 @@ const ROWS: [&str; 54] = [
     "channel.permission_returned",
     "channel.resumed",
     "conversation.created",
+    "delegation.cancel_requested",
+    "delegation.changed",
     "delivery.delivered",
     "delivery.failed",
     "delivery.resent",
@@ -346,7 +351,7 @@ const ROWS: [&str; 54] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 69] = [
+const OFTEN: [(&str, u64); 71] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
@@ -416,6 +421,8 @@ const OFTEN: [(&str, u64); 69] = [
     ("TrustCard Ok", 10),
     ("BeginPeerTask Ok", 40),
     ("LinkPeerTask Ok", 30),
+    ("PublishDelegation Ok", 30),
+    ("CancelDelegation Ok", 8),
 ];
 
 #[tokio::test]

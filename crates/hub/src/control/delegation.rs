@@ -1,0 +1,166 @@
+//! Delegations as their daemons publish them: people see them here, and may ask for their end. The daemons do the rest.
+
+use std::time::Duration;
+
+use attache_client::egress;
+use attache_protocol::{
+    DelegationId, Json,
+    wire::delegation::{Cancellation, Projection, Published, PublishedList},
+};
+use attache_store::record::{
+    AgentRef,
+    delegation::{Delegation, DelegationFilter, NewDelegation},
+    people::UserRef,
+};
+use tokio::time::Instant;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    bus::Topic,
+    control::{PageRequest, check, pull::MAX_WAIT},
+    error::{about, about_list},
+    identity::{Action, Guard, Verdict},
+};
+
+const WHAT: &str = "delegation";
+const MAX_PATHS: usize = 1000;
+
+impl Handle {
+    /// A daemon says how a delegation of its own is.
+    pub async fn publish_delegation(
+        &self,
+        by: &Principal,
+        id: DelegationId,
+        projection: Projection,
+    ) -> Result<Published> {
+        by.may(Action::PublishDelegation)?;
+        let projection = checked(projection)?;
+        let new = NewDelegation { id, owner: by.holder(), status: projection.status, shown: Json::of(&projection) };
+        let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
+        self.show_delegation(kept).await
+    }
+
+    pub async fn delegation(&self, by: &Principal, id: DelegationId) -> Result<Published> {
+        self.show_delegation(self.visible_delegation(by, id).await?).await
+    }
+
+    /// Newest first. An agent sees its own and those of its owner.
+    pub async fn delegations(&self, by: &Principal, page: PageRequest) -> Result<PublishedList> {
+        by.may(Action::SeeDelegations)?;
+        let page = page.page()?;
+        let failed = about_list(WHAT, &page);
+        let filter = DelegationFilter::default();
+        let listed = self.store().delegations(by.tenant, filter, page).await.map_err(failed)?;
+        let mut delegations = Vec::new();
+        for found in listed.items.into_iter().filter(|found| sees(by, found)) {
+            delegations.push(self.show_delegation(found).await?);
+        }
+        Ok(PublishedList { delegations, next_cursor: listed.next })
+    }
+
+    /// Asks its daemon to end it. Nothing happens to one that has ended.
+    pub async fn cancel_delegation(&self, by: &Principal, id: DelegationId) -> Result<Published> {
+        let is_all = by.may(Action::CancelDelegation)? == Verdict::Yes;
+        let found = self.visible_delegation(by, id).await?;
+        if !is_all && found.owner != by.holder() {
+            return Err(Error::not_found(WHAT));
+        }
+        let kept = self.store().cancel_delegation(self.context(by), id).await.map_err(about(WHAT))?;
+        self.show_delegation(kept).await
+    }
+
+    /// Its owner waits up to `wait` (at most a minute) for somebody to ask for its end.
+    pub async fn delegation_cancellation(
+        &self,
+        by: &Principal,
+        id: DelegationId,
+        wait: Duration,
+    ) -> Result<Cancellation> {
+        by.may(Action::PublishDelegation)?;
+        let deadline = Instant::now() + wait.min(MAX_WAIT);
+        let mut moved = self.bus().watch(Topic::Tenant(by.tenant));
+        let mut guard = Guard::new(self, by);
+        loop {
+            let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
+            if found.owner != by.holder() {
+                return Err(Error::not_found(WHAT));
+            }
+            if found.cancel_requested || Instant::now() >= deadline {
+                return Ok(Cancellation { cancel_requested: found.cancel_requested });
+            }
+            let look_again = deadline.min(Instant::now() + self.options().poll_every);
+            tokio::select! {
+                () = moved.moved() => {}
+                () = tokio::time::sleep_until(look_again) => {}
+                () = self.drained() => return Ok(Cancellation { cancel_requested: false }),
+                error = guard.broken() => return Err(error),
+            }
+        }
+    }
+
+    async fn visible_delegation(&self, by: &Principal, id: DelegationId) -> Result<Delegation> {
+        by.may(Action::SeeDelegations)?;
+        let found = self.store().delegation(by.tenant, id).await.map_err(about(WHAT))?;
+        if sees(by, &found) { Ok(found) } else { Err(Error::not_found(WHAT)) }
+    }
+
+    /// As everybody sees it, with its owner by name.
+    async fn show_delegation(&self, found: Delegation) -> Result<Published> {
+        let named = match found.owner.split_once(':') {
+            Some(("user", id)) => match id.parse() {
+                Ok(id) => {
+                    let user = self.store().user(found.tenant, UserRef::Id(id)).await.map_err(about("user"))?;
+                    Some(format!("user:{}", user.name))
+                }
+                Err(_) => None,
+            },
+            Some(("agent", id)) => match id.parse() {
+                Ok(id) => {
+                    let agent = self.store().account(found.tenant, AgentRef::Id(id)).await.map_err(about("agent"))?;
+                    Some(format!("agent:{}", agent.name))
+                }
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        Ok(Published {
+            delegation_id: found.id,
+            owner: named.unwrap_or(found.owner),
+            updated_at: found.updated_at,
+            cancel_requested: found.cancel_requested,
+            delegation: found.shown.parse().map_err(|error| Error::internal(&error))?,
+        })
+    }
+}
+
+/// Whether it is among those that the table gives the caller.
+fn sees(by: &Principal, found: &Delegation) -> bool {
+    match by.verdict(Action::SeeDelegations) {
+        Verdict::Yes => true,
+        Verdict::Own => found.owner == by.holder() || by.user.is_some_and(|user| found.owner == format!("user:{user}")),
+        Verdict::No => false,
+    }
+}
+
+/// What may be shown: names and no paths, and nothing without an end.
+fn checked(projection: Projection) -> Result<Projection> {
+    check::text("description", &projection.description, 0..=4000)?;
+    check::line("peer_url", &projection.peer_url, 1..=2048)?;
+    check::line("folder", &projection.folder, 1..=255)?;
+    if projection.folder.contains(['/', '\\']) {
+        return Err(Error::invalid("folder", "must be a name without what is above it"));
+    }
+    check::line("device_name", &projection.device_name, 0..=200)?;
+    for (field, text) in [("waits_for", &projection.waits_for), ("progress", &projection.progress)] {
+        if let Some(text) = text {
+            check::text(field, text, 0..=16_000)?;
+        }
+    }
+    if let Some(changes) = &projection.changes {
+        check::count("changes.changed_paths", changes.changed_paths.len(), MAX_PATHS)?;
+        if changes.changed_paths.iter().any(|changed| changed.path.starts_with('/')) {
+            return Err(Error::invalid("changes.changed_paths", "must be relative to the folder"));
+        }
+    }
+    Ok(Projection { peer_url: egress::masked(&projection.peer_url), ..projection })
+}

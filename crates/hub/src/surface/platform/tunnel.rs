@@ -1,0 +1,120 @@
+//! `/api/v1/tunnels/{id}`: opening, renewing and closing a tunnel, and the WebSockets of its two ends.
+
+use attache_protocol::{
+    TunnelId,
+    wire::tunnel::{OpenTunnel, Tunnel},
+};
+use axum::{
+    Extension,
+    extract::{State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+    response::IntoResponse as _,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::Answer;
+use crate::{
+    Error, Handle, Principal, Result,
+    surface::{
+        extract::{self, Caller, From, Input, Params, Segment, id},
+        reply,
+        seat::Seat,
+    },
+    tunnel,
+};
+
+/// The longest message: the ends send less, and what is read at once is passed on at once.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Room for what is read at once.
+const BUFFER: usize = 128 << 10;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    /// `host`: the WebSocket is one of the tunnel's owner, and waits for a remote.
+    end: Option<End>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = TunnelEnd)]
+pub(super) enum End {
+    Host,
+    Remote,
+}
+
+/// Open a tunnel under an id of your own, or renew it
+///
+/// It lives in the hub's memory: open it again, the same, after the hub has started anew.
+#[utoipa::path(put, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
+    request_body = OpenTunnel, responses((status = 200, body = Tunnel)))]
+pub(super) async fn open(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Segment(tunnel): Segment,
+    Input(request): Input<OpenTunnel>,
+) -> Answer {
+    Ok(reply::json(StatusCode::OK, &hub.open_tunnel(&by, id(&tunnel, "tunnel")?, request).await?))
+}
+
+/// Read a tunnel of your own; as a WebSocket: one of its two ends
+///
+/// The host's end shows the owner's credential and `?end=host`, and waits: the text message `paired` says that a remote has
+/// come. A remote's end shows the tunnel's token as `Authorization: Bearer`. From then on binary messages of at most 1 MiB are
+/// the bytes of one connection.
+#[utoipa::path(get, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path), Query),
+    responses((status = 200, body = Tunnel), (status = 101, description = "A WebSocket")))]
+pub(super) async fn join(
+    State(hub): State<Handle>,
+    Segment(tunnel): Segment,
+    Params(query): Params<Query>,
+    From(address): From,
+    seat: Option<Extension<Seat>>,
+    parts: Parts,
+    upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Answer {
+    let seat = seat.map(|Extension(seat)| seat);
+    let Ok(upgrade) = upgrade else {
+        let by = owner(&parts, &hub).await?;
+        return Ok(reply::json(StatusCode::OK, &hub.tunnel(&by, id(&tunnel, "tunnel")?).await?));
+    };
+    let tasks = hub.tasks().clone();
+    let upgrade =
+        upgrade.read_buffer_size(BUFFER).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    if query.end == Some(End::Host) {
+        let by = owner(&parts, &hub).await?;
+        let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
+        return Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_host(hub, passage, socket, seat))));
+    }
+    let token = bearer(&parts.headers);
+    let passage = match id(&tunnel, "tunnel").and_then(|id: TunnelId| hub.tunnel_of(id, token.unwrap_or_default())) {
+        Ok(passage) => passage,
+        Err(error) => {
+            // Somebody who guesses is told so only a few times a minute.
+            hub.attempts().failed(address)?;
+            return Err(error);
+        }
+    };
+    let place = passage.place(&hub)?;
+    Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_remote(passage, socket, place, seat))))
+}
+
+async fn owner(parts: &Parts, hub: &Handle) -> Result<Principal> {
+    let by = extract::caller(parts, hub).await?;
+    by.ok_or_else(|| Error::unauthenticated("The request carries no credential."))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Close a tunnel: every connection in it is cut at once
+#[utoipa::path(delete, path = "/api/v1/tunnels/{tunnel}", tag = "tunnels", params(("tunnel" = String, Path)),
+    responses((status = 204)))]
+pub(super) async fn close(State(hub): State<Handle>, Caller(by): Caller, Segment(tunnel): Segment) -> Answer {
+    hub.close_tunnel(&by, id(&tunnel, "tunnel")?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

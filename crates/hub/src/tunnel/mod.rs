@@ -1,0 +1,309 @@
+//! Tunnels: the bytes of two machines that can both reach the hub, and not each other. They live in memory: whoever opened
+//! one opens it again after the hub has started anew. What passes is neither read nor logged.
+
+mod relay;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use attache_protocol::{
+    Code, Timestamp, TunnelId,
+    wire::tunnel::{OpenTunnel, Tunnel},
+};
+use aws_lc_rs::{
+    constant_time::verify_slices_are_equal,
+    digest::{SHA256, digest},
+};
+use axum::extract::ws::WebSocket;
+use tokio::{
+    sync::{Notify, oneshot, watch},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    identity::{Action, Guard},
+    surface::seat::Seat,
+};
+
+pub(crate) use relay::{hold_host, hold_remote};
+
+/// Of one owner at a time.
+const MAX_TUNNELS: usize = 256;
+/// Pairs of sockets at a time in one tunnel.
+const MAX_CONNECTIONS: u32 = 32;
+/// Sockets of the host that wait for a remote.
+const MAX_SPARES: usize = 8;
+const MAX_BYTES: u64 = 256 << 30;
+const LONGEST: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+const URL: &str = "/api/v1/tunnels/";
+
+/// The tunnels that are open here.
+#[derive(Debug, Default)]
+pub(crate) struct Tunnels {
+    open: Mutex<HashMap<TunnelId, Arc<Passage>>>,
+}
+
+/// One open tunnel.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    id: TunnelId,
+    owner: String,
+    terms: Mutex<Terms>,
+    /// Says when the tunnel ends, to who waits for that.
+    expires: watch::Sender<Timestamp>,
+    relayed: AtomicU64,
+    connections: AtomicU32,
+    spares: Mutex<VecDeque<oneshot::Sender<Remote>>>,
+    /// A spare has come.
+    waiting: Notify,
+    closed: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    token: [u8; 32],
+    max_bytes: u64,
+}
+
+/// The socket of a remote with its place among those that the tunnel lets in.
+struct Remote {
+    socket: WebSocket,
+    place: Place,
+    seat: Option<Seat>,
+}
+
+/// One of the connections of a tunnel, counted for as long as somebody has it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    hub: Handle,
+    passage: Arc<Passage>,
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Opens a tunnel, or renews the caller's own.
+    pub async fn open_tunnel(&self, by: &Principal, id: TunnelId, request: OpenTunnel) -> Result<Tunnel> {
+        by.may(Action::OpenTunnel)?;
+        let token = token_hash(&request.token_sha256)?;
+        let now = self.now();
+        if request.expires_at <= now || request.expires_at > now.plus(LONGEST) {
+            return Err(Error::invalid("expires_at", "must be in the future, and within a month"));
+        }
+        let max_bytes = request.max_bytes.unwrap_or(MAX_BYTES);
+        if max_bytes == 0 || max_bytes > MAX_BYTES {
+            return Err(Error::invalid("max_bytes", &format!("must be from 1 to {MAX_BYTES}")));
+        }
+        let (owner, terms) = (owner(by), Terms { token, max_bytes });
+        let (passage, is_new) = self.tunnels().enter(id, owner, terms, request.expires_at)?;
+        if is_new {
+            self.metrics().tunnels.add(1);
+            self.tasks().spawn(keep(self.clone(), passage.clone(), Guard::new(self, by)));
+        }
+        Ok(self.show_tunnel(&passage))
+    }
+
+    pub async fn tunnel(&self, by: &Principal, id: TunnelId) -> Result<Tunnel> {
+        Ok(self.show_tunnel(&*self.own_tunnel(by, id)?))
+    }
+
+    /// Cuts every connection at once.
+    pub async fn close_tunnel(&self, by: &Principal, id: TunnelId) -> Result<()> {
+        let passage = self.own_tunnel(by, id)?;
+        self.tunnels().leave(&passage);
+        Ok(())
+    }
+
+    /// Unknown and not yours are the same answer.
+    pub(crate) fn own_tunnel(&self, by: &Principal, id: TunnelId) -> Result<Arc<Passage>> {
+        by.may(Action::OpenTunnel)?;
+        let owner = owner(by);
+        self.tunnels().find(id).filter(|found| found.owner == owner).ok_or_else(|| Error::not_found("tunnel"))
+    }
+
+    /// The tunnel that this token opens for a remote.
+    pub(crate) fn tunnel_of(&self, id: TunnelId, token: &str) -> Result<Arc<Passage>> {
+        let shown = digest(&SHA256, token.as_bytes());
+        let fits = |found: &Arc<Passage>| verify_slices_are_equal(&found.terms().token, shown.as_ref()).is_ok();
+        self.tunnels().find(id).filter(fits).ok_or_else(|| {
+            Error::not_found("tunnel").hint("It has ended, its host has not opened it yet, or the token is another's.")
+        })
+    }
+
+    fn show_tunnel(&self, passage: &Passage) -> Tunnel {
+        let origin = self.origin();
+        let origin = match origin.strip_prefix("http") {
+            Some(rest) => format!("ws{rest}"),
+            None => origin,
+        };
+        Tunnel {
+            tunnel_id: passage.id,
+            url: format!("{origin}{URL}{}", passage.id),
+            expires_at: *passage.expires.borrow(),
+            max_bytes: passage.terms().max_bytes,
+            relayed_bytes: passage.relayed.load(Ordering::Relaxed),
+            open_connections: passage.connections.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn owner(by: &Principal) -> String {
+    format!("{} {}", by.tenant, by.holder())
+}
+
+fn token_hash(hex: &str) -> Result<[u8; 32]> {
+    let wrong = || Error::invalid("token_sha256", "must be 64 hexadecimal digits");
+    let mut hash = [0; 32];
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    for (byte, pair) in hash.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(hash)
+}
+
+/// Cuts the tunnel when its time is over, when its owner's credential is worth nothing any more, and when the hub stops.
+async fn keep(hub: Handle, passage: Arc<Passage>, mut guard: Guard) {
+    let mut expires = passage.expires.subscribe();
+    loop {
+        // A machine that slept has lost time which no timer counts.
+        let left = expires.borrow_and_update().since(hub.now()).min(LOOK);
+        tokio::select! {
+            () = passage.closed.cancelled() => break,
+            () = hub.drained() => break,
+            _ = guard.broken() => break,
+            // It was renewed, and may end later or earlier now.
+            Ok(()) = expires.changed() => {}
+            () = sleep(left) => if *expires.borrow() <= hub.now() { break },
+        }
+    }
+    hub.tunnels().leave(&passage);
+    hub.metrics().tunnels.take(1);
+}
+
+// === impl Tunnels ===
+
+impl Tunnels {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TunnelId, Arc<Passage>>> {
+        lock(&self.open)
+    }
+
+    fn find(&self, id: TunnelId) -> Option<Arc<Passage>> {
+        self.lock().get(&id).cloned()
+    }
+
+    fn enter(&self, id: TunnelId, owner: String, terms: Terms, expires_at: Timestamp) -> Result<(Arc<Passage>, bool)> {
+        let mut open = self.lock();
+        if let Some(found) = open.get(&id) {
+            if found.owner != owner {
+                return Err(Error::not_found("tunnel"));
+            }
+            *lock(&found.terms) = terms;
+            found.expires.send_replace(expires_at);
+            return Ok((found.clone(), false));
+        }
+        if open.values().filter(|passage| passage.owner == owner).count() >= MAX_TUNNELS {
+            return Err(Error::new(
+                Code::TooManyRequests,
+                format!("At most {MAX_TUNNELS} tunnels are open at a time."),
+            )
+            .hint("Close those that are not needed any more."));
+        }
+        let passage = Arc::new(Passage {
+            id,
+            owner,
+            terms: Mutex::new(terms),
+            expires: watch::Sender::new(expires_at),
+            relayed: AtomicU64::new(0),
+            connections: AtomicU32::new(0),
+            spares: Mutex::default(),
+            waiting: Notify::new(),
+            closed: CancellationToken::new(),
+        });
+        open.insert(id, passage.clone());
+        Ok((passage, true))
+    }
+
+    fn leave(&self, passage: &Passage) {
+        passage.closed.cancel();
+        let mut open = self.lock();
+        // Meanwhile the same name may have been given to a new one.
+        if open.get(&passage.id).is_some_and(|found| std::ptr::eq(&**found, passage)) {
+            open.remove(&passage.id);
+        }
+    }
+}
+
+/// Nothing in here is left half done by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Passage ===
+
+impl Passage {
+    fn terms(&self) -> Terms {
+        *lock(&self.terms)
+    }
+
+    /// Counts bytes that are about to pass; `false` if they are too many.
+    fn admit(&self, bytes: usize) -> bool {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let before = self.relayed.fetch_add(bytes, Ordering::Relaxed);
+        before.saturating_add(bytes) <= self.terms().max_bytes
+    }
+
+    /// A place for one more remote.
+    pub(crate) fn place(self: &Arc<Self>, hub: &Handle) -> Result<Place> {
+        let taken = self
+            .connections
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < MAX_CONNECTIONS).then_some(open + 1));
+        taken.map_err(|_| Error::new(Code::TooManyRequests, "The tunnel has as many connections as it may have."))?;
+        hub.metrics().tunnel_connections.add(1);
+        Ok(Place { hub: hub.clone(), passage: self.clone() })
+    }
+}
+
+// === impl Remote ===
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").finish_non_exhaustive()
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.passage.connections.fetch_sub(1, Ordering::Relaxed);
+        self.hub.metrics().tunnel_connections.take(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_64_digits() {
+        assert_eq!(token_hash(&"0f".repeat(32)).unwrap(), [15; 32]);
+        assert_eq!(token_hash(&"0F".repeat(32)).unwrap(), [15; 32]);
+        for bad in ["", "0f", &"0g".repeat(32), &"+1".repeat(32), &"é".repeat(32), &"0f".repeat(33)] {
+            assert!(token_hash(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The sockets of a tunnel: the host's wait, a remote's is given to the oldest of them, and from then on bytes pass. Each end
+//! is read only as fast as the other one takes it.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use bytes::Bytes;
+use futures_util::{
+    Sink, SinkExt as _, Stream, StreamExt as _,
+    future::{Either, select},
+};
+use tokio::{
+    sync::oneshot,
+    time::{interval, timeout},
+};
+
+use super::{MAX_SPARES, Passage, Place, Remote, lock};
+use crate::{Handle, surface::seat::Seat};
+
+/// How long a remote waits for its host.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a socket is asked whether it is alive when nothing passes.
+const BEAT: Duration = Duration::from_secs(20);
+/// So many beats may go unanswered.
+const SILENT: u32 = 3;
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Codes of RFC 6455, section 7.4.1.
+const NORMAL: u16 = 1000;
+const CUT: u16 = 1008;
+const TOO_MUCH: u16 = 1009;
+const NO_HOST: u16 = 1013;
+
+/// Why bytes do not pass any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// One of the two is gone, or has said goodbye.
+    Left,
+    TooMuch,
+    Cut,
+}
+
+/// A socket of the host, from its wait to the end of the connection that it carries.
+pub(crate) async fn hold_host(hub: Handle, passage: Arc<Passage>, mut host: WebSocket, seat: Option<Seat>) {
+    let (give, taken) = oneshot::channel();
+    let too_many = {
+        let mut spares = lock(&passage.spares);
+        spares.retain(|spare| !spare.is_closed());
+        let too_many = spares.len() >= MAX_SPARES;
+        if !too_many {
+            spares.push_back(give);
+        }
+        too_many
+    };
+    if too_many {
+        return close(&mut host, CUT, "too many sockets wait already").await;
+    }
+    passage.waiting.notify_one();
+    let remote = match wait(&passage, &mut host, taken).await {
+        Ok(remote) => remote,
+        Err(End::Left) => return,
+        Err(End::Cut | End::TooMuch) => return close(&mut host, CUT, "the tunnel has ended").await,
+    };
+    if host.send(Message::text("paired")).await.is_err() {
+        // It left just now; another one may be there.
+        return seek(&passage, remote).await;
+    }
+    relay(&hub, &passage, host, remote).await;
+    drop(seat);
+}
+
+/// Until a remote comes. Whoever leaves meanwhile is noticed.
+async fn wait(passage: &Passage, host: &mut WebSocket, mut taken: oneshot::Receiver<Remote>) -> Result<Remote, End> {
+    let mut beat = interval(BEAT);
+    let mut unheard = 0;
+    loop {
+        tokio::select! {
+            biased;
+            () = passage.closed.cancelled() => return Err(End::Cut),
+            remote = &mut taken => return remote.map_err(|_| End::Cut),
+            message = host.recv() => match message {
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => unheard = 0,
+                // It has nothing to say before it is paired.
+                Some(Ok(Message::Binary(_) | Message::Text(_) | Message::Close(_)) | Err(_)) | None => {
+                    return Err(End::Left);
+                }
+            },
+            _ = beat.tick() => {
+                unheard += 1;
+                if unheard > SILENT || host.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Err(End::Left);
+                }
+            }
+        }
+    }
+}
+
+/// A remote's socket.
+pub(crate) async fn hold_remote(passage: Arc<Passage>, socket: WebSocket, place: Place, seat: Option<Seat>) {
+    seek(&passage, Remote { socket, place, seat }).await;
+}
+
+/// Gives the remote to the host's oldest socket that waits, or to the next one that comes.
+async fn seek(passage: &Passage, mut remote: Remote) {
+    loop {
+        remote = match offer(passage, remote) {
+            Ok(()) => return,
+            Err(remote) => remote,
+        };
+        let comes = tokio::select! {
+            () = passage.closed.cancelled() => None,
+            comes = timeout(PATIENCE, passage.waiting.notified()) => comes.ok(),
+        };
+        if comes.is_none() {
+            return close(&mut remote.socket, NO_HOST, "the host does not answer").await;
+        }
+    }
+}
+
+/// Gives the remote back if nobody waits for one.
+fn offer(passage: &Passage, mut remote: Remote) -> Result<(), Remote> {
+    loop {
+        let Some(spare) = lock(&passage.spares).pop_front() else { return Err(remote) };
+        match spare.send(remote) {
+            Ok(()) => return Ok(()),
+            // It has left meanwhile.
+            Err(back) => remote = back,
+        }
+    }
+}
+
+async fn relay(hub: &Handle, passage: &Passage, host: WebSocket, remote: Remote) {
+    let Remote { socket, place, seat } = remote;
+    let ((mut to_host, mut from_host), (mut to_remote, mut from_remote)) = (host.split(), socket.split());
+    let end = {
+        let up = std::pin::pin!(pump(hub, passage, &mut from_remote, &mut to_host));
+        let down = std::pin::pin!(pump(hub, passage, &mut from_host, &mut to_remote));
+        tokio::select! {
+            biased;
+            () = passage.closed.cancelled() => End::Cut,
+            end = select(up, down) => match end {
+                Either::Left((end, _)) | Either::Right((end, _)) => end,
+            },
+        }
+    };
+    let (code, reason) = match end {
+        End::Left => (NORMAL, "the other end has left"),
+        End::TooMuch => (TOO_MUCH, "the tunnel has passed as many bytes as it may"),
+        End::Cut => (CUT, "the tunnel has ended"),
+    };
+    tracing::debug!(tunnel.id = %passage.id, ?end, "a connection of a tunnel is over");
+    drop((place, seat));
+    // Nothing more passes, not even what was on its way.
+    if end == End::Cut {
+        return;
+    }
+    if let (Ok(mut host), Ok(mut remote)) = (to_host.reunite(from_host), to_remote.reunite(from_remote)) {
+        tokio::join!(close(&mut host, code, reason), close(&mut remote, code, reason));
+    }
+}
+
+/// One direction.
+async fn pump<From, To>(hub: &Handle, passage: &Passage, from: &mut From, to: &mut To) -> End
+where
+    From: Stream<Item = Result<Message, axum::Error>> + Unpin,
+    To: Sink<Message> + Unpin,
+{
+    let mut unheard = 0;
+    loop {
+        let passed = match timeout(BEAT, from.next()).await {
+            // This end has said nothing, so nothing was sent to the other one: it is asked whether it is there.
+            Err(_) => {
+                unheard += 1;
+                if unheard > SILENT {
+                    return End::Left;
+                }
+                to.send(Message::Ping(Bytes::new())).await
+            }
+            Ok(Some(Ok(Message::Binary(bytes)))) => {
+                unheard = 0;
+                if !passage.admit(bytes.len()) {
+                    return End::TooMuch;
+                }
+                hub.metrics().tunnel_bytes.add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+                to.send(Message::Binary(bytes)).await
+            }
+            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {
+                unheard = 0;
+                continue;
+            }
+            // Bytes are all that passes.
+            Ok(Some(Ok(Message::Text(_) | Message::Close(_)) | Err(_)) | None) => return End::Left,
+        };
+        if passed.is_err() {
+            return End::Left;
+        }
+    }
+}
+
+async fn close(socket: &mut WebSocket, code: u16, reason: &'static str) {
+    let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+    let goodbye = async {
+        socket.send(close).await?;
+        while let Some(message) = socket.recv().await {
+            message?;
+        }
+        Ok::<(), axum::Error>(())
+    };
+    let _ = timeout(GOODBYE, goodbye).await;
+}

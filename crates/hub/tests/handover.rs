@@ -1,0 +1,127 @@
+//! The secrets of a START: the runtime that holds the run is given them, over HTTP and over its channel, and nobody else is.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    channel::peer::{read_run, run, worker},
+    world::World,
+};
+
+const KEY: &str = "planted-private-key-0123456789";
+const TOKEN: &str = "planted-tunnel-token-0123456789";
+
+fn start(key: &str, token: &str) -> Value {
+    json!([{"text": "go"}, {"data": {"awcp": {"version": "1", "type": "START", "delegation_id": "dlg_1", "mount": {
+        "credential": {"type": "private_key", "private_key": key},
+        "endpoint": {"host": "h", "port": 22, "user": "lease", "tunnel": {"url": "wss://h/t", "token": token}},
+    }}}}])
+}
+
+fn in_full() -> Value {
+    start(KEY, TOKEN)
+}
+
+fn hidden() -> Value {
+    start("***", "***")
+}
+
+async fn wait_for_input(world: &World, id: &str) {
+    while read_run(world, id).await["waiting"] != "input" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_is_given_them_over_its_channel() {
+    let world = World::on_sqlite().await;
+    let (mut peer, _) = worker(&world, "builder").await;
+    let id = run(&world, "builder").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    peer.find_action("execute").await;
+    let ask = json!({"action": "require_input", "task_run_id": id, "epoch": 1, "prompt": "START?"});
+    let frame = peer.frame("request", ask);
+    peer.send(&frame).await;
+    wait_for_input(&world, &id).await;
+    let path = format!("/api/v1/task-runs/{id}/input");
+    world.owner.post(&path, json!({"parts": in_full()})).await.expect(200);
+    assert_eq!(peer.find_action("require_input").await["payload"]["parts"], in_full());
+    // The same without having been asked.
+    world.owner.post(&path, json!({"parts": in_full()})).await.expect(200);
+    assert_eq!(peer.find_action("input").await["payload"]["parts"], in_full());
+
+    let events = world.owner.get(&format!("/api/v1/task-runs/{id}/events?after=0")).await.expect(200);
+    let received = events["events"].as_array().unwrap().iter().filter(|event| event["type"] == "task.input_received");
+    let received: Vec<_> = received.map(|event| event["data"]["parts"].clone()).collect();
+    assert_eq!(received, [hidden(), hidden()]);
+    let everything = world.owner.get("/api/v1/audit?after=0&limit=200").await;
+    let everything = String::from_utf8_lossy(&everything.body).into_owned();
+    let database = std::fs::read(world.data.path().join("hub.db")).unwrap();
+    let journal = std::fs::read(world.data.path().join("hub.db-wal")).unwrap_or_default();
+    for secret in [KEY, TOKEN] {
+        assert!(!everything.contains(secret));
+        for bytes in [&database, &journal] {
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_device_is_given_them_over_http_while_it_holds_the_run() {
+    let world = World::timed(crate::world::Engine::Model, |_| {}).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let id = run(&world, "builder").await;
+    device.claim().await;
+    let asked = json!({"epoch": 1, "prompt": "START?"});
+    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
+    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
+    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    for _ in 0..2 {
+        assert_eq!(
+            device.client.get(&answer).await.expect(200)["parts"],
+            in_full(),
+            "an answer may be lost on its way"
+        );
+    }
+    world.advance(Duration::from_secs(31));
+    assert_eq!(device.client.get(&answer).await.expect(200)["parts"], hidden(), "and is handed over once");
+    let twice = r#"{"parts":[{"data":{"awcp":{"mount":{"credential":{"private_key":"a","private_key":"b"}}}}}]}"#;
+    let caller = world.owner.with("content-type", "application/json");
+    let refused = caller.call(hyper::Method::POST, &format!("/api/v1/task-runs/{id}/input"), twice).await;
+    assert_eq!(refused.refusal(), (400, "invalid_request".to_owned()));
+}
+
+#[tokio::test]
+async fn after_a_restart_the_runtime_can_tell() {
+    let world = World::on_sqlite().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let id = run(&world, "builder").await;
+    device.claim().await;
+    let asked = json!({"epoch": 1, "prompt": "START?"});
+    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
+    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    let _world = world.restart().await;
+    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
+    assert_eq!(device.client.get(&answer).await.expect(200)["parts"], hidden());
+}
+
+#[tokio::test]
+async fn another_channel_of_the_agent_is_given_nothing() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let id = run(&world, "builder").await;
+    device.claim().await;
+    let asked = json!({"epoch": 1, "prompt": "START?"});
+    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
+    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    // A newer device of the same agent takes over; the run is lost with the older one.
+    let newer = world.device("builder").await;
+    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
+    let reply = newer.client.get(&answer).await;
+    let body = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(!body.contains(KEY) && !body.contains(TOKEN), "{body}");
+}

@@ -1,0 +1,48 @@
+//! Steps around what daemons say of their delegations.
+
+use attache_protocol::{DelegationId, rules::delegation::Status};
+
+use super::Generator;
+use crate::{
+    conformance::step::{List, Step},
+    record::delegation::{DelegationFilter, NewDelegation},
+};
+
+/// Few, so that they meet.
+const OWNERS: [&str; 3] = ["user:ann", "agent:b'\"", "日本"];
+
+// === impl Generator ===
+
+impl Generator {
+    /// A new one, or another word about one that is known: by its owner mostly.
+    pub(super) fn publish_delegation(&self) -> Step {
+        let known = self.draw.recent(&self.known.delegations).filter(|_| self.draw.percent(65));
+        let id = known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()));
+        let own = OWNERS[usize::from(id.uuid().as_bytes()[15]) % OWNERS.len()];
+        let owner = if self.draw.percent(8) { self.owner() } else { own.to_owned() };
+        let status = self.draw.one_of(&Status::ALL).unwrap_or(Status::Created);
+        Step::PublishDelegation(self.context(), NewDelegation { id, owner, status, shown: self.draw.json() })
+    }
+
+    pub(super) fn cancel_delegation(&self) -> Step {
+        Step::CancelDelegation(self.context(), self.some_delegation())
+    }
+
+    pub(super) fn read_delegations(&self) -> Step {
+        if self.draw.percent(50) {
+            return Step::Delegation(self.tenant(), self.some_delegation());
+        }
+        let owner = self.draw.percent(50).then(|| self.owner());
+        let list = List::Delegations(DelegationFilter { owner });
+        Step::List { tenant: self.tenant(), list, limit: self.limit() }
+    }
+
+    fn some_delegation(&self) -> DelegationId {
+        let known = self.draw.recent(&self.known.delegations).filter(|_| self.draw.percent(90));
+        known.unwrap_or_else(|| DelegationId::from_uuid(self.draw.env.uuid()))
+    }
+
+    fn owner(&self) -> String {
+        self.draw.one_of(&OWNERS).unwrap_or_default().to_owned()
+    }
+}
