@@ -30,7 +30,9 @@ pub(crate) struct Asked {
     pub(crate) hub: Handle,
     pub(crate) face: Face,
     pub(crate) version: Version,
-    /// The extensions that the caller asked for and the agent has.
+    /// The extensions that the caller asked for.
+    pub(crate) wanted: Vec<String>,
+    /// Those of them that the agent has.
     pub(crate) activated: Vec<String>,
     traceparent: Option<String>,
     pub(crate) origin: Arc<str>,
@@ -108,11 +110,14 @@ impl Asked {
             let message = format!("This agent requires an extension. Send `A2A-Extensions: {}`.", missing.uri);
             return Err(Error::fault(Fault::ExtensionSupportRequired, message).with("extension", &missing.uri));
         }
-        let has = |uri: &String| uri == EVENTS || face.switches.extensions.iter().any(|known| known.uri == *uri);
-        let activated = wanted.into_iter().filter(has).collect();
+        let has = |uri: &&String| {
+            let by_owner = face.switches.extensions.iter().any(|known| known.uri == **uri);
+            *uri == EVENTS || by_owner || face.declared.contains(*uri)
+        };
+        let activated = wanted.iter().filter(has).cloned().collect();
         let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (origin, cards) = (hub.origin().into(), site.cards.clone());
-        Ok(Self { hub: hub.clone(), face, version, activated, traceparent, origin, cards })
+        Ok(Self { hub: hub.clone(), face, version, wanted, activated, traceparent, origin, cards })
     }
 
     pub(crate) fn by(&self) -> &Principal {

@@ -7,6 +7,7 @@
 
 mod antipatterns;
 mod cards;
+mod delegation;
 mod edges;
 mod equivalence;
 mod errors;

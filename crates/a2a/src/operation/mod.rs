@@ -1,6 +1,7 @@
 //! What can be asked, whatever the binding and the version: each takes the parameters of version 1.0 and answers with its
 //! types.
 
+mod delegation;
 mod list;
 mod push;
 mod send;

@@ -7,12 +7,13 @@ use attache_protocol::{
     Code, ConversationId, Json, RunId,
     wire::{
         a2a::{Content, Fault, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse},
+        awcp,
         run::{CreateRunRequest, Run},
     },
 };
 use serde::Serialize;
 
-use super::{Updates, history};
+use super::{Updates, delegation, history};
 use crate::{
     ask::{Asked, Version},
     error::{Error, Kind, Result},
@@ -93,7 +94,11 @@ impl Asked {
             Some(name) => Some(self.conversation(name).await?),
             None => None,
         };
-        let text = text(&message);
+        let invite = self.invitation(&message)?;
+        let mut text = text(&message);
+        if let Some(invite) = invite.as_ref().filter(|_| text.is_empty()) {
+            text.clone_from(&invite.task.description);
+        }
         let modes = configuration.map(|given| given.accepted_output_modes).unwrap_or_default();
         let input = Json::of(&Input {
             text: &text,
@@ -112,6 +117,8 @@ impl Asked {
         }
         let run = CreateRunRequest {
             agent_id: self.face.agent.to_string(),
+            task_type: invite.as_ref().map(|_| awcp::TASK_TYPE.to_owned()),
+            timeout_ms: invite.as_ref().map(delegation::timeout_ms),
             input: Some(input),
             conversation_id: conversation,
             ..CreateRunRequest::default()

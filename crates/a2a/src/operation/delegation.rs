@@ -1,0 +1,55 @@
+//! A message that lends a folder: AWCP's INVITE becomes a run of its own type, for runtimes that understand it.
+
+use std::time::Duration;
+
+use attache_protocol::wire::{
+    a2a,
+    awcp::{EXTENSION, Invite, Message, Unreadable},
+};
+
+use crate::{
+    ask::Asked,
+    error::{Error, Result},
+};
+
+/// What mounting and reporting take beside the lease itself.
+const SLACK: Duration = Duration::from_secs(5 * 60);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+impl Asked {
+    /// The invitation that a message brings which is about lending a folder; `None` if it is about anything else.
+    pub(super) fn invitation(&self, message: &a2a::Message) -> Result<Option<Invite>> {
+        let is_named = |uris: &[String]| uris.iter().any(|uri| uri == EXTENSION);
+        if !is_named(&self.wanted) && !is_named(&message.extensions) {
+            return Ok(None);
+        }
+        let said = match Message::among(&message.parts) {
+            Err(Unreadable::NoAwcp) => return Ok(None),
+            said => said,
+        };
+        if !self.face.declared.iter().any(|uri| uri == EXTENSION) {
+            let problem = format!(
+                "names {EXTENSION}, which this agent does not speak now: its card has to list it. Its owner lets it work in \
+                 folders of others with `attache runtime start --collaborator`"
+            );
+            return Err(Error::invalid("message.extensions", problem));
+        }
+        match said {
+            Ok(Message::Invite(invite)) => Ok(Some(invite)),
+            Ok(other) => {
+                let problem = format!(
+                    "carry {} without a task: send it with the `taskId` of its delegation, which begins with INVITE",
+                    other.kind()
+                );
+                Err(Error::invalid("message.parts", problem))
+            }
+            Err(unreadable) => Err(Error::invalid("message.parts", format!("cannot be read as AWCP: {unreadable}"))),
+        }
+    }
+}
+
+/// How long the work may take, in milliseconds: as long as the lease may last, and what is around it.
+pub(super) fn timeout_ms(invite: &Invite) -> u64 {
+    let time = Duration::from_secs(invite.lease.ttl_seconds).saturating_add(SLACK).min(MONTH);
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
