@@ -48,7 +48,9 @@ impl Directory {
             let Some(entry) = self.entries.next() else { break };
             let (name, attributes) = entry?;
             // What is mounted here cannot be entered, so it is not shown either.
-            if attributes.mount_root || !self.inner.filter.shows(&join(&self.path, &name), attributes.is_folder()) {
+            if attributes.mount_root
+                || !self.inner.filter.shows_in_shown(&join(&self.path, &name), attributes.is_folder())
+            {
                 continue;
             }
             batch.push(Entry { name, attributes });

@@ -126,7 +126,9 @@ impl Inner {
         let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
         let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.give_back_file())?;
-        keeper.settle(&self.root, place.whole());
+        if !how.writes() {
+            keeper.settle(&self.root, place.whole());
+        }
         keeper.settle(&self.root, place.parent());
         // This very handle is used: its mode need not let it be opened again.
         Ok((Found::of(made.try_clone()?)?, made))

@@ -137,6 +137,11 @@ impl Filter {
         included || path.is_empty() || (folder && self.include.lead_below(path))
     }
 
+    /// As [`Self::shows`], for something in a folder that is shown.
+    pub(super) fn shows_in_shown(&self, path: &[u8], folder: bool) -> bool {
+        if self.include.is_empty() { !self.hides(path, folder) } else { self.shows(path, folder) }
+    }
+
     /// Excluded or withheld by its own name, whatever is above it.
     fn hides(&self, path: &[u8], folder: bool) -> bool {
         let twin = fold(path);

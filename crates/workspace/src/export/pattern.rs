@@ -10,6 +10,9 @@ struct Pattern {
     segments: Vec<Segment>,
     negated: bool,
     folder_only: bool,
+    /// The bytes with which the last name must begin and end, where they are known: most names fail here already.
+    first: Option<u8>,
+    last: Option<u8>,
 }
 
 #[derive(Debug, Clone)]
@@ -104,13 +107,21 @@ impl Pattern {
                 name => segments.push(Segment::Name(pieces(name)?)),
             }
         }
-        Ok(Some(Self { segments, negated, folder_only }))
+        let (first, last) = match segments.last() {
+            Some(Segment::Name(pieces)) => (byte(pieces.first()), byte(pieces.last())),
+            Some(Segment::Deep) | None => (None, None),
+        };
+        Ok(Some(Self { segments, negated, folder_only, first, last }))
     }
 
     fn matches(&self, path: &[u8]) -> bool {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let differs = |wanted: Option<u8>, found: Option<&u8>| wanted.is_some() && wanted.as_ref() != found;
+        if differs(self.first, name.first()) || differs(self.last, name.last()) {
+            return false;
+        }
         // Most patterns are one name at any depth.
         if let [Segment::Deep, Segment::Name(pieces)] = &self.segments[..] {
-            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
             return fits(pieces, name);
         }
         self.reach(path)[self.segments.len()]
@@ -151,6 +162,13 @@ impl Pattern {
                 at[position + 1] = true;
             }
         }
+    }
+}
+
+const fn byte(piece: Option<&Piece>) -> Option<u8> {
+    match piece {
+        Some(Piece::Byte(byte)) => Some(*byte),
+        _ => None,
     }
 }
 
