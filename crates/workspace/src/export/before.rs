@@ -177,7 +177,7 @@ impl Keeper {
         self.leave(path, Left::of(found.as_ref().map(|found| &found.attributes)));
     }
 
-    /// As [`Self::settle`], for a file that was open under this path: only if the path still is that file.
+    /// As [`Self::settle`], for a file that changed where it is: only if the path still is that file.
     pub(super) fn settle_file(&mut self, root: &Root, path: &[u8], inode: u64) {
         if let Ok(Some(found)) = root.look_maybe(path)
             && found.attributes.inode == inode
@@ -186,8 +186,7 @@ impl Keeper {
             self.leave(path, left);
             if found.attributes.links > 1 {
                 // Its other names changed with it.
-                let is_twin = |entry: &Entry| matches!(&entry.was, Was::File(file) if file.inode == inode);
-                let twins = self.entries.iter().filter(|(_, entry)| is_twin(entry)).map(|(path, _)| path.clone());
+                let twins = self.entries.iter().filter(|(_, entry)| entry.is_of(inode)).map(|(path, _)| path.clone());
                 for twin in twins.collect::<Vec<_>>() {
                     self.settle(root, &twin);
                 }

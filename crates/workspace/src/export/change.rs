@@ -134,7 +134,7 @@ impl Inner {
         }
         self.keep_in_place(keeper, place, found)?;
         let done = apply(found, writer, change);
-        keeper.settle(&self.root, place.whole());
+        keeper.settle_file(&self.root, place.whole(), found.attributes.inode);
         done
     }
 }

@@ -136,6 +136,16 @@ impl Record {
     }
 }
 
+// === impl Entry ===
+
+impl Entry {
+    /// Whether the path is, or was, a name of this file.
+    pub(super) fn is_of(&self, inode: u64) -> bool {
+        matches!(&self.was, Was::File(file) if file.inode == inode)
+            || matches!(self.left, Left::Is(stamp) if stamp.inode == inode)
+    }
+}
+
 // === impl Was ===
 
 impl Was {

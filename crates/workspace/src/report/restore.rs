@@ -15,6 +15,12 @@ use crate::export::{
     set_times,
 };
 
+/// Where files were put back, by what they were.
+pub(super) type PutBack = BTreeMap<Identity, Place>;
+
+/// Inode, size and modification time: an inode alone may be used again for another file.
+pub(super) type Identity = (u64, u64, Moment);
+
 /// The name under which something is made before it takes its place.
 const MAKING: &str = ".attache-revert";
 
@@ -54,36 +60,34 @@ pub(super) fn link(root: &Root, place: &Place, target: &[u8], modified: Moment) 
     Ok(set_times(&root.look(place.whole())?, None, Some(modified))?)
 }
 
-/// `linked` knows the files with several names that were put back already, by their old inode.
+/// `put_back` knows the files that were put back already: those that were one file become one file again.
 pub(super) fn file(
     root: &Root,
     record: &Record,
     place: &Place,
     was: &KeptFile,
-    linked: &mut BTreeMap<u64, Place>,
+    put_back: &mut PutBack,
 ) -> Result<(), Refusal> {
     let there = root.look_maybe(place.whole())?;
-    let same = there.as_ref().is_some_and(|there| there.attributes.inode == was.inode);
-    if was.links > 1 {
-        let twin = match linked.get(&was.inode) {
-            Some(twin) => Some(twin.clone()),
-            None if same => None,
-            None => other_name(root, was)?,
-        };
-        if let Some(twin) = twin {
-            let (from, to) = (root.folder(twin.parent())?, root.folder(place.parent())?);
-            drop_leftover(&to)?;
-            linkat(&from, twin.name(), &to, MAKING, AtFlags::empty())?;
-            renameat(&to, MAKING, &to, place.name())?;
-            // Nothing is renamed when both already are the same file.
-            return drop_leftover(&to);
-        }
-        linked.insert(was.inode, place.clone());
-        if let Some(found) = there.filter(|_| same) {
-            // It still is the file of its other names: it changes where it is.
-            copy(record, was, File::from(found.reopen(OFlags::WRONLY | OFlags::TRUNC)?))?;
-            return attributes(&found, was.mode, was.modified);
-        }
+    let same = there.filter(|there| there.attributes.inode == was.inode && was.links > 1);
+    let twin = match put_back.get(&identity(was)) {
+        Some(twin) => Some(twin.clone()),
+        None if same.is_none() && was.links > 1 => other_name(root, was)?,
+        None => None,
+    };
+    if let Some(twin) = twin {
+        let (from, to) = (root.folder(twin.parent())?, root.folder(place.parent())?);
+        drop_leftover(&to)?;
+        linkat(&from, twin.name(), &to, MAKING, AtFlags::empty())?;
+        renameat(&to, MAKING, &to, place.name())?;
+        // Nothing is renamed when both already are the same file.
+        return drop_leftover(&to);
+    }
+    put_back.insert(identity(was), place.clone());
+    if let Some(found) = same {
+        // It still is the file of its other names: it changes where it is.
+        copy(record, was, File::from(found.reopen(OFlags::WRONLY | OFlags::TRUNC)?))?;
+        return attributes(&found, was.mode, was.modified);
     }
     let parent = root.folder(place.parent())?;
     drop_leftover(&parent)?;
@@ -102,11 +106,15 @@ fn copy(record: &Record, was: &KeptFile, mut to: File) -> Result<(), Refusal> {
     Ok(())
 }
 
+const fn identity(was: &KeptFile) -> Identity {
+    (was.inode, was.size, was.modified)
+}
+
 /// Another name that the file still has in the folder. Its inode alone may be that of a newer file.
 fn other_name(root: &Root, was: &KeptFile) -> Result<Option<Place>, Refusal> {
     let mut name = None;
     root.walk(b"", |path, attributes| {
-        let same = (attributes.inode, attributes.size, attributes.modified) == (was.inode, was.size, was.modified);
+        let same = (attributes.inode, attributes.size, attributes.modified) == identity(was);
         if same && attributes.kind == Kind::File {
             name = Some(Place::parse(path)?);
         }

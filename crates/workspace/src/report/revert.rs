@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{attributes, file, folder, link, remove, unlock},
+    restore::{PutBack, attributes, file, folder, link, remove, unlock},
 };
 use crate::export::{
     Entry, Left, Record, Refusal, Was,
@@ -41,6 +41,13 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
     let mut done = Reverted::default();
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
     let mut jobs = choose(&root, record, asked, &mut done);
+    // A folder in which something is only replaced keeps the time it has.
+    let mut times = BTreeMap::new();
+    for folder in jobs.keys().map(|path| parent(path)) {
+        if let Ok(Some(found)) = root.look_maybe(&folder) {
+            times.insert(folder, (found.attributes.mode, found.attributes.modified));
+        }
+    }
     // Away with what was not there, the deepest first; then back with what was, folders before what is in them.
     let away: Vec<_> =
         jobs.iter().rev().filter_map(|(path, job)| Some((path.clone(), clear(&root, job).err()?))).collect();
@@ -48,15 +55,15 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         jobs.remove(&path);
         done.keep(&path, reason);
     }
-    let mut linked = BTreeMap::new();
+    let mut put_back = PutBack::new();
     for (path, job) in &jobs {
-        let put_back = match &job.entry.was {
+        let outcome = match &job.entry.was {
             Was::Absent => Ok(()),
             Was::Folder { mode, .. } => folder(&root, &job.place, *mode),
             Was::Link { target, modified } => link(&root, &job.place, &unshow(target), *modified),
-            Was::File(kept) => file(&root, record, &job.place, kept, &mut linked),
+            Was::File(kept) => file(&root, record, &job.place, kept, &mut put_back),
         };
-        match put_back {
+        match outcome {
             Ok(()) => done.restored.push(show(path)),
             Err(refusal) => done.keep(path, refusal),
         }
@@ -64,14 +71,17 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
     // Times of folders last: every change in one moves them.
     let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
     let restored = jobs.iter().map(|(path, job)| (&path[..], &job.entry.was));
-    let times: BTreeMap<_, _> = restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)).collect();
-    for (path, was) in times.into_iter().rev() {
-        if let Was::Folder { mode, modified, .. } = was
-            && let Ok(Some(found)) = root.look_maybe(path)
+    for (path, was) in restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)) {
+        if let Was::Folder { mode, modified, .. } = was {
+            times.insert(path.to_vec(), (*mode, *modified));
+        }
+    }
+    for (path, (mode, modified)) in times.into_iter().rev() {
+        if let Ok(Some(found)) = root.look_maybe(&path)
             && found.attributes.is_folder()
-            && let Err(refusal) = attributes(&found, *mode, *modified)
+            && let Err(refusal) = attributes(&found, mode, modified)
         {
-            done.keep(path, refusal);
+            done.keep(&path, refusal);
         }
     }
     Ok(done)
