@@ -1,7 +1,7 @@
 //! Making, moving and removing names in the tree.
 
 use rustix::{
-    fs::{AtFlags, Mode, RenameFlags, linkat, mkdirat, renameat, renameat_with, symlinkat, unlinkat},
+    fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, mkdirat, renameat, renameat_with, symlinkat, unlinkat},
     io::Errno,
 };
 
@@ -14,7 +14,7 @@ use super::{
     held,
     journal::Op,
     path::{Place, join},
-    root::Found,
+    root::{Found, entries},
 };
 
 /// Whether a rename may replace what has the new name.
@@ -179,6 +179,10 @@ impl Inner {
                 // Two names of one file: the kernel leaves both, as POSIX says.
                 return Ok(());
             }
+            // Asked before originals are kept: what is below the new name would not be what is moved there.
+            if folder && entries(there.reopen(OFlags::RDONLY | OFlags::DIRECTORY)?)?.next().is_some() {
+                return Err(Refusal::NotEmpty);
+            }
         }
         let moved = match found.attributes.kind {
             Kind::Special => return Err(SPECIAL),
@@ -192,7 +196,8 @@ impl Inner {
         for (before, after) in &moved {
             let Some(found) = self.root.look_maybe(before)? else { continue };
             keeper.keep(&self.root, before, Some(&found), Fate::LosesName, &go_on)?;
-            keeper.keep(&self.root, after, None, Fate::LosesName, &go_on)?;
+            let there = self.root.look_maybe(after)?;
+            keeper.keep(&self.root, after, there.as_ref(), Fate::LosesName, &go_on)?;
         }
         keeper.keep_folder(&self.root, from.parent())?;
         keeper.keep_folder(&self.root, to.parent())?;

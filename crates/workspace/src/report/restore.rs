@@ -1,6 +1,11 @@
 //! Single steps of a revert, each through the handle of the folder it happens in.
 
-use std::{collections::BTreeMap, fs::File, io, os::fd::OwnedFd};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+};
 
 use rustix::{
     fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat, renameat, symlinkat, unlinkat},
@@ -9,20 +14,40 @@ use rustix::{
 
 use super::compare::kept;
 use crate::export::{
-    KeptFile, Kind, Moment, Record, Refusal,
+    KeptFile, Kind, Moment, Record, Refusal, Was,
     path::Place,
     root::{Found, Root},
     set_times,
 };
 
-/// Where files were put back, by what they were.
-pub(super) type PutBack = BTreeMap<Identity, Place>;
+/// Files that had several names.
+pub(super) struct Twins {
+    several: BTreeSet<Identity>,
+    put_back: BTreeMap<Identity, Place>,
+}
 
 /// Inode, size and modification time: an inode alone may be used again for another file.
-pub(super) type Identity = (u64, u64, Moment);
+type Identity = (u64, u64, Moment);
 
 /// The name under which something is made before it takes its place.
 const MAKING: &str = ".attache-revert";
+
+// === impl Twins ===
+
+impl Twins {
+    pub(super) fn of(record: &Record) -> Self {
+        let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
+        for entry in record.entries.values() {
+            // One that lost its other names before it was kept had several, too.
+            if let Was::File(file) = &entry.was
+                && (!seen.insert(identity(file)) || file.links > 1)
+            {
+                several.insert(identity(file));
+            }
+        }
+        Self { several, put_back: BTreeMap::new() }
+    }
+}
 
 pub(super) fn remove(root: &Root, place: &Place, folder: bool) -> Result<(), Errno> {
     // Where its folder is gone, it is gone with it.
@@ -60,19 +85,19 @@ pub(super) fn link(root: &Root, place: &Place, target: &[u8], modified: Moment) 
     Ok(set_times(&root.look(place.whole())?, None, Some(modified))?)
 }
 
-/// `put_back` knows the files that were put back already: those that were one file become one file again.
+/// Those that were one file become one file again.
 pub(super) fn file(
     root: &Root,
     record: &Record,
     place: &Place,
     was: &KeptFile,
-    put_back: &mut PutBack,
+    twins: &mut Twins,
 ) -> Result<(), Refusal> {
     let there = root.look_maybe(place.whole())?;
     let same = there.filter(|there| there.attributes.inode == was.inode && was.links > 1);
-    let twin = match put_back.get(&identity(was)) {
+    let twin = match twins.put_back.get(&identity(was)) {
         Some(twin) => Some(twin.clone()),
-        None if same.is_none() && was.links > 1 => other_name(root, was)?,
+        None if same.is_none() && twins.several.contains(&identity(was)) => other_name(root, was)?,
         None => None,
     };
     if let Some(twin) = twin {
@@ -83,7 +108,7 @@ pub(super) fn file(
         // Nothing is renamed when both already are the same file.
         return drop_leftover(&to);
     }
-    put_back.insert(identity(was), place.clone());
+    twins.put_back.insert(identity(was), place.clone());
     if let Some(found) = same {
         // It still is the file of its other names: it changes where it is.
         copy(record, was, File::from(found.reopen(OFlags::WRONLY | OFlags::TRUNC)?))?;

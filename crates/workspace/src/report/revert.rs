@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{PutBack, attributes, file, folder, link, remove, unlock},
+    restore::{Twins, attributes, file, folder, link, remove, unlock},
 };
 use crate::export::{
     Entry, Left, Record, Refusal, Was,
@@ -55,13 +55,13 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         jobs.remove(&path);
         done.keep(&path, reason);
     }
-    let mut put_back = PutBack::new();
+    let mut twins = Twins::of(record);
     for (path, job) in &jobs {
         let outcome = match &job.entry.was {
             Was::Absent => Ok(()),
             Was::Folder { mode, .. } => folder(&root, &job.place, *mode),
             Was::Link { target, modified } => link(&root, &job.place, &unshow(target), *modified),
-            Was::File(kept) => file(&root, record, &job.place, kept, &mut put_back),
+            Was::File(kept) => file(&root, record, &job.place, kept, &mut twins),
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),
