@@ -43,6 +43,7 @@ pub(crate) enum Place {
     Approvals,
     Runs,
     Agents,
+    Delegations,
     Channels,
     Usage,
     Audit,
@@ -163,6 +164,7 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "resent" => Some(t.office.said_resent),
         "rules" => Some(t.office.said_rules),
         "quota" => Some(t.office.said_quota),
+        "ending" => Some(t.office.said_ending),
         _ => None,
     }
 }
@@ -178,8 +180,16 @@ impl Door {
 // === impl Place ===
 
 impl Place {
-    const ALL: [Self; 7] =
-        [Self::Approvals, Self::Runs, Self::Agents, Self::Channels, Self::Usage, Self::Audit, Self::Settings];
+    const ALL: [Self; 8] = [
+        Self::Approvals,
+        Self::Runs,
+        Self::Agents,
+        Self::Delegations,
+        Self::Channels,
+        Self::Usage,
+        Self::Audit,
+        Self::Settings,
+    ];
 
     pub(crate) fn from_text(text: &str) -> Self {
         Self::ALL.into_iter().find(|place| place.as_str() == text).unwrap_or(Self::Runs)
@@ -190,6 +200,7 @@ impl Place {
             Self::Approvals => "approvals",
             Self::Runs => "runs",
             Self::Agents => "agents",
+            Self::Delegations => "delegations",
             Self::Channels => "channels",
             Self::Usage => "usage",
             Self::Audit => "audit",

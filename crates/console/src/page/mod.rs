@@ -7,6 +7,7 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod channel;
 pub(crate) mod channels;
+pub(crate) mod delegations;
 pub(crate) mod deliveries;
 pub(crate) mod login;
 pub(crate) mod pair;

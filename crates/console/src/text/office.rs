@@ -1,4 +1,4 @@
-//! The names of the sentences about people, keys, rules, usage and deliveries.
+//! The names of the sentences about people, keys, rules, usage, deliveries and delegations.
 
 use super::fields::text;
 
@@ -232,4 +232,56 @@ text! {
     because_own
     because_default
     because_no_such
+
+    // delegations
+    delegations
+    delegations_caption
+    delegations_summary
+    delegations_empty
+    delegations_empty_text
+    lent_folder
+    lent_to
+    lent_changes
+    lent_result
+    lease
+    lease_left
+    lease_used
+    lease_ends
+    route_from
+    route_to
+    mode_ro
+    mode_rw
+    lent_created
+    lent_invited
+    lent_accepted
+    lent_started
+    lent_running
+    lent_ending
+    lent_completed
+    lent_error
+    lent_cancelled
+    lent_expired
+    changed_files
+    changes_none
+    changes_truncated
+    file_added
+    file_modified
+    file_removed
+    file_attributes
+    also_here
+    end_lease
+    end_lease_note
+    end_lease_confirm
+    end_requested
+    fact_delegation
+    fact_lender
+    fact_lent_from
+    fact_lent_to
+    fact_mode
+    fact_lease_ends
+    fact_ended
+    fact_waits_for
+    fact_progress
+    fact_heard
+    said_ending
 }

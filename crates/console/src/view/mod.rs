@@ -6,6 +6,7 @@ pub(crate) mod asked;
 pub(crate) mod caller;
 pub(crate) mod channel;
 pub(crate) mod chart;
+pub(crate) mod delegation;
 pub(crate) mod delivery;
 pub(crate) mod diff;
 pub(crate) mod exact;

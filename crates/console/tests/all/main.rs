@@ -8,6 +8,7 @@ mod browser;
 mod browser_approvals;
 mod browser_office;
 mod channels;
+mod delegations;
 mod deliveries;
 mod docs;
 mod escaping;

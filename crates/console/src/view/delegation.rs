@@ -1,0 +1,162 @@
+//! A delegation as a row of a list and as a page of its own. All of it is the word of the daemon that lends the folder.
+
+use attache_protocol::{
+    Timestamp,
+    rules::delegation::Status,
+    wire::{
+        awcp::AccessMode,
+        delegation::{Change, ChangedPath, Published},
+    },
+};
+
+use super::{
+    caller::short,
+    exact::exact_line,
+    fact::Fact,
+    html::{Blank, Markup},
+    status::Shown,
+    time::When,
+};
+use crate::text::{Office, Text, fill};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) id: String,
+    pub(crate) short: String,
+    pub(crate) status: Shown,
+    pub(crate) folder: Markup,
+    pub(crate) description: Markup,
+    pub(crate) device: Markup,
+    pub(crate) peer: Markup,
+    pub(crate) mode: &'static str,
+    /// When the lease ends, while there is one.
+    pub(crate) lease: Option<Lease>,
+    pub(crate) changed: Option<String>,
+    pub(crate) at: When,
+    /// Nobody has asked for its end yet, and it has not ended.
+    pub(crate) can_cancel: bool,
+    pub(crate) cancel_requested: bool,
+}
+
+/// What is left of a lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lease {
+    pub(crate) left: When,
+    pub(crate) ends: When,
+    /// Of a hundred, how much is used up.
+    pub(crate) used: u64,
+    pub(crate) rest: u64,
+}
+
+/// One changed file.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    pub(crate) path: Markup,
+    pub(crate) class: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) word: &'static str,
+    pub(crate) added: Option<u64>,
+    pub(crate) removed: Option<u64>,
+    pub(crate) also_here: bool,
+}
+
+// === impl Row ===
+
+impl Row {
+    pub(crate) fn new(published: &Published, now: Timestamp, t: &'static Text) -> Self {
+        let (o, delegation) = (&t.office, &published.delegation);
+        let ended = delegation.status.has_ended();
+        let stat = delegation.changes.as_ref().map(|changes| changes.diff_stat);
+        Self {
+            id: published.delegation_id.to_string(),
+            short: short(&published.delegation_id.to_string()),
+            status: status(delegation.status, published.cancel_requested, o),
+            folder: exact_line(&delegation.folder),
+            description: exact_line(&delegation.description),
+            device: exact_line(&delegation.device_name),
+            peer: exact_line(&delegation.peer_url),
+            mode: match delegation.access_mode {
+                AccessMode::Ro => o.mode_ro,
+                AccessMode::Rw => o.mode_rw,
+            },
+            lease: delegation.expires_at.filter(|_| !ended).map(|ends| Lease::new(delegation.created_at, ends, now)),
+            changed: stat.map(|stat| {
+                let (files, plus, minus) =
+                    (stat.files_changed.to_string(), stat.insertions.to_string(), stat.deletions.to_string());
+                fill(o.changed_files, &[("n", &files), ("plus", &plus), ("minus", &minus)])
+            }),
+            at: When::relative(delegation.ended_at.unwrap_or(delegation.created_at)),
+            can_cancel: !ended && !published.cancel_requested,
+            cancel_requested: !ended && published.cancel_requested,
+        }
+    }
+}
+
+pub(crate) fn status(status: Status, cancel_requested: bool, o: &'static Office) -> Shown {
+    let (class, icon, word) = match status {
+        _ if cancel_requested && !status.has_ended() => ("wait", "s-wait", o.lent_ending),
+        Status::Created => ("queued", "s-queued", o.lent_created),
+        Status::Invited => ("queued", "s-queued", o.lent_invited),
+        Status::Accepted => ("live", "s-live", o.lent_accepted),
+        Status::Started => ("live", "s-live", o.lent_started),
+        Status::Running => ("live", "s-live", o.lent_running),
+        Status::Completed => ("done", "s-done", o.lent_completed),
+        Status::Error => ("fail", "s-fail", o.lent_error),
+        Status::Cancelled => ("stop", "s-stop", o.lent_cancelled),
+        Status::Expired => ("stop", "s-stop", o.lent_expired),
+    };
+    Shown { key: status.as_str(), class, icon, word }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    fn new(began: Timestamp, ends: Timestamp, now: Timestamp) -> Self {
+        let whole = ends.since(began).as_millis().max(1);
+        let gone = now.since(began).as_millis().min(whole);
+        let used = u64::try_from(gone * 100 / whole).unwrap_or(100);
+        Self { left: When::left(ends), ends: When::clock(ends), used, rest: 100 - used }
+    }
+}
+
+// === impl File ===
+
+impl File {
+    pub(crate) fn new(changed: &ChangedPath, o: &'static Office) -> Self {
+        let (class, icon, word) = match changed.change {
+            Change::Added => ("done", "plus", o.file_added),
+            Change::Modified => ("live", "pen", o.file_modified),
+            Change::Removed => ("fail", "x", o.file_removed),
+            Change::Attributes => ("off", "file", o.file_attributes),
+        };
+        Self {
+            path: exact_line(&changed.path),
+            class,
+            icon,
+            word,
+            added: changed.added,
+            removed: changed.removed,
+            also_here: changed.also_changed_here,
+        }
+    }
+}
+
+/// Everything else that is known of it.
+pub(crate) fn facts(published: &Published, t: &'static Text) -> Vec<Fact> {
+    let (o, delegation) = (&t.office, &published.delegation);
+    let when = |at| Markup::sentence("{at}", &[("at", Blank::When(When::relative(at)))]);
+    let mut facts = vec![
+        Fact::code(o.fact_delegation, &published.delegation_id.to_string()),
+        Fact::exact(o.fact_lender, exact_line(&published.owner)),
+        Fact::exact(o.fact_lent_from, exact_line(&delegation.device_name)),
+        Fact::exact(o.fact_lent_to, exact_line(&delegation.peer_url)),
+        Fact::code(o.fact_mode, delegation.access_mode.as_str()),
+        Fact::markup(t.created, when(delegation.created_at)),
+    ];
+    let moments = [(o.fact_lease_ends, delegation.expires_at), (o.fact_ended, delegation.ended_at)];
+    facts.extend(moments.into_iter().filter_map(|(name, at)| Some(Fact::markup(name, when(at?)))));
+    let words = [(o.fact_waits_for, &delegation.waits_for), (o.fact_progress, &delegation.progress)];
+    facts.extend(words.into_iter().filter_map(|(name, text)| Some(Fact::markup(name, exact_line(text.as_ref()?)))));
+    facts.push(Fact::markup(o.fact_heard, when(published.updated_at)));
+    facts
+}
