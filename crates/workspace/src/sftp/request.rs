@@ -2,6 +2,9 @@
 
 use super::wire::{Attributes, MAX_PACKET, attribute, kind};
 
+/// The most content that a quick request reads or writes.
+const QUICK: usize = 16 * 1024;
+
 /// A request with what it asks for; borrowed from the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
@@ -141,6 +144,31 @@ pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<Request<'_>>), 
     let mut fields = Fields(rest);
     let id = fields.u32()?;
     Ok((id, fields.request(kind).ok()))
+}
+
+/// Whether a request takes no longer than a look at the file system and a few kilobytes. What may copy an original first (a
+/// file opened for writing, removed or renamed) or waits for the disk is not quick.
+pub(crate) fn is_quick(packet: &[u8]) -> bool {
+    match read_request(packet) {
+        Ok((_, Some(Request::Read { length, .. }))) => length as usize <= QUICK,
+        Ok((_, Some(Request::Write { data, .. }))) => data.len() <= QUICK,
+        Ok((_, Some(Request::Open { flags, .. }))) => flags & (flag::WRITE | flag::APPEND | flag::TRUNCATE) == 0,
+        Ok((_, request)) => matches!(
+            request,
+            Some(
+                Request::Close { .. }
+                    | Request::LinkAttributes { .. }
+                    | Request::HandleAttributes { .. }
+                    | Request::OpenDirectory { .. }
+                    | Request::ReadDirectory { .. }
+                    | Request::MakeDirectory { .. }
+                    | Request::RealPath { .. }
+                    | Request::Attributes { .. }
+                    | Request::ReadLink { .. }
+            )
+        ),
+        Err(_) => false,
+    }
 }
 
 // === impl Fields ===

@@ -1,7 +1,8 @@
 //! One SFTP channel: requests come in as they arrive, a thread of its own answers them in their order.
 //!
 //! In order is what clients rely on (a write, then a close, then a rename), a thread may block in a file call without
-//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets.
+//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets. One
+//! quick request that finds the thread idle is answered where it arrives: waking two threads costs more than the work.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -9,22 +10,24 @@ use russh::{ChannelId, server::Handle};
 use tokio::runtime;
 
 use super::gate::Gate;
-use crate::sftp::{Conversation, first_packet};
+use crate::sftp::{Conversation, first_packet, is_quick};
 
 /// Replies are sent when there are this many bytes of them, or when nothing is left to answer.
 const BATCH: usize = 64 * 1024;
 
 /// What came in on one channel and is not answered yet. How much that can be is limited by the connection's [`Gate`].
-#[derive(Debug)]
 pub(super) struct Inbox {
     gate: Arc<Gate>,
     state: Mutex<Arrived>,
     arrived: Condvar,
+    conversation: Mutex<Conversation>,
 }
 
 #[derive(Debug, Default)]
 struct Arrived {
     bytes: Vec<u8>,
+    /// The thread has requests, or the beginning of one.
+    at_work: bool,
     end: End,
 }
 
@@ -46,19 +49,20 @@ pub(super) struct Outbox {
 }
 
 /// Answers until the client has no more to ask, or is gone; then closes the channel.
-pub(super) fn answer_all(inbox: &Inbox, outbox: &Outbox, conversation: Conversation) {
-    let left_over = converse(inbox, outbox, conversation);
+pub(super) fn answer_all(inbox: &Inbox, outbox: &Outbox) {
+    let left_over = converse(inbox, outbox);
     inbox.abandon();
     inbox.gate.answered(left_over);
     outbox.close();
 }
 
 /// Returns how many bytes are left unanswered.
-fn converse(inbox: &Inbox, outbox: &Outbox, mut conversation: Conversation) -> usize {
+fn converse(inbox: &Inbox, outbox: &Outbox) -> usize {
     let mut requests = Vec::new();
     let mut replies = Vec::new();
     while inbox.take(&mut requests) {
         let mut rest = requests.as_slice();
+        let mut conversation = inbox.conversation.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let packet = match first_packet(rest) {
                 Ok(Some(packet)) => packet,
@@ -77,6 +81,7 @@ fn converse(inbox: &Inbox, outbox: &Outbox, mut conversation: Conversation) -> u
                 return requests.len();
             }
         }
+        drop(conversation);
         let answered = requests.len() - rest.len();
         requests.drain(..answered);
         inbox.gate.answered(answered);
@@ -90,8 +95,24 @@ fn converse(inbox: &Inbox, outbox: &Outbox, mut conversation: Conversation) -> u
 // === impl Inbox ===
 
 impl Inbox {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate, state: Mutex::default(), arrived: Condvar::new() }
+    pub(super) fn new(gate: Arc<Gate>, conversation: Conversation) -> Self {
+        Self { gate, state: Mutex::default(), arrived: Condvar::new(), conversation: Mutex::new(conversation) }
+    }
+
+    /// The reply to what came, when that is one quick request and nothing waits before it.
+    pub(super) fn answer_here(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_idle = state.end == End::Open && !state.at_work && state.bytes.is_empty();
+        drop(state);
+        let packet = first_packet(bytes).ok().flatten().filter(|packet| packet.len() + 4 == bytes.len())?;
+        if !is_idle || !is_quick(packet) {
+            return None;
+        }
+        // The thread gets new requests from nobody but the caller, so it stays idle meanwhile.
+        let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replies = Vec::new();
+        // What ends the conversation ends it on the thread, which then closes the channel.
+        conversation.answer(packet, &mut replies).is_ok().then_some(replies)
     }
 
     pub(super) fn push(&self, bytes: &[u8]) {
@@ -124,12 +145,14 @@ impl Inbox {
 
     /// Waits for more, and appends it to what is left over. `false` when nothing more comes.
     fn take(&self, requests: &mut Vec<u8>) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.at_work = !requests.is_empty();
         let is_idle = |state: &mut Arrived| state.bytes.is_empty() && state.end == End::Open;
         let mut state = self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
         if state.end == End::Gone || state.bytes.is_empty() {
             return false;
         }
+        state.at_work = true;
         if requests.is_empty() {
             std::mem::swap(requests, &mut state.bytes);
         } else {

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    net::{Shutdown, TcpStream},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -28,7 +29,16 @@ pub(super) struct Lease {
     /// How many more files its connections may hold open.
     pub(super) handles: Arc<Semaphore>,
     /// `None` after the end.
-    connections: Mutex<Option<HashMap<u64, CancellationToken>>>,
+    connections: Mutex<Option<HashMap<u64, Arc<Line>>>>,
+}
+
+/// What a connection is cut with.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Whoever waits on the stream is told.
+    pub(super) cut: CancellationToken,
+    /// A second handle of the socket, where there is one: the other end is told even while our side is in a file call.
+    pub(super) socket: Option<TcpStream>,
 }
 
 /// A lease that can be used for as long as this lives.
@@ -77,10 +87,10 @@ impl Leases {
 
 impl Lease {
     /// Ties a connection to this lease: it is cut with it. `false` when the lease is over, or has `limit` of them.
-    pub(super) fn connect(&self, number: u64, cut: &CancellationToken, limit: usize) -> bool {
+    pub(super) fn connect(&self, number: u64, line: &Arc<Line>, limit: usize) -> bool {
         match &mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(connections) if connections.len() < limit => {
-                connections.insert(number, cut.clone());
+                connections.insert(number, Arc::clone(line));
                 true
             }
             _ => false,
@@ -100,6 +110,17 @@ impl fmt::Debug for Lease {
     }
 }
 
+// === impl Line ===
+
+impl Line {
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+        if let Some(socket) = &self.socket {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 // === impl Admission ===
 
 impl Admission {
@@ -108,8 +129,8 @@ impl Admission {
     pub fn revoke(&self) {
         self.leases.remove(&self.lease);
         let connections = self.lease.connections.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for connection in connections.into_iter().flatten() {
-            connection.1.cancel();
+        for (_, line) in connections.into_iter().flatten() {
+            line.cut();
         }
         self.lease.export.revoke();
     }

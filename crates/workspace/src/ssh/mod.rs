@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,11 +15,15 @@ use std::{
 use russh::{Limits, MethodKind, MethodSet, Preferred, SshId, cipher, compression, keys::Algorithm, server};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-    sync::Semaphore,
+    net::{TcpListener, TcpStream},
+    runtime,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 mod channel;
 mod cut;
@@ -27,7 +32,12 @@ mod key;
 mod lease;
 mod visitor;
 
-use self::{cut::Cut, gate::Gate, lease::Leases, visitor::Visitor};
+use self::{
+    cut::Cut,
+    gate::Gate,
+    lease::{Leases, Line},
+    visitor::{Seat, Visitor},
+};
 pub use self::{
     key::{BadKey, HostKey, KeyPair, make_key},
     lease::Admission,
@@ -144,17 +154,16 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => accepted,
             };
-            match accepted {
+            let served = match accepted {
                 Ok((stream, from)) => {
-                    let _ = stream.set_nodelay(true);
-                    let (server, cut) = (self.clone(), stop.child_token());
-                    connections.spawn(async move { server.serve_until(stream, from.to_string(), cut).await });
+                    self.serve_alone(stream, from.to_string(), stop.child_token(), connections.token())
                 }
-                Err(error) => {
-                    // Out of descriptors, most likely; the connection waits in the kernel.
-                    tracing::warn!(%error, "cannot accept an SSH connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                // Out of descriptors or threads, most likely; the next connection waits in the kernel.
+                tracing::warn!(%error, "cannot serve an SSH connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
         connections.close();
@@ -166,18 +175,53 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_until(stream, from, CancellationToken::new()).await;
+        let line = Line { cut: CancellationToken::new(), socket: None };
+        if let Some(stranger) = self.let_in(&from) {
+            self.serve_until(stream, from, line, Seat::Shared, stranger).await;
+        }
     }
 
-    async fn serve_until<S>(&self, stream: S, from: String, cut: CancellationToken)
+    /// Serves a connection on a thread of its own, so that a file call can be made where its request arrives.
+    fn serve_alone(
+        &self,
+        stream: TcpStream,
+        from: String,
+        cut: CancellationToken,
+        running: TaskTrackerToken,
+    ) -> io::Result<()> {
+        let Some(stranger) = self.let_in(&from) else { return Ok(()) };
+        stream.set_nodelay(true)?;
+        let stream = stream.into_std()?;
+        let line = Line { cut, socket: Some(stream.try_clone()?) };
+        let server = self.clone();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("ssh".to_owned()).spawn(move || {
+            let _running = running;
+            runtime.block_on(async {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => server.serve_until(stream, from, line, Seat::Own, stranger).await,
+                    Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
+                }
+            });
+        })?;
+        Ok(())
+    }
+
+    /// Room for one more without a key.
+    fn let_in(&self, from: &str) -> Option<OwnedSemaphorePermit> {
+        let stranger = Arc::clone(&self.strangers).try_acquire_owned().ok();
+        if stranger.is_none() {
+            tracing::warn!(%from, "too many SSH connections without a key; this one is closed");
+        }
+        stranger
+    }
+
+    async fn serve_until<S>(&self, stream: S, from: String, line: Line, seat: Seat, stranger: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok(stranger) = Arc::clone(&self.strangers).try_acquire_owned() else {
-            tracing::warn!(%from, "too many SSH connections without a key; this one is closed");
-            return;
-        };
         let deadline = Instant::now() + self.options.patience;
+        let cut = line.cut.clone();
         let _cut_when_dropped = cut.clone().drop_guard();
         let (gate, channels, known) = (Arc::<Gate>::default(), TaskTracker::new(), CancellationToken::new());
         let place = visitor::Place {
@@ -185,7 +229,8 @@ impl Server {
             leases: Arc::clone(&self.leases),
             options: Arc::clone(&self.options),
             gate: Arc::clone(&gate),
-            cut: cut.clone(),
+            line: Arc::new(line),
+            seat,
             known: known.clone(),
             channels: channels.clone(),
         };

@@ -14,7 +14,7 @@ use super::{
     Options,
     channel::{Inbox, Outbox, answer_all},
     gate::Gate,
-    lease::{Lease, Leases},
+    lease::{Lease, Leases, Line},
 };
 use crate::sftp::Conversation;
 
@@ -35,11 +35,21 @@ pub(super) struct Place {
     pub(super) options: Arc<Options>,
     pub(super) gate: Arc<Gate>,
     /// Ends the connection.
-    pub(super) cut: CancellationToken,
+    pub(super) line: Arc<Line>,
+    pub(super) seat: Seat,
     /// Cancelled when the key was shown.
     pub(super) known: CancellationToken,
     /// Whoever serves the connection waits for these.
     pub(super) channels: TaskTracker,
+}
+
+/// Where a connection is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// On a thread of its own, which may block.
+    Own,
+    /// Among other tasks.
+    Shared,
 }
 
 type Answer<T = ()> = Result<T, russh::Error>;
@@ -54,12 +64,12 @@ impl Visitor {
     /// Starts to answer SFTP on a channel; `false` when this cannot be.
     fn speak_sftp(&mut self, channel: ChannelId, session: &Session) -> bool {
         let (Some(lease), Some(slot @ None)) = (&self.lease, self.channels.get_mut(&channel)) else { return false };
-        let inbox = Arc::new(Inbox::new(Arc::clone(&self.place.gate)));
-        let outbox = Outbox { runtime: runtime::Handle::current(), session: session.handle(), channel };
         let conversation = Conversation::new(Arc::clone(&lease.export), &lease.locator, Arc::clone(&lease.handles));
+        let inbox = Arc::new(Inbox::new(Arc::clone(&self.place.gate), conversation));
+        let outbox = Outbox { runtime: runtime::Handle::current(), session: session.handle(), channel };
         let (requests, running) = (Arc::clone(&inbox), self.place.channels.token());
         let started = std::thread::Builder::new().name("sftp".to_owned()).spawn(move || {
-            answer_all(&requests, &outbox, conversation);
+            answer_all(&requests, &outbox);
             drop(running);
         });
         match started {
@@ -91,10 +101,10 @@ impl Handler for Visitor {
     }
 
     async fn auth_publickey(&mut self, _user: &str, key: VerifiedPublicKey<'_>) -> Answer<Auth> {
-        let Place { number, cut, options, .. } = &self.place;
+        let Place { number, line, options, .. } = &self.place;
         // A lease has its number of connections, and one that ended since the key was found takes no more.
         let lease = self.place.leases.of(key.public_key);
-        let Some(lease) = lease.filter(|lease| lease.connect(*number, cut, options.connections_per_lease)) else {
+        let Some(lease) = lease.filter(|lease| lease.connect(*number, line, options.connections_per_lease)) else {
             return Ok(Auth::reject());
         };
         if let Some(earlier) = self.lease.replace(lease) {
@@ -132,10 +142,16 @@ impl Handler for Visitor {
         }
     }
 
-    async fn data(&mut self, channel: ChannelId, data: &[u8], _session: &mut Session) -> Answer {
-        if let Some(Some(inbox)) = self.channels.get(&channel) {
-            inbox.push(data);
+    async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> Answer {
+        let Some(Some(inbox)) = self.channels.get(&channel) else { return Ok(()) };
+        // A client that does not take its replies gets no more of them from here: the thread waits for it.
+        if self.place.seat == Seat::Own
+            && !session.has_pending_data(channel)
+            && let Some(reply) = inbox.answer_here(data)
+        {
+            return session.data(channel, reply);
         }
+        inbox.push(data);
         Ok(())
     }
 
