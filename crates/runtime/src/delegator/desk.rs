@@ -19,6 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Options, Refused,
     audit::Entry as AuditEntry,
+    keyring::Keyring,
     lease::Lease,
     lend::Ground,
     policy::Admitted,
@@ -85,6 +86,13 @@ impl Delegator {
 
     /// Takes a request. It answers at once; the delegation goes its way.
     pub async fn delegate(&self, request: Delegate) -> Result<Delegation, Refused> {
+        if self.0.stop.is_cancelled() {
+            return Err(Refused::new(Code::Draining, "the daemon is stopping", "Try again in a moment."));
+        }
+        if self.live() >= MOST_LIVE {
+            let hint = "Wait until some have ended, or cancel them.";
+            return Err(Refused::new(Code::Overloaded, "too many delegations wait already", hint));
+        }
         let policy = self.0.options.policy.clone();
         let asked = request.clone();
         let admitted = blocking(move || policy.admit(&asked)).await??;
@@ -125,13 +133,6 @@ impl Delegator {
         let (go, gone) = oneshot::channel();
         {
             let mut entries = self.entries();
-            if self.0.stop.is_cancelled() {
-                return Err(Refused::new(Code::Draining, "the daemon is stopping", "Try again in a moment."));
-            }
-            if entries.values().filter(|entry| entry.live.is_some()).count() >= MOST_LIVE {
-                let hint = "Wait until some have ended, or cancel them.";
-                return Err(Refused::new(Code::Overloaded, "too many delegations wait already", hint));
-            }
             let live = Live { cancel: cancel.clone(), claim, go: Some(go) };
             entries.insert(delegation_id, Entry { shown: watch::Sender::new(delegation.clone()), live: Some(live) });
         }
@@ -232,6 +233,13 @@ impl Delegator {
         }
     }
 
+    /// Shows what it waits for, if that is news.
+    pub(super) fn await_what(&self, delegation: DelegationId, waits_for: Option<String>) {
+        if let Some(entry) = self.entries().get(&delegation) {
+            wait_for(entry, waits_for);
+        }
+    }
+
     pub(super) fn subscribe(&self, delegation: DelegationId) -> Option<watch::Receiver<Delegation>> {
         self.entries().get(&delegation).map(|entry| entry.shown.subscribe())
     }
@@ -262,6 +270,14 @@ impl Delegator {
         self.schedule();
     }
 
+    /// Who may change something in a folder now.
+    pub(super) fn holder_of(&self, folder: &std::path::Path) -> Option<DelegationId> {
+        let entries = self.entries();
+        let mut live = entries.values().filter_map(|entry| entry.live.as_ref()).filter(|live| live.go.is_none());
+        live.find(|live| live.claim.folder.starts_with(folder) || folder.starts_with(&live.claim.folder))
+            .map(|live| live.claim.delegation)
+    }
+
     /// Lets go whoever's turn it is.
     fn schedule(&self) {
         let limits = self.0.options.policy.limits();
@@ -281,12 +297,7 @@ impl Delegator {
                 }
                 Verdict::Wait(reason) => Some(reason),
             };
-            entry.shown.send_if_modified(|shown| {
-                let is_news = shown.waits_for != waits_for;
-                shown.waits_for = waits_for;
-                shown.revision += u64::from(is_news);
-                is_news
-            });
+            wait_for(entry, waits_for);
         }
     }
 
@@ -309,7 +320,14 @@ impl Delegator {
     }
 }
 
-pub(super) use super::keyring::Keyring;
+fn wait_for(entry: &Entry, waits_for: Option<String>) {
+    entry.shown.send_if_modified(|shown| {
+        let is_news = shown.waits_for != waits_for;
+        shown.waits_for = waits_for;
+        shown.revision += u64::from(is_news);
+        is_news
+    });
+}
 
 /// Runs something that waits for a disk.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {

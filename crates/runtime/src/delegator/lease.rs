@@ -10,11 +10,12 @@ use attache_protocol::{
         delegation::{Delegate, Failure, Outcome},
     },
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    desk::{Delegator, Keyring, blocking},
+    desk::{Delegator, blocking},
+    keyring::Keyring,
     lend::{self, Lent, Loan},
     peer::{Heard, Line},
     policy::Admitted,
@@ -33,6 +34,7 @@ pub(super) struct Lease {
     cancel: CancellationToken,
     line: Line,
     lent: Option<Lent>,
+    baseline: Option<JoinHandle<()>>,
     log: usize,
 }
 
@@ -72,7 +74,7 @@ impl Lease {
         cancel: CancellationToken,
     ) -> Self {
         let line = line(&desk, id, &request, &admitted, &keys);
-        Self { desk, id, request, admitted, keys, state, cancel, line, lent: None, log: 0 }
+        Self { desk, id, request, admitted, keys, state, cancel, line, lent: None, baseline: None, log: 0 }
     }
 
     pub(super) async fn run(mut self, go: oneshot::Receiver<()>) {
@@ -103,13 +105,17 @@ impl Lease {
             match met.map_err(|interrupted| self.interrupted(interrupted))? {
                 Ok(()) => break,
                 Err(Heard::Trouble(reason)) => {
-                    desk.show(id, |shown| shown.waits_for = Some(reason));
-                    self.unless_over(tokio::time::sleep(desk.0.options.pace.retry.0)).await?;
+                    desk.await_what(id, Some(reason));
+                    let rested = over_or(&self.cancel, &desk, self.state.deadline, self.line.rest()).await;
+                    rested.map_err(|interrupted| self.interrupted(interrupted))?;
                 }
-                Err(Heard::Failed(failure)) => return Err(End::failed(failure)),
+                Err(Heard::Lost(failure)) => return Err(End::failed(failure)),
                 Err(_) => {}
             }
         }
+        // It is made while the remote thinks; the folder is lent when it is there.
+        let (desk, id, admitted, request) = (self.desk.clone(), self.id, self.admitted.clone(), self.request.clone());
+        self.baseline = Some(tokio::task::spawn_blocking(move || report::baseline(&desk, id, &admitted, &request)));
         self.step(&Command::Invite)?;
         self.desk.show(self.id, |shown| {
             shown.status = Status::Invited;
@@ -132,12 +138,11 @@ impl Lease {
                 desk.keep(id).await;
             }
             Heard::Queued => {
-                let waits_for = "the remote to take it up; it may be offline".to_owned();
-                desk.show(id, |shown| shown.waits_for = Some(waits_for));
+                desk.await_what(id, Some("the remote to take it up; it may be offline".to_owned()));
             }
-            Heard::Trouble(reason) => desk.show(id, |shown| shown.waits_for = Some(reason)),
+            Heard::Trouble(reason) => desk.await_what(id, Some(reason)),
             Heard::Asks(what) => {
-                desk.show(id, |shown| shown.waits_for = Some(format!("something that the remote asks for: {what}")));
+                desk.await_what(id, Some(format!("something that the remote asks for: {what}")));
             }
             Heard::Accept(accept) => self.accepted(*accept, way).await?,
             Heard::Working if self.state.is_lent() => {
@@ -147,12 +152,10 @@ impl Lease {
                     desk.show(id, |shown| shown.status = Status::Running);
                     desk.keep(id).await;
                 }
-                if desk.get(id).is_ok_and(|shown| shown.waits_for.is_some()) {
-                    desk.show(id, |shown| shown.waits_for = None);
-                }
+                desk.await_what(id, None);
             }
             // It looks at the invitation.
-            Heard::Working => desk.show(id, |shown| shown.waits_for = Some("the remote's answer".to_owned())),
+            Heard::Working => desk.await_what(id, Some("the remote's answer".to_owned())),
             Heard::Said(text) => {
                 self.write_log(&format!("{text}\n")).await;
                 desk.show(id, |shown| shown.progress = Some(brief(&text)));
@@ -172,6 +175,7 @@ impl Lease {
                 }));
             }
             Heard::Failed(failure) => return Err(End::failed(failure)),
+            Heard::Lost(failure) => return Err(End::ours(failure)),
             Heard::LookAgain => {}
         }
         Ok(())
@@ -196,6 +200,9 @@ impl Lease {
             shown.waits_for = None;
         });
         desk.keep(id).await;
+        if let Some(baseline) = self.baseline.take() {
+            let _ = self.unless_over(baseline).await?;
+        }
         let lent = self.lend(accept.remote_mount.client_key).await?;
         let now = desk.env().now();
         let (lent, mount) = match way {
@@ -238,15 +245,13 @@ impl Lease {
             if let Err(error) = desk.0.records.point(id, &admitted.folder) {
                 tracing::warn!(delegation.id = %id, %error, "the link to the folder cannot be made");
             }
-            report::begin(&desk, id, &admitted);
             let loan = Loan {
                 delegation: id,
                 folder: &admitted.folder,
                 before: &desk.before(id),
                 terms,
-                include: request.include,
-                exclude: request.exclude,
-                rules: &admitted.export,
+                rules: lend::rules(&admitted, &request),
+                limits: &admitted.export,
                 client_key,
             };
             desk.0.ground.lend(loan, desk.0.options.audit.clone())

@@ -8,7 +8,7 @@ use attache_protocol::{
     rules::delegation::Terms,
     wire::{
         awcp::{self, Credential, Endpoint, ErrorCode, SSHFS},
-        delegation::Failure,
+        delegation::{Delegate, Failure},
     },
 };
 use attache_workspace::{
@@ -18,6 +18,7 @@ use attache_workspace::{
 
 use super::{
     audit::{AuditSink, Entry},
+    policy::Admitted,
     tunnel::Serving,
 };
 use crate::awcp_policy::delegator::ExportRules;
@@ -39,9 +40,9 @@ pub(super) struct Loan<'a> {
     /// Where the originals of what changes are kept.
     pub(super) before: &'a Path,
     pub(super) terms: Terms,
-    pub(super) include: Vec<String>,
-    pub(super) exclude: Vec<String>,
-    pub(super) rules: &'a ExportRules,
+    /// What of it is shown.
+    pub(super) rules: Rules,
+    pub(super) limits: &'a ExportRules,
     /// The remote's own key, if it made one.
     pub(super) client_key: Option<String>,
 }
@@ -78,15 +79,12 @@ impl Ground {
     pub(super) fn lend(&self, loan: Loan<'_>, audit: Arc<dyn AuditSink>) -> Result<Lent, Failure> {
         let defaults = Quota::default();
         let quota = Quota {
-            bytes: loan.rules.max_bytes.or(defaults.bytes),
-            files: loan.rules.max_files.or(defaults.files),
-            operations_per_second: loan.rules.max_ops_per_second.or(defaults.operations_per_second),
+            bytes: loan.limits.max_bytes.or(defaults.bytes),
+            files: loan.limits.max_files.or(defaults.files),
+            operations_per_second: loan.limits.max_ops_per_second.or(defaults.operations_per_second),
             ..defaults
         };
-        let mut exclude = loan.rules.exclude.clone();
-        exclude.extend(loan.exclude);
-        let rules = Rules { include: loan.include, exclude, withhold: loan.rules.withhold.clone() };
-        let terms = export::Terms { rules, quota, ..export::Terms::new(loan.terms.access_mode) };
+        let terms = export::Terms { rules: loan.rules, quota, ..export::Terms::new(loan.terms.access_mode) };
         let notes = Notes { sink: audit, delegation: loan.delegation, env: self.env.clone() };
         let export = Export::open(loan.folder, terms, Before::in_folder(loan.before), Arc::new(notes));
         let export = export.map_err(|error| Failure {
@@ -170,6 +168,13 @@ impl Journal for Notes {
         };
         self.sink.record(self.delegation, &entry);
     }
+}
+
+/// What of the folder is shown: what was asked for, without what the owner's policy hides.
+pub(super) fn rules(admitted: &Admitted, request: &Delegate) -> Rules {
+    let mut exclude = admitted.export.exclude.clone();
+    exclude.extend(request.exclude.iter().cloned());
+    Rules { include: request.include.clone(), exclude, withhold: admitted.export.withhold.clone() }
 }
 
 /// A message for the remote with what it needs.

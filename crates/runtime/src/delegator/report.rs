@@ -3,17 +3,74 @@
 use attache_protocol::{
     DelegationId,
     rules::delegation::Status,
-    wire::delegation::{Changes, Delegate, Outcome},
+    wire::{
+        awcp::AccessMode,
+        delegation::{Changes, Delegate, Outcome},
+    },
+};
+use attache_workspace::{
+    export::Record,
+    report::{
+        self,
+        git::{Repository, Snapshot},
+    },
 };
 
 use super::{
     desk::{Delegator, blocking},
-    notify,
+    lend, notify,
     policy::Admitted,
 };
 
-/// Before the folder is lent.
-pub(super) fn begin(_desk: &Delegator, _id: DelegationId, _admitted: &Admitted) {}
+/// Commits the folder as it is to the delegation's own ref, where it is in a repository. Blocks. What does not work is
+/// logged: the lease can be shown and undone without git.
+pub(super) fn baseline(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Delegate) {
+    if admitted.terms.access_mode == AccessMode::Ro {
+        return;
+    }
+    let begun = Repository::find(&admitted.folder).and_then(|found| match found {
+        None if admitted.git.git_init => Repository::init(&admitted.folder).map(Some),
+        found => Ok(found),
+    });
+    match begun {
+        Ok(Some(repository)) => snapshot(desk, id, admitted, request, &repository, "before"),
+        Ok(None) => {}
+        Err(error) => tracing::debug!(delegation.id = %id, %error, "no commit of what was there before"),
+    }
+}
+
+fn snapshot(
+    desk: &Delegator,
+    id: DelegationId,
+    admitted: &Admitted,
+    request: &Delegate,
+    repository: &Repository,
+    when: &str,
+) {
+    let made = repository.snapshot(&Snapshot {
+        delegation: &id,
+        message: &format!("{id}: {when}\n\n{}", request.description),
+        rules: &lend::rules(admitted, request),
+        index: &desk.0.records.folder(id).join("git-index"),
+        now: desk.env().now(),
+    });
+    if let Err(error) = made {
+        tracing::warn!(delegation.id = %id, %error, "no commit of the folder {when} the lease");
+    }
+}
+
+/// Commits what the lease left behind: to its own ref, and to the branch where the owner wants that.
+fn commit(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Delegate, record: &Record) {
+    let Ok(Some(repository)) = Repository::find(&admitted.folder) else { return };
+    snapshot(desk, id, admitted, request, &repository, "after");
+    if admitted.git.auto_commit {
+        let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();
+        let message = format!("{}\n\nBy {} ({id})", request.description, admitted.peer.url);
+        if let Err(error) = repository.commit(&paths, &message, desk.env().now()) {
+            tracing::warn!(delegation.id = %id, %error, "what the remote changed is not committed");
+        }
+    }
+}
 
 /// Writes down how it ended, shows it, and lets go of what it held.
 pub(super) async fn end(
@@ -24,7 +81,6 @@ pub(super) async fn end(
     admitted: Option<&Admitted>,
     request: Option<&Delegate>,
 ) {
-    let changes = changes(desk, id, admitted).await;
     let event = match status {
         Status::Completed => "done",
         Status::Cancelled => "cancel",
@@ -32,13 +88,15 @@ pub(super) async fn end(
         _ => "error",
     };
     desk.note(id, event, result.error.as_ref().map(|failure| failure.message.as_str()));
-    let now = desk.env().now();
     let Ok(mut ended) = desk.get(id) else { return };
+    let (for_git, folder) = (admitted.cloned().zip(request.cloned()), ended.workspace_dir.clone());
+    let (worker, was_lent) = (desk.clone(), ended.started_at.is_some());
+    let changes = blocking(move || was_lent.then(|| changes(&worker, id, folder.as_ref(), for_git)).flatten());
     ended.status = status;
-    ended.ended_at = Some(now);
+    ended.ended_at = Some(desk.env().now());
     ended.waits_for = None;
     ended.result = Some(result.clone());
-    ended.changes = changes;
+    ended.changes = changes.await.ok().flatten();
     ended.revision += 1;
     // On disk before anybody hears of it, so that what was heard is still so after a crash.
     let (records, written, request) = (desk.0.records.clone(), ended.clone(), request.cloned());
@@ -53,14 +111,40 @@ pub(super) async fn end(
     }
     desk.0.options.audit.close(id);
     let session = ended.session_id.clone();
-    desk.show(id, |shown| *shown = ended);
     desk.release(id);
+    desk.show(id, |shown| *shown = ended);
     tracing::info!(delegation.id = %id, status = status.as_str(), "delegation ended");
     if let Some(done) = session.and_then(|session| desk.0.sessions.end(&session, id)) {
         notify::all_done(desk, done);
     }
 }
 
-async fn changes(_desk: &Delegator, _id: DelegationId, _admitted: Option<&Admitted>) -> Option<Changes> {
-    None
+/// Blocks. `None` where it cannot be told.
+fn changes(
+    desk: &Delegator,
+    id: DelegationId,
+    folder: &std::path::Path,
+    for_git: Option<(Admitted, Delegate)>,
+) -> Option<Changes> {
+    let before = desk.before(id);
+    if !before.exists() {
+        // Lent read-only: nothing can have changed.
+        return Some(Changes::default());
+    }
+    let told = Record::load(&before).map_err(report::Error::Before).and_then(|record| {
+        let changes = report::changes(folder, &record)?;
+        Ok((record, changes))
+    });
+    match told {
+        Ok((record, changes)) => {
+            if let Some((admitted, request)) = for_git.filter(|_| !changes.changed_paths.is_empty()) {
+                commit(desk, id, &admitted, &request, &record);
+            }
+            Some(changes)
+        }
+        Err(error) => {
+            tracing::warn!(delegation.id = %id, %error, "what changed cannot be told");
+            None
+        }
+    }
 }

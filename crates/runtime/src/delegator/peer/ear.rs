@@ -29,6 +29,8 @@ pub(in crate::delegator) enum Heard {
     Failed(Failure),
     /// The way to the remote is broken for now.
     Trouble(String),
+    /// The conversation cannot go on, and the remote does not know that.
+    Lost(Failure),
     /// The event tells of an end but not how it was; the task itself does.
     LookAgain,
 }
@@ -39,6 +41,8 @@ pub(super) struct Ear {
     delegation: DelegationId,
     task: Option<String>,
     done: Option<awcp::Done>,
+    /// The last words, which a task that is asked repeats.
+    said: Option<String>,
     is_lent: bool,
 }
 
@@ -55,11 +59,16 @@ const LONGEST: usize = 2000;
 
 impl Ear {
     pub(super) const fn new(delegation: DelegationId) -> Self {
-        Self { delegation, task: None, done: None, is_lent: false }
+        Self { delegation, task: None, done: None, said: None, is_lent: false }
     }
 
     pub(super) fn task(&self) -> Option<&str> {
         self.task.as_deref()
+    }
+
+    /// The task's name is known from before.
+    pub(super) fn know(&mut self, task: String) {
+        self.task = Some(task);
     }
 
     /// START is out; what was said before it is no answer to it.
@@ -132,7 +141,9 @@ impl Ear {
             TaskState::TaskStateSubmitted => vec![Heard::Queued],
             TaskState::TaskStateWorking => {
                 let mut heard = vec![Heard::Working];
-                heard.extend(said(message).map(Heard::Said));
+                let news = said(message).filter(|said| self.said.as_ref() != Some(said));
+                self.said = news.clone().or(self.said.take());
+                heard.extend(news.map(Heard::Said));
                 heard
             }
             TaskState::TaskStateInputRequired => self.hear_request(message),

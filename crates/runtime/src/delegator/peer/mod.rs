@@ -108,7 +108,7 @@ impl Line {
     pub(super) fn resumed(mut self, task: Option<String>) -> Self {
         self.was_sent = true;
         if let Some(task) = task {
-            let _ = self.ear.hear(StreamResponse::StatusUpdate(named(task)));
+            self.ear.know(task);
         }
         self
     }
@@ -117,7 +117,14 @@ impl Line {
     pub(super) async fn meet(&mut self) -> Result<(), Heard> {
         match self.discover().await {
             Ok(()) => Ok(()),
-            Err(trouble) => Err(self.troubled(trouble).await),
+            Err(trouble) => Err(self.troubled(trouble)),
+        }
+    }
+
+    /// A pause before the next try, if the last one failed.
+    pub(super) async fn rest(&mut self) {
+        if std::mem::take(&mut self.is_tired) {
+            tokio::time::sleep(self.backoff.next(&self.env)).await;
         }
     }
 
@@ -144,30 +151,28 @@ impl Line {
                     if let Err(trouble) = self.look().await {
                         // What is not known yet is asked for again.
                         self.heard.push_front(Heard::LookAgain);
-                        return self.troubled(trouble).await;
+                        return self.troubled(trouble);
                     }
                     continue;
                 }
                 Some(heard) => return heard,
                 None => {}
             }
-            if std::mem::take(&mut self.is_tired) {
-                tokio::time::sleep(self.backoff.next(&self.env)).await;
-            }
+            self.rest().await;
             if let Err(trouble) = self.step().await {
-                return self.troubled(trouble).await;
+                return self.troubled(trouble);
             }
         }
     }
 
-    async fn troubled(&mut self, trouble: Trouble) -> Heard {
+    fn troubled(&mut self, trouble: Trouble) -> Heard {
         match trouble {
             Trouble::Passing(reason) => {
                 self.source = Source::Nothing;
                 self.is_tired = true;
                 Heard::Trouble(reason)
             }
-            Trouble::Final(failure) => Heard::Failed(failure),
+            Trouble::Final(failure) => Heard::Lost(failure),
         }
     }
 
@@ -340,15 +345,6 @@ impl Line {
             Err(error) => Err(error.to_string()),
         }
     }
-}
-
-fn named(task_id: String) -> attache_protocol::wire::a2a::StatusUpdate {
-    let status = attache_protocol::wire::a2a::TaskStatus {
-        state: attache_protocol::wire::a2a::TaskState::TaskStateSubmitted,
-        message: None,
-        timestamp: None,
-    };
-    attache_protocol::wire::a2a::StatusUpdate { task_id, context_id: String::new(), status, metadata: None }
 }
 
 /// A message of AWCP. Its id says which one it is, so that saying it twice is saying it once.
