@@ -75,6 +75,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(service: Service, stop: Cancella
 
 fn config(hosts: Vec<String>, stop: CancellationToken) -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
+        .with_allowed_origins(hosts.iter().map(|host| format!("http://{host}")))
         .with_allowed_hosts(hosts)
         .enforce_origin_validation()
         .with_cancellation_token(stop)

@@ -24,6 +24,6 @@ mod trouble;
 pub use agents::{Agent, Agents, Ask, Call, Caller, State, agent_at};
 pub use daemon::{Daemon, Wake};
 pub use delegations::Delegations;
-pub use peers::{Peers, PeersOptions};
+pub use peers::{FindHub, Peers, PeersOptions};
 pub use server::{Options, Server, Service};
 pub use trouble::Trouble;

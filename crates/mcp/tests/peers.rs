@@ -80,7 +80,7 @@ async fn rpc(Shared(agent): Shared<Agent>, headers: HeaderMap, Json(request): Js
 
 fn peers(keys: &[(&str, &str)]) -> Peers {
     let keys = keys.iter().map(|(url, key)| ((*url).to_owned(), Secret::new((*key).to_owned()))).collect();
-    Peers::new(PeersOptions { hub: None, keys, allow: vec![], env: Env::system() }).unwrap()
+    Peers::new(PeersOptions { hub: Box::new(|| None), keys, allow: vec![], env: Env::system() }).unwrap()
 }
 
 async fn ask(peers: &Peers, url: &str, task: &str, call_id: Option<&str>) -> Result<Call, Trouble> {

@@ -18,25 +18,26 @@ use tokio::sync::watch;
 use crate::{Agent, Agents, Ask, Call, Caller, Trouble, agent_at};
 
 /// The agents of a hub, and those elsewhere.
-#[derive(Debug)]
 pub struct Peers {
-    hub: Option<Hub>,
+    hub: FindHub,
     known: Vec<Known>,
     /// For what nobody configured: the public internet by https, and nothing private.
     stranger: Guard,
     env: Env,
 }
 
-#[derive(Debug)]
 pub struct PeersOptions {
-    /// The hub whose agents are listed, and meant by a name without a URL.
-    pub hub: Option<Hub>,
+    /// The hub whose agents are listed, and meant by a name without a URL. Asked each time: one may be started later.
+    pub hub: FindHub,
     /// A URL at the origin, and the key for it. A person configured it, so it may be private.
     pub keys: Vec<(String, Secret<String>)>,
     /// What else may be reached beyond the public internet.
     pub allow: Vec<Allow>,
     pub env: Env,
 }
+
+/// The hub that is there now, if any.
+pub type FindHub = Box<dyn Fn() -> Option<Hub> + Send + Sync>;
 
 /// An origin that a person configured.
 struct Known {
@@ -72,12 +73,12 @@ impl Peers {
             )
         };
         if !url.contains("://") {
-            let hub = self.hub.clone().ok_or_else(no_hub)?;
+            let hub = (self.hub)().ok_or_else(no_hub)?;
             return Ok(Route::Hub(Client::from(hub), Some(url.to_owned())));
         }
-        let own = self.hub.as_ref().and_then(|hub| Some((hub, agent_at(&hub.address().origin(), url)?)));
+        let own = (self.hub)().and_then(|hub| agent_at(&hub.address().origin(), url).map(|agent| (hub, agent)));
         if let Some((hub, agent)) = own {
-            return Ok(Route::Hub(Client::from(hub.clone()), agent.or_else(|| ask.agent_type.clone())));
+            return Ok(Route::Hub(Client::from(hub), agent.or_else(|| ask.agent_type.clone())));
         }
         let known = self.known.iter().find(|known| known.origin == origin(url));
         let (guard, credentials) = match known {
@@ -107,8 +108,8 @@ impl Peers {
 #[async_trait]
 impl Agents for Peers {
     async fn list(&self, _: Caller<'_>) -> Result<Vec<Agent>, Trouble> {
-        let mut agents = match &self.hub {
-            Some(hub) => hub::list(hub).await?,
+        let mut agents = match (self.hub)() {
+            Some(hub) => hub::list(&hub).await?,
             None => Vec::new(),
         };
         agents.extend(self.known.iter().map(|known| Agent {
@@ -132,6 +133,19 @@ impl Agents for Peers {
             Route::Hub(client, agent_type) => hub::ask(&client, agent_type, &ask, wait, said).await,
             Route::A2a(peer) => a2a::ask(&peer, &self.env, &ask, wait, said).await,
         }
+    }
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PeersOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.keys.iter().map(|(url, _)| url).collect();
+        f.debug_struct("PeersOptions").field("keys", &keys).field("allow", &self.allow).finish_non_exhaustive()
     }
 }
 
