@@ -71,7 +71,8 @@ pub(super) fn folder(root: &Root, place: &Place, mode: u32) -> Result<(), Refusa
 
 /// Lets us into a folder that the remote closed, before what is below it is looked at.
 pub(super) fn unlock(folder: Option<&Found>) {
-    if let Some(found) = folder.filter(|found| found.attributes.is_folder()) {
+    let closed = |found: &&Found| found.attributes.is_folder() && found.attributes.mode & 0o700 != 0o700;
+    if let Some(found) = folder.filter(closed) {
         // Where it fails, what is below says so.
         let _ = rustix::fs::chmod(found.proc_path(), Mode::from_raw_mode(found.attributes.mode | 0o700));
     }

@@ -110,9 +110,7 @@ fn choose<'a>(root: &Root, record: &'a Record, asked: &Revert, done: &mut Revert
         match judge(root, record, path, entry) {
             Ok(None) => {}
             Ok(Some(now)) => {
-                if matches!(entry.was, Was::Folder { .. }) {
-                    unlock(now.as_ref());
-                }
+                unlock(now.as_ref());
                 jobs.insert(path.clone(), Job { place, entry, now });
             }
             Err(reason) => done.keep(path, reason),
@@ -142,16 +140,18 @@ fn judge(root: &Root, record: &Record, path: &[u8], entry: &Entry) -> Result<Opt
     Err(reason.to_owned())
 }
 
-/// Folders in which names changed, and nobody else did anything since.
+/// Folders in which names changed, and nobody else did anything since. Those that the remote closed are opened on the way,
+/// so that what is below can be looked at.
 fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)> {
-    let folders = record.entries.iter().filter(|(_, entry)| matches!(entry.was, Was::Folder { .. }));
-    folders
-        .filter(|(path, entry)| {
-            let now = root.look_maybe(path).ok().flatten();
-            entry.left.still(now.as_ref().map(|now| &now.attributes))
-        })
-        .map(|(path, entry)| (&path[..], &entry.was))
-        .collect()
+    let mut still = Vec::new();
+    for (path, entry) in record.entries.iter().filter(|(_, entry)| matches!(entry.was, Was::Folder { .. })) {
+        let now = root.look_maybe(path).ok().flatten();
+        if entry.left.still(now.as_ref().map(|now| &now.attributes)) {
+            still.push((&path[..], &entry.was));
+            unlock(now.as_ref());
+        }
+    }
+    still
 }
 
 /// Removes what stands where something else was, or nothing.
