@@ -8,6 +8,7 @@ use attache_protocol::{RunId, env::Env, wire::runtime::Extension};
 use crate::{
     adapter::Adapter,
     claims::Claims,
+    collaborator::Collaborator,
     inbox::Inbox,
     ledger::{Ledger, Line, Step},
     link::Link,
@@ -28,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) cwd: Option<PathBuf>,
     /// Instructions of this device for an adapter that does not read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
+    /// Borrows folders, where its owner lets it.
+    pub(crate) collaborator: Option<Collaborator>,
     /// What every heartbeat declares.
     pub(crate) extensions: Option<Vec<Extension>>,
     pub(crate) env: Env,

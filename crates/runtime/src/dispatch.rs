@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use attache_client::Backoff;
 use attache_protocol::{
     RunId,
-    wire::adapter::{RunTask, TaskReply},
+    wire::{
+        adapter::{RunTask, TaskReply},
+        awcp,
+    },
 };
 use tokio::{task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -14,6 +17,7 @@ use crate::{
     Notice,
     adapter::{Happening, Session, Trouble, member},
     artifacts::Shelf,
+    collaborator,
     device::Device,
     ledger::{Outcome, Step},
     progress::{Claimant, Known, Piece, Progress, Teller, Untold, countable},
@@ -26,6 +30,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) task: RunTask,
+    /// Who asked, as the hub says.
+    pub(crate) caller: String,
     pub(crate) epoch: i64,
     pub(crate) way: Way,
     pub(crate) source: Source,
@@ -42,9 +48,9 @@ pub(crate) enum Way {
 
 /// Why a task has no reply.
 #[derive(Debug)]
-struct Failure {
-    code: &'static str,
-    message: String,
+pub(crate) struct Failure {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
 }
 
 /// What became of a task after the connection to the adapter broke.
@@ -55,15 +61,15 @@ enum After {
 }
 
 /// Hears what the adapter says of one run.
-struct Listener {
-    device: Arc<Device>,
-    claimant: Claimant,
-    known: Known,
+pub(crate) struct Listener {
+    pub(crate) device: Arc<Device>,
+    pub(crate) claimant: Claimant,
+    pub(crate) known: Known,
     /// The newest event that was heard.
-    seen: u64,
-    progress: Teller,
+    pub(crate) seen: u64,
+    pub(crate) progress: Teller,
     /// The questions that wait for their answers. They end with the listener.
-    questions: JoinSet<()>,
+    pub(crate) questions: JoinSet<()>,
 }
 
 const UNREACHABLE: &str = "adapter_unreachable";
@@ -90,23 +96,31 @@ pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &Cancellation
     let stop = claimant.stop.clone();
     let watcher = watch::watch(claimant.clone(), job.source, device.inbox.clone());
     let watcher = AbortOnDropHandle::new(tokio::spawn(watcher));
-    let inputs = question::pass_on_input(device.clone(), claimant.clone());
-    let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
-    let ended = tokio::select! {
-        outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
-        reason = stop.asked() => Err(reason),
-        () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
-        () = abort.cancelled() => {
-            cancel(device, run).await;
-            let message = "The runtime was stopped before the task had finished.";
-            Ok((Outcome::failed("runtime_stopped", message, None), None))
+    let is_delegation = job.task.task_type == awcp::TASK_TYPE;
+    let ended = if is_delegation {
+        // It has to unmount in the end, so it stops by itself.
+        Box::pin(collaborator::run::work(device, job, claimant, abort)).await
+    } else {
+        let inputs = question::pass_on_input(device.clone(), claimant.clone());
+        let _inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
+        tokio::select! {
+            outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
+            reason = stop.asked() => Err(reason),
+            () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
+            () = abort.cancelled() => {
+                cancel(device, run).await;
+                let message = "The runtime was stopped before the task had finished.";
+                Ok((Outcome::failed("runtime_stopped", message, None), None))
+            }
         }
     };
-    drop((watcher, inputs));
+    drop(watcher);
     match ended {
         Ok((outcome, untold)) => report::finish(device, Report { run, epoch, outcome, untold }).await,
         Err(reason) => {
-            cancel(device, run).await;
+            if !is_delegation {
+                cancel(device, run).await;
+            }
             device.note(device.run_line(Step::TaskStopped, run, epoch).because(&reason)).await;
             device.claims.give_up(run, epoch);
             device.link.notify(&Notice::TaskStopped { run, reason });
@@ -114,7 +128,7 @@ pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &Cancellation
     }
 }
 
-async fn cancel(device: &Device, run: RunId) {
+pub(crate) async fn cancel(device: &Device, run: RunId) {
     match timeout(CANCEL_TIME, device.adapter.cancel(run)).await {
         Ok(Ok(_)) => {}
         Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "the adapter could not be told to stop"),
@@ -177,7 +191,7 @@ async fn known(device: &Device, run: RunId) -> Known {
 }
 
 /// The device's own instructions come before those of the agent and the conversation.
-async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
+pub(crate) async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
     let Some(path) = &device.instruction_file else { return Ok(()) };
     let local = tokio::fs::read_to_string(path).await.map_err(|error| Failure {
         code: "task_failed",
@@ -192,7 +206,12 @@ async fn instruct(device: &Device, task: &mut RunTask) -> Result<(), Failure> {
 
 /// Talks to the adapter until there is a reply. A task is never sent a second time unless the adapter says that it
 /// executes it, for agents are not idempotent.
-async fn drive(device: &Device, task: &RunTask, mut sent: bool, listener: &mut Listener) -> Result<TaskReply, Failure> {
+pub(crate) async fn drive(
+    device: &Device,
+    task: &RunTask,
+    mut sent: bool,
+    listener: &mut Listener,
+) -> Result<TaskReply, Failure> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let mut busy = 0;
     loop {
@@ -264,7 +283,7 @@ async fn drive(device: &Device, task: &RunTask, mut sent: bool, listener: &mut L
 
 impl Listener {
     /// The run is over. An answer that is just being brought may arrive; whatever is still open needs none any more.
-    async fn wind_up(mut self) {
+    pub(crate) async fn wind_up(mut self) {
         let brought = async { while self.questions.join_next().await.is_some() {} };
         let _ = timeout(WIND_UP, brought).await;
     }

@@ -84,6 +84,20 @@ pub(crate) async fn bridge(device: Arc<Device>, claimant: Claimant, progress: Te
     device.link.notify(&Notice::Answered { run, answer });
 }
 
+/// Asks the caller on the runtime's own behalf. None when nobody needs the answer any more.
+pub(crate) async fn ask_caller(claimant: &Claimant, asked: &InputAsked) -> Result<Option<Json>, Error> {
+    claimant
+        .link
+        .notify(&Notice::Asked { run: claimant.run, question: Question::Input { prompt: asked.prompt.clone() } });
+    match input(claimant, 0, asked).await? {
+        Given::Input(Parts { parts, .. }) => {
+            claimant.link.notify(&Notice::Answered { run: claimant.run, answer: Answer::Input });
+            Ok(Some(parts))
+        }
+        Given::Permission(_) | Given::Nothing => Ok(None),
+    }
+}
+
 async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Given, Error> {
     let name = name(claimant, "permission", &asked.id);
     let PermissionAsked { tool, input, cwd, paths, reason, risk, .. } = asked.clone();

@@ -8,12 +8,13 @@ use attache_protocol::{
     rules::run::Status,
     wire::{
         adapter::{Health, RunTask},
+        awcp::TASK_TYPE,
         run::Run,
     },
 };
 
 use crate::{
-    Notice,
+    Notice, collaborator,
     device::Device,
     dispatch::{self, Job, Way},
     ledger::{History, Line, Open, Outcome, Step},
@@ -47,12 +48,19 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Vec<Job> {
     for line in unfinished {
         let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
         let Some(task) = task(device, run, &line) else { continue };
-        if adapter.as_ref().is_some_and(|health| health.executes(run)) {
+        if task.task_type == TASK_TYPE {
+            // Its folder was unmounted when the earlier process ended; whatever the agent still does, it does it nowhere.
+            dispatch::cancel(device, run).await;
+            let delegation = line.delegation_id.as_deref().unwrap_or_default();
+            keep(device, run, epoch, collaborator::run::outcome_after_restart(delegation)).await;
+        } else if adapter.as_ref().is_some_and(|health| health.executes(run)) {
             device.claims.take(run, epoch);
             device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
             device.link.notify(&Notice::Rejoined { run });
             let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
-            jobs.push(Job { task, epoch, way: Way::Join, source: Source::Unknown, reports });
+            // Who asked matters only to what is begun.
+            let caller = String::new();
+            jobs.push(Job { task, caller, epoch, way: Way::Join, source: Source::Unknown, reports });
         } else if let Some(outcome) = dispatch::outcome_after_restart(device, &task).await {
             keep(device, run, epoch, outcome).await;
         } else {

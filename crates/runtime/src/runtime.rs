@@ -15,6 +15,7 @@ use crate::{
     Error, Notice,
     adapter::{Adapter, Endpoint},
     claims::Claims,
+    collaborator::Collaborator,
     device::Device,
     dispatch, files, heartbeat,
     inbox::Inbox,
@@ -52,6 +53,8 @@ pub struct Options {
     pub concurrency: NonZeroUsize,
     /// The A2A extensions that the device declares for its agent.
     pub extensions: Vec<Extension>,
+    /// Takes folders that others lend; nothing unless told.
+    pub collaborator: Option<Collaborator>,
     pub env: Env,
 }
 
@@ -161,6 +164,11 @@ impl Runtime {
             // The caller gave it to the child.
             AdapterSource::Child(_) => None,
         };
+        if let Some(role) = options.collaborator.clone()
+            && tokio::task::spawn_blocking(move || role.sweep()).await.is_err()
+        {
+            tracing::error!("what an earlier life left mounted could not be removed");
+        }
         let claims = Claims::default();
         let presence = Presence::new(&options.home, profile.agent_id, options.env.clone());
         let inbox = Inbox::new(claims.clone(), link.clone(), presence);
@@ -171,6 +179,7 @@ impl Runtime {
             ledger,
             cwd,
             instruction_file,
+            collaborator: options.collaborator,
             extensions,
             env: options.env,
             link,
@@ -210,9 +219,10 @@ impl<'a> DeviceInfo<'a> {
     }
 }
 
-/// A device that declares nothing says nothing.
+/// All of them, and that there are none as well: the hub remembers what an earlier life of this device declared.
 fn declared(options: &Options) -> Option<Vec<Extension>> {
-    (!options.extensions.is_empty()).then(|| options.extensions.clone())
+    let borrows = options.collaborator.as_ref().and_then(Collaborator::extension);
+    Some(options.extensions.iter().cloned().chain(borrows).collect())
 }
 
 fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
@@ -297,6 +307,7 @@ impl Options {
             pace: Pace::default(),
             concurrency: NonZeroUsize::MIN,
             extensions: Vec::new(),
+            collaborator: None,
             env: Env::system(),
         }
     }

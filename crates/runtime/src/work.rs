@@ -8,7 +8,7 @@ use attache_protocol::wire::{adapter::RunTask, run::ClaimedRun};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    Notice,
+    Notice, collaborator,
     device::Device,
     dispatch::{self, Job, Way},
     ledger::{Line, Step},
@@ -205,6 +205,7 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
         workspace_id: Some(claimed.workspace_id),
         task_type: Some(claimed.task_type.clone()),
         deadline: Some(claimed.deadline),
+        delegation_id: collaborator::run::delegation_of(&claimed),
         ..device.run_line(Step::TaskPulled, run, epoch)
     };
     device.link.notify(&Notice::Pulled { run, task_type: claimed.task_type.clone() });
@@ -213,7 +214,8 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
         return recover::release(device, run, epoch).await;
     }
     device.note_all(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await;
-    let job = Job { task: task(device, claimed), epoch, way: Way::Start, source, reports: 0 };
+    let caller = claimed.caller.clone();
+    let job = Job { task: task(device, claimed), caller, epoch, way: Way::Start, source, reports: 0 };
     let execution = dispatch::execute(device, job, &shutdown.abort);
     tokio::pin!(execution);
     tokio::select! {

@@ -22,6 +22,9 @@ pub struct Line {
     pub task_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// Of a run that borrows a folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegation_id: Option<String>,
     /// Of `task_completed` and `task_failed`: all that the hub will be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
@@ -81,6 +84,7 @@ impl Line {
             workspace_id: None,
             task_type: None,
             deadline: None,
+            delegation_id: None,
             output: None,
             usage: None,
             reason: None,
@@ -127,6 +131,11 @@ impl Outcome {
             code: &'a str,
         }
         Self::Failed { output: Json::of(&Output { error: message, code }), usage: usage.map(one_line) }
+    }
+
+    /// A failure that says more than a code and a message.
+    pub fn failed_as(output: &Json, usage: Option<&Json>) -> Self {
+        Self::Failed { output: one_line(output), usage: usage.map(one_line) }
     }
 
     pub const fn status(&self) -> attache_protocol::rules::run::Status {

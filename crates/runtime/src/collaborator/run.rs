@@ -1,0 +1,407 @@
+//! A run of the type `awcp.delegation`: the conversation with the host, the mount, and the agent's work in it.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use attache_protocol::{
+    Json,
+    json::Members,
+    wire::{
+        a2a::Part,
+        adapter::{FileRef, InputAsked, InputGiven, RunTask, TaskReply},
+        awcp::{Error, ErrorCode, Message, TASK_TYPE},
+        run::{ClaimedRun, OutputArtifact, OutputMessage},
+    },
+};
+use serde::{Deserialize, Serialize};
+use tokio::{task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Collaborator, Heard, Lent, Over};
+use crate::{
+    adapter::member,
+    artifacts::Shelf,
+    device::Device,
+    dispatch::{self, Failure, Job, Listener},
+    ledger::Outcome,
+    progress::{Claimant, Known, Piece, Progress, Untold, countable},
+    question,
+};
+
+/// How a run ends here: with something to report, or because it is not ours any more, and why.
+pub(crate) type Ended = Result<(Outcome, Option<Untold>), String>;
+
+/// One delegation at work.
+struct Work<'a> {
+    device: &'a Arc<Device>,
+    role: Collaborator,
+    caller: String,
+    claimant: Claimant,
+    abort: &'a CancellationToken,
+}
+
+/// What the conversation led to.
+enum Talk {
+    Begin(Box<Lent>),
+    Over(Message),
+}
+
+/// Why nobody needs the result any more.
+enum Stopped {
+    /// The run is not ours, for this reason.
+    Lost(String),
+    /// The runtime ends.
+    Aborted,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    #[serde(default)]
+    message: Option<OutputMessage>,
+}
+
+#[derive(Serialize)]
+struct Prompt<'a> {
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct FailedOutput<'a> {
+    error: &'a str,
+    code: &'static str,
+    message: OutputMessage,
+}
+
+/// How long an invitation that was accepted keeps the agent waiting, however long its lease would be.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How often something that is no message of AWCP is answered with the same question.
+const MISTAKES: u32 = 3;
+/// The host says that it is over, and then cancels the run.
+const CANCEL_FOLLOWS: Duration = Duration::from_secs(3);
+/// The name of the artifact that is DONE.
+const ARTIFACT: &str = "awcp";
+
+/// Does all of it.
+pub(crate) async fn work(device: &Arc<Device>, job: Job, claimant: Claimant, abort: &CancellationToken) -> Ended {
+    let first = read_input(&job.task.input);
+    let Some(role) = device.collaborator.clone() else {
+        let text = "this agent's owner takes no folders";
+        let id = first.as_ref().map(|message| message.delegation().to_owned()).unwrap_or_default();
+        return Ok((refused(&Error::new(&id, ErrorCode::Declined, text), None), None));
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(why) => return Ok((refused(&Error::new("", ErrorCode::Declined, why), None), None)),
+    };
+    let work = Work { device, role, caller: job.caller.clone(), claimant, abort };
+    let talk = tokio::select! {
+        talk = work.talk(first.clone()) => talk,
+        stopped = work.stopped() => {
+            let text = "the remote's runtime stopped";
+            work.role.give_up(&work.caller, Error::new(first.delegation(), ErrorCode::Cancelled, text));
+            return stopped.ended(first.delegation());
+        }
+    };
+    match talk {
+        Ok(Talk::Begin(lent)) => work.begin(lent, job).await,
+        Ok(Talk::Over(last)) => Ok((work.said(last).await?, None)),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// The error that ends a delegation which was under way when the runtime was stopped or killed.
+pub(crate) fn outcome_after_restart(delegation: &str) -> Outcome {
+    let text = "the remote's runtime was started anew while it worked; the folder was unmounted";
+    refused(&Error::new(delegation, ErrorCode::TaskFailed, text), None)
+}
+
+/// The id of the delegation that a run is about.
+pub(crate) fn delegation_of(run: &ClaimedRun) -> Option<String> {
+    let is_delegation = run.task_type == TASK_TYPE;
+    is_delegation.then(|| read_input(&run.input).ok()).flatten().map(|message| message.delegation().to_owned())
+}
+
+fn read_input(input: &Json) -> Result<Message, String> {
+    if let Ok(Input { message: Some(OutputMessage { parts }) }) = input.parse() {
+        return Message::among(&parts).map_err(|error| error.to_string());
+    }
+    Message::read(input).map_err(|error| error.to_string())
+}
+
+// === impl Work ===
+
+impl Work<'_> {
+    /// Hears and answers until there is work to do or nothing more to say.
+    async fn talk(&self, first: Message) -> Result<Talk, String> {
+        let mut heard = self.hear(first).await;
+        let (mut round, mut mistakes) = (0, 0);
+        loop {
+            let accept = match heard {
+                Heard::Begin(lent) => return Ok(Talk::Begin(lent)),
+                Heard::Underway(mut outcome) => return Ok(Talk::Over(outcome.last().await)),
+                Heard::Ended(last) => return Ok(Talk::Over(last)),
+                Heard::Reply(Message::Accept(accept)) => accept,
+                Heard::Reply(last) => return Ok(Talk::Over(last)),
+            };
+            let id = accept.delegation_id.clone();
+            let accept = Message::Accept(accept);
+            heard = loop {
+                round += 1;
+                let asked = InputAsked {
+                    id: Some(format!("awcp.{round}")),
+                    prompt: "The folder is taken. Send START.".to_owned(),
+                    parts: Some(Json::of(&[accept.part()])),
+                };
+                let given = match timeout(PATIENCE, question::ask_caller(&self.claimant, &asked)).await {
+                    Err(_) => {
+                        let text = format!("no START came within {} s of ACCEPT", PATIENCE.as_secs());
+                        let error = Error::new(&id, ErrorCode::StartExpired, text);
+                        return Ok(Talk::Over(self.role.give_up(&self.caller, error)));
+                    }
+                    Ok(Ok(Some(parts))) => parts,
+                    Ok(Ok(None)) => return Err("the run has ended at the hub".to_owned()),
+                    Ok(Err(error)) => return Err(error.to_string()),
+                };
+                let read = given.parse::<Vec<Part>>().map_err(|error| error.to_string());
+                match read.and_then(|parts| Message::among(&parts).map_err(|error| error.to_string())) {
+                    Ok(message) if message.delegation() == id => break self.hear(message).await,
+                    Ok(_) | Err(_) if mistakes < MISTAKES => mistakes += 1,
+                    Ok(_) | Err(_) => {
+                        let text = "what came was no START for this delegation";
+                        let error = Error::new(&id, ErrorCode::Declined, text);
+                        return Ok(Talk::Over(self.role.give_up(&self.caller, error)));
+                    }
+                }
+            };
+        }
+    }
+
+    /// Policy and folders are read and made, which blocks for a moment.
+    async fn hear(&self, message: Message) -> Heard {
+        let (role, caller, id) = (self.role.clone(), self.caller.clone(), message.delegation().to_owned());
+        let heard = tokio::task::spawn_blocking(move || role.hear(&message, &caller)).await;
+        heard.unwrap_or_else(|error| {
+            tracing::error!(%error, "a message of AWCP could not be answered");
+            Heard::Reply(Message::Error(Error::new(&id, ErrorCode::TaskFailed, "the remote failed; its log says why")))
+        })
+    }
+
+    /// Waits for a reason to stop that is not the host's.
+    async fn stopped(&self) -> Stopped {
+        tokio::select! {
+            reason = self.claimant.stop.asked() => Stopped::Lost(reason),
+            () = self.device.link.denied() => Stopped::Lost("the hub no longer accepts this device".to_owned()),
+            () = self.abort.cancelled() => Stopped::Aborted,
+        }
+    }
+
+    /// Mounts and has the agent work. Whatever happens, the agent's processes are stopped first and the folder is unmounted
+    /// then, before anybody is told.
+    async fn begin(&self, mut lent: Box<Lent>, job: Job) -> Ended {
+        let progress = Progress::start(self.claimant.clone(), job.reports);
+        progress.push(note("Mounting the folder.".to_owned()));
+        let mounted = tokio::select! {
+            mounted = lent.mount() => mounted,
+            stopped = self.stopped() => return self.give_back(*lent, stopped).await,
+        };
+        if let Err(error) = mounted {
+            let last = lent.fail(error).await;
+            return Ok((self.said(last).await?, progress.finish().await));
+        }
+        progress.push(note(format!("Mounted the folder at {}.", lent.mount_point().display())));
+        let mut task = task(job.task, &lent);
+        if let Err(Failure { message, .. }) = dispatch::instruct(self.device, &mut task).await {
+            let error = lent.error(ErrorCode::TaskFailed, message);
+            let last = lent.fail(error).await;
+            return Ok((self.said(last).await?, progress.finish().await));
+        }
+        let mut listener = Listener {
+            device: self.device.clone(),
+            claimant: self.claimant.clone(),
+            known: Known::default(),
+            seen: 0,
+            progress: progress.teller(),
+            questions: JoinSet::new(),
+        };
+        enum End {
+            Reply(Result<TaskReply, Failure>),
+            Over(Over),
+            Stopped(Stopped),
+        }
+        let end = tokio::select! {
+            reply = Box::pin(dispatch::drive(self.device, &task, false, &mut listener)) => End::Reply(reply),
+            over = lent.over() => End::Over(over),
+            stopped = self.stopped() => End::Stopped(stopped),
+            never = self.pass_on() => match never {},
+        };
+        let outcome = match end {
+            End::Reply(reply) => {
+                listener.wind_up().await;
+                self.outcome(*lent, &task, reply).await?
+            }
+            End::Over(over) => {
+                dispatch::cancel(self.device, task.task_run_id).await;
+                let error = lent.error_of(&over);
+                let last = lent.fail(error).await;
+                self.said(last).await?
+            }
+            End::Stopped(stopped) => {
+                dispatch::cancel(self.device, task.task_run_id).await;
+                return self.give_back(*lent, stopped).await;
+            }
+        };
+        Ok((outcome, progress.finish().await))
+    }
+
+    /// Nobody waits for the work any more.
+    async fn give_back(&self, lent: Lent, stopped: Stopped) -> Ended {
+        let (id, error) = (
+            lent.invite().delegation_id.clone(),
+            lent.error(ErrorCode::Cancelled, "the remote was stopped before the work was done"),
+        );
+        lent.fail(error).await;
+        stopped.ended(&id)
+    }
+
+    /// Brings on what comes while the agent works: the host's end to the borrower, anything else to the agent.
+    async fn pass_on(&self) -> std::convert::Infallible {
+        loop {
+            let parts = self.device.inbox.input(self.claimant.run).await;
+            let message = parts.parse::<Vec<Part>>().ok().and_then(|parts| Message::among(&parts).ok());
+            if let Some(message) = message {
+                // An end reaches the work through `Lent::over`; a repeated START changes nothing.
+                drop(self.hear(message).await);
+                continue;
+            }
+            let given = InputGiven { id: None, parts, message: None };
+            if let Err(trouble) = self.device.adapter.give(self.claimant.run, &given).await {
+                tracing::warn!(run.id = %self.claimant.run, ?trouble, "the adapter did not take input");
+            }
+        }
+    }
+
+    /// What the agent's reply means for the host. Files that the reply names are uploaded while the folder is there.
+    async fn outcome(&self, lent: Lent, task: &RunTask, reply: Result<TaskReply, Failure>) -> Result<Outcome, String> {
+        let TaskReply { success, output, error, usage } = match reply {
+            Ok(reply) => reply,
+            Err(Failure { message, .. }) => TaskReply::failed("", message),
+        };
+        let usage = usage.or_else(|| member(output.as_ref()?, "usage")).filter(countable);
+        let output = output.unwrap_or_else(Json::empty_object);
+        if !success {
+            let message = error.map(|error| error.message).filter(|message| !message.is_empty());
+            let error = lent.error(ErrorCode::TaskFailed, message.unwrap_or_else(|| "the agent failed".to_owned()));
+            let last = lent.fail(error).await;
+            return self.said_with(last, None, usage.as_ref()).await;
+        }
+        let highlights = named_files(&output);
+        let shelf = Shelf {
+            hub: self.device.hub().clone(),
+            workspace: task.workspace_id,
+            cwd: Some(PathBuf::from(lent.mount_point())),
+            env: self.device.env.clone(),
+            link: self.device.link.clone(),
+        };
+        let output = match shelf.put_away(output).await {
+            Ok(output) => output,
+            Err(message) => {
+                let error = lent.error(ErrorCode::TaskFailed, message);
+                let last = lent.fail(error).await;
+                return self.said_with(last, None, usage.as_ref()).await;
+            }
+        };
+        let notes = format!("{} of {}", lent.access_mode(), lent.invite().workspace.export_name);
+        let last = lent.done(output.text_member("text").unwrap_or_default(), highlights, Some(notes)).await;
+        self.said_with(last, Some(&output), usage.as_ref()).await
+    }
+
+    async fn said(&self, last: Message) -> Result<Outcome, String> {
+        self.said_with(last, None, None).await
+    }
+
+    /// The last word as the outcome of the run.
+    async fn said_with(&self, last: Message, output: Option<&Json>, usage: Option<&Json>) -> Result<Outcome, String> {
+        match last {
+            Message::Done(done) => {
+                let text = done.final_summary.clone();
+                let output = done_output(output, &text, &Message::Done(done));
+                Ok(Outcome::completed(&output, usage))
+            }
+            Message::Error(error) => {
+                // The host cancels the run as well, and that is how it should end.
+                if error.code == ErrorCode::Cancelled
+                    && let Ok(reason) = timeout(CANCEL_FOLLOWS, self.claimant.stop.asked()).await
+                {
+                    return Err(reason);
+                }
+                Ok(refused(&error, usage))
+            }
+            other => Err(format!("{} ends nothing", other.kind())),
+        }
+    }
+}
+
+// === impl Stopped ===
+
+impl Stopped {
+    fn ended(self, delegation: &str) -> Ended {
+        match self {
+            Self::Lost(reason) => Err(reason),
+            Self::Aborted => {
+                let text = "the remote's runtime was stopped before the work was done";
+                Ok((refused(&Error::new(delegation, ErrorCode::TaskFailed, text), None), None))
+            }
+        }
+    }
+}
+
+/// The task as the agent gets it: the host's words, in the host's folder, for as long as it is there.
+fn task(task: RunTask, lent: &Lent) -> RunTask {
+    let place = lent.mount_point().display().to_string();
+    let deadline = task.deadline.map_or_else(|| lent.deadline(), |deadline| deadline.min(lent.deadline()));
+    RunTask {
+        input: Json::of(&Prompt { text: &lent.invite().task.prompt }),
+        cwd: Some(place.clone()),
+        workspace_root: Some(place),
+        deadline: Some(deadline),
+        ..task
+    }
+}
+
+fn note(message: String) -> Piece {
+    Piece::Progress { message: Some(message), percent: None, usage: None }
+}
+
+/// The files that the agent's result names, which are the ones to look at.
+fn named_files(output: &Json) -> Vec<String> {
+    let refs = member(output, "artifact_refs").and_then(|refs| refs.parse::<Vec<Json>>().ok()).unwrap_or_default();
+    refs.iter().filter_map(|entry| entry.parse::<FileRef>().ok()).map(|file| file.path).collect()
+}
+
+/// The agent's output with DONE as one more artifact.
+fn done_output(output: Option<&Json>, text: &str, done: &Message) -> Json {
+    let artifact = OutputArtifact { artifact_id: None, name: Some(ARTIFACT.to_owned()), parts: vec![done.part()] };
+    let mut members =
+        output.and_then(|output| output.parse::<Members>().ok()).map(|members| members.0).unwrap_or_default();
+    if !members.iter().any(|(name, _)| name == "text") {
+        members.insert(0, ("text".to_owned(), Json::of(text)));
+    }
+    let made =
+        members.iter().find(|(name, _)| name == "artifacts").and_then(|(_, value)| value.parse::<Vec<Json>>().ok());
+    members.retain(|(name, _)| name != "artifacts");
+    let mut artifacts = made.unwrap_or_default();
+    artifacts.push(Json::of(&artifact));
+    members.push(("artifacts".to_owned(), Json::of(&artifacts)));
+    Json::of(&Members(members))
+}
+
+/// ERROR as the failure of a run.
+fn refused(error: &Error, usage: Option<&Json>) -> Outcome {
+    let code = match error.code {
+        ErrorCode::Declined | ErrorCode::DepMissing | ErrorCode::MountpointDenied => "rejected",
+        ErrorCode::Expired | ErrorCode::StartExpired => "expired",
+        ErrorCode::AuthFailed | ErrorCode::MountFailed | ErrorCode::TaskFailed | ErrorCode::Cancelled => "task_failed",
+    };
+    let message = OutputMessage { parts: vec![Message::Error(error.clone()).part()] };
+    let output = Json::of(&FailedOutput { error: &error.message, code, message });
+    Outcome::failed_as(&output, usage)
+}

@@ -1,0 +1,49 @@
+//! The way to a host that cannot be reached directly: through the tunnel that START names.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use attache_client::{
+    egress::{Allow, Guard, Policy},
+    tunnel::{Reach, open_remote},
+};
+use attache_protocol::{Pin, wire::awcp::Tunnel};
+use attache_workspace::mount::{Dial, Stream};
+
+/// Knows how to go through a tunnel.
+pub trait Tunnels: Send + Sync + fmt::Debug {
+    fn dial(&self, tunnel: &Tunnel) -> Dial;
+}
+
+/// Tunnels of hubs. A private address is dialled only where the owner allowed it, or where the own hub is.
+#[derive(Debug, Clone)]
+pub struct HubTunnels {
+    reach: Reach,
+}
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+// === impl HubTunnels ===
+
+impl HubTunnels {
+    /// Those of the hub at `api_base`, and of whatever else the owner names.
+    pub fn of(api_base: &str, also: &[String], pin: Option<Pin>) -> Self {
+        let own = reqwest::Url::parse(api_base).ok().and_then(|url| url.host_str().map(str::to_owned));
+        // What cannot be read was refused when the policy was.
+        let allow = own.iter().chain(also).filter_map(|rule| rule.parse::<Allow>().ok()).collect();
+        let guard = Guard::new(Policy { allow });
+        Self { reach: Reach { guard, pin, trusted_certificate: None, connect: CONNECT } }
+    }
+}
+
+impl Tunnels for HubTunnels {
+    fn dial(&self, tunnel: &Tunnel) -> Dial {
+        let (reach, tunnel) = (self.reach.clone(), tunnel.clone());
+        Arc::new(move || {
+            let (reach, tunnel) = (reach.clone(), tunnel.clone());
+            Box::pin(async move {
+                let opened = open_remote(&tunnel.url, &tunnel.token, &reach).await.map_err(io::Error::other)?;
+                Ok(Box::new(opened) as Box<dyn Stream>)
+            })
+        })
+    }
+}
