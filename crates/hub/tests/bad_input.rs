@@ -248,7 +248,7 @@ async fn wrong_values_are_refused_by_name() {
         ("agent-accounts", json!({"name": "UPPER"}), "name"),
         ("agent-accounts", json!({"name": "agt_x"}), "name"),
         ("agent-accounts", json!({"name": "ok", "nmae": 1}), "nmae"),
-        ("agent-accounts", json!({"name": "ok", "skills": [{"id": 1, "name": "x"}]}), "skills.id"),
+        ("agent-accounts", json!({"name": "ok", "skills": [{"id": 1, "name": "x"}]}), "skills[0].id"),
         ("agent-accounts", json!({"name": "ok", "a2a": []}), "a2a"),
         ("agent-accounts", json!({"name": "ok", "peer": {"url": "https://a.example/?key=x"}}), "peer.url"),
         ("agent-accounts", json!({"name": "ok", "peer": {"url": "ftp://a.example"}}), "peer.url"),

@@ -11,7 +11,7 @@ use axum::{
     response::IntoResponse as _,
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::Answer;
 use crate::{
@@ -34,15 +34,7 @@ const BUFFER: usize = 128 << 10;
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
     /// `host`: the WebSocket is one of the tunnel's owner, and waits for a remote.
-    end: Option<End>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = TunnelEnd)]
-pub(super) enum End {
-    Host,
-    Remote,
+    end: Option<String>,
 }
 
 /// Open a tunnel under an id of your own, or renew it
@@ -76,6 +68,11 @@ pub(super) async fn join(
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer {
     let seat = seat.map(|Extension(seat)| seat);
+    let is_host = match query.end.as_deref() {
+        Some("host") => true,
+        Some("remote") | None => false,
+        Some(_) => return Err(Error::invalid("end", "must be `host` or `remote`")),
+    };
     let Ok(upgrade) = upgrade else {
         let by = owner(&parts, &hub).await?;
         return Ok(reply::json(StatusCode::OK, &hub.tunnel(&by, id(&tunnel, "tunnel")?).await?));
@@ -83,7 +80,7 @@ pub(super) async fn join(
     let tasks = hub.tasks().clone();
     let upgrade =
         upgrade.read_buffer_size(BUFFER).write_buffer_size(0).max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    if query.end == Some(End::Host) {
+    if is_host {
         let by = owner(&parts, &hub).await?;
         let passage = hub.own_tunnel(&by, id(&tunnel, "tunnel")?)?;
         return Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_host(hub, passage, socket, seat))));
