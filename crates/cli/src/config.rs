@@ -12,6 +12,12 @@ use crate::Failure;
 pub(crate) struct Config {
     /// `$A2A_HOME`, or `~/.a2a`.
     pub(crate) home: Option<PathBuf>,
+    /// `$AWCP_HOME`, or `~/.AWCP`: what is lent from this machine, and to it.
+    pub(crate) awcp_home: Option<PathBuf>,
+    /// `$HOME`: what `~` stands for.
+    pub(crate) person: Option<PathBuf>,
+    /// The program that shows notices, if there is one and a desktop to show them on.
+    pub(crate) desktop: Option<PathBuf>,
     /// `$ATTACHE_URL`: the hub to talk to.
     pub(crate) url: Option<String>,
     /// `$ATTACHE_KEY`: the key to talk with.
@@ -35,8 +41,15 @@ impl Config {
             .map(PathBuf::from)
             .map(absolute)
             .or_else(|| path("HOME").map(|home| home.join(".a2a")));
+        let awcp_home = variable("AWCP_HOME")
+            .map(PathBuf::from)
+            .map(absolute)
+            .or_else(|| path("HOME").map(|home| home.join(".AWCP")));
         Self {
             home,
+            awcp_home,
+            person: path("HOME"),
+            desktop: desktop(),
             url: text("ATTACHE_URL"),
             key: text("ATTACHE_KEY").map(Secret::new),
             pin: text("ATTACHE_PIN"),
@@ -52,6 +65,20 @@ impl Config {
                 .hint("Set A2A_HOME to an absolute path that belongs to you.")
         })
     }
+
+    pub(crate) fn awcp_home(&self) -> Result<PathBuf, Failure> {
+        self.awcp_home.clone().ok_or_else(|| {
+            Failure::usage("there is no home folder to keep delegations in")
+                .hint("Set AWCP_HOME to an absolute path that belongs to you.")
+        })
+    }
+}
+
+/// `notify-send` of `$PATH`, where there is a display.
+fn desktop() -> Option<PathBuf> {
+    variable("WAYLAND_DISPLAY").or_else(|| variable("DISPLAY"))?;
+    let path = variable("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join("notify-send")).find(|program| program.is_file())
 }
 
 /// What the tasks of an adapter see of our own environment: an allow-list, and what `also` names.

@@ -110,6 +110,24 @@ impl From<attache_client::Error> for Failure {
     }
 }
 
+impl From<attache_client::daemon::Error> for Failure {
+    fn from(error: attache_client::daemon::Error) -> Self {
+        use attache_client::daemon::Error as E;
+        let exit = error.exit_code();
+        let code = error.code().map_or("failed", Code::as_str);
+        match error {
+            E::Refused(refusal) => {
+                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
+            }
+            E::NotRunning { socket, reason } => {
+                Self::new(code, exit, format!("no daemon answers at {}: {reason}", socket.display()))
+                    .hint("Start one: `attache daemon`; its log is in $AWCP_HOME/logs.")
+            }
+            E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
+        }
+    }
+}
+
 /// What a server said that is none of ours. A hub explains every refusal; these come without a word.
 fn not_a_hub(error: &attache_client::Error) -> Option<String> {
     use attache_client::Error as E;

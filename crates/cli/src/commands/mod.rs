@@ -10,6 +10,9 @@ mod bench;
 mod channels;
 mod completions;
 mod conversations;
+mod daemon;
+mod delegate;
+mod delegations;
 mod deliveries;
 mod doctor;
 mod hub;
@@ -71,6 +74,9 @@ pub(crate) enum Command {
     Approvals(approvals::Args),
     Channels(channels::Args),
     Conversations(conversations::Args),
+    Delegate(delegate::Args),
+    Delegations(delegations::Args),
+    Daemon(daemon::Args),
     Artifacts(artifacts::Args),
     Deliveries(deliveries::Args),
     Users(users::Args),
@@ -105,7 +111,7 @@ impl Command {
     pub(crate) const fn weight(&self) -> Weight {
         match self {
             Self::Adapter(args) if args.is_supervised() => Weight::Child,
-            Self::Up(_) | Self::Hub(_) | Self::Adapter(_) => Weight::Server,
+            Self::Up(_) | Self::Hub(_) | Self::Adapter(_) | Self::Daemon(_) => Weight::Server,
             Self::Runtime(args) => args.weight(),
             Self::Bench(_) => Weight::Bench,
             Self::Ask(_)
@@ -116,6 +122,8 @@ impl Command {
             | Self::Approvals(_)
             | Self::Channels(_)
             | Self::Conversations(_)
+            | Self::Delegate(_)
+            | Self::Delegations(_)
             | Self::Artifacts(_)
             | Self::Deliveries(_)
             | Self::Users(_)
@@ -145,6 +153,9 @@ impl Command {
             Self::Approvals(args) => Box::pin(approvals::run(context, args)).await,
             Self::Channels(args) => Box::pin(channels::run(context, args)).await,
             Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
+            Self::Delegate(args) => Box::pin(delegate::run(context, args)).await,
+            Self::Delegations(args) => Box::pin(delegations::run(context, args)).await,
+            Self::Daemon(args) => Box::pin(daemon::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
             Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
             Self::Users(args) => Box::pin(users::run(context, args)).await,

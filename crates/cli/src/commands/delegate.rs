@@ -1,0 +1,235 @@
+//! `attache delegate`: lend a folder to an agent elsewhere, and follow the work to its end.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_client::daemon::{self, DaemonClient};
+use attache_protocol::{
+    Code,
+    error::exit,
+    rules::delegation::Status,
+    wire::{
+        awcp::AccessMode,
+        delegation::{Delegate, Delegation},
+    },
+};
+use attache_runtime::awcp_policy::Change;
+
+use super::ask::read_all;
+use crate::{
+    Context, Failure, lending,
+    output::{Style, clean, time},
+    process::Signals,
+};
+
+/// Lend a folder to an agent elsewhere, which works in it as if it were there
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache delegate . --to http://127.0.0.1:7800/a2a/builder \"make the tests pass\"
+  attache delegate ~/src/site --to https://hub.example.org/a2a/reviewer --access-mode ro \"review the last commit\"
+  attache delegate . --to URL --ttl 600 --exclude target/ \"…\"
+  attache delegate . --to URL --background \"…\"         print the id and go on
+  git log -1 | attache delegate . --to URL -           the task from standard input
+
+The remote's summary goes to standard output, everything else to standard error. The folder is taken back when the work is
+done, when the time is up, and when it is cancelled. Ctrl-C cancels, unless --no-cancel is given. Files with secrets
+(.env, keys) are never shown. Whom folders may be lent to, and which, is in policy.toml; on a terminal you are asked.
+
+Exits with 0 when it completed, 1 when it failed or was cancelled, 4 when it was not allowed or the remote declined,
+124 when its time was up.")]
+pub(crate) struct Args {
+    /// The folder
+    dir: PathBuf,
+    /// What to do; `-` reads it from standard input
+    prompt: String,
+    /// The agent's URL
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// A few words for lists [default: the beginning of the task]
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// `ro`: the remote can change nothing [default: that of policy.toml, `rw`]
+    #[arg(long, value_name = "ro|rw")]
+    access_mode: Option<AccessMode>,
+    /// For how long [default: that of policy.toml, 3600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    ttl: Option<u64>,
+    /// Print the id and do not wait
+    #[arg(long)]
+    background: bool,
+    /// Leave it alone when this command is interrupted
+    #[arg(long)]
+    no_cancel: bool,
+    /// Show only these, as in a .gitignore; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// Do not show these, as in a .gitignore; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// A file with the key for the agent [default: that of policy.toml, else the hub's on this machine]
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+/// How long one look at the daemon takes at most.
+const LOOK: Duration = Duration::from_secs(30);
+const LONGEST_DESCRIPTION: usize = 60;
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let request = request(&args)?;
+    let mut signals = Signals::new()?;
+    let daemon = lending::daemon(&context).await?;
+    let delegation = delegate(&context, &daemon, &request).await?;
+    let id = delegation.delegation_id;
+    if args.background {
+        if context.output.is_json() {
+            return context.output.json(&delegation);
+        }
+        context.output.line(id)?;
+        context.output.say(format_args!("Follow it: attache delegations wait {id}"));
+        return Ok(());
+    }
+    let ended = tokio::select! {
+        ended = follow(&context, &daemon, delegation) => ended?,
+        () = signals.next() => {
+            if args.no_cancel {
+                return Err(Failure::new("interrupted", exit::FAILED, "interrupted; it goes on")
+                    .hint(format!("Follow it: attache delegations wait {id}")));
+            }
+            context.output.say("Cancelling…");
+            daemon.cancel(id).await?
+        }
+    };
+    show(&context, &ended)
+}
+
+fn request(args: &Args) -> Result<Delegate, Failure> {
+    let prompt = if args.prompt == "-" { read_all("the task")? } else { args.prompt.clone() };
+    if prompt.trim().is_empty() {
+        return Err(Failure::usage("the task is empty").hint("Say what to do: attache delegate DIR --to URL \"…\""));
+    }
+    let dir = std::fs::canonicalize(&args.dir).map_err(|error| Failure::file("lend", &args.dir, &error))?;
+    let key_file = args
+        .key_file
+        .as_ref()
+        .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()).to_string_lossy().into_owned());
+    Ok(Delegate {
+        description: args.description.clone().unwrap_or_else(|| brief(&prompt)),
+        prompt,
+        peer_url: args.to.clone(),
+        workspace_dir: dir.to_string_lossy().into_owned(),
+        ttl_seconds: args.ttl,
+        access_mode: args.access_mode,
+        session_id: None,
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        key_file,
+    })
+}
+
+fn brief(prompt: &str) -> String {
+    let line = prompt.trim().lines().next().unwrap_or_default();
+    let short: String = line.chars().take(LONGEST_DESCRIPTION).collect();
+    if short.len() < line.len() { format!("{short}…") } else { short }
+}
+
+/// What is not allowed yet may be allowed by the person at the terminal.
+async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) -> Result<Delegation, Failure> {
+    loop {
+        let refusal = match daemon.delegate(request).await {
+            Ok(delegation) => return Ok(delegation),
+            Err(daemon::Error::Refused(refusal)) => refusal,
+            Err(error) => return Err(error.into()),
+        };
+        let (question, change) = match refusal.code {
+            Code::PeerNotAllowed => (
+                format!(
+                    "Nothing was ever lent to {}. Trust it with folders of this machine?",
+                    clean::line(&request.peer_url)
+                ),
+                Change::AddPeer {
+                    url: request.peer_url.clone(),
+                    key_file: request.key_file.clone().map(PathBuf::from),
+                },
+            ),
+            Code::FolderNotAllowed => (
+                format!("Nothing below {} was ever lent. Allow it?", clean::line(&request.workspace_dir)),
+                Change::AddRoot(PathBuf::from(&request.workspace_dir)),
+            ),
+            _ => return Err(daemon::Error::Refused(refusal).into()),
+        };
+        if !lending::ask_to_allow(context, &question, &change)? {
+            return Err(daemon::Error::Refused(refusal).into());
+        }
+    }
+}
+
+/// Tells what happens until it has ended.
+pub(super) async fn follow(
+    context: &Context,
+    daemon: &DaemonClient,
+    mut delegation: Delegation,
+) -> Result<Delegation, Failure> {
+    let quiet = context.output.is_json();
+    let (mut status, mut waits_for, mut progress) = (None::<Status>, None::<String>, None::<String>);
+    loop {
+        if !quiet && status != Some(delegation.status) {
+            status = Some(delegation.status);
+            context.output.say_styled(Style::Dim, announcement(context, &delegation));
+        }
+        if !quiet && waits_for != delegation.waits_for && !delegation.status.has_ended() {
+            waits_for.clone_from(&delegation.waits_for);
+            if let Some(reason) = &waits_for {
+                context.output.say_styled(Style::Busy, format_args!("waiting for {}", clean::line(reason)));
+            }
+        }
+        if !quiet && progress != delegation.progress {
+            progress.clone_from(&delegation.progress);
+            if let Some(text) = &progress {
+                context.output.say(clean::line(text));
+            }
+        }
+        if delegation.status.has_ended() {
+            return Ok(delegation);
+        }
+        delegation = daemon.wait(delegation.delegation_id, delegation.revision, LOOK).await?;
+    }
+}
+
+fn announcement(context: &Context, delegation: &Delegation) -> String {
+    let id = delegation.delegation_id;
+    match delegation.status {
+        Status::Created => format!("{id} is created"),
+        Status::Invited => format!("invited {}", clean::line(&delegation.peer_url)),
+        Status::Accepted => "accepted".to_owned(),
+        Status::Started => {
+            let until = time::relative_or(delegation.expires_at, context.now(), "soon");
+            format!("lent {}, ends {until}", delegation.access_mode)
+        }
+        Status::Running => "the remote works in it".to_owned(),
+        ended => format!("{ended}; the folder is taken back"),
+    }
+}
+
+/// The result of one that has ended, and the exit code.
+pub(super) fn show(context: &Context, ended: &Delegation) -> Result<(), Failure> {
+    let output = &context.output;
+    if output.is_json() {
+        output.json(ended)?;
+        return lending::verdict(ended);
+    }
+    if let Some(result) = &ended.result {
+        if let Some(summary) = &result.final_summary {
+            output.raw(&format!("{}\n", summary.trim_end()))?;
+        }
+        for path in &result.highlights {
+            output.say(format_args!("  {}", clean::line(path)));
+        }
+        if let Some(notes) = &result.notes {
+            output.say(clean::lines(notes));
+        }
+    }
+    if let Some(changed) = lending::changed(ended) {
+        output.say_styled(Style::Dim, changed);
+    }
+    lending::verdict(ended)
+}

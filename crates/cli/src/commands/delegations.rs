@@ -1,0 +1,359 @@
+//! `attache delegations`: what is lent from this machine, what came of it, and what may be lent.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_client::daemon::DaemonClient;
+use attache_protocol::{
+    DelegationId,
+    error::exit,
+    wire::delegation::{Delegation, Delegations, Diff, Revert},
+};
+use attache_runtime::awcp_policy::Change;
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::delegate;
+use crate::{
+    Context, Failure, lending,
+    output::{Cell, Style, Table, clean, time},
+};
+
+/// List, show, end and undo what is lent, and say what may be
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache delegations                                     what is lent, and what was
+  attache delegations show dlg_…
+  attache delegations output dlg_…                        what the remote said in the end
+  attache delegations diff dlg_…                          what it changed
+  attache delegations revert dlg_… src/main.rs            put it back as it was
+  attache delegations cancel dlg_… | --all
+  attache delegations wait                                until nothing is lent any more
+  attache delegations allow --peer http://127.0.0.1:7800/a2a/builder
+  attache delegations allow --folder ~/src
+
+Exit codes of `output` and `wait` are those of `attache delegate`.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List delegations, newest first (what `attache delegations` does)
+    List {
+        /// Only those that have not ended
+        #[arg(long)]
+        live: bool,
+    },
+    /// Show one
+    Show { delegation: DelegationId },
+    /// Print what the remote said in the end, or how far it is
+    Output { delegation: DelegationId },
+    /// Take the folder back and stop the remote
+    Cancel {
+        #[arg(required_unless_present = "all")]
+        delegation: Vec<DelegationId>,
+        /// Everything that has not ended
+        #[arg(long, conflicts_with = "delegation")]
+        all: bool,
+    },
+    /// Show what changed in the folder as a unified diff
+    Diff { delegation: DelegationId },
+    /// Put back what was there before, except for what was changed here since
+    Revert {
+        delegation: DelegationId,
+        /// Only these, relative to the folder
+        paths: Vec<String>,
+    },
+    /// Wait until they have ended
+    Wait {
+        /// [default: everything that has not ended]
+        delegation: Vec<DelegationId>,
+        /// Everything of this session
+        #[arg(long, value_name = "SESSION", conflicts_with = "delegation")]
+        session: Option<String>,
+        /// Give up after so many seconds; they go on
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+        timeout: Option<u64>,
+    },
+    /// Trust an agent with folders, or a folder with being lent
+    Allow(Allowed),
+    /// The opposite; what is lent already stays lent
+    Disallow(Disallowed),
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Allowed {
+    /// The agent's URL
+    #[arg(long, value_name = "URL")]
+    peer: Option<String>,
+    /// The file with the key for it
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    key_file: Option<PathBuf>,
+    /// A folder; everything below it may be lent
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Disallowed {
+    /// The agent's URL
+    #[arg(long, value_name = "URL")]
+    peer: Option<String>,
+    /// A folder
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// What `allow` and `disallow` print as JSON.
+#[derive(Serialize)]
+struct Changed {
+    policy: PathBuf,
+    changed: bool,
+}
+
+const LOOK: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    match args.command.unwrap_or(Command::List { live: false }) {
+        Command::List { live } => list(&context, live).await,
+        Command::Show { delegation } => show(&context, &lending::daemon(&context).await?.get(delegation).await?),
+        Command::Output { delegation } => output(&context, &lending::daemon(&context).await?.get(delegation).await?),
+        Command::Cancel { delegation, all } => cancel(&context, delegation, all).await,
+        Command::Diff { delegation } => {
+            let text = lending::daemon(&context).await?.diff(delegation).await?;
+            if context.output.is_json() {
+                return context.output.json(&Diff { text });
+            }
+            context.output.raw(&text)
+        }
+        Command::Revert { delegation, paths } => revert(&context, delegation, paths).await,
+        Command::Wait { delegation, session, timeout } => wait(&context, delegation, session, timeout).await,
+        Command::Allow(Allowed { peer, key_file, folder }) => {
+            let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
+            let mut changes: Vec<_> =
+                peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone() }).collect();
+            if let Some(folder) = folder {
+                let found = std::fs::canonicalize(&folder).map_err(|error| Failure::file("allow", &folder, &error))?;
+                changes.push(Change::AddRoot(found));
+            }
+            change(&context, &changes)
+        }
+        Command::Disallow(Disallowed { peer, folder }) => {
+            let mut changes: Vec<_> = peer.into_iter().map(|url| Change::RemovePeer { url }).collect();
+            changes.extend(folder.map(|folder| {
+                // It may be gone, and is still listed.
+                let whole = std::path::absolute(&folder).unwrap_or(folder);
+                Change::RemoveRoot(std::fs::canonicalize(&whole).unwrap_or(whole))
+            }));
+            change(&context, &changes)
+        }
+    }
+}
+
+fn change(context: &Context, changes: &[Change]) -> Result<(), Failure> {
+    let policy = lending::policy(context)?;
+    let mut changed = false;
+    for change in changes {
+        changed |= policy.change(change, &context.env)?;
+    }
+    if context.output.is_json() {
+        return context.output.json(&Changed { policy: policy.path().to_owned(), changed });
+    }
+    let what = if changed { "Changed" } else { "Nothing to change in" };
+    context.output.say(format_args!("{what} {}.", policy.path().display()));
+    Ok(())
+}
+
+async fn list(context: &Context, live: bool) -> Result<(), Failure> {
+    let mut all = lending::daemon(context).await?.list().await?;
+    all.retain(|delegation| !live || !delegation.status.has_ended());
+    if context.output.is_json() {
+        return context.output.json(&Delegations { delegations: all });
+    }
+    if all.is_empty() {
+        context.output.say("Nothing is lent. Lend a folder: attache delegate DIR --to URL \"…\"");
+        return Ok(());
+    }
+    let mut table = Table::new(&["ID", "STATUS", "MODE", "CREATED", "ENDS", "FOLDER", "PEER", "TASK"]);
+    for delegation in &all {
+        let ends = match (delegation.ended_at, delegation.expires_at) {
+            (Some(at), _) | (None, Some(at)) => time::relative(at, context.now()),
+            (None, None) => "–".to_owned(),
+        };
+        table.row([
+            Cell::plain(delegation.delegation_id.to_string()),
+            Cell::styled(delegation.status.as_str(), lending::style(delegation.status)),
+            Cell::plain(delegation.access_mode.as_str()),
+            Cell::plain(time::relative(delegation.created_at, context.now())),
+            Cell::plain(ends),
+            Cell::plain(&delegation.workspace_dir),
+            Cell::plain(&delegation.peer_url),
+            Cell::plain(&delegation.description),
+        ]);
+    }
+    context.output.table(&table)
+}
+
+fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
+    if context.output.is_json() {
+        return context.output.json(delegation);
+    }
+    let now = context.now();
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
+    row("delegation", Cell::strong(delegation.delegation_id.to_string()));
+    row("status", Cell::styled(delegation.status.as_str(), lending::style(delegation.status)));
+    row("task", Cell::plain(clean::line(&delegation.description)));
+    row("peer", Cell::plain(&delegation.peer_url));
+    row("folder", Cell::plain(&delegation.workspace_dir));
+    row("mode", Cell::plain(delegation.access_mode.as_str()));
+    row("created", Cell::plain(time::relative(delegation.created_at, now)));
+    for (name, at) in
+        [("lent", delegation.started_at), ("expires", delegation.expires_at), ("ended", delegation.ended_at)]
+    {
+        if let Some(at) = at {
+            row(name, Cell::plain(time::relative(at, now)));
+        }
+    }
+    for (name, text) in [
+        ("waits for", &delegation.waits_for),
+        ("mounted at", &delegation.remote_mount_point),
+        ("remote task", &delegation.task_id),
+        ("progress", &delegation.progress),
+    ] {
+        if let Some(text) = text {
+            row(name, Cell::plain(clean::line(text)));
+        }
+    }
+    if let Some(failure) = delegation.result.as_ref().and_then(|result| result.error.as_ref()) {
+        row("error", Cell::styled(clean::line(&format!("{}: {}", failure.code, failure.message)), Style::Bad));
+        row("hint", Cell::plain(clean::line(&failure.hint)));
+    }
+    for changed in delegation.changes.iter().flat_map(|changes| &changes.changed_paths) {
+        let word = format!("{:?}", changed.change).to_lowercase();
+        row(&word, Cell::plain(clean::line(&changed.path)));
+    }
+    context.output.table(&table)?;
+    if let Some(summary) = delegation.result.as_ref().and_then(|result| result.final_summary.as_ref()) {
+        context.output.raw(&format!("\n{}\n", summary.trim_end()))?;
+    }
+    Ok(())
+}
+
+fn output(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
+    if delegation.status.has_ended() {
+        return delegate::show(context, delegation);
+    }
+    if context.output.is_json() {
+        return context.output.json(delegation);
+    }
+    let known = delegation.progress.as_ref().or(delegation.waits_for.as_ref());
+    let known = known.map(|text| format!(": {}", clean::line(text))).unwrap_or_default();
+    context.output.say(format_args!("It is {}{known}", delegation.status));
+    Ok(())
+}
+
+async fn cancel(context: &Context, mut wanted: Vec<DelegationId>, all: bool) -> Result<(), Failure> {
+    let daemon = lending::daemon(context).await?;
+    if all {
+        let live = daemon.list().await?;
+        wanted = live.iter().filter(|one| !one.status.has_ended()).map(|one| one.delegation_id).collect();
+    }
+    let mut delegations = Vec::new();
+    for id in wanted {
+        let ended = daemon.cancel(id).await?;
+        if !context.output.is_json() {
+            context.output.say(format_args!("{id} is {}.", ended.status));
+        }
+        delegations.push(ended);
+    }
+    if context.output.is_json() {
+        return context.output.json(&Delegations { delegations });
+    }
+    if delegations.is_empty() {
+        context.output.say("Nothing is lent.");
+    }
+    Ok(())
+}
+
+async fn revert(context: &Context, delegation: DelegationId, paths: Vec<String>) -> Result<(), Failure> {
+    let reverted = lending::daemon(context).await?.revert(delegation, &Revert { paths }).await?;
+    if context.output.is_json() {
+        return context.output.json(&reverted);
+    }
+    for path in &reverted.restored {
+        context.output.line(clean::line(path))?;
+    }
+    for kept in &reverted.kept {
+        let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
+        context.output.say_styled(Style::Busy, line);
+    }
+    context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
+    Ok(())
+}
+
+async fn wait(
+    context: &Context,
+    wanted: Vec<DelegationId>,
+    session: Option<String>,
+    timeout: Option<u64>,
+) -> Result<(), Failure> {
+    let daemon = lending::daemon(context).await?;
+    let waiting = async {
+        match session {
+            Some(session) => ended_of_session(&daemon, &session).await,
+            None => ended_of(context, &daemon, wanted).await,
+        }
+    };
+    let ended = match timeout {
+        None => waiting.await?,
+        Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), waiting).await.map_err(|_| {
+            Failure::new("timed_out", exit::TIMED_OUT, format!("not done within {seconds} seconds; it goes on"))
+                .hint("See how far it is: attache delegations list --live")
+        })??,
+    };
+    if context.output.is_json() {
+        context.output.json(&Delegations { delegations: ended.clone() })?;
+    } else {
+        for delegation in &ended {
+            context.output.line(format_args!("{} {}", delegation.delegation_id, delegation.status))?;
+        }
+    }
+    ended.iter().try_for_each(lending::verdict)
+}
+
+async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<Delegation>, Failure> {
+    let mut state = daemon.session(session).await?;
+    while !state.pending.is_empty() {
+        state = daemon.wait_for_session(session, state.rounds, LOOK).await?;
+    }
+    let mut ended = Vec::new();
+    for id in state.ended {
+        ended.push(daemon.get(id).await?);
+    }
+    Ok(ended)
+}
+
+async fn ended_of(
+    context: &Context,
+    daemon: &DaemonClient,
+    wanted: Vec<DelegationId>,
+) -> Result<Vec<Delegation>, Failure> {
+    let all = if wanted.is_empty() {
+        daemon.list().await?.into_iter().filter(|delegation| !delegation.status.has_ended()).collect()
+    } else {
+        let mut all = Vec::new();
+        for id in wanted {
+            all.push(daemon.get(id).await?);
+        }
+        all
+    };
+    let mut ended = Vec::new();
+    for delegation in all {
+        ended.push(delegate::follow(context, daemon, delegation).await?);
+    }
+    Ok(ended)
+}

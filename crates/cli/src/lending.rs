@@ -1,0 +1,154 @@
+//! The daemon that lends folders, as the commands use it: found, or started and waited for; and the policy that people change.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use attache_client::daemon::{self, DaemonClient};
+use attache_protocol::{
+    error::exit,
+    rules::delegation::Status,
+    wire::{awcp::ErrorCode, delegation::Delegation},
+};
+use attache_runtime::{
+    awcp_policy::{Change, ChangeError, PolicyFile},
+    delegator::SOCKET,
+};
+
+use crate::{Context, Failure, home, output::Style};
+
+/// How long a daemon that was started has until it answers.
+const STARTING: Duration = Duration::from_secs(15);
+const STEP: Duration = Duration::from_millis(50);
+
+/// A client of the daemon; one is started where none runs.
+pub(crate) async fn daemon(context: &Context) -> Result<DaemonClient, Failure> {
+    let client = client(context)?;
+    match client.health().await {
+        Err(daemon::Error::NotRunning { .. }) => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Ok(client),
+    }
+    start(context)?;
+    let mut waited = Duration::ZERO;
+    loop {
+        match client.health().await {
+            Ok(_) => return Ok(client),
+            Err(daemon::Error::NotRunning { .. }) if waited < STARTING => {
+                tokio::time::sleep(STEP).await;
+                waited += STEP;
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                let log = context.config.awcp_home()?.join("logs").join("daemon.log");
+                return Err(failure.hint(format!("It was started and does not answer; its log is {}", log.display())));
+            }
+        }
+    }
+}
+
+/// A client of the daemon, whether one runs or not.
+pub(crate) fn client(context: &Context) -> Result<DaemonClient, Failure> {
+    Ok(DaemonClient::at(context.config.awcp_home()?.join(SOCKET))?)
+}
+
+/// Starts a daemon that outlives this process. When two do so at once, the second daemon finds the first and ends.
+fn start(context: &Context) -> Result<(), Failure> {
+    let home = context.config.awcp_home()?;
+    let logs = home.join("logs");
+    for folder in [&home, &logs] {
+        home::private_folder(folder).map_err(|error| Failure::file("use the folder", folder, &error))?;
+    }
+    let path = logs.join("daemon.log");
+    let log = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let log = log.map_err(|error| Failure::file("write the log", &path, &error))?;
+    let failed = |error: io::Error| Failure::failed(format!("the daemon cannot be started: {error}"));
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["daemon", "--detached"]).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // It is left alone on purpose: it serves whoever comes next.
+    command.spawn().map(drop).map_err(failed)
+}
+
+pub(crate) fn policy(context: &Context) -> Result<PolicyFile, Failure> {
+    let path = context.config.awcp_home()?.join("policy.toml");
+    Ok(PolicyFile::at(path, context.config.person.clone()))
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Self {
+        match &error {
+            ChangeError::NotThere { .. } => Self::new("not_found", exit::NOT_FOUND, error.to_string()),
+            ChangeError::Invalid(_) => Self::new("policy_invalid", exit::USAGE, error.to_string()),
+            ChangeError::NotAUrl(_) => Self::usage(error.to_string()),
+            ChangeError::ByHand(_) | ChangeError::File(_) => Self::failed(error.to_string()),
+        }
+    }
+}
+
+/// Asks the person at the terminal, and does what was refused if that is wanted. `false`: there is nobody to ask.
+pub(crate) fn ask_to_allow(context: &Context, question: &str, change: &Change) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
+        return Ok(false);
+    }
+    let _ = write!(io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+        return Err(Failure::new("denied", exit::DENIED, "nothing was allowed, and nothing was lent"));
+    }
+    let policy = policy(context)?;
+    policy.change(change, &context.env)?;
+    context.output.say_styled(Style::Dim, format_args!("Added to {}.", policy.path().display()));
+    Ok(true)
+}
+
+pub(crate) const fn style(status: Status) -> Style {
+    match status {
+        Status::Completed => Style::Good,
+        Status::Error | Status::Expired => Style::Bad,
+        Status::Started | Status::Running => Style::Busy,
+        Status::Created | Status::Invited | Status::Accepted => Style::Plain,
+        Status::Cancelled => Style::Dim,
+    }
+}
+
+/// How a command ends that waited for this one: 0 completed, 4 the remote would not, 124 expired, 1 otherwise.
+pub(crate) fn verdict(delegation: &Delegation) -> Result<(), Failure> {
+    let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
+    let (code, exit) = match (delegation.status, failure.map(|failure| failure.code)) {
+        (Status::Completed, _) => return Ok(()),
+        (Status::Expired, _) => ("expired", exit::TIMED_OUT),
+        (_, Some(ErrorCode::Declined | ErrorCode::MountpointDenied | ErrorCode::AuthFailed)) => {
+            ("declined", exit::DENIED)
+        }
+        (Status::Cancelled, _) => ("cancelled", exit::FAILED),
+        _ => ("failed", exit::FAILED),
+    };
+    let id = delegation.delegation_id.to_string();
+    Err(match failure {
+        Some(failure) => Failure::new(code, exit, format!("{}: {}", failure.code, failure.message))
+            .hint(failure.hint.replace(" ID`", &format!(" {id}`"))),
+        None => Failure::new(code, exit, format!("the delegation is {}", delegation.status)),
+    })
+}
+
+/// One line about what changed.
+pub(crate) fn changed(delegation: &Delegation) -> Option<String> {
+    let changes = delegation.changes.as_ref()?;
+    let stat = changes.diff_stat;
+    Some(match stat.files_changed {
+        0 => "Nothing in the folder changed.".to_owned(),
+        count => {
+            let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+            format!(
+                "{files} changed, +{} −{} lines. See: attache delegations diff {}",
+                stat.insertions, stat.deletions, delegation.delegation_id
+            )
+        }
+    })
+}
