@@ -15,6 +15,7 @@ mod load;
 mod probe;
 mod report;
 mod start;
+mod workspace;
 mod world;
 
 /// Measure this build on this machine.
@@ -25,6 +26,7 @@ mod world;
   attache bench a2a --callers 32
   attache bench growth --sizes 1000,100000
   attache bench channels --channels 10000
+  attache bench workspace
   attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,6 +45,8 @@ enum What {
     Growth(GrowthArgs),
     /// What an idle channel costs, how soon work reaches a device, how one stream reaches many watchers
     Channels(channels::Args),
+    /// A lent folder under stock sshfs beside OpenSSH's own server: throughput, small files, and how soon a lease is cut
+    Workspace(workspace::Args),
     /// How soon `attache up` is ready, and how much memory it holds when idle
     Start(StartArgs),
 }
@@ -96,6 +100,7 @@ pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
         What::A2a(args) => a2a::run(args, shape).await,
         What::Growth(args) => growth::run(args, shape).await,
         What::Channels(args) => channels::run(args, shape).await,
+        What::Workspace(args) => workspace::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,
     }
 }
