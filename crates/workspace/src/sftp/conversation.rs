@@ -74,7 +74,7 @@ impl Conversation {
         };
         match self.carry_out(id, &request, out) {
             Ok(Done::Answered) => Ok(()),
-            Ok(Done::Done) => {
+            Ok(Done::Plain) => {
                 reply::write_status(out, id, Status::Ok, "");
                 Ok(())
             }
@@ -150,7 +150,7 @@ impl Conversation {
             Request::Limits => reply::write_limits(out, id, MAX_HANDLES),
             _ => {
                 self.change(request)?;
-                return Ok(Done::Done);
+                return Ok(Done::Plain);
             }
         }
         Ok(Done::Answered)
@@ -209,7 +209,7 @@ enum Done {
     /// The reply is written.
     Answered,
     /// It is done, and there is nothing to tell.
-    Done,
+    Plain,
     /// There is no more of a file or listing.
     Ended,
 }

@@ -48,6 +48,7 @@ pub(crate) struct Lent {
 }
 
 /// Says why a test does nothing here.
+#[allow(clippy::print_stdout, reason = "a skip says why")]
 pub(crate) fn cannot_run() -> bool {
     let missing = stock::missing();
     if !missing.is_empty() {

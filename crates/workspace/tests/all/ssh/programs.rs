@@ -81,7 +81,7 @@ async fn no_other_key_and_no_other_method_gets_in() {
     }
     // A client that pins another host key goes no further.
     let pinned = HostKey::generate(&Env::system()).public_openssh();
-    let mut elsewhere = host.login(lent.private_key.clone());
+    let mut elsewhere = host.login(lent.private_key);
     elsewhere.host_key = pinned;
     let elsewhere = elsewhere.write(dir.path()).unwrap();
     let output = run(elsewhere.command("ssh").arg("-s").arg(elsewhere.host()).arg("sftp"), b"");
