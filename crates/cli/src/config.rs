@@ -16,6 +16,10 @@ pub(crate) struct Config {
     pub(crate) awcp_home: Option<PathBuf>,
     /// `$HOME`: what `~` stands for.
     pub(crate) person: Option<PathBuf>,
+    /// `$CODEX_HOME`, `$CLAUDE_CONFIG_DIR` and `$XDG_CONFIG_HOME`: where MCP clients keep their configuration, if not below `~`.
+    pub(crate) codex_home: Option<PathBuf>,
+    pub(crate) claude_home: Option<PathBuf>,
+    pub(crate) config_home: Option<PathBuf>,
     /// The program that shows notices, if there is one and a desktop to show them on.
     pub(crate) desktop: Option<PathBuf>,
     /// `$ATTACHE_URL`: the hub to talk to.
@@ -49,6 +53,9 @@ impl Config {
             home,
             awcp_home,
             person: path("HOME"),
+            codex_home: path("CODEX_HOME"),
+            claude_home: path("CLAUDE_CONFIG_DIR"),
+            config_home: path("XDG_CONFIG_HOME"),
             desktop: desktop(),
             url: text("ATTACHE_URL"),
             key: text("ATTACHE_KEY").map(Secret::new),
@@ -64,6 +71,15 @@ impl Config {
             Failure::usage("there is no home folder to keep things in")
                 .hint("Set A2A_HOME to an absolute path that belongs to you.")
         })
+    }
+
+    /// Our folders as variables, where they are not the usual ones: a program that starts us elsewhere must say so.
+    pub(crate) fn unusual_homes(&self) -> Vec<(String, String)> {
+        let usual = |name: &str| self.person.as_ref().map(|person| person.join(name));
+        let ours = [("A2A_HOME", &self.home, ".a2a"), ("AWCP_HOME", &self.awcp_home, ".AWCP")];
+        let unusual = ours.into_iter().filter(|(_, home, name)| home.is_some() && **home != usual(name));
+        let text = |home: &Option<PathBuf>| home.clone().unwrap_or_default().to_string_lossy().into_owned();
+        unusual.map(|(variable, home, _)| (variable.to_owned(), text(home))).collect()
     }
 
     pub(crate) fn awcp_home(&self) -> Result<PathBuf, Failure> {

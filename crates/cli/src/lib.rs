@@ -13,6 +13,7 @@ mod failure;
 mod follow;
 mod gathered;
 mod home;
+mod hub_agents;
 mod lending;
 mod log;
 mod notices;

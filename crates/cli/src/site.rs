@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::{
     Context, Failure,
     home::{self, Home, LocalHub},
-    port,
+    hub_agents, port,
     process::Ending,
     tls::TlsArgs,
 };
@@ -124,6 +124,7 @@ impl Site {
         let console = attache_console::Options::for_origin(&hub.origin());
         let router = attache_hub::router(hub.clone())
             .merge(attache_a2a::router(hub.clone()))
+            .merge(hub_agents::router(hub.clone(), ending.finish.clone()))
             .merge(attache_console::router(hub.clone(), console))
             .fallback_service(attache_console::not_found());
         let finish = ending.finish.clone();

@@ -20,6 +20,7 @@ Commands:
   approvals      See what agents ask for, and allow or deny it
   channels       List the live connections of devices, agents and engines, and what happened to them
   conversations  List conversations, begin one, and read what was said in it
+  mcp            Serve the tools for models over MCP, or enter them into the configuration of a client
   artifacts      List, download and upload the artifacts of a workspace
   deliveries     See what webhooks were told, and send it again
   users          List, add, change and remove the people of a hub

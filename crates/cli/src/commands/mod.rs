@@ -18,6 +18,7 @@ mod doctor;
 mod hub;
 mod keys;
 mod login;
+mod mcp;
 mod page;
 mod quotas;
 mod rules;
@@ -77,6 +78,7 @@ pub(crate) enum Command {
     Delegate(delegate::Args),
     Delegations(delegations::Args),
     Daemon(daemon::Args),
+    Mcp(mcp::Args),
     Artifacts(artifacts::Args),
     Deliveries(deliveries::Args),
     Users(users::Args),
@@ -113,6 +115,7 @@ impl Command {
             Self::Adapter(args) if args.is_supervised() => Weight::Child,
             Self::Up(_) | Self::Hub(_) | Self::Adapter(_) | Self::Daemon(_) => Weight::Server,
             Self::Runtime(args) => args.weight(),
+            Self::Mcp(args) => args.weight(),
             Self::Bench(_) => Weight::Bench,
             Self::Ask(_)
             | Self::Watch(_)
@@ -156,6 +159,7 @@ impl Command {
             Self::Delegate(args) => Box::pin(delegate::run(context, args)).await,
             Self::Delegations(args) => Box::pin(delegations::run(context, args)).await,
             Self::Daemon(args) => Box::pin(daemon::run(context, args)).await,
+            Self::Mcp(args) => Box::pin(mcp::run(context, args)).await,
             Self::Artifacts(args) => Box::pin(artifacts::run(context, args)).await,
             Self::Deliveries(args) => Box::pin(deliveries::run(context, args)).await,
             Self::Users(args) => Box::pin(users::run(context, args)).await,

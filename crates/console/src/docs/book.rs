@@ -100,6 +100,7 @@ const PARTS: &[(&str, &[Source])] = &[
                 "Delegations",
                 "lend a folder to an agent on another machine, under a lease: policy, daemon, reach, undo"
             ),
+            source!("mcp", "MCP", "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"),
             source!("webhooks", "Webhooks", "be told when a call has ended or a person is asked; signatures, retries"),
             source!(
                 "access",

@@ -1,0 +1,97 @@
+//! Which file each MCP client reads, and how it wants a server written there.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::{jsonc, tables};
+use crate::Config;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Client {
+    Claude,
+    Codex,
+    Gemini,
+    Vscode,
+    Cursor,
+}
+
+/// How the server is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    /// Only where this machine's folders are not the usual ones.
+    pub(super) env: Vec<(String, String)>,
+}
+
+/// What our entry is called in every client.
+pub(super) const NAME: &str = "attache";
+
+// === impl Client ===
+
+impl Client {
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Claude => "Claude Code",
+            Self::Codex => "Codex",
+            Self::Gemini => "Gemini CLI",
+            Self::Vscode => "VS Code",
+            Self::Cursor => "Cursor",
+        }
+    }
+
+    /// The file for all projects of this person.
+    pub(super) fn file(self, config: &Config) -> Option<PathBuf> {
+        let home = config.person.clone()?;
+        Some(match self {
+            Self::Claude => config.claude_home.clone().unwrap_or(home).join(".claude.json"),
+            Self::Codex => config.codex_home.clone().unwrap_or_else(|| home.join(".codex")).join("config.toml"),
+            Self::Gemini => home.join(".gemini/settings.json"),
+            Self::Vscode if cfg!(target_os = "macos") => home.join("Library/Application Support/Code/User/mcp.json"),
+            Self::Vscode => {
+                config.config_home.clone().unwrap_or_else(|| home.join(".config")).join("Code/User/mcp.json")
+            }
+            Self::Cursor => home.join(".cursor/mcp.json"),
+        })
+    }
+
+    /// The text of the file with our entry, or without it.
+    pub(super) fn edit(self, text: &str, entry: Option<&Entry>) -> Result<String, String> {
+        match self {
+            Self::Codex => tables::edit(text, NAME, entry),
+            Self::Claude | Self::Gemini | Self::Vscode | Self::Cursor => {
+                let value = entry.map(|entry| self.value(entry));
+                jsonc::edit(text, [self.section(), NAME], value.as_ref())
+            }
+        }
+    }
+
+    const fn section(self) -> &'static str {
+        match self {
+            Self::Vscode => "servers",
+            Self::Claude | Self::Codex | Self::Gemini | Self::Cursor => "mcpServers",
+        }
+    }
+
+    fn value(self, entry: &Entry) -> Value {
+        let mut value = Map::new();
+        if matches!(self, Self::Claude | Self::Vscode) {
+            value.insert("type".to_owned(), json!("stdio"));
+        }
+        value.insert("command".to_owned(), json!(entry.command));
+        value.insert("args".to_owned(), json!(entry.args));
+        if !entry.env.is_empty() {
+            let env = entry.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            value.insert("env".to_owned(), Value::Object(env));
+        }
+        Value::Object(value)
+    }
+}
+
+/// Where the file as it was is kept.
+pub(super) fn backup(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".before-attache");
+    name.into()
+}

@@ -1,0 +1,142 @@
+//! `attache mcp install` and `uninstall`: our entry in the configuration of MCP clients.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::clients::{Client, Entry, backup};
+use crate::{Context, Failure, home, output::Style};
+
+/// Enter this server into the configuration of MCP clients
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache mcp install --for claude,codex,gemini,vscode,cursor
+  attache mcp install --for claude --print
+
+The rest of each file stays as it is, comments and all; the file as it was is kept beside it with the ending
+.before-attache. Repeating it changes nothing.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Undo,
+    /// How long a tool waits before it answers `running`, for a client that waits shorter or longer than usual
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    wait: Option<u64>,
+}
+
+/// Take this server out of the configuration of MCP clients
+#[derive(Debug, clap::Args)]
+pub(super) struct Undo {
+    /// Which clients, with commas in between
+    #[arg(long = "for", value_name = "CLIENTS", value_delimiter = ',', required = true)]
+    clients: Vec<Client>,
+    /// Only show what would be written
+    #[arg(long)]
+    print: bool,
+}
+
+/// What became of one file.
+#[derive(Serialize)]
+struct Done {
+    client: &'static str,
+    file: PathBuf,
+    changed: bool,
+    /// Only with `--print`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+}
+
+pub(super) fn install(context: &Context, args: &Args) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot tell where this program is: {error}")))?;
+    let mut arguments = vec!["mcp".to_owned()];
+    if let Some(wait) = args.wait {
+        arguments.extend(["--wait".to_owned(), wait.to_string()]);
+    }
+    let entry =
+        Entry { command: program.to_string_lossy().into_owned(), args: arguments, env: context.config.unusual_homes() };
+    change(context, &args.common, Some(&entry))
+}
+
+pub(super) fn uninstall(context: &Context, args: &Undo) -> Result<(), Failure> {
+    change(context, args, None)
+}
+
+fn change(context: &Context, args: &Undo, entry: Option<&Entry>) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for client in &args.clients {
+        let file = client.file(&context.config).ok_or_else(|| {
+            Failure::usage("there is no home folder to look for clients in").hint("Set HOME to your home folder.")
+        })?;
+        let before = read(&file)?;
+        let after = client.edit(before.as_deref().unwrap_or_default(), entry).map_err(|why| {
+            Failure::failed(format!("{} is left alone: {why}", file.display()))
+                .hint(format!("See what it needs with: attache mcp install --for {} --print", name(*client)))
+        });
+        let after = match (after, args.print, entry) {
+            // What would be in a file of its own is shown even if this file cannot be followed.
+            (Err(_), true, Some(_)) => client.edit("", entry).map_err(Failure::failed)?,
+            (after, _, _) => after?,
+        };
+        let changed = before.as_deref().unwrap_or_default() != after;
+        if changed && !args.print {
+            write(&file, before.as_deref(), &after)?;
+        }
+        all.push(Done { client: client.title(), file, changed, content: args.print.then_some(after) });
+    }
+    if context.output.is_json() {
+        return context.output.json(&all);
+    }
+    for done in &all {
+        let file = done.file.display();
+        match (&done.content, done.changed) {
+            (Some(content), _) => {
+                context.output.say_styled(Style::Dim, format_args!("{file}:"));
+                context.output.line(content.trim_end())?;
+            }
+            (None, true) => context.output.say(format_args!("{}: wrote {file}", done.client)),
+            (None, false) => context.output.say(format_args!("{}: {file} is as it should be", done.client)),
+        }
+    }
+    if entry.is_some() && !args.print {
+        context.output.say_styled(
+            Style::Dim,
+            "Start the client anew. Which folders and agents it may use: attache delegations allow --help",
+        );
+    }
+    Ok(())
+}
+
+fn name(client: Client) -> String {
+    use clap::ValueEnum as _;
+    client.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn read(file: &Path) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::file("read", file, &error)),
+    }
+}
+
+/// In full or not at all; where the file is a link, what it leads to.
+fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> {
+    let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let failed = |error: io::Error| Failure::file("write", file, &error);
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mode = fs::metadata(file).map(|metadata| metadata.permissions().mode() & 0o777).ok();
+    if let Some(before) = before {
+        home::write_private(&backup(file), before.as_bytes()).map_err(failed)?;
+    }
+    home::write_private(file, after.as_bytes()).map_err(failed)?;
+    if let Some(mode) = mode {
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).map_err(failed)?;
+    }
+    Ok(())
+}

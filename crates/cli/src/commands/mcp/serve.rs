@@ -1,0 +1,146 @@
+//! Serving MCP: over standard input and output, or on a port of this machine.
+
+use std::{fs, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use attache_mcp::{Daemon, FindHub, Options, Peers, PeersOptions, Service, Trouble, Wake};
+use attache_protocol::{Secret, secret::Kind};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use super::Serve;
+use crate::{
+    Context, Failure,
+    context::HubArgs,
+    home, lending,
+    output::Style,
+    port,
+    process::{self, Ending},
+};
+
+/// Starts the daemon as the other commands do.
+struct Waker(Context);
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    url: &'a str,
+    secret_file: &'a Path,
+}
+
+pub(super) async fn run(context: Context, args: Serve) -> Result<(), Failure> {
+    let service = service(&context, &args)?;
+    let ending = Ending::of_signals()?;
+    match args.http {
+        Some(address) => over_http(&context, service, address, args.ready_file.as_deref(), ending).await,
+        None => {
+            let served = service.serve(tokio::io::stdin(), tokio::io::stdout(), ending.finish).await;
+            served.map_err(|error| {
+                Failure::failed(error.to_string())
+                    .hint("MCP clients start this command; `attache mcp install --for …` tells them to.")
+            })
+        }
+    }
+}
+
+fn service(context: &Context, args: &Serve) -> Result<Service, Failure> {
+    let awcp = context.config.awcp_home()?;
+    let daemon = Daemon::new(lending::client(context)?, Waker(context.clone()), awcp.join("delegations"));
+    let peers = PeersOptions {
+        hub: hub(context, args.hub.clone())?,
+        keys: keys(context, &args.peer_key)?,
+        allow: Vec::new(),
+        env: context.env.clone(),
+    };
+    let peers = Peers::new(peers).map_err(|trouble| Failure::usage(trouble.message).hint(trouble.hint))?;
+    // A client starts the server in the folder that its person works in; over HTTP there is no such folder.
+    let base_dir = if args.http.is_none() { std::env::current_dir().ok() } else { None };
+    let options =
+        Options { patience: Duration::from_secs(args.wait), base_dir, env: context.env.clone(), ..Options::default() };
+    Ok(Service { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options })
+}
+
+/// The hub that was named must be usable; without one, there may be none now, and one later.
+fn hub(context: &Context, args: HubArgs) -> Result<FindHub, Failure> {
+    if args.hub.is_some() || context.config.url.is_some() {
+        let hub = context.hub(&args)?;
+        return Ok(Box::new(move || Some(hub.clone())));
+    }
+    let context = context.clone();
+    Ok(Box::new(move || context.hub(&args).ok()))
+}
+
+/// Those of the command line, then those of the peers in policy.toml.
+fn keys(context: &Context, given: &[String]) -> Result<Vec<(String, Secret<String>)>, Failure> {
+    let mut keys = Vec::new();
+    for text in given {
+        let (url, file) = text.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("`{text}` names no file")).hint("Write it like https://agents.example.org=FILE.")
+        })?;
+        keys.push((url.to_owned(), home::read_secret(Path::new(file))?));
+    }
+    let policy = lending::policy(context)?;
+    // What is wrong with it is said where it is needed: by the daemon.
+    if let Ok(policy_now) = policy.read() {
+        for peer in policy_now.delegator.peers {
+            let Some(file) = peer.key_file else { continue };
+            let file = attache_runtime::awcp_policy::expand(&file, policy.person());
+            match home::read_secret(&file) {
+                Ok(key) => keys.push((peer.url, key)),
+                Err(failure) => tracing::warn!(peer = peer.url, %failure, "a peer is asked without its key"),
+            }
+        }
+    }
+    Ok(keys)
+}
+
+async fn over_http(
+    context: &Context,
+    service: Service,
+    address: SocketAddr,
+    ready_file: Option<&Path>,
+    ending: Ending,
+) -> Result<(), Failure> {
+    if !address.ip().is_loopback() {
+        return Err(Failure::usage(format!("{address} can be reached from other machines"))
+            .hint("Listen on 127.0.0.1; for other machines there is /mcp of a hub."));
+    }
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) => return Err(port::explain(address, &error).await),
+    };
+    let address = listener.local_addr()?;
+    let home = context.home()?;
+    let folder = home.path().join("mcp");
+    home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
+    let file = folder.join(format!("{}_{}", address.ip(), address.port()));
+    // A client's configuration remembers the secret, so the next server at this port uses it again.
+    let secret = match home::read_secret(&file) {
+        Ok(secret) => secret,
+        Err(_) => Kind::AdapterSecret.generate(&context.env),
+    };
+    let line = format!("{}\n", secret.expose());
+    home::write_private(&file, line.as_bytes()).map_err(|error| Failure::file("write", &file, &error))?;
+    let url = format!("http://{address}{}", attache_mcp::http::PATH);
+    process::write_ready(ready_file, &Ready { url: &url, secret_file: &file })?;
+    context.output.line(&url)?;
+    context.output.say_styled(Style::Dim, format_args!("Its secret is in {}.", file.display()));
+    let served = attache_mcp::http::serve(service, listener, &secret, ending.finish);
+    let done: io::Result<()> = tokio::select! {
+        served = served => served,
+        () = ending.abort.cancelled() => Ok(()),
+    };
+    if let Some(ready) = ready_file {
+        let _ = fs::remove_file(ready);
+    }
+    done.map_err(|error| Failure::failed(format!("the server cannot go on: {error}")).hint("Start it again."))
+}
+
+// === impl Waker ===
+
+#[async_trait]
+impl Wake for Waker {
+    async fn wake(&self) -> Result<(), Trouble> {
+        let started = lending::daemon(&self.0).await;
+        started.map(drop).map_err(|failure| Trouble::new(failure.code, failure.message, failure.hint))
+    }
+}
