@@ -206,7 +206,8 @@ fn announcement(context: &Context, delegation: &Delegation) -> String {
             format!("lent {}, ends {until}", delegation.access_mode)
         }
         Status::Running => "the remote works in it".to_owned(),
-        ended => format!("{ended}; the folder is taken back"),
+        ended if delegation.started_at.is_some() => format!("{ended}; the folder is taken back"),
+        ended => ended.to_string(),
     }
 }
 

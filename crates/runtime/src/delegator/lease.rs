@@ -105,7 +105,7 @@ impl Lease {
             match met.map_err(|interrupted| self.interrupted(interrupted))? {
                 Ok(()) => break,
                 Err(Heard::Trouble(reason)) => {
-                    desk.await_what(id, Some(reason));
+                    desk.await_what(id, Some(format!("the way to the remote: {reason}")));
                     let rested = over_or(&self.cancel, &desk, self.state.deadline, self.line.rest()).await;
                     rested.map_err(|interrupted| self.interrupted(interrupted))?;
                 }
@@ -140,7 +140,7 @@ impl Lease {
             Heard::Queued => {
                 desk.await_what(id, Some("the remote to take it up; it may be offline".to_owned()));
             }
-            Heard::Trouble(reason) => desk.await_what(id, Some(reason)),
+            Heard::Trouble(reason) => desk.await_what(id, Some(format!("the way to the remote: {reason}"))),
             Heard::Asks(what) => {
                 desk.await_what(id, Some(format!("something that the remote asks for: {what}")));
             }

@@ -24,6 +24,8 @@ const COALESCE: Duration = Duration::from_secs(1);
 const LISTEN: Duration = Duration::from_secs(25);
 /// How long the end waits for the last word to arrive.
 const LAST: Duration = Duration::from_secs(3);
+/// How long a hub that is away is waited for after a crash.
+const PERSISTENCE: Duration = Duration::from_secs(120);
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// `None` where there is no hub, or no key for it.
@@ -39,6 +41,15 @@ pub(super) fn start(
     let showing = tasks.spawn(show(desk.clone(), hub.clone(), id, shown, cancel.clone()));
     let listening = tasks.spawn(listen(desk.clone(), hub, id, cancel));
     Some(Publishing { showing: AbortOnDropHandle::new(showing), _listening: AbortOnDropHandle::new(listening) })
+}
+
+/// Shows how one ended that a daemon before this one had published.
+pub(super) fn last_word(desk: &Delegator, id: DelegationId, keys: &Keyring) {
+    let hub = keys.hub.clone().and_then(|options| Hub::new(options).ok());
+    if let (Some(hub), Some(shown)) = (hub, desk.subscribe(id)) {
+        let showing = show(desk.clone(), hub, id, shown, CancellationToken::new());
+        desk.0.tasks.spawn(tokio::time::timeout(PERSISTENCE, showing));
+    }
 }
 
 async fn show(

@@ -9,7 +9,7 @@ use attache_protocol::{
     },
 };
 
-use super::{desk::Delegator, lease, policy::Admitted, report};
+use super::{desk::Delegator, keyring::Keyring, lease, policy::Admitted, publish, report};
 use crate::Error;
 
 const WHY: &str = "the daemon of the machine that lends the folder ended while this was under way";
@@ -36,10 +36,14 @@ async fn end(desk: &Delegator, delegation: Delegation) {
     let id = delegation.delegation_id;
     let request = desk.0.records.request(id);
     let admitted = request.as_ref().and_then(|request| admitted(desk, request, &delegation));
+    let keys = match &admitted {
+        Some(admitted) => desk.credentials(admitted).await.ok(),
+        None => None,
+    };
     if delegation.status != Status::Created
-        && let (Some(request), Some(admitted)) = (&request, &admitted)
+        && let (Some(request), Some(admitted), Some(keys)) = (&request, &admitted, &keys)
     {
-        tell(desk, &delegation, request, admitted).await;
+        tell(desk, &delegation, request, admitted, keys);
     }
     let failure = Failure {
         code: ErrorCode::Cancelled,
@@ -48,6 +52,9 @@ async fn end(desk: &Delegator, delegation: Delegation) {
     };
     let result = Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) };
     report::end(desk, id, Status::Error, result, admitted.as_ref(), request.as_ref()).await;
+    if let Some(keys) = keys {
+        publish::last_word(desk, id, &keys);
+    }
 }
 
 /// The policy as it is now says with which key the remote is spoken to; one that is listed no more is not spoken to.
@@ -56,10 +63,9 @@ fn admitted(desk: &Delegator, request: &Delegate, delegation: &Delegation) -> Op
     desk.0.options.policy.admit(&again).ok()
 }
 
-async fn tell(desk: &Delegator, delegation: &Delegation, request: &Delegate, admitted: &Admitted) {
-    let Ok(keys) = desk.credentials(admitted).await else { return };
+fn tell(desk: &Delegator, delegation: &Delegation, request: &Delegate, admitted: &Admitted, keys: &Keyring) {
     let id = delegation.delegation_id;
-    let mut line = lease::resumed(desk, id, request, admitted, &keys, delegation.task_id.clone());
+    let mut line = lease::resumed(desk, id, request, admitted, keys, delegation.task_id.clone());
     let (env, pace) = (desk.env().clone(), desk.0.options.pace);
     desk.0.tasks.spawn(async move {
         let telling = async {
