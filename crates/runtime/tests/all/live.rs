@@ -15,7 +15,7 @@ use attache_protocol::{
     },
 };
 use attache_runtime::{
-    Connection, Notice, Runtime, Shutdown,
+    Connection, Notice, Options, Runtime, Shutdown,
     profile::{Profile, Profiles},
 };
 use attache_store::{Store, sqlite::Sqlite};
@@ -92,8 +92,14 @@ impl Live {
     }
 
     pub(crate) fn runtime(&self) -> Running {
+        self.runtime_with(|_| {})
+    }
+
+    pub(crate) fn runtime_with(&self, change: impl FnOnce(&mut Options)) -> Running {
         let shutdown = Shutdown::default();
-        let runtime = Runtime::new(self.world.options()).unwrap();
+        let mut options = self.world.options();
+        change(&mut options);
+        let runtime = Runtime::new(options).unwrap();
         Running::new(tokio::spawn(runtime.run(shutdown.clone())), shutdown)
     }
 

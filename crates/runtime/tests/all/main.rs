@@ -5,6 +5,8 @@
 
 mod adapter;
 mod channel;
+mod collaborator;
+mod example;
 mod hub;
 mod live;
 mod pair;

@@ -86,10 +86,8 @@ fn guard(
     let why = guarded.watch(asked, mounting.expires_at, env);
     guarded.end();
     say(output, &Said::Unmounted { why });
-    if why != Ended::Asked {
-        // Whoever still works there must find a folder into which nothing can be written.
-        let _ = asked.recv();
-    }
+    // Whoever still works there must find a folder into which nothing can be written, until the input ends.
+    while asked.recv().is_ok() {}
     Ok(())
 }
 
@@ -146,14 +144,15 @@ impl Guarded {
     fn watch(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Ended {
         let mount_point = self.at.mount_point();
         loop {
-            if is_asked(asked, OFTEN) {
+            let is_asked = is_asked(asked, OFTEN);
+            if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
+                return Ended::Died;
+            }
+            if is_asked {
                 return Ended::Asked;
             }
             if env.now() >= expires_at {
                 return Ended::Expired;
-            }
-            if !matches!(self.child.try_wait(), Ok(None)) || !is_mounted(&mount_point) {
-                return Ended::Died;
             }
         }
     }
@@ -195,19 +194,18 @@ fn is_mounted(mount_point: &Path) -> bool {
     table::mounted_at(mount_point).ok().flatten().as_deref() == Some(sshfs::KIND)
 }
 
-/// Whether the input has ended or said anything within a time.
+/// Whether the input said anything within a time, or has ended.
 fn is_asked(asked: &Receiver<()>, time: Duration) -> bool {
     !matches!(asked.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// One word for everything that the input may still bring, its end included.
+/// One word for everything that the input may still bring, and no more once it has ended.
 fn listen(mut input: impl BufRead + Send + 'static) -> Receiver<()> {
     let (sender, asked) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut line = String::new();
         let _ = input.read_line(&mut line);
         let _ = sender.send(());
-        // Dropped only after the end, so that everybody who asks again hears that it was.
         let _ = std::io::copy(&mut input, &mut std::io::sink());
     });
     asked

@@ -1,6 +1,12 @@
 //! A mount as the runtime holds it: the guard's process at the other end of a pipe.
 
-use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::Stdio,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -108,8 +114,14 @@ impl Mounted {
 
     /// Whether the host behind the mount still shows the folder. With `reconnect`, sshfs outlives a lease that was taken back.
     pub async fn is_alive(&self, patience: Duration) -> bool {
-        let mount_point = self.mount_point.clone();
-        let looked = tokio::task::spawn_blocking(move || super::sshfs::answers(&mount_point).is_ok());
+        // A name that nobody has asked for before: neither sshfs nor the kernel can answer from memory.
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let name = format!(".attache-{}-{}", std::process::id(), ASKED.fetch_add(1, Ordering::Relaxed));
+        let path = self.mount_point.join(name);
+        let looked = tokio::task::spawn_blocking(move || match path.symlink_metadata() {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        });
         *self.ended.borrow() == State::Mounted && matches!(timeout(patience, looked).await, Ok(Ok(true)))
     }
 

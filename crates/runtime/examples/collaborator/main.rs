@@ -1,0 +1,57 @@
+//! The collaborator role in an A2A server that is no hub of ours: a few hundred lines of axum that take a lent folder, mount
+//! it, work in it and give it back.
+//!
+//! ```text
+//! cargo run -p attache-runtime --example collaborator -- 127.0.0.1:7900 ~/.AWCP/mounts
+//! ```
+//!
+//! It prints the URL and the key with which a host sends INVITE by A2A's `SendMessage`; `attache delegations allow --peer
+//! http://127.0.0.1:7900 --key-file FILE` and `attache delegate DIR --to http://127.0.0.1:7900 "…"` are such a host. What you
+//! will see: `SUMMARY.md` in the lent folder, with the task and the names of the files.
+//!
+//! The same program is the guard of its mounts: with `mount-guard` as its argument it calls `run_guard`.
+
+#![allow(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+
+mod server;
+
+use std::{io::BufReader, path::PathBuf, process::ExitCode, sync::Arc};
+
+use attache_protocol::env::Env;
+use attache_runtime::collaborator::{Collaborator, GuardCommand, HubTunnels, Options, Slots, run_guard};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|first| first == "mount-guard") {
+        return ExitCode::from(run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system()));
+    }
+    let [listen, root] = &args[..] else {
+        println!("usage: collaborator ADDRESS:PORT MOUNT_ROOT");
+        return ExitCode::from(2);
+    };
+    match serve(listen, PathBuf::from(root)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn serve(listen: &str, root: PathBuf) -> std::io::Result<()> {
+    let role = Collaborator::new(Options {
+        policy: Arc::new(server::OnlyHere { root: std::path::absolute(root)? }),
+        audit: Arc::new(server::Printed),
+        scheduler: Arc::new(Slots::new(2)),
+        tunnels: Arc::new(HubTunnels::of("http://127.0.0.1", &[], None)),
+        guard: GuardCommand { program: std::env::current_exe()?, args: vec!["mount-guard".into()] },
+        env: Env::system(),
+    });
+    role.sweep();
+    let listener = tokio::net::TcpListener::bind(listen).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let key = Env::system().uuid().simple().to_string();
+    println!("listening on {url}\nkey: {key}");
+    axum::serve(listener, server::router(role, &url, key, Env::system())).await
+}

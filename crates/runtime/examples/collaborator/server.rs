@@ -1,0 +1,325 @@
+//! A small A2A 1.0 server, JSON-RPC only, whose one skill is to work in folders that others lend.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_protocol::{
+    Json,
+    env::Env,
+    rules::assignment::Limits,
+    secret::SecretHash,
+    wire::{
+        a2a::{Artifact, Message, Part, Request, Response, Role, RpcError, Task, TaskState, TaskStatus},
+        awcp::{self, AccessMode, EXTENSION, Error, ErrorCode, SandboxProfile},
+    },
+};
+use attache_runtime::collaborator::{AuditSink, Collaborator, Consent, Entry, Heard, Lent, Policy, Terms};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response as Answer},
+    routing::{get, post},
+};
+use serde::{Deserialize, Serialize};
+
+/// An own policy: everybody with the key, read-write, an hour at most, below one folder.
+#[derive(Debug)]
+pub(crate) struct OnlyHere {
+    pub(crate) root: PathBuf,
+}
+
+/// An own audit: lines for whoever watches.
+#[derive(Debug)]
+pub(crate) struct Printed;
+
+#[derive(Clone)]
+struct Server(Arc<Inner>);
+
+struct Inner {
+    role: Collaborator,
+    url: String,
+    key: SecretHash,
+    env: Env,
+    tasks: Mutex<BTreeMap<String, Kept>>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    task: Task,
+    delegation: String,
+}
+
+#[derive(Deserialize)]
+struct Send {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
+#[derive(Serialize)]
+struct Sent {
+    task: Task,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const CALLER: &str = "key:example";
+
+pub(crate) fn router(role: Collaborator, url: &str, key: String, env: Env) -> Router {
+    let key = SecretHash::of(&key);
+    let inner = Inner { role, url: url.to_owned(), key, env, tasks: Mutex::default() };
+    Router::new()
+        .route("/.well-known/agent-card.json", get(card))
+        .route("/", post(call))
+        .with_state(Server(Arc::new(inner)))
+}
+
+/// Discovery: the extension with what this agent takes.
+async fn card(State(server): State<Server>) -> Answer {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Card<'a> {
+        name: &'a str,
+        description: &'a str,
+        version: &'a str,
+        supported_interfaces: [Interface<'a>; 1],
+        capabilities: Capabilities,
+        default_input_modes: [&'a str; 1],
+        default_output_modes: [&'a str; 1],
+        skills: [Skill<'a>; 1],
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Interface<'a> {
+        url: &'a str,
+        protocol_binding: &'a str,
+        protocol_version: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Capabilities {
+        extensions: Vec<attache_protocol::wire::runtime::Extension>,
+    }
+    #[derive(Serialize)]
+    struct Skill<'a> {
+        id: &'a str,
+        name: &'a str,
+        description: &'a str,
+        tags: [&'a str; 1],
+    }
+    let description = "Writes a summary into a folder that is lent to it.";
+    json(&Card {
+        name: "summary",
+        description,
+        version: "1",
+        supported_interfaces: [Interface { url: &server.0.url, protocol_binding: "JSONRPC", protocol_version: "1.0" }],
+        capabilities: Capabilities { extensions: server.0.role.extension().into_iter().collect() },
+        default_input_modes: ["application/json"],
+        default_output_modes: ["application/json"],
+        skills: [Skill { id: "summary", name: "Summary", description, tags: ["files"] }],
+    })
+}
+
+async fn call(State(server): State<Server>, headers: HeaderMap, body: Bytes) -> Answer {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    if !bearer.is_some_and(|key| server.0.key.matches(key)) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let Ok(request) = serde_json::from_slice::<Request>(&body) else {
+        return reply(None, Err((-32700, "this is no JSON-RPC".to_owned())));
+    };
+    let result = server.answer(&request.method, request.params.as_ref()).await;
+    reply(request.id, result)
+}
+
+// === impl Server ===
+
+impl Server {
+    async fn answer(&self, method: &str, params: Option<&Json>) -> Result<Json, (i32, String)> {
+        fn read<T: serde::de::DeserializeOwned>(params: Option<&Json>) -> Result<T, (i32, String)> {
+            let params = params.cloned().unwrap_or_else(Json::empty_object);
+            params.parse().map_err(|error| (-32602, error.to_string()))
+        }
+        let missing = || (-32001, "there is no such task".to_owned());
+        match method {
+            "SendMessage" => {
+                let Send { message } = read(params)?;
+                let awcp = awcp::Message::among(&message.parts).map_err(|error| (-32602, error.to_string()))?;
+                Ok(Json::of(&Sent { task: self.send(message.task_id, awcp).await.ok_or_else(missing)? }))
+            }
+            "GetTask" => {
+                let Named { id } = read(params)?;
+                self.kept(&id).map(|kept| Json::of(&kept.task)).ok_or_else(missing)
+            }
+            "CancelTask" => {
+                let Named { id } = read(params)?;
+                let delegation = self.kept(&id).ok_or_else(missing)?.delegation;
+                let ended = Error::new(&delegation, ErrorCode::Cancelled, "the task was cancelled");
+                let task = self.send(Some(id), awcp::Message::Error(ended)).await;
+                task.map(|task| Json::of(&task)).ok_or_else(missing)
+            }
+            _ => Err((-32601, "this server knows SendMessage, GetTask and CancelTask".to_owned())),
+        }
+    }
+
+    /// One message of AWCP, and the task that it leads to.
+    async fn send(&self, id: Option<String>, message: awcp::Message) -> Option<Task> {
+        let id = match id {
+            Some(id) => self.kept(&id).map(|_| id)?,
+            None => self.begin(message.delegation()),
+        };
+        let role = self.0.role.clone();
+        let heard = tokio::task::spawn_blocking(move || role.hear(&message, CALLER)).await.ok()?;
+        match heard {
+            Heard::Reply(last) | Heard::Ended(last) => self.show(&id, &last),
+            Heard::Begin(lent) => {
+                self.set(&id, TaskState::TaskStateWorking, Vec::new());
+                let (server, task) = (self.clone(), id.clone());
+                tokio::spawn(async move {
+                    let last = work(*lent).await;
+                    server.show(&task, &last);
+                });
+            }
+            Heard::Underway(_) => {}
+        }
+        self.kept(&id).map(|kept| kept.task)
+    }
+
+    fn begin(&self, delegation: &str) -> String {
+        let (id, context_id) = (self.0.env.uuid().to_string(), self.0.env.uuid().to_string());
+        let status = TaskStatus { state: TaskState::TaskStateSubmitted, message: None, timestamp: None };
+        let task = Task { id: id.clone(), context_id, status, artifacts: None, history: None, metadata: None };
+        self.tasks().insert(id.clone(), Kept { task, delegation: delegation.to_owned() });
+        id
+    }
+
+    /// AWCP's messages as states of an A2A task.
+    fn show(&self, id: &str, last: &awcp::Message) {
+        let state = match last {
+            awcp::Message::Accept(_) => TaskState::TaskStateInputRequired,
+            awcp::Message::Done(_) => TaskState::TaskStateCompleted,
+            awcp::Message::Error(error) => match error.code {
+                ErrorCode::Declined | ErrorCode::DepMissing | ErrorCode::MountpointDenied => {
+                    TaskState::TaskStateRejected
+                }
+                ErrorCode::Cancelled => TaskState::TaskStateCanceled,
+                _ => TaskState::TaskStateFailed,
+            },
+            awcp::Message::Invite(_) | awcp::Message::Start(_) => return,
+        };
+        if let awcp::Message::Done(done) = last
+            && let Some(kept) = self.tasks().get_mut(id)
+        {
+            kept.task.artifacts = Some(vec![Artifact {
+                artifact_id: "awcp".to_owned(),
+                name: Some("awcp".to_owned()),
+                description: None,
+                parts: vec![last.part(), Part::text(done.final_summary.clone())],
+                metadata: None,
+                extensions: vec![EXTENSION.to_owned()],
+            }]);
+        }
+        self.set(id, state, vec![last.part()]);
+    }
+
+    fn set(&self, id: &str, state: TaskState, parts: Vec<Part>) {
+        let message = Message::new(self.0.env.uuid().to_string(), Role::Agent, parts);
+        if let Some(kept) = self.tasks().get_mut(id).filter(|kept| !kept.task.status.state.is_terminal()) {
+            let message = (!message.parts.is_empty()).then(|| Message { task_id: Some(id.to_owned()), ..message });
+            kept.task.status = TaskStatus { state, message, timestamp: Some(self.0.env.now()) };
+        }
+    }
+
+    fn kept(&self, id: &str) -> Option<Kept> {
+        self.tasks().get(id).cloned()
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Kept>> {
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Mounts, works, gives back. An own agent would stand where `summarise` does.
+async fn work(mut lent: Lent) -> awcp::Message {
+    if let Err(error) = lent.mount().await {
+        return lent.fail(error).await;
+    }
+    let (place, prompt) = (lent.mount_point().to_owned(), lent.invite().task.prompt.clone());
+    let agent = tokio::task::spawn_blocking(move || summarise(&place, &prompt));
+    let worked = tokio::select! {
+        worked = agent => worked.unwrap_or_else(|error| Err(io::Error::other(error))),
+        over = lent.over() => {
+            let error = lent.error_of(&over);
+            return lent.fail(error).await;
+        }
+    };
+    match worked {
+        Ok(summary) => lent.done(summary, vec!["SUMMARY.md".to_owned()], None).await,
+        Err(error) => {
+            let error = lent.error(ErrorCode::TaskFailed, error.to_string());
+            lent.fail(error).await
+        }
+    }
+}
+
+fn summarise(folder: &Path, prompt: &str) -> io::Result<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    fs::write(folder.join("SUMMARY.md"), format!("# {prompt}\n\n{}\n", names.join("\n")))?;
+    Ok(format!("{} entries are listed in SUMMARY.md.", names.len()))
+}
+
+// === impl OnlyHere ===
+
+impl Policy for OnlyHere {
+    fn consider(&self, _invite: &awcp::Invite, _caller: &str) -> Result<Consent, Error> {
+        let limits = Limits {
+            access_modes: vec![AccessMode::Ro, AccessMode::Rw],
+            max_ttl: HOUR,
+            wanted: SandboxProfile::NOTHING,
+            enforced: SandboxProfile::NOTHING,
+        };
+        Ok(Consent { limits, mount_roots: self.roots(), requires_empty_dir: true })
+    }
+
+    fn terms(&self) -> Option<Terms> {
+        Some(Terms { max_ttl_seconds: HOUR.as_secs(), access_modes: vec![AccessMode::Ro, AccessMode::Rw] })
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        vec![self.root.clone()]
+    }
+}
+
+// === impl Printed ===
+
+impl AuditSink for Printed {
+    fn record(&self, entry: &Entry<'_>) {
+        println!("{} {} of {}: {}", entry.at, entry.delegation_id, entry.caller, entry.event);
+    }
+}
+
+fn reply(id: Option<Json>, result: Result<Json, (i32, String)>) -> Answer {
+    let (result, error) = match result {
+        Ok(result) => (Some(result), None),
+        Err((code, message)) => (None, Some(RpcError { code, message, data: None })),
+    };
+    json(&Response { jsonrpc: "2.0".to_owned(), id, result, error })
+}
+
+fn json(body: &impl Serialize) -> Answer {
+    let headers =
+        [(header::CONTENT_TYPE, "application/json"), (header::HeaderName::from_static("a2a-extensions"), EXTENSION)];
+    (headers, Json::of(body).get().to_owned()).into_response()
+}

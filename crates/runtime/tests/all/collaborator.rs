@@ -1,0 +1,461 @@
+//! The runtime as a collaborator: a real hub, a real lease over SSH, stock sshfs and a real mount.
+
+use std::{
+    fs,
+    io::BufReader,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use attache_protocol::{
+    RunId,
+    env::Env,
+    rules::run::Status,
+    wire::{
+        a2a::Part,
+        ask::InputRequest,
+        awcp::{
+            Accept, AccessMode, Credential, Endpoint, Error, ErrorCode, Invite, Lease, Message, Mount, Offer,
+            Requirements, SSHFS, SandboxProfile, Start, TASK_TYPE, Task, Workspace,
+        },
+        run::{CreateRunRequest, Run},
+    },
+};
+use attache_runtime::{
+    Notice, Options,
+    awcp_policy::PolicyFile,
+    collaborator::{
+        Collaborator, FileAudit, FilePolicy, GuardCommand, HubTunnels, Options as RoleOptions, Slots, missing,
+        run_guard,
+    },
+};
+use attache_workspace::{
+    export::{Before, Export, NoJournal, Terms},
+    ssh::{Admission, HostKey, Pass, Server},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::{
+    adapter::Scene,
+    live::{Live, eventually},
+    world::Running,
+};
+
+/// The machine that lends.
+pub(crate) struct Host {
+    folder: TempDir,
+    server: Server,
+    key: HostKey,
+    port: u16,
+    _stop: DropGuard,
+}
+
+/// The machine that borrows: its home and its hub.
+struct Remote {
+    live: Live,
+    home: TempDir,
+}
+
+#[test]
+#[ignore = "not a test: the process that the other tests start as a guard"]
+fn guard_process() {
+    run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system());
+}
+
+/// This very program, as a guard.
+pub(crate) fn guard() -> GuardCommand {
+    let args = ["--ignored", "--exact", "collaborator::guard_process", "--nocapture"];
+    GuardCommand { program: std::env::current_exe().unwrap(), args: args.map(Into::into).to_vec() }
+}
+
+pub(crate) fn can_mount() -> bool {
+    let missing = missing();
+    if let Some(missing) = missing.first() {
+        println!("skipped: {missing}");
+    }
+    missing.is_empty()
+}
+
+impl Host {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["workspace", "before"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("workspace/given"), "from the host").unwrap();
+        let key = HostKey::generate(&Env::system());
+        let server = Server::new(&key);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let (listening, stopped) = (server.clone(), stop.clone());
+        tokio::spawn(async move { listening.listen(listener, stopped).await });
+        Self { folder, server, key, port, _stop: stop.drop_guard() }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("workspace").join(name)
+    }
+
+    /// What follows ACCEPT: the export, the key, and START.
+    pub(crate) fn lend(&self, accept: &Accept, ttl: Duration) -> (Admission, Message) {
+        let access_mode = accept.remote_constraints.as_ref().unwrap().accepted_access_mode.unwrap();
+        let before = Before::in_folder(self.folder.path().join("before"));
+        let export =
+            Export::open(&self.folder.path().join("workspace"), Terms::new(access_mode), before, Arc::new(NoJournal));
+        let key = accept.remote_mount.client_key.clone().unwrap();
+        let export = Arc::new(export.unwrap());
+        let admission = self.server.admit(Pass { key, locator: "token".to_owned(), export }).unwrap();
+        let start = Start {
+            delegation_id: accept.delegation_id.clone(),
+            lease: Lease { expires_at: Env::system().now().plus(ttl), access_mode },
+            mount: Mount {
+                transport: SSHFS.to_owned(),
+                endpoint: Endpoint {
+                    host: "127.0.0.1".to_owned(),
+                    port: self.port,
+                    user: "lease".to_owned(),
+                    tunnel: None,
+                },
+                export_locator: "token".to_owned(),
+                credential: Credential::ClientKey,
+                host_key: Some(self.key.public_openssh()),
+                mount_options: None,
+            },
+        };
+        (admission, Message::Start(start))
+    }
+}
+
+impl Remote {
+    async fn with_policy(policy: &str) -> (Self, Running) {
+        let remote = Self { live: Live::start().await, home: tempfile::tempdir().unwrap() };
+        fs::write(remote.home.path().join("policy.toml"), policy).unwrap();
+        let running = remote.start().await;
+        (remote, running)
+    }
+
+    async fn start(&self) -> Running {
+        let role = self.role();
+        let running = self.live.runtime_with(|options: &mut Options| options.collaborator = Some(role));
+        self.live.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
+        running
+    }
+
+    fn role(&self) -> Collaborator {
+        let home = self.home.path().to_owned();
+        Collaborator::new(RoleOptions {
+            policy: Arc::new(FilePolicy::new(PolicyFile::at(home.join("policy.toml"), None), home.clone())),
+            audit: Arc::new(FileAudit::at(&home)),
+            scheduler: Arc::new(Slots::new(8)),
+            tunnels: Arc::new(HubTunnels::of("http://127.0.0.1", &[], None)),
+            guard: guard(),
+            env: Env::system(),
+        })
+    }
+
+    async fn invite(&self, invite: &Invite) -> RunId {
+        let parts = [Message::Invite(invite.clone()).part()];
+        let input = attache_protocol::Json::of(&json!({"text": "", "message": {"parts": parts}}));
+        let request = CreateRunRequest {
+            agent_id: "builder".to_owned(),
+            task_type: Some(TASK_TYPE.to_owned()),
+            input: Some(input),
+            ..CreateRunRequest::default()
+        };
+        self.live.owner.create_run(&request).await.unwrap().task_run_id
+    }
+
+    async fn accept(&self, run: RunId) -> Accept {
+        let parts: Vec<Part> = eventually("an ACCEPT", async || {
+            let asked = self.live.events(run, &["task.input_required"]).await;
+            serde_json::from_str(&asked.last()?.1["parts"].to_string()).ok()
+        })
+        .await;
+        match Message::among(&parts).unwrap() {
+            Message::Accept(accept) => accept,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn send(&self, run: RunId, message: &Message) {
+        let parts = attache_protocol::Json::of(&[message.part()]);
+        let request = InputRequest { parts: Some(parts), ..InputRequest::default() };
+        self.live.owner.give_input(run, &request).await.unwrap();
+    }
+
+    /// The ERROR of a run that failed.
+    async fn error(&self, run: RunId) -> Error {
+        let result: Value = self.live.run_with(run, Status::Failed).await.task_result.unwrap().parse().unwrap();
+        let parts: Vec<Part> = serde_json::from_str(&result["message"]["parts"].to_string()).unwrap();
+        match Message::among(&parts).unwrap() {
+            Message::Error(error) => {
+                let rejected =
+                    matches!(error.code, ErrorCode::Declined | ErrorCode::DepMissing | ErrorCode::MountpointDenied);
+                assert_eq!(result["code"] == "rejected", rejected, "{result}");
+                error
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The agent works in the folder: answers where that is.
+    async fn at_work(&self, tasks: usize) -> Value {
+        eventually("the agent's task", async || self.live.world.adapter.tasks().get(tasks).cloned()).await
+    }
+
+    fn audit(&self) -> Vec<(String, Option<String>)> {
+        let text = fs::read_to_string(self.home.path().join("collaborator.jsonl")).unwrap_or_default();
+        let read = |line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            (line["event"].as_str().unwrap().to_owned(), line["code"].as_str().map(str::to_owned))
+        };
+        text.lines().map(read).collect()
+    }
+
+    fn is_clean(&self) -> bool {
+        let mounts = self.home.path().join("mounts");
+        let count = |path: PathBuf| fs::read_dir(path).map_or(0, Iterator::count);
+        count(mounts.clone()) <= 1 && count(mounts.join(".leases")) <= 1
+    }
+}
+
+pub(crate) fn invite(id: &str) -> Invite {
+    Invite {
+        delegation_id: id.to_owned(),
+        task: Task { description: "edit".to_owned(), prompt: "make it so".to_owned() },
+        lease: Offer { ttl_seconds: 60, access_mode: AccessMode::Rw },
+        workspace: Workspace { export_name: "awcp/x".to_owned() },
+        requirements: Requirements::default(),
+    }
+}
+
+fn done() -> Value {
+    json!({"success": true, "output": {"text": "made", "artifact_refs": [{"path": "new"}]}})
+}
+
+fn awcp(run: &Run) -> Message {
+    let result: Value = run.task_result.as_ref().unwrap().parse().unwrap();
+    let artifacts = result["artifacts"].as_array().unwrap();
+    let artifact = artifacts.iter().find(|artifact| artifact["name"] == "awcp").unwrap();
+    let parts: Vec<Part> = serde_json::from_str(&artifact["parts"].to_string()).unwrap();
+    Message::among(&parts).unwrap()
+}
+
+#[tokio::test]
+async fn a_lent_folder_is_worked_in_and_given_back() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\nmax_ttl_seconds = 40\n").await;
+    remote.live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    let run = remote.invite(&invite("dlg_a")).await;
+    let accept = remote.accept(run).await;
+    let constraints = accept.remote_constraints.clone().unwrap();
+    assert_eq!(
+        (constraints.accepted_access_mode, constraints.max_ttl_seconds, constraints.sandbox_profile),
+        (Some(AccessMode::Rw), Some(40), Some(SandboxProfile::NOTHING))
+    );
+    let mount_point = PathBuf::from(&accept.remote_mount.mount_point);
+    assert!(mount_point.starts_with(remote.home.path().join("mounts")) && accept.remote_mount.requires_empty_dir);
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
+    remote.send(run, &start).await;
+    let task = remote.at_work(0).await;
+    assert_eq!(
+        (&task["input"], task["cwd"].as_str(), task["task_type"].as_str()),
+        (&json!({"text": "make it so"}), mount_point.to_str(), Some(TASK_TYPE))
+    );
+    assert_eq!(fs::read_to_string(mount_point.join("given")).unwrap(), "from the host");
+    fs::write(mount_point.join("new"), "from the agent").unwrap();
+    // A repeated START and what is said meanwhile.
+    remote.send(run, &start).await;
+    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    remote.live.owner.give_input(run, &said).await.unwrap();
+    let heard = remote.live.world.adapter.answers(1).await;
+    assert_eq!(heard, [("input".to_owned(), json!({"parts": [{"text": "hurry"}]}))]);
+    remote.live.world.adapter.finish(done());
+    let ended = remote.live.run_with(run, Status::Completed).await;
+    let Message::Done(said) = awcp(&ended) else { panic!("no DONE") };
+    assert_eq!((said.final_summary.as_str(), said.highlights), ("made", vec!["new".to_owned()]));
+    assert_eq!(fs::read_to_string(host.file("new")).unwrap(), "from the agent");
+    assert!(!mount_point.exists() && remote.is_clean());
+    let told: Vec<(String, Value)> = remote.live.events(run, &["task.progress"]).await;
+    assert!(told.iter().any(|(_, data)| data["message"].as_str().unwrap().starts_with("Mounted the folder at ")));
+    // The same invitation once more, as a run of its own: the stored answer.
+    let again = remote.invite(&invite("dlg_a")).await;
+    assert_eq!(awcp(&remote.live.run_with(again, Status::Completed).await), awcp(&ended));
+    let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
+    assert_eq!(events, ["accept", "mount", "done"]);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_owner_does_not_allow_is_declined() {
+    let table = [
+        ("", "takes no folders"),
+        ("[collaborator]\nenabled = true\ndelegators = [\"agent:nobody\"]\n", "of this caller"),
+        ("[collaborator]\nenabled = true\n[collaborator.sandbox]\nallow_network = false\n", "allow_network = false"),
+        ("[collaborator]\nenabled = yes\n", "policy.toml has a mistake"),
+    ];
+    for (policy, reason) in table {
+        let (remote, running) = Remote::with_policy(policy).await;
+        let run = remote.invite(&invite("dlg_b")).await;
+        let error = remote.error(run).await;
+        assert_eq!(error.code, ErrorCode::Declined);
+        assert!(error.message.contains(reason) && !error.hint.is_empty(), "{error:?}");
+        let again = remote.invite(&invite("dlg_b")).await;
+        assert_eq!(remote.error(again).await, error, "the stored reply");
+        assert_eq!(remote.audit(), [("error".to_owned(), Some("DECLINED".to_owned()))]);
+        running.stop().await.unwrap();
+    }
+    // A runtime that never heard of it.
+    let live = Live::start().await;
+    let running = live.connected().await;
+    let remote = Remote { live, home: tempfile::tempdir().unwrap() };
+    let run = remote.invite(&invite("dlg_c")).await;
+    assert_eq!(remote.error(run).await.code, ErrorCode::Declined);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn read_write_becomes_read_only_and_the_mount_is() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\naccess_modes = [\"ro\"]\n").await;
+    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let run = remote.invite(&invite("dlg_d")).await;
+    let accept = remote.accept(run).await;
+    assert_eq!(accept.remote_constraints.as_ref().unwrap().accepted_access_mode, Some(AccessMode::Ro));
+    let (admission, start) = host.lend(&accept, Duration::from_secs(30));
+    remote.send(run, &start).await;
+    let task = remote.at_work(0).await;
+    let place = Path::new(task["cwd"].as_str().unwrap());
+    assert!(fs::write(place.join("x"), "x").is_err());
+    assert_eq!(fs::read_to_string(place.join("given")).unwrap(), "from the host");
+    // Taken back while the agent works: whatever it says then, the host hears that it did not work out.
+    admission.revoke();
+    remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
+    assert_eq!(remote.error(run).await.code, ErrorCode::TaskFailed);
+    assert!(!place.exists() && remote.is_clean());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_run_stops_the_agent_and_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let run = remote.invite(&invite("dlg_e")).await;
+    let accept = remote.accept(run).await;
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
+    remote.send(run, &start).await;
+    remote.at_work(0).await;
+    remote.live.owner.cancel_run(run, None).await.unwrap();
+    assert_eq!(remote.live.world.adapter.cancelled().await, run.to_string());
+    eventually("an unmounted folder", async || remote.is_clean().then_some(())).await;
+    // A lease that ends by itself.
+    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let run = remote.invite(&invite("dlg_f")).await;
+    let accept = remote.accept(run).await;
+    drop(_admission);
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(3));
+    remote.send(run, &start).await;
+    assert_eq!(remote.error(run).await.code, ErrorCode::Expired);
+    assert!(remote.is_clean());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_followed_says_why() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    let break_it: [(&str, fn(&mut Start), ErrorCode); 4] = [
+        ("expired", |start| start.lease.expires_at = attache_protocol::Timestamp::default(), ErrorCode::StartExpired),
+        ("unpinned", |start| start.mount.host_key = None, ErrorCode::MountFailed),
+        (
+            "handed over before",
+            |start| {
+                let private_key = attache_protocol::Secret::new("***".to_owned());
+                start.mount.credential = Credential::PrivateKey { private_key };
+            },
+            ErrorCode::AuthFailed,
+        ),
+        ("nobody there", |start| start.mount.endpoint.port = 1, ErrorCode::MountFailed),
+    ];
+    for (name, change, code) in break_it {
+        let run = remote.invite(&invite(name)).await;
+        let accept = remote.accept(run).await;
+        let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
+        let Message::Start(mut start) = start else { panic!("a START") };
+        change(&mut start);
+        remote.send(run, &Message::Start(start)).await;
+        assert_eq!(remote.error(run).await.code, code, "{name}");
+        assert!(remote.is_clean(), "{name}");
+    }
+    // A key that the host does not know.
+    let run = remote.invite(&invite("stranger")).await;
+    let accept = remote.accept(run).await;
+    let (admission, start) = host.lend(&accept, Duration::from_secs(30));
+    admission.revoke();
+    remote.send(run, &start).await;
+    assert_eq!(remote.error(run).await.code, ErrorCode::AuthFailed);
+    assert_eq!(remote.live.world.adapter.tasks(), Vec::<Value>::new(), "the agent never heard of any of it");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_ends_what_was_under_way_with_a_clear_error() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(Scene::Hang(vec![]));
+    let run = remote.invite(&invite("dlg_g")).await;
+    let accept = remote.accept(run).await;
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(30));
+    remote.send(run, &start).await;
+    remote.at_work(0).await;
+    running.kill().await;
+    eventually("an unmounted folder", async || remote.is_clean().then_some(())).await;
+    let running = remote.live.runtime_with(|options: &mut Options| options.collaborator = Some(remote.role()));
+    let error = remote.error(run).await;
+    assert_eq!((error.code, error.delegation_id.as_str()), (ErrorCode::TaskFailed, "dlg_g"));
+    assert!(error.message.contains("started anew"), "{error:?}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_device_declares_what_it_takes_and_nothing_otherwise() {
+    for (policy, expected) in [
+        (
+            "[collaborator]\nenabled = true\nmax_ttl_seconds = 40\naccess_modes = [\"ro\"]\n",
+            json!([{"uri": "https://awcp-protocol.org/v1",
+                "params": {"transports": ["sshfs"], "max_ttl_seconds": 40, "access_modes": ["ro"]}}]),
+        ),
+        ("", json!([])),
+    ] {
+        let (remote, running) = Remote::with_policy(policy).await;
+        let declared = eventually("a heartbeat", async || {
+            let runtimes = remote.live.owner.runtimes(&attache_client::Page::default()).await.ok()?.agent_runtimes;
+            let runtime = runtimes.into_iter().find(|runtime| runtime.last_heartbeat_at.is_some())?;
+            Some(serde_json::to_string(&runtime.extensions).unwrap())
+        })
+        .await;
+        assert_eq!(serde_json::from_str::<Value>(&declared).unwrap(), expected);
+        running.stop().await.unwrap();
+    }
+}
