@@ -72,7 +72,8 @@ async fn show(
                 if has_ended {
                     return;
                 }
-                tokio::time::sleep(COALESCE).await;
+                // Its end is no step that could wait.
+                let _ = tokio::time::timeout(COALESCE, shown.wait_for(|next| next.status.has_ended())).await;
                 if shown.wait_for(|next| next.revision > now.revision).await.is_err() {
                     return;
                 }

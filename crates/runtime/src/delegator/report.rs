@@ -112,7 +112,11 @@ pub(super) async fn end(
     desk.0.options.audit.close(id);
     let session = ended.session_id.clone();
     desk.release(id);
-    desk.show(id, |shown| *shown = ended);
+    desk.show(id, |shown| {
+        *shown = ended;
+        // It was counted when it was written down.
+        shown.revision -= 1;
+    });
     tracing::info!(delegation.id = %id, status = status.as_str(), "delegation ended");
     if let Some(done) = session.and_then(|session| desk.0.sessions.end(&session, id)) {
         notify::all_done(desk, done);

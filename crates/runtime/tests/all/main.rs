@@ -5,6 +5,7 @@
 
 mod adapter;
 mod channel;
+mod delegator;
 mod collaborator;
 mod example;
 mod hub;

@@ -1,0 +1,447 @@
+//! The daemon against a hub in this process, with a remote that does what the test says: over A2A 1.0 and 0.3, over real
+//! SSH, through its socket.
+
+mod old;
+mod remote;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_client::daemon::{self, DaemonClient};
+use attache_protocol::{
+    Code, Json,
+    rules::delegation::Status,
+    wire::{
+        awcp::{AccessMode, Credential, EXTENSION, ErrorCode},
+        delegation::{Change, Delegate, Delegation, Revert},
+        runtime::Extension,
+    },
+};
+use attache_runtime::delegator::{Daemon, Options, Pace};
+use attache_testkit::{Started, World};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use remote::{AGENT, Remote, Script};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A hub with a remote, and a machine with a daemon and a folder.
+struct Scene {
+    hub: Started,
+    remote: Remote,
+    machine: Machine,
+    _working: AbortOnDropHandle<()>,
+}
+
+struct Machine {
+    folder: tempfile::TempDir,
+    client: DaemonClient,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Scene {
+    async fn new(script: Script) -> Self {
+        Self::declaring(script, vec![awcp(None)]).await
+    }
+
+    async fn declaring(script: Script, extensions: Vec<Extension>) -> Self {
+        let hub = World::new().surface(attache_a2a::router).agent(AGENT).start().await;
+        let remote = Remote::new(script);
+        let working = remote.host(&hub, extensions).await;
+        let machine = Machine::start(&format!("{}/a2a/{AGENT}", hub.url), hub.owner_key.expose()).await;
+        Self { hub, remote, machine, _working: working }
+    }
+
+    fn url(&self) -> String {
+        format!("{}/a2a/builder", self.hub.url)
+    }
+
+    async fn delegate(&self) -> Delegation {
+        self.machine.client.delegate(&self.machine.request(&self.url())).await.unwrap()
+    }
+}
+
+impl Machine {
+    async fn start(peer: &str, key: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(root.join("project")).unwrap();
+        fs::create_dir_all(root.join("awcp")).unwrap();
+        fs::write(root.join("project/here.txt"), "here\n").unwrap();
+        fs::write(root.join("key"), format!("{key}\n")).unwrap();
+        let policy = format!(
+            "[delegator]\nroots = [{:?}]\n\n[[delegator.peers]]\nurl = {peer:?}\nkey_file = {:?}\n",
+            root.join("project"),
+            root.join("key")
+        );
+        fs::write(root.join("awcp/policy.toml"), policy).unwrap();
+        let (client, stop, running) = Self::run(&root).await;
+        Self { folder, client, stop, running }
+    }
+
+    async fn run(root: &Path) -> (DaemonClient, CancellationToken, JoinHandle<()>) {
+        let mut options = Options::new(root.join("awcp"), None);
+        options.pace = Pace {
+            retry: (Duration::from_millis(20), Duration::from_millis(200)),
+            poll: Duration::from_millis(50),
+            tell: Duration::from_secs(5),
+        };
+        let daemon = Daemon::start(options).await.unwrap();
+        let (client, stop) = (DaemonClient::at(daemon.socket()).unwrap(), CancellationToken::new());
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move { daemon.run(stopped).await.unwrap() });
+        (client, stop, running)
+    }
+
+    fn root(&self) -> PathBuf {
+        fs::canonicalize(self.folder.path()).unwrap()
+    }
+
+    fn project(&self) -> PathBuf {
+        self.root().join("project")
+    }
+
+    fn record(&self, delegation: &Delegation, name: &str) -> String {
+        let folder = self.root().join("awcp/delegations").join(delegation.delegation_id.to_string());
+        fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    fn request(&self, peer: &str) -> Delegate {
+        Delegate {
+            description: "make it".to_owned(),
+            prompt: "make a file".to_owned(),
+            peer_url: peer.to_owned(),
+            workspace_dir: self.project().to_string_lossy().into_owned(),
+            ttl_seconds: Some(60),
+            access_mode: None,
+            session_id: Some("s1".to_owned()),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            key_file: None,
+        }
+    }
+
+    async fn until(&self, delegation: &Delegation, reached: impl Fn(&Delegation) -> bool) -> Delegation {
+        let waiting = async {
+            let mut shown = delegation.clone();
+            while !reached(&shown) {
+                shown = self.client.wait(shown.delegation_id, shown.revision, Duration::from_secs(5)).await.unwrap();
+            }
+            shown
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that")
+    }
+
+    async fn ended(&self, delegation: &Delegation) -> Delegation {
+        self.until(delegation, |shown| shown.status.has_ended()).await
+    }
+}
+
+fn awcp(params: Option<Value>) -> Extension {
+    let params = params.map(|params| Json::from_text(params.to_string()).unwrap());
+    Extension { uri: EXTENSION.to_owned(), params }
+}
+
+fn failure(delegation: &Delegation) -> (Status, ErrorCode) {
+    let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
+    (delegation.status, failure.unwrap_or_else(|| panic!("{delegation:?}")).code)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_lent_worked_in_and_taken_back() {
+    let scene = Scene::new(Script::Work).await;
+    let machine = &scene.machine;
+    let created = scene.delegate().await;
+    assert_eq!(created.status, Status::Created);
+    let ended = machine.ended(&created).await;
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    let result = ended.result.clone().unwrap();
+    assert_eq!(
+        (result.final_summary.as_deref(), &*result.highlights),
+        (Some("did: make a file"), &["made.txt".to_owned()][..])
+    );
+    assert_eq!(fs::read_to_string(machine.project().join("made.txt")).unwrap(), "made there\n");
+    let changed = &ended.changes.as_ref().unwrap().changed_paths;
+    assert_eq!(changed.iter().map(|it| (&*it.path, it.change)).collect::<Vec<_>>(), [("made.txt", Change::Added)]);
+    assert_eq!(ended.remote_mount_point.as_deref(), Some("/mnt/there"));
+    // The key opens nothing any more.
+    let start = scene.remote.started().await;
+    assert_eq!(start.mount.credential, Credential::ClientKey);
+    assert!(!scene.remote.sftp(&start, "ls").await);
+    assert!(!scene.remote.sftp(&start, "put made.txt late.txt").await);
+    assert!(!machine.project().join("late.txt").exists());
+    // What is written down.
+    let status: Delegation = serde_json::from_str(&machine.record(&ended, "status.json")).unwrap();
+    assert_eq!(status, ended);
+    assert!(machine.record(&ended, "result.json").contains("did: make a file"));
+    let audit = machine.record(&ended, "audit.jsonl");
+    for event in ["create", "invite", "accept", "start", "work", "revoke", "done"] {
+        assert!(audit.contains(&format!("\"event\":\"{event}\"")), "{event}: {audit}");
+    }
+    assert!(audit.contains("\"path\":\"made.txt\""), "{audit}");
+    let home = machine.root().join("awcp");
+    let mode = |path: PathBuf| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let folder = home.join("delegations").join(ended.delegation_id.to_string());
+    assert_eq!([mode(home.clone()), mode(folder.clone()), mode(home.join("daemon.sock"))], [0o700, 0o700, 0o600]);
+    assert_eq!([mode(folder.join("status.json")), mode(folder.join("audit.jsonl"))], [0o600, 0o600]);
+    let export = home.join("exports").join(ended.delegation_id.to_string());
+    assert!(!export.join("workspace").is_symlink() && export.join("meta/delegation.json").is_file());
+    // And undone.
+    let diff = machine.client.diff(ended.delegation_id).await.unwrap();
+    assert!(diff.contains("+made there"), "{diff}");
+    let reverted = machine.client.revert(ended.delegation_id, &Revert::default()).await.unwrap();
+    assert_eq!(reverted.restored, ["made.txt"]);
+    assert!(!machine.project().join("made.txt").exists());
+    let session = machine.client.session("s1").await.unwrap();
+    assert_eq!((session.all_done, session.rounds, session.ended), (true, 1, vec![ended.delegation_id]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_0_3_is_lent_a_folder_too() {
+    let scene = Scene::new(Script::Work).await;
+    let (url, _server) = old::only_0_3(scene.url()).await;
+    let machine = Machine::start(&url, scene.hub.owner_key.expose()).await;
+    let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
+    let ended = machine.ended(&created).await;
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert_eq!(fs::read_to_string(machine.project().join("made.txt")).unwrap(), "made there\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
+    let scene = Scene::new(Script::Work).await;
+    let machine = &scene.machine;
+    let refusal = |answer: Result<Delegation, daemon::Error>| match answer {
+        Err(daemon::Error::Refused(refusal)) => (refusal.code, refusal.hint),
+        other => panic!("{other:?}"),
+    };
+    let other = format!("{}/a2a/other", scene.hub.url);
+    let (code, hint) = refusal(machine.client.delegate(&machine.request(&other)).await);
+    assert_eq!(code, Code::PeerNotAllowed);
+    assert!(hint.ends_with(&format!("attache delegations allow --peer {other}")), "{hint}");
+    let root = machine.root();
+    let mut request = machine.request(&scene.url());
+    request.workspace_dir = root.to_string_lossy().into_owned();
+    let (code, hint) = refusal(machine.client.delegate(&request).await);
+    assert_eq!(code, Code::FolderNotAllowed);
+    assert!(hint.ends_with(&format!("attache delegations allow --folder {}", root.display())), "{hint}");
+    request.workspace_dir = "project".to_owned();
+    assert_eq!(refusal(machine.client.delegate(&request).await).0, Code::InvalidRequest);
+    fs::write(root.join("awcp/policy.toml"), "[delegator]\nrots = []\n").unwrap();
+    let (code, _) = refusal(machine.client.delegate(&machine.request(&scene.url())).await);
+    assert_eq!(code, Code::PolicyInvalid);
+    assert_eq!(machine.client.list().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_takes_no_folders_is_not_even_invited() {
+    let scene = Scene::declaring(Script::Work, Vec::new()).await;
+    let ended = scene.machine.ended(&scene.delegate().await).await;
+    assert_eq!(failure(&ended), (Status::Error, ErrorCode::Declined));
+    assert_eq!(ended.task_id, None);
+    let scene = Scene::declaring(Script::Work, vec![awcp(Some(json!({"access_modes": ["ro"]})))]).await;
+    let ended = scene.machine.ended(&scene.delegate().await).await;
+    assert_eq!((failure(&ended), ended.task_id), ((Status::Error, ErrorCode::Declined), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_says_why() {
+    let scene = Scene::new(Script::Decline).await;
+    let ended = scene.machine.ended(&scene.delegate().await).await;
+    assert_eq!(failure(&ended), (Status::Error, ErrorCode::MountpointDenied));
+    assert_eq!(ended.result.unwrap().error.unwrap().hint, "elsewhere");
+    let scene = Scene::new(Script::Fail).await;
+    let ended = scene.machine.ended(&scene.delegate().await).await;
+    assert_eq!(failure(&ended), (Status::Error, ErrorCode::TaskFailed));
+    assert!(ended.result.unwrap().error.unwrap().message.contains("the disk is on fire"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_may_take_less_and_gets_no_more() {
+    let scene = Scene::new(Script::ReadOnly).await;
+    let ended = scene.machine.ended(&scene.delegate().await).await;
+    assert_eq!((ended.status, ended.access_mode, ended.ttl_seconds), (Status::Completed, AccessMode::Ro, 50));
+    assert_eq!(*scene.remote.said.lock().unwrap(), ["wrote: false"]);
+    assert!(!scene.machine.project().join("made.txt").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_ends_when_it_is_cancelled() {
+    let scene = Scene::new(Script::Hold).await;
+    let created = scene.delegate().await;
+    let running = scene.machine.until(&created, |shown| shown.status == Status::Running).await;
+    let start = scene.remote.started().await;
+    assert!(scene.remote.sftp(&start, "ls").await);
+    let live = scene.machine.client.revert(created.delegation_id, &Revert::default()).await.unwrap_err();
+    assert_eq!(live.code(), Some(Code::StillLent));
+    let ended = scene.machine.client.cancel(created.delegation_id).await.unwrap();
+    assert_eq!(failure(&ended), (Status::Cancelled, ErrorCode::Cancelled));
+    assert!(!scene.remote.sftp(&start, "ls").await);
+    assert_eq!(scene.machine.client.cancel(created.delegation_id).await.unwrap(), ended, "once is enough");
+    // The remote's task is over as well.
+    let run = scene.hub.hub.run(&scene.hub.owner, running.task_id.unwrap().parse().unwrap()).await.unwrap();
+    assert_eq!(run.status, attache_protocol::rules::run::Status::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_ends_when_its_time_is_up() {
+    let scene = Scene::new(Script::Hold).await;
+    let request = Delegate { ttl_seconds: Some(3), ..scene.machine.request(&scene.url()) };
+    let created = scene.machine.client.delegate(&request).await.unwrap();
+    let start = scene.remote.started().await;
+    let ended = scene.machine.ended(&created).await;
+    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::Expired));
+    assert!(!scene.remote.sftp(&start, "ls").await);
+    let silent = Scene::new(Script::Silent).await;
+    let request = Delegate { ttl_seconds: Some(1), ..silent.machine.request(&silent.url()) };
+    let ended = silent.machine.ended(&silent.machine.client.delegate(&request).await.unwrap()).await;
+    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::Expired));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_lent_for_writing_is_waited_for() {
+    let scene = Scene::new(Script::Hold).await;
+    let (client, machine) = (&scene.machine.client, &scene.machine);
+    let first = scene.delegate().await;
+    machine.until(&first, |shown| shown.status == Status::Running).await;
+    let second = scene.delegate().await;
+    let waiting = machine.until(&second, |shown| shown.waits_for.is_some()).await;
+    let wanted = format!("the folder, which {} has", first.delegation_id);
+    assert_eq!((waiting.status, waiting.waits_for), (Status::Created, Some(wanted)));
+    let both = client.cancel_session("s1").await.unwrap();
+    let both: Vec<_> = both.iter().map(|ended| ended.status).collect();
+    assert_eq!(both, [Status::Cancelled, Status::Cancelled]);
+    let session = client.wait_for_session("s1", 0, PATIENCE).await.unwrap();
+    assert_eq!((session.all_done, session.pending), (true, vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_stops_takes_everything_back() {
+    let scene = Scene::new(Script::Hold).await;
+    let created = scene.delegate().await;
+    scene.machine.until(&created, |shown| shown.status == Status::Running).await;
+    let start = scene.remote.started().await;
+    scene.machine.stop.cancel();
+    let Scene { machine, remote, .. } = scene;
+    let (record, root) = (machine.record(&created, "status.json"), machine.root());
+    drop(record);
+    machine.running.await.unwrap();
+    assert!(!remote.sftp(&start, "ls").await);
+    let status = root.join("awcp/delegations").join(created.delegation_id.to_string()).join("status.json");
+    let kept: Delegation = serde_json::from_str(&fs::read_to_string(status).unwrap()).unwrap();
+    assert_eq!(kept.status, Status::Cancelled);
+}
+
+/// A runtime of its own, so that everything in it can be killed at once.
+#[test]
+fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
+    let outer = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (hub, remote, _working) = outer.block_on(async {
+        let hub = World::new().surface(attache_a2a::router).agent(AGENT).start().await;
+        let remote = Remote::new(Script::Hold);
+        let working = remote.host(&hub, vec![awcp(None)]).await;
+        (hub, remote, working)
+    });
+    let url = format!("{}/a2a/builder", hub.url);
+    let key = hub.owner_key.expose().clone();
+    let doomed = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (machine, running) = doomed.block_on(async {
+        let machine = Machine::start(&url, &key).await;
+        let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
+        let running = machine.until(&created, |shown| shown.status == Status::Running).await;
+        (machine, running)
+    });
+    let root = machine.root();
+    doomed.shutdown_timeout(Duration::from_millis(100));
+    outer.block_on(async {
+        let (client, stop, served) = Machine::run(&root).await;
+        let ended = client.get(running.delegation_id).await.unwrap();
+        assert_eq!(failure(&ended), (Status::Error, ErrorCode::Cancelled));
+        assert!(ended.result.unwrap().error.unwrap().message.contains("the daemon of the machine"));
+        let start = remote.started().await;
+        assert!(!remote.sftp(&start, "ls").await);
+        let run = running.task_id.unwrap().parse().unwrap();
+        let told = async {
+            loop {
+                let run = hub.hub.run(&hub.owner, run).await.unwrap();
+                if run.status == attache_protocol::rules::run::Status::Cancelled {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.expect("the remote's task is cancelled");
+        let session = client.session("s1").await.unwrap();
+        assert_eq!((session.all_done, session.ended), (true, vec![running.delegation_id]));
+        stop.cancel();
+        served.await.unwrap();
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_lent_through_a_tunnel_of_the_hub() {
+    let scene = Scene::new(Script::Hold).await;
+    let policy = scene.machine.root().join("awcp/policy.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("{text}reach = \"tunnel\"\n")).unwrap();
+    let created = scene.delegate().await;
+    let start = scene.remote.started().await;
+    let tunnel = start.mount.endpoint.tunnel.clone().expect("START names a tunnel");
+    assert!(tunnel.url.starts_with("ws://127.0.0.1:"), "{}", tunnel.url);
+    let made = scene.machine.project().join("made.txt");
+    let wrote = async {
+        while !made.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wrote).await.expect("the remote writes through the tunnel");
+    assert!(scene.remote.sftp(&start, "ls").await, "every connection has a socket of its own");
+    scene.remote.gate.add_permits(1);
+    let ended = scene.machine.ended(&created).await;
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert!(!scene.remote.sftp(&start, "ls").await);
+    // People at the hub see it, and see no path.
+    let hub = attache_client::Credential::Key(scene.hub.owner_key.clone());
+    let hub = attache_client::Hub::new(attache_client::HubOptions::new(scene.hub.url.clone(), hub)).unwrap();
+    let shown = async {
+        loop {
+            let shown = hub.delegation(created.delegation_id).await.unwrap();
+            if shown.delegation.status.has_ended() {
+                return shown;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let shown = tokio::time::timeout(PATIENCE, shown).await.expect("the hub shows its end");
+    assert_eq!((shown.delegation.status, shown.delegation.folder.as_str()), (Status::Completed, "project"));
+    let text = serde_json::to_string(&shown).unwrap();
+    assert!(!text.contains(scene.machine.root().to_str().unwrap()), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_at_the_hub_ends_it() {
+    let scene = Scene::new(Script::Hold).await;
+    let created = scene.delegate().await;
+    scene.machine.until(&created, |shown| shown.status == Status::Running).await;
+    let key = attache_client::Credential::Key(scene.hub.owner_key.clone());
+    let hub = attache_client::Hub::new(attache_client::HubOptions::new(scene.hub.url.clone(), key)).unwrap();
+    hub.cancel_delegation(created.delegation_id).await.unwrap();
+    let ended = scene.machine.ended(&created).await;
+    assert_eq!(failure(&ended), (Status::Cancelled, ErrorCode::Cancelled));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_one_daemon_for_a_home_and_ids_that_are_none_are_not_found() {
+    let scene = Scene::new(Script::Work).await;
+    let second = Daemon::start(Options::new(scene.machine.root().join("awcp"), None)).await;
+    assert!(matches!(second, Err(attache_runtime::Error::DaemonRunning { .. })), "{second:?}");
+    let missing = scene.machine.client.get("dlg_00000000000000000000000000000001".parse().unwrap()).await.unwrap_err();
+    assert_eq!((missing.code(), missing.exit_code()), (Some(Code::NotFound), 3));
+}
