@@ -5,8 +5,8 @@
 
 mod adapter;
 mod channel;
-mod delegator;
 mod collaborator;
+mod delegator;
 mod example;
 mod hub;
 mod live;
