@@ -38,7 +38,7 @@ struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Over {
     /// The host said so, with these words.
-    Host(Message),
+    Host(Box<Message>),
     /// The lease is over.
     Expired,
     /// The folder is not there any more.
@@ -131,7 +131,7 @@ impl Lent {
             }
         };
         tokio::select! {
-            last = self.outcome.last() => Over::Host(last),
+            last = self.outcome.last() => Over::Host(Box::new(last)),
             () = tokio::time::sleep(left) => Over::Expired,
             ended = gone => Over::Gone(ended),
         }
@@ -170,8 +170,10 @@ impl Lent {
     /// What there is to say once work on it had to stop.
     pub fn error_of(&self, over: &Over) -> Error {
         match over {
-            Over::Host(Message::Error(error)) => error.clone(),
-            Over::Host(_) => self.error(ErrorCode::Cancelled, "the delegation has ended"),
+            Over::Host(last) => match &**last {
+                Message::Error(error) => error.clone(),
+                _ => self.error(ErrorCode::Cancelled, "the delegation has ended"),
+            },
             Over::Expired | Over::Gone(Ended::Expired) => {
                 self.error(ErrorCode::Expired, "the lease was over before the work was done")
             }

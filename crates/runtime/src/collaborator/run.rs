@@ -42,7 +42,7 @@ struct Work<'a> {
 /// What the conversation led to.
 enum Talk {
     Begin(Box<Lent>),
-    Over(Message),
+    Over(Box<Message>),
 }
 
 /// Why nobody needs the result any more.
@@ -103,7 +103,7 @@ pub(crate) async fn work(device: &Arc<Device>, job: Job, claimant: Claimant, abo
     };
     match talk {
         Ok(Talk::Begin(lent)) => work.begin(lent, job).await,
-        Ok(Talk::Over(last)) => Ok((work.said(last).await?, None)),
+        Ok(Talk::Over(last)) => Ok((work.said(*last).await?, None)),
         Err(reason) => Err(reason),
     }
 }
@@ -137,10 +137,10 @@ impl Work<'_> {
         loop {
             let accept = match heard {
                 Heard::Begin(lent) => return Ok(Talk::Begin(lent)),
-                Heard::Underway(mut outcome) => return Ok(Talk::Over(outcome.last().await)),
-                Heard::Ended(last) => return Ok(Talk::Over(last)),
+                Heard::Underway(mut outcome) => return Ok(Talk::Over(Box::new(outcome.last().await))),
+                Heard::Ended(last) => return Ok(Talk::Over(Box::new(last))),
                 Heard::Reply(Message::Accept(accept)) => accept,
-                Heard::Reply(last) => return Ok(Talk::Over(last)),
+                Heard::Reply(last) => return Ok(Talk::Over(Box::new(last))),
             };
             let id = accept.delegation_id.clone();
             let accept = Message::Accept(accept);
@@ -155,7 +155,7 @@ impl Work<'_> {
                     Err(_) => {
                         let text = format!("no START came within {} s of ACCEPT", PATIENCE.as_secs());
                         let error = Error::new(&id, ErrorCode::StartExpired, text);
-                        return Ok(Talk::Over(self.role.give_up(&self.caller, error)));
+                        return Ok(Talk::Over(Box::new(self.role.give_up(&self.caller, error))));
                     }
                     Ok(Ok(Some(parts))) => parts,
                     Ok(Ok(None)) => return Err("the run has ended at the hub".to_owned()),
@@ -168,7 +168,7 @@ impl Work<'_> {
                     Ok(_) | Err(_) => {
                         let text = "what came was no START for this delegation";
                         let error = Error::new(&id, ErrorCode::Declined, text);
-                        return Ok(Talk::Over(self.role.give_up(&self.caller, error)));
+                        return Ok(Talk::Over(Box::new(self.role.give_up(&self.caller, error))));
                     }
                 }
             };

@@ -132,7 +132,7 @@ fn check(mounting: &Mounting) -> Result<(), MountError> {
 pub(super) fn explain(said: &str) -> MountError {
     // The other lines are about files of ours that are gone by the time somebody reads this.
     let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with('@') && !line.starts_with("read: ");
-    let last = said.lines().filter(telling).next_back().unwrap_or("sshfs ended without a word").trim().to_owned();
+    let last = said.lines().rfind(telling).unwrap_or("sshfs ended without a word").trim().to_owned();
     if said.contains("Host key verification failed") || said.contains("no matching host key type") {
         MountError::OtherHost(last)
     } else if said.contains("Permission denied (") || said.contains("Too many authentication failures") {

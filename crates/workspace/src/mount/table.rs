@@ -13,7 +13,7 @@ pub(super) fn mounted_at(mount_point: &Path) -> io::Result<Option<String>> {
 }
 
 fn find(table: &[u8], mount_point: &Path) -> Option<String> {
-    let lines = table.split(|byte| *byte == b'\n');
+    let mut lines = table.rsplit(|byte| *byte == b'\n');
     let of_line = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let here = unescape(fields.get(4)?).as_bytes() == mount_point.as_os_str().as_bytes();
@@ -21,7 +21,7 @@ fn find(table: &[u8], mount_point: &Path) -> Option<String> {
         let kind = String::from_utf8_lossy(fields.get(dash + 1)?).into_owned();
         here.then_some(kind)
     };
-    lines.filter_map(of_line).last()
+    lines.find_map(of_line)
 }
 
 /// Blanks and backslashes are written as three octal digits.
