@@ -90,7 +90,7 @@ impl Lease {
     }
 
     /// Everything until the end, which is the only way out.
-    async fn live(&mut self, go: oneshot::Receiver<()>) -> Result<std::convert::Infallible, End> {
+    async fn live(&mut self, go: oneshot::Receiver<()>) -> Result<std::convert::Infallible, Box<End>> {
         // The sender is dropped only together with the desk.
         let _ = self.unless_over(go).await?;
         let way = reach::choose(
@@ -130,7 +130,7 @@ impl Lease {
         }
     }
 
-    async fn react(&mut self, heard: Heard, way: &Way) -> Result<(), End> {
+    async fn react(&mut self, heard: Heard, way: &Way) -> Result<(), Box<End>> {
         let (desk, id) = (self.desk.clone(), self.id);
         match heard {
             Heard::Task(task) => {
@@ -182,7 +182,7 @@ impl Lease {
     }
 
     /// ACCEPT came: the terms are agreed, the folder is lent, START goes out.
-    async fn accepted(&mut self, accept: awcp::Accept, way: &Way) -> Result<(), End> {
+    async fn accepted(&mut self, accept: awcp::Accept, way: &Way) -> Result<(), Box<End>> {
         let (desk, id) = (self.desk.clone(), self.id);
         if self.state.status != Status::Invited {
             return Ok(());
@@ -238,7 +238,7 @@ impl Lease {
         Ok(())
     }
 
-    async fn lend(&mut self, client_key: Option<String>) -> Result<Lent, End> {
+    async fn lend(&mut self, client_key: Option<String>) -> Result<Lent, Box<End>> {
         let (desk, id, admitted, request) = (self.desk.clone(), self.id, self.admitted.clone(), self.request.clone());
         let terms = self.state.terms;
         let lending = blocking(move || {
@@ -260,7 +260,7 @@ impl Lease {
         lent.map_err(|refused| End::ours(local(refused.message)))?.map_err(End::ours)
     }
 
-    async fn end(mut self, end: End) {
+    async fn end(mut self, end: Box<End>) {
         let now = self.desk.env().now();
         let transition = self.state.step(&end.command, now);
         let (status, mut effects) = match transition {
@@ -350,7 +350,7 @@ impl Lease {
         let _ = written.await;
     }
 
-    fn step(&mut self, command: &Command) -> Result<(), End> {
+    fn step(&mut self, command: &Command) -> Result<(), Box<End>> {
         let now = self.desk.env().now();
         match self.state.step(command, now) {
             Ok(transition) if transition.state.status.has_ended() => Err(self.interrupted(Interrupted::Overdue)),
@@ -367,12 +367,12 @@ impl Lease {
         }
     }
 
-    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, End> {
+    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Box<End>> {
         let done = over_or(&self.cancel, &self.desk, self.state.deadline, work).await;
         done.map_err(|interrupted| self.interrupted(interrupted))
     }
 
-    fn interrupted(&self, interrupted: Interrupted) -> End {
+    fn interrupted(&self, interrupted: Interrupted) -> Box<End> {
         match interrupted {
             Interrupted::Cancelled => {
                 let message = if self.desk.0.stop.is_cancelled() {
@@ -468,29 +468,31 @@ fn no_key(hub: &str) -> Failure {
 // === impl End ===
 
 impl End {
-    fn done(done: awcp::Done) -> Self {
+    fn done(done: awcp::Done) -> Box<Self> {
         let result = Outcome {
             final_summary: Some(done.final_summary),
             highlights: done.highlights,
             notes: done.notes,
             error: None,
         };
-        Self { command: Command::Complete, result, is_ours: false }
+        Box::new(Self { command: Command::Complete, result, is_ours: false })
     }
 
     /// The remote said so.
-    fn failed(failure: Failure) -> Self {
-        Self { command: Command::Fail(failure.code), result: outcome(failure), is_ours: false }
+    fn failed(failure: Failure) -> Box<Self> {
+        Box::new(Self { command: Command::Fail(failure.code), result: outcome(failure), is_ours: false })
     }
 
     /// It failed on this side, and the remote does not know.
-    fn ours(failure: Failure) -> Self {
-        Self { is_ours: true, ..Self::failed(failure) }
+    fn ours(failure: Failure) -> Box<Self> {
+        let mut end = Self::failed(failure);
+        end.is_ours = true;
+        end
     }
 
-    fn because(command: Command, code: ErrorCode, message: String) -> Self {
+    fn because(command: Command, code: ErrorCode, message: String) -> Box<Self> {
         let failure = Failure { code, message, hint: code.hint().to_owned() };
-        Self { command, result: outcome(failure), is_ours: false }
+        Box::new(Self { command, result: outcome(failure), is_ours: false })
     }
 }
 
