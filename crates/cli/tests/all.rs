@@ -19,6 +19,7 @@ mod calls;
 mod channels;
 mod checklist;
 mod conformance;
+mod delegations;
 mod deliveries;
 mod documents;
 mod interop;

@@ -1,0 +1,160 @@
+//! `attache daemon`, `delegate` and `delegations` as people use them: real processes, a hub, and a remote that is away.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, process, until};
+
+/// A home with a hub, an agent that takes folders, and a folder to lend. Its daemon ends with it.
+struct Scene {
+    home: Home,
+    hub: Server,
+    agent: String,
+    token: String,
+    folder: String,
+    url: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let home = Home::new();
+        let hub = home.hub(&[]);
+        let agent = hub.add_agent("builder");
+        let device = hub.attach(&hub.pairing_code("builder"));
+        let token = device["runtime_token"].as_str().unwrap().to_owned();
+        let folder = fs::canonicalize(home.path()).unwrap().join("project");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.txt"), "a\n").unwrap();
+        let url = format!("{}/a2a/builder", hub.url);
+        let scene = Self { folder: folder.to_str().unwrap().to_owned(), home, hub, agent, token, url };
+        scene.declare(&json!([{"uri": "https://awcp-protocol.org/v1"}]));
+        scene
+    }
+
+    /// The agent's device says what it understands, and does nothing else.
+    fn declare(&self, extensions: &Value) {
+        let body = json!({"agent_id": self.agent, "extensions": extensions});
+        self.hub.worker(&self.token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &body).expect(200);
+    }
+
+    fn allowed(self) -> Self {
+        self.home.attache(&["delegations", "allow", "--peer", &self.url, "--folder", &self.folder]).succeeds();
+        self
+    }
+
+    fn delegate(&self, more: &[&str]) -> String {
+        let mut args = vec!["delegate", &self.folder, "--to", &self.url, "--background", "do it"];
+        args.extend(more);
+        self.home.attache(&args).succeeds().stdout.trim().to_owned()
+    }
+
+    fn show(&self, id: &str) -> Value {
+        self.home.attache(&["--json", "delegations", "show", id]).succeeds().json()
+    }
+
+    fn until_status(&self, id: &str, status: &str) -> Value {
+        until(&format!("{id} to be {status}"), || Some(self.show(id)).filter(|shown| shown["status"] == status))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.home.command(&["daemon", "--stop"]).output();
+    }
+}
+
+#[test]
+fn what_nobody_allowed_is_refused_with_the_command() {
+    let scene = Scene::new();
+    let (url, folder) = (&scene.url, &scene.folder);
+    let refused = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(4);
+    assert_eq!(refused.stdout, "");
+    let command = format!("attache delegations allow --peer {url}");
+    assert!(refused.stderr.trim_end().ends_with(&command), "{}", refused.stderr);
+    scene.home.attache(&["delegations", "allow", "--peer", url]).succeeds();
+    let refused = scene.home.attache(&["--json", "delegate", folder, "--to", url, "do it"]).exits(4);
+    let error: Value = serde_json::from_str(refused.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(error["error"]["code"], "folder_not_allowed");
+    let hint = error["error"]["hint"].as_str().unwrap();
+    assert!(hint.ends_with(&format!("attache delegations allow --folder {folder}")), "{hint}");
+
+    let policy = scene.home.path().join(".AWCP/policy.toml");
+    let mode = fs::metadata(&policy).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode, fs::read_to_string(&policy).unwrap()),
+        (0o600, format!("[[delegator.peers]]\nurl = \"{url}\"\n"))
+    );
+    let twice = scene.home.attache(&["--json", "delegations", "allow", "--peer", url]).succeeds().json();
+    assert_eq!(twice["changed"], false);
+    scene.home.attache(&["delegations", "disallow", "--peer", url]).succeeds();
+    scene.home.attache(&["delegations", "disallow", "--peer", url]).exits(3);
+    scene.home.attache(&["delegations", "allow"]).exits(2);
+    fs::write(&policy, "[delegator]\nrots = 1\n").unwrap();
+    let broken = scene.home.attache(&["delegate", folder, "--to", url, "do it"]).exits(2);
+    assert!(broken.stderr.contains("policy.toml, line 2: unknown field `rots`"), "{}", broken.stderr);
+}
+
+#[test]
+fn a_delegation_waits_for_its_remote_and_is_cancelled() {
+    let scene = Scene::new().allowed();
+    let id = scene.delegate(&["--ttl", "600", "--access-mode", "ro"]);
+    let shown = scene.until_status(&id, "invited");
+    assert_eq!(
+        (&shown["access_mode"], &shown["ttl_seconds"], &shown["description"]),
+        (&json!("ro"), &json!(600), &json!("do it"))
+    );
+    let list = scene.home.attache(&["delegations"]).succeeds();
+    assert!(list.stdout.contains(&id) && list.stdout.contains("invited"), "{}", list.stdout);
+    let late = scene.home.attache(&["delegations", "wait", &id, "--timeout", "1"]).exits(124);
+    assert!(late.stderr.contains("not done within 1 seconds"), "{}", late.stderr);
+    let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));
+    scene.home.attache(&["delegations", "cancel", &id]).succeeds();
+    assert_eq!(scene.show(&id)["status"], "cancelled");
+    assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
+    let output = scene.home.attache(&["delegations", "output", &id]).exits(1);
+    assert!(output.stderr.starts_with("error: CANCELLED: it was cancelled"), "{}", output.stderr);
+    assert_eq!(scene.home.attache(&["delegations", "diff", &id]).succeeds().stdout, "");
+    let nothing = scene.home.attache(&["--json", "delegations", "wait"]).succeeds().json();
+    assert_eq!(nothing, json!({"delegations": []}));
+    scene.home.attache(&["delegations", "show", "dlg_00000000000000000000000000000001"]).exits(3);
+}
+
+#[test]
+fn a_lease_that_nobody_takes_up_expires() {
+    let scene = Scene::new().allowed();
+    let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "--ttl", "2", "do it"]).exits(124);
+    assert!(ran.stderr.contains("invited") && ran.stderr.contains("error: EXPIRED"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_agent_that_takes_no_folders_is_named() {
+    let scene = Scene::new().allowed();
+    scene.declare(&json!([]));
+    let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "do it"]).exits(4);
+    assert!(ran.stderr.contains("error: DECLINED: the agent builder takes no folders"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
+    let scene = Scene::new().allowed();
+    let (daemon, ready) = scene.home.ready("daemon", &["daemon"]);
+    assert!(ready["ssh"].as_str().unwrap().starts_with("127.0.0.1:"), "{ready}");
+    let second = scene.home.attache(&["daemon"]).exits(1);
+    assert!(second.stderr.contains("already runs"), "{}", second.stderr);
+    let id = scene.delegate(&[]);
+    scene.until_status(&id, "invited");
+    let task = until("the task's id", || scene.show(&id)["task_id"].as_str().map(str::to_owned));
+    daemon.kill();
+    daemon.wait();
+    let shown = scene.show(&id);
+    assert_eq!((&shown["status"], &shown["result"]["error"]["code"]), (&json!("error"), &json!("CANCELLED")));
+    assert_eq!(scene.hub.ended(&task)["status"], "cancelled");
+    // The one that was started by itself is another process, detached from everybody.
+    let log = scene.home.path().join(".AWCP/logs/daemon.log");
+    assert!(fs::metadata(&log).unwrap().len() > 0);
+    scene.home.attache(&["daemon", "--stop"]).succeeds();
+    assert!(!process::exists(u32::try_from(ready["pid"].as_u64().unwrap()).unwrap()));
+    let stopped = scene.home.attache(&["daemon", "--stop"]).succeeds();
+    assert_eq!(stopped.stderr, "No daemon runs.\n");
+}
