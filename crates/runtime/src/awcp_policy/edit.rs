@@ -106,7 +106,10 @@ fn is_aside(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-fn places(text: &str) -> Option<Option<(Range<usize>, Vec<Spanned<String>>)>> {
+/// Where `roots` is, and each of its entries.
+type Roots = (Range<usize>, Vec<Spanned<String>>);
+
+fn places(text: &str) -> Option<Option<Roots>> {
     let places: Places = toml::from_str(text).ok()?;
     Some(places.delegator.roots.map(|roots| (roots.span(), roots.into_inner())))
 }
