@@ -6,6 +6,7 @@
 mod asked;
 mod asked_secret;
 mod bench;
+mod borrowing;
 mod commands;
 mod config;
 mod context;

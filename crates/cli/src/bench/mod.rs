@@ -8,6 +8,7 @@ mod calls;
 mod channels;
 mod child;
 mod cycle;
+mod delegation;
 mod growth;
 mod http;
 mod line;
@@ -27,6 +28,7 @@ mod world;
   attache bench growth --sizes 1000,100000
   attache bench channels --channels 10000
   attache bench workspace
+  attache bench delegation
   attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -47,6 +49,8 @@ enum What {
     Channels(channels::Args),
     /// A lent folder under stock sshfs beside OpenSSH's own server: throughput, small files, and how soon a lease is cut
     Workspace(workspace::Args),
+    /// From the command to the first byte at the remote, through the hub's tunnel beside the straight way, and back to nothing
+    Delegation(delegation::Args),
     /// How soon `attache up` is ready, and how much memory it holds when idle
     Start(StartArgs),
 }
@@ -101,6 +105,7 @@ pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
         What::Growth(args) => growth::run(args, shape).await,
         What::Channels(args) => channels::run(args, shape).await,
         What::Workspace(args) => workspace::run(args, shape).await,
+        What::Delegation(args) => delegation::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,
     }
 }

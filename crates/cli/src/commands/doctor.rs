@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::runtime::status;
 use crate::{
     Context, Failure,
+    borrowing::{self, Readiness},
     context::{Choice, HubArgs, KeySource},
     home::Home,
     output::{Style, clean, time},
@@ -63,6 +64,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut findings = vec![check_home(&context)];
     let choice = check_hub(&context, &args.hub, &mut findings).await;
     check_profiles(&context, choice.as_ref(), &mut findings).await;
+    check_collaborator(&context, &mut findings);
     if args.hub.hub.is_none() && context.config.url.is_none() {
         excuse_device(&context, &mut findings);
     }
@@ -216,6 +218,21 @@ async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &m
                 }
             });
         }
+    }
+}
+
+/// Whether folders that others lend could be mounted here.
+fn check_collaborator(context: &Context, findings: &mut Vec<Finding>) {
+    const CHECK: &str = "collaborator";
+    match borrowing::readiness(context) {
+        Ok(Readiness::Off) => findings.push(Finding::ok(CHECK, "this machine takes no folders that others lend")),
+        Ok(Readiness::Ready(place)) => {
+            findings.push(Finding::ok(CHECK, format!("folders that others lend can be mounted below {place}")));
+        }
+        Ok(Readiness::Unready(wrong)) => {
+            findings.extend(wrong.into_iter().map(|(what, fix)| Finding::problem(CHECK, what).fix(fix)));
+        }
+        Err(failure) => findings.push(Finding::problem(CHECK, failure.message).fix(failure.hint)),
     }
 }
 

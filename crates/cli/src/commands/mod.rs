@@ -19,6 +19,7 @@ mod hub;
 mod keys;
 mod login;
 mod mcp;
+mod mount_guard;
 mod page;
 mod quotas;
 mod rules;
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     Bench(bench::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    MountGuard(mount_guard::Args),
 }
 
 /// What a command needs from its process.
@@ -138,7 +141,8 @@ impl Command {
             | Self::Usage(_)
             | Self::Login(_)
             | Self::Doctor(_)
-            | Self::Completions(_) => Weight::Client,
+            | Self::Completions(_)
+            | Self::MountGuard(_) => Weight::Client,
         }
     }
 
@@ -173,6 +177,7 @@ impl Command {
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
             Self::Completions(args) => completions::run(&context, &args),
+            Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
     }
 }

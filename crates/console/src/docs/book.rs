@@ -95,12 +95,12 @@ const PARTS: &[(&str, &[Source])] = &[
                 "what an agent says about itself: cards, signatures, switches, client certificates"
             ),
             source!("a2a-conformance", "A2A conformance", "what the public kits and other people's clients say"),
+            source!("mcp", "MCP", "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"),
             source!(
                 "delegations",
                 "Delegations",
                 "lend a folder to an agent on another machine, under a lease: policy, daemon, reach, undo"
             ),
-            source!("mcp", "MCP", "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"),
             source!("webhooks", "Webhooks", "be told when a call has ended or a person is asked; signatures, retries"),
             source!(
                 "access",

@@ -8,7 +8,11 @@ use attache_runtime::{Notice, Options, Runtime, Shutdown, Stopped, profile::Prof
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use crate::{Context, Failure, notices, process, supervised};
+use crate::{
+    Context, Failure,
+    borrowing::{self, Wish},
+    notices, process, supervised,
+};
 
 /// Stay connected and run the agent's tasks, in the foreground
 #[derive(Debug, clap::Args)]
@@ -16,6 +20,7 @@ use crate::{Context, Failure, notices, process, supervised};
   attache runtime start
   attache runtime start --profile agt_…/rtm_…
   attache runtime start --api-base http://10.0.0.5:7800     the same hub at another address
+  attache runtime start --collaborator                      also work in folders that others lend
 
 The first Ctrl-C finishes the task that runs, the second stops it. When the device was replaced or disconnected, it
 exits with 4 and says how to pair the same agent again.")]
@@ -32,6 +37,9 @@ pub(super) struct Args {
     /// How many tasks to execute at a time; the adapter must be made for more than one
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_a_time)]
     concurrency: NonZeroUsize,
+    /// Take folders that others lend, as if policy.toml said `enabled = true` below [collaborator]
+    #[arg(long)]
+    collaborator: bool,
     /// Write {"profile":…,"pid":…} to this file once the hub has accepted the first heartbeat
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -62,6 +70,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
     options.pin = context.pin(args.pin, profile.pin, &address)?;
     options.api_base = args.api_base;
+    let wish = if args.collaborator { Wish::Take } else { Wish::AsPolicySays };
+    // Without a home folder there is no policy, and without a policy nothing is taken.
+    if args.collaborator || context.config.awcp_home.is_some() {
+        let pin = options.pin.or(profile.pin);
+        options.collaborator = Some(borrowing::collaborator(&context, &address.api_base(), pin, wish)?);
+    }
     options.concurrency = args.concurrency;
     options.env = context.env.clone();
     let (output, online) = (context.output, Arc::new(Notify::new()));

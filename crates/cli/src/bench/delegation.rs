@@ -1,0 +1,306 @@
+//! What lending a folder costs: from the command to the first byte that the remote reads, through the hub's tunnel beside
+//! the straight way, and from taking it back to the remote's first failed write. Real processes and a real sshfs mount.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use attache_protocol::{Json, rules::delegation::Status, wire::delegation::Delegation};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Result, Shape,
+    child::Server,
+    report::{median, millis},
+    world::Scratch,
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// How often each figure is taken; the median counts
+    #[arg(long, default_value_t = 5)]
+    times: usize,
+    /// How much is written and read back for the throughput
+    #[arg(long, default_value_t = 64)]
+    megabytes: u64,
+    /// Where the folders are made
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// A machine of the benchmark: its home, and what runs there until the end.
+struct Machine {
+    home: PathBuf,
+    running: Option<Child>,
+}
+
+/// The machine that lends, and how it is reached.
+struct Host<'a> {
+    machine: Machine,
+    folder: PathBuf,
+    peer: &'a str,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    direct: Way,
+    tunnel: Way,
+    tunnel_write_of_direct: f64,
+    tunnel_read_of_direct: f64,
+}
+
+#[derive(Serialize)]
+struct Way {
+    first_byte_ms: f64,
+    write_mb_per_second: f64,
+    read_mb_per_second: f64,
+    revoked_ms: f64,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    pairing_code: String,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[allow(clippy::print_stdout, reason = "the report is the command's output")]
+pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
+    let scratch = Scratch::make(args.dir.as_deref())?;
+    let hub = Server::start("hub", &scratch.folder("hub", 0)?).await?;
+    let key = scratch.folder("key", 0)?.join("key");
+    std::fs::write(&key, hub.key.expose())?;
+    let remote = remote(&hub, &key, scratch.folder("remote", 0)?)?;
+    let peer = format!("{}/a2a/builder", hub.url);
+    let host = |reach: &str| Host::start(scratch.folder(reach, 0)?, &peer, &key, reach);
+    let (direct, tunnel) = (host("direct")?, host("tunnel")?);
+    let (mut straight, mut through) = (Vec::new(), Vec::new());
+    for round in 0..args.times {
+        straight.push(direct.measure(args.megabytes)?);
+        through.push(tunnel.measure(args.megabytes)?);
+        eprintln!("round {} of {} done", round + 1, args.times);
+    }
+    drop(remote);
+    // The median of the rounds' own ratios: neighbours that come and go hit both sides of a round.
+    let of_direct = |figure: fn(&Way) -> f64| {
+        median(straight.iter().zip(&through).map(|(direct, tunnel)| figure(tunnel) / figure(direct)))
+    };
+    let figures = Figures {
+        tunnel_write_of_direct: of_direct(|way| way.write_mb_per_second),
+        tunnel_read_of_direct: of_direct(|way| way.read_mb_per_second),
+        direct: Way::median(&straight),
+        tunnel: Way::median(&through),
+    };
+    match shape {
+        Shape::Json => println!("{}", Json::of(&figures).get()),
+        Shape::Table => figures.print(args.times),
+    }
+    Ok(())
+}
+
+/// A device with the shell agent that takes folders.
+fn remote(hub: &Server, key: &Path, home: PathBuf) -> Result<Machine> {
+    let mut machine = Machine { home, running: None };
+    machine.policy("[collaborator]\nenabled = true\n")?;
+    let at_hub = ["--hub", &hub.url, "--key-file", text(key)?];
+    machine.attache(&[&["agents", "add", "builder"], &at_hub[..]].concat())?;
+    let code = machine.attache(&[&["agents", "code", "builder", "--json"], &at_hub[..]].concat())?;
+    let Code { pairing_code } = serde_json::from_slice(&code.stdout)?;
+    machine.attache(&["runtime", "pair", &pairing_code, "--api-base", &hub.url])?;
+    machine.run(&["runtime", "start"])?;
+    Ok(machine)
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn command(&self, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(args).env("A2A_HOME", self.home.join("a2a")).env("AWCP_HOME", self.home.join("awcp"));
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
+    fn policy(&self, policy: &str) -> Result<()> {
+        std::fs::create_dir_all(self.home.join("awcp"))?;
+        Ok(std::fs::write(self.home.join("awcp/policy.toml"), policy)?)
+    }
+
+    /// Runs `attache …` to its end.
+    fn attache(&self, args: &[&str]) -> Result<Output> {
+        let output = self.command(args)?.output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`attache {}` failed: {said}", args.join(" ")).into())
+    }
+
+    /// Starts `attache …` and waits until it is ready.
+    fn run(&mut self, args: &[&str]) -> Result<()> {
+        let file = self.home.join("ready.json");
+        let mut command = self.command(args)?;
+        command.arg("--ready-file").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let begun = Instant::now();
+        let child = self.running.insert(command.spawn()?);
+        while !file.exists() {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("`attache {}` ended early: {status}", args.join(" ")).into());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("`attache {}` did not become ready", args.join(" ")).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+// === impl Host ===
+
+impl<'a> Host<'a> {
+    fn start(home: PathBuf, peer: &'a str, key: &Path, reach: &str) -> Result<Self> {
+        let folder = home.join("folder");
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("probe"), "here\n")?;
+        let mut machine = Machine { home, running: None };
+        machine.policy(&format!(
+            "[delegator]\nroots = [{:?}]\n\n[[delegator.peers]]\nurl = {peer:?}\nkey_file = {:?}\nreach = {reach:?}\n",
+            text(&folder)?,
+            text(key)?,
+        ))?;
+        machine.run(&["daemon"])?;
+        Ok(Self { machine, folder, peer })
+    }
+
+    fn measure(&self, megabytes: u64) -> Result<Way> {
+        let begun = unix_nanos();
+        let read = self.delegate("cat probe > /dev/null; date +%s%N")?;
+        let first_byte = numbers(&self.ended(&read)?)?.first().copied().ok_or("the remote printed no time")?;
+        let copy = format!(
+            "date +%s%N; dd if=/dev/zero of=big bs=1M count={megabytes} conv=fsync status=none; date +%s%N; \
+             dd if=big of=/dev/null bs=1M status=none; date +%s%N; rm big"
+        );
+        let copied = self.delegate(&copy)?;
+        let [start, written, read] = numbers(&self.ended(&copied)?)?[..] else { return Err("three times".into()) };
+        let rate = |nanos: i128| megabytes as f64 / (nanos as f64 / 1e9);
+        Ok(Way {
+            first_byte_ms: (first_byte - begun) as f64 / 1e6,
+            write_mb_per_second: rate(written - start),
+            read_mb_per_second: rate(read - written),
+            revoked_ms: self.revoke()?,
+        })
+    }
+
+    /// From `attache delegations cancel` to the remote's first failed write.
+    fn revoke(&self) -> Result<f64> {
+        let word = self.machine.home.join("stopped");
+        let _ = std::fs::remove_file(&word);
+        let script = format!("while echo x >> log; do :; done 2> /dev/null; date +%s%N > {}", text(&word)?);
+        let id = self.delegate(&script)?;
+        let log = self.folder.join("log");
+        wait_for("the remote to write", || std::fs::metadata(&log).is_ok_and(|found| found.len() > 100))?;
+        let begun = unix_nanos();
+        self.machine.attache(&["delegations", "cancel", &id])?;
+        wait_for("the remote to stop", || std::fs::read(&word).is_ok_and(|said| said.ends_with(b"\n")))?;
+        let stopped = numbers(&std::fs::read_to_string(&word)?)?[0];
+        let _ = std::fs::remove_file(log);
+        Ok((stopped - begun) as f64 / 1e6)
+    }
+
+    fn delegate(&self, script: &str) -> Result<String> {
+        let folder = text(&self.folder)?;
+        let args = ["delegate", folder, "--to", self.peer, "--background", "--json", script];
+        let given: Delegation = serde_json::from_slice(&self.machine.attache(&args)?.stdout)?;
+        Ok(given.delegation_id.to_string())
+    }
+
+    /// What the remote said at the end.
+    fn ended(&self, id: &str) -> Result<String> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let shown = self.machine.attache(&["delegations", "show", id, "--json"])?;
+            let shown: Delegation = serde_json::from_slice(&shown.stdout)?;
+            if shown.status == Status::Completed {
+                return Ok(shown.result.and_then(|result| result.final_summary).unwrap_or_default());
+            }
+            if shown.status.has_ended() {
+                return Err(format!("the delegation ended as {}: {:?}", shown.status, shown.result).into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err("the delegation did not end".into())
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    fn median(rounds: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure));
+        Self {
+            first_byte_ms: of(|way| way.first_byte_ms),
+            write_mb_per_second: of(|way| way.write_mb_per_second),
+            read_mb_per_second: of(|way| way.read_mb_per_second),
+            revoked_ms: of(|way| way.revoked_ms),
+        }
+    }
+}
+
+// === impl Figures ===
+
+impl Figures {
+    #[allow(clippy::print_stdout, reason = "the report is the command's output")]
+    fn print(&self, times: usize) {
+        println!("{times} rounds, medians; one sshfs mount after the other, all on this machine");
+        println!(
+            "{:<10} {:>18} {:>12} {:>12} {:>22}",
+            "", "first byte, ms", "write MB/s", "read MB/s", "cancel to EIO, ms"
+        );
+        for (name, way) in [("direct", &self.direct), ("tunnel", &self.tunnel)] {
+            println!(
+                "{name:<10} {:>18.0} {:>12.0} {:>12.0} {:>22.0}",
+                way.first_byte_ms, way.write_mb_per_second, way.read_mb_per_second, way.revoked_ms
+            );
+        }
+        println!(
+            "the tunnel has {:.2} of the direct way's writing, {:.2} of its reading",
+            self.tunnel_write_of_direct, self.tunnel_read_of_direct
+        );
+    }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| "a path that is not UTF-8".into())
+}
+
+fn numbers(text: &str) -> Result<Vec<i128>> {
+    text.split_whitespace().map(|word| Ok(word.parse::<i128>()?)).collect()
+}
+
+fn unix_nanos() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("waited {:.0} ms for {what}", millis(begun.elapsed())).into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
