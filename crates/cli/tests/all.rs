@@ -24,6 +24,7 @@ mod deliveries;
 mod documents;
 mod interop;
 mod leak;
+mod lending;
 mod lists;
 mod mcp;
 mod pairing;

@@ -17,19 +17,21 @@ pub struct Home {
     folder: TempDir,
     /// `RUST_LOG` of its processes.
     log: Option<&'static str>,
+    /// The network namespace that its processes live in, when it is not the test's own.
+    network: Option<String>,
 }
 
 // === impl Home ===
 
 impl Home {
     pub fn new() -> Self {
-        Self { folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(), log: None }
+        Self { folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(), log: None, network: None }
     }
 
     /// A home in a folder of the test's own choice.
     pub fn within(folder: &Path, name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
-        Self { folder, log: None }
+        Self { folder, log: None, network: None }
     }
 
     /// Leaves the folder behind, for somebody who wants to know why the test failed.
@@ -40,6 +42,11 @@ impl Home {
     /// A home whose processes log as much as `RUST_LOG` says.
     pub fn logging(level: &'static str) -> Self {
         Self { log: Some(level), ..Self::new() }
+    }
+
+    /// A home whose processes live in a network namespace.
+    pub fn in_network(namespace: String) -> Self {
+        Self { network: Some(namespace), ..Self::new() }
     }
 
     /// The home folder itself.
@@ -85,7 +92,15 @@ impl Home {
 
     /// A program with this home and nothing else of the test's own environment.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match &self.network {
+            // Only the network changes; `ip netns exec` would also hide what is mounted.
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command.env_clear().current_dir(self.path());
         command.env("HOME", self.path()).env("A2A_HOME", self.a2a()).env("LANG", "C.UTF-8");
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));

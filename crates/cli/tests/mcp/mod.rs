@@ -151,9 +151,8 @@ fn over_http_the_secret_is_in_a_private_file_and_only_this_machine_is_served() {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
     let bearer = format!("Bearer {secret}");
     let accept = ("accept", "application/json, text/event-stream");
-    let status = |headers: &[(&str, &str)]| {
-        crate::harness::http::json("POST", url, headers, Some(&hello)).unwrap().status
-    };
+    let status =
+        |headers: &[(&str, &str)]| crate::harness::http::json("POST", url, headers, Some(&hello)).unwrap().status;
     assert_eq!(status(&[accept]), 401);
     assert_eq!(status(&[accept, ("authorization", &bearer), ("origin", "http://evil.example")]), 403);
     assert_eq!(status(&[accept, ("authorization", &bearer)]), 200);

@@ -19,7 +19,8 @@ struct Offered {
     max_ttl_seconds: Option<u64>,
 }
 
-/// The agent takes folders, and nothing that it says excludes this one. A shorter lease is a matter of agreement.
+/// The agent takes folders, and nothing that it says excludes this one. A shorter lease is a matter of agreement, and so is
+/// to read where writing was offered.
 pub(super) fn check(card: &AgentCard, terms: Terms) -> Result<(), Failure> {
     let name = &card.name;
     let declined = |message: String, hint: String| Err(Failure { code: ErrorCode::Declined, message, hint });
@@ -43,14 +44,12 @@ pub(super) fn check(card: &AgentCard, terms: Terms) -> Result<(), Failure> {
         let message = format!("the agent {name} does not mount folders by {SSHFS}");
         return declined(message, "Ask its owner to allow it, or delegate to another agent.".to_owned());
     }
-    let mode = terms.access_mode.as_str();
-    if offered.access_modes.is_some_and(|modes| !modes.iter().any(|offered| offered == mode)) {
-        let other = match terms.access_mode {
-            AccessMode::Ro => AccessMode::Rw,
-            AccessMode::Rw => AccessMode::Ro,
-        };
+    let takes = |modes: &[String], wanted: AccessMode| modes.iter().any(|mode| mode == wanted.as_str());
+    let fits = |modes: &Vec<String>| takes(modes, terms.access_mode) || takes(modes, AccessMode::Ro);
+    if offered.access_modes.is_some_and(|modes| !fits(&modes)) {
+        let mode = terms.access_mode;
         let message = format!("the agent {name} does not take folders `{mode}`");
-        return declined(message, format!("Delegate with --access-mode {other}, or ask its owner."));
+        return declined(message, "Delegate with another --access-mode, or ask its owner.".to_owned());
     }
     if offered.max_ttl_seconds == Some(0) {
         let message = format!("the agent {name} takes folders for no time at all");
@@ -81,7 +80,10 @@ mod tests {
         assert_eq!(checked(&format!(r#"{{"uri":"{EXTENSION}"}}"#), AccessMode::Rw), Ok(()));
         let open = with(r#"{"transports":["sshfs"],"access_modes":["ro"],"max_ttl_seconds":3,"other":1}"#);
         assert_eq!(checked(&open, AccessMode::Ro), Ok(()));
-        assert_eq!(checked(&open, AccessMode::Rw), Err("the agent b does not take folders `rw`".to_owned()));
+        assert_eq!(checked(&open, AccessMode::Rw), Ok(()), "ACCEPT makes it `ro`");
+        let writers = with(r#"{"access_modes":["rw"]}"#);
+        assert_eq!(checked(&writers, AccessMode::Rw), Ok(()));
+        assert_eq!(checked(&writers, AccessMode::Ro), Err("the agent b does not take folders `ro`".to_owned()));
         let other = checked(&with(r#"{"transports":["webdav"]}"#), AccessMode::Ro);
         assert_eq!(other, Err("the agent b does not mount folders by sshfs".to_owned()));
         assert!(checked(&with(r#"{"access_modes":7}"#), AccessMode::Ro).is_err());

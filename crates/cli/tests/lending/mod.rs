@@ -1,0 +1,6 @@
+//! Delegations from end to end: a folder is lent, worked in and taken back, whatever happens in between.
+
+mod life;
+mod nets;
+mod trouble;
+mod world;

@@ -1,0 +1,150 @@
+//! What goes wrong in the middle of a write: time runs out, somebody changes their mind, machines and cables fail.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use super::{
+    nets::Machine,
+    world::{Lent, Way, World},
+};
+use crate::harness::until;
+
+/// Writes for ever, and says how it went when it cannot any more.
+const WRITES: &str = "i=0; while echo $i >> log.txt; do i=$((i+1)); sleep 0.01; done; echo stopped at $i; exit 7";
+/// Writes, waits for a word of the host's, and writes again.
+const WAITS: &str = "echo before > a.txt; until test -e go; do sleep 0.1; done; echo after > b.txt; echo done";
+
+/// How much was written; waits until there is something.
+fn grows(world: &World) -> u64 {
+    let size = |_: ()| fs::metadata(world.folder.join("log.txt")).map_or(0, |found| found.len());
+    until("the remote to write", || (size(()) > 20).then_some(()));
+    size(())
+}
+
+/// Nothing more is written once it is over.
+#[track_caller]
+fn stays(world: &World) {
+    let before = fs::read(world.folder.join("log.txt")).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(fs::read(world.folder.join("log.txt")).unwrap().len(), before.len(), "somebody still writes");
+}
+
+#[test]
+fn time_runs_out_in_the_middle_of_a_write() {
+    let Some(world) = World::new(Way::Direct, "") else { return };
+    let lent = world.delegate_in_background(&["--ttl", "6"], WRITES);
+    grows(&world);
+    let ended = lent.ended();
+    assert_eq!(
+        (ended["status"].as_str(), ended["result"]["error"]["code"].as_str()),
+        (Some("expired"), Some("EXPIRED")),
+        "{ended:#}"
+    );
+    stays(&world);
+    world.is_clean(Duration::from_secs(10));
+}
+
+fn cancelled(way: Way) {
+    let Some(world) = World::new(way, "") else { return };
+    let lent = world.delegate_in_background(&[], WRITES);
+    grows(&world);
+    world.lend(&["cancel", &lent.id]).succeeds();
+    stays(&world);
+    assert_eq!(lent.ended()["status"], "cancelled");
+    world.is_clean(Duration::from_secs(10));
+    // The folder is free for the next.
+    assert_eq!(world.delegate(&[], "echo next > next.txt")["status"], "completed");
+}
+
+#[test]
+fn somebody_changes_their_mind_in_the_middle_of_a_write() {
+    cancelled(Way::Direct);
+}
+
+#[test]
+fn somebody_changes_their_mind_and_the_hub_is_between() {
+    cancelled(Way::Tunnel);
+}
+
+#[test]
+fn the_remote_is_killed() {
+    let Some(mut world) = World::new(Way::Direct, "") else { return };
+    let id = {
+        let lent = world.delegate_in_background(&[], WRITES);
+        grows(&world);
+        lent.id
+    };
+    world.runtime.take().unwrap().kill();
+    world.is_clean(Duration::from_secs(5));
+    stays(&world);
+    world.start_runtime();
+    let lent = Lent::of(&world, id);
+    let ended = lent.ended();
+    assert_eq!(ended["status"], "error", "{ended:#}");
+    assert!(!ended["result"]["error"]["message"].as_str().unwrap().is_empty());
+    assert_eq!(world.delegate(&[], "echo next > next.txt")["status"], "completed");
+}
+
+#[test]
+fn the_host_is_killed() {
+    let Some(mut world) = World::new(Way::Direct, "") else { return };
+    let id = {
+        let lent = world.delegate_in_background(&[], WRITES);
+        grows(&world);
+        lent.id
+    };
+    world.daemon.take().unwrap().kill();
+    stays(&world);
+    world.start_daemon();
+    let ended = Lent::of(&world, id).ended();
+    assert_eq!(ended["status"], "error", "{ended:#}");
+    world.is_clean(Duration::from_secs(30));
+    assert_eq!(world.delegate(&[], "echo next > next.txt")["status"], "completed");
+}
+
+fn hub_restarts(way: Way) {
+    let Some(mut world) = World::new(way, "") else { return };
+    let id = world.delegate_in_background(&[], WAITS).id;
+    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    world.hub.take().unwrap().kill();
+    world.start_hub();
+    world.write("go", "");
+    let ended = Lent::of(&world, id).ended();
+    assert_eq!((ended["status"].as_str(), world.read("b.txt").as_str()), (Some("completed"), "after\n"), "{ended:#}");
+    world.is_clean(Duration::from_secs(10));
+}
+
+#[test]
+fn the_hub_is_killed_and_started_again() {
+    hub_restarts(Way::Direct);
+}
+
+#[test]
+fn the_hub_is_killed_and_started_again_with_the_folder_behind_it() {
+    hub_restarts(Way::Tunnel);
+}
+
+#[test]
+fn a_cable_is_pulled_out_and_plugged_in_again() {
+    for machine in [Machine::Remote, Machine::Host] {
+        let Some(world) = World::new(Way::Tunnel, "") else { return };
+        let lent = world.delegate_in_background(&[], WAITS);
+        until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+        let nets = world.nets.as_ref().unwrap();
+        nets.cut(machine);
+        std::thread::sleep(Duration::from_secs(3));
+        nets.plug_in(machine);
+        let healed = Instant::now();
+        world.write("go", "");
+        let ended = lent.ended();
+        assert_eq!(
+            (ended["status"].as_str(), world.read("b.txt").as_str()),
+            (Some("completed"), "after\n"),
+            "{ended:#}"
+        );
+        eprintln!("{machine:?}: done {:?} after the cable was back", healed.elapsed());
+        world.is_clean(Duration::from_secs(10));
+    }
+}
