@@ -44,7 +44,7 @@ async fn a_key_that_only_reads_does_not_learn_where_else_it_could_write() {
             let got: PushConfig = client.once(Ask::get_push(&done, "c")).await.unwrap().parse().unwrap();
             assert_eq!(&got, wanted, "{binding:?} {version:?}");
             let list: PushConfigList = client.once(Ask::list_pushes(&done)).await.unwrap().parse().unwrap();
-            assert_eq!(list.configs, [wanted.clone()], "{binding:?} {version:?}");
+            assert_eq!(list.configs, std::slice::from_ref(wanted), "{binding:?} {version:?}");
         }
     }
     scene.world.stop().await;

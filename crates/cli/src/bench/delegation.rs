@@ -4,10 +4,10 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use attache_protocol::{Json, rules::delegation::Status, wire::delegation::Delegation};
+use attache_protocol::{Json, env::Env, rules::delegation::Status, wire::delegation::Delegation};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -290,8 +290,7 @@ fn numbers(text: &str) -> Result<Vec<i128>> {
 }
 
 fn unix_nanos() -> i128 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
+    i128::from(Env::system().now().millis()) * 1_000_000
 }
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {

@@ -95,7 +95,11 @@ const PARTS: &[(&str, &[Source])] = &[
                 "what an agent says about itself: cards, signatures, switches, client certificates"
             ),
             source!("a2a-conformance", "A2A conformance", "what the public kits and other people's clients say"),
-            source!("mcp", "MCP", "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"),
+            source!(
+                "mcp",
+                "MCP",
+                "tools for models in Claude Code, Codex, Gemini, VS Code, Cursor: lend folders, ask agents"
+            ),
             source!(
                 "delegations",
                 "Delegations",

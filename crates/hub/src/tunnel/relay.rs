@@ -118,6 +118,7 @@ async fn seek(passage: &Passage, mut remote: Remote) {
 }
 
 /// Gives the remote back if nobody waits for one.
+#[allow(clippy::result_large_err, reason = "it is given back, not an error")]
 fn offer(passage: &Passage, mut remote: Remote) -> Result<(), Remote> {
     loop {
         let Some(spare) = lock(&passage.spares).pop_front() else { return Err(remote) };

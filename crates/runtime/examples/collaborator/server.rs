@@ -305,6 +305,7 @@ impl Policy for OnlyHere {
 // === impl Printed ===
 
 impl AuditSink for Printed {
+    #[allow(clippy::print_stdout, reason = "an example shows what happens")]
     fn record(&self, entry: &Entry<'_>) {
         println!("{} {} of {}: {}", entry.at, entry.delegation_id, entry.caller, entry.event);
     }

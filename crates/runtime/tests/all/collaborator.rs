@@ -75,7 +75,7 @@ pub(crate) fn guard() -> GuardCommand {
 pub(crate) fn can_mount() -> bool {
     let missing = missing();
     if let Some(missing) = missing.first() {
-        println!("skipped: {missing}");
+        eprintln!("skipped: {missing}");
     }
     missing.is_empty()
 }
@@ -382,7 +382,8 @@ async fn a_start_that_cannot_be_followed_says_why() {
     }
     let host = Host::start().await;
     let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
-    let break_it: [(&str, fn(&mut Start), ErrorCode); 4] = [
+    type Row = (&'static str, fn(&mut Start), ErrorCode);
+    let break_it: [Row; 4] = [
         ("expired", |start| start.lease.expires_at = attache_protocol::Timestamp::default(), ErrorCode::StartExpired),
         ("unpinned", |start| start.mount.host_key = None, ErrorCode::MountFailed),
         (

@@ -189,7 +189,7 @@ impl Known {
                 self.input_keys.extend(new.key.map(|key| (new.run, key)));
             }
             (Step::PublishDelegation(_, new), _) if !self.delegations.contains(&new.id) => {
-                self.delegations.push(new.id)
+                self.delegations.push(new.id);
             }
             (Step::SetPushConfig(_, run, _), _) => self.pushes.push(*run),
             (Step::SetPeer(..), Value::Peer(Some(peer))) => self.outsiders.push(peer.agent),

@@ -55,7 +55,7 @@ async fn holder_process() {
     let mounted = mount(&guard(), place(Path::new(&root)), mounting).await.unwrap();
     println!("\nmounted at {}", mounted.mount_point().display());
     std::io::stdout().flush().unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn place(root: &Path) -> Place {

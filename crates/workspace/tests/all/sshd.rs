@@ -26,11 +26,11 @@ impl Sshd {
     /// None, with the reason printed, where this machine cannot mount.
     pub(crate) fn start() -> Option<Self> {
         if let Some(missing) = missing().first() {
-            println!("skipped: {missing}");
+            eprintln!("skipped: {missing}");
             return None;
         }
         if !Path::new(SSHD).exists() {
-            println!("skipped: {SSHD} is missing (package openssh-server)");
+            eprintln!("skipped: {SSHD} is missing (package openssh-server)");
             return None;
         }
         // The folder that it changes to as root.

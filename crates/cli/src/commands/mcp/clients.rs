@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{jsonc, tables};
 use crate::Config;
@@ -77,12 +77,12 @@ impl Client {
     fn value(self, entry: &Entry) -> Value {
         let mut value = Map::new();
         if matches!(self, Self::Claude | Self::Vscode) {
-            value.insert("type".to_owned(), json!("stdio"));
+            value.insert("type".to_owned(), Value::from("stdio"));
         }
-        value.insert("command".to_owned(), json!(entry.command));
-        value.insert("args".to_owned(), json!(entry.args));
+        value.insert("command".to_owned(), Value::from(entry.command.as_str()));
+        value.insert("args".to_owned(), Value::from(entry.args.clone()));
         if !entry.env.is_empty() {
-            let env = entry.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            let env = entry.env.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
             value.insert("env".to_owned(), Value::Object(env));
         }
         Value::Object(value)

@@ -72,7 +72,8 @@ fn limits() -> Limits {
 #[test]
 fn what_is_taken_of_an_offer() {
     use AccessMode::{Ro, Rw};
-    let table: [(&[AccessMode], _, u64, Option<(_, u64)>); 7] = [
+    type Row = (&'static [AccessMode], AccessMode, u64, Option<(AccessMode, u64)>);
+    let table: [Row; 7] = [
         (&[Ro, Rw], Rw, 60, Some((Rw, 60))),
         (&[Ro, Rw], Ro, 60, Some((Ro, 60))),
         (&[Ro], Rw, 60, Some((Ro, 60))),
@@ -169,6 +170,7 @@ fn what_ended_is_forgotten_in_the_end() {
 }
 
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a few of them, in a test")]
 enum Step {
     Hear(usize, Message),
     End(usize),
