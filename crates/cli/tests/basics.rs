@@ -20,7 +20,10 @@ Commands:
   approvals      See what agents ask for, and allow or deny it
   channels       List the live connections of devices, agents and engines, and what happened to them
   conversations  List conversations, begin one, and read what was said in it
-  mcp            Serve the tools for models over MCP, or enter them into the configuration of a client
+  delegate       Lend a folder to an agent elsewhere, which works in it as if it were there
+  delegations    List, show, end and undo what is lent, and say what may be
+  daemon         Lend folders of this machine (started by itself when needed)
+  mcp            Serve the tools for models over MCP, or add them to a client such as Claude Code
   artifacts      List, download and upload the artifacts of a workspace
   deliveries     See what webhooks were told, and send it again
   users          List, add, change and remove the people of a hub

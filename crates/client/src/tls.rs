@@ -36,16 +36,25 @@ pub(crate) enum Distrust {
     Plain,
 }
 
+/// TLS for a place of which only the key is known.
+pub(crate) fn pinned(pin: Pin, protocols: &[&str]) -> Result<ClientConfig> {
+    verified(Some(pin), None, protocols)
+}
+
 /// TLS for a hub, speaking the given protocols above it.
 pub(crate) fn config(options: &HubOptions, protocols: &[&str]) -> Result<ClientConfig> {
+    verified(options.pin, options.trusted_certificate.as_deref(), protocols)
+}
+
+fn verified(pin: Option<Pin>, trusted: Option<&[u8]>, protocols: &[&str]) -> Result<ClientConfig> {
     let invalid = |what: String, hint: &str| Error::Invalid { what, hint: hint.to_owned() };
     let provider = Arc::new(default_provider());
     let failed =
         |error: rustls::Error| invalid(format!("cannot set up TLS: {error}"), "Install the package ca-certificates.");
-    let verifier: Arc<dyn ServerCertVerifier> = match options.pin {
+    let verifier: Arc<dyn ServerCertVerifier> = match pin {
         Some(pin) => Arc::new(Pinned { pin, provider: provider.clone() }),
         None => {
-            let trusted = options.trusted_certificate.as_deref().unwrap_or_default();
+            let trusted = trusted.unwrap_or_default();
             let extra: Vec<CertificateDer<'static>> =
                 CertificateDer::pem_slice_iter(trusted).collect::<Result<_, _>>().map_err(|_| {
                     invalid(

@@ -149,6 +149,7 @@ async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) 
                 Change::AddPeer {
                     url: request.peer_url.clone(),
                     key_file: request.key_file.clone().map(PathBuf::from),
+                    pin: None,
                 },
             ),
             Code::FolderNotAllowed => (

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use attache_client::daemon::DaemonClient;
 use attache_protocol::{
-    DelegationId,
+    DelegationId, Pin,
     error::exit,
     wire::delegation::{Delegation, Delegations, Diff, Revert},
 };
@@ -91,6 +91,9 @@ struct Allowed {
     /// The file with the key for it
     #[arg(long, value_name = "FILE", requires = "peer")]
     key_file: Option<PathBuf>,
+    /// The pin of its hub, when that made its own certificate
+    #[arg(long, value_name = "sha256:…", requires = "peer")]
+    pin: Option<Pin>,
     /// A folder; everything below it may be lent
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -131,10 +134,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         }
         Command::Revert { delegation, paths } => revert(&context, delegation, paths).await,
         Command::Wait { delegation, session, timeout } => wait(&context, delegation, session, timeout).await,
-        Command::Allow(Allowed { peer, key_file, folder }) => {
+        Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
             let mut changes: Vec<_> =
-                peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone() }).collect();
+                peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone(), pin }).collect();
             if let Some(folder) = folder {
                 let found = std::fs::canonicalize(&folder).map_err(|error| Failure::file("allow", &folder, &error))?;
                 changes.push(Change::AddRoot(found));

@@ -55,6 +55,11 @@ fn work_is_done_in_a_lent_folder_on_a_machine_that_cannot_be_reached() {
 }
 
 #[test]
+fn work_is_done_in_a_lent_folder_through_a_hub_with_a_certificate_of_its_own() {
+    edits(Way::Encrypted);
+}
+
+#[test]
 fn what_is_lent_to_be_read_is_not_written() {
     let Some(world) = World::new(Way::Direct, "") else { return };
     world.write("data.txt", "as it was\n");

@@ -19,6 +19,8 @@ pub enum Way {
     Direct,
     /// Three machines; the only way is through the hub.
     Tunnel,
+    /// Through a hub that made its own certificate, on one machine.
+    Encrypted,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl World {
             return None;
         }
         let nets = match way {
-            Way::Direct => None,
+            Way::Direct | Way::Encrypted => None,
             Way::Tunnel => Some(Nets::new()?),
         };
         let home = |machine| nets.as_ref().map_or_else(Home::new, |nets| Home::in_network(nets.of(machine)));
@@ -90,7 +92,14 @@ impl World {
         world.start_runtime();
         let url = world.agent_url();
         let key = world.key_file();
-        world.lend(&["allow", "--peer", &url, "--key-file", key.to_str().unwrap()]).succeeds();
+        let pin = world.pin();
+        let allow = ["allow", "--peer", &url, "--key-file", key.to_str().unwrap()];
+        world.lend(&[&allow[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
+        if way == Way::Encrypted {
+            let file = world.host.path().join(".AWCP/policy.toml");
+            let policy = fs::read_to_string(&file).unwrap().replace("url = ", "reach = \"tunnel\"\nurl = ");
+            fs::write(file, policy).unwrap();
+        }
         let root = world.host.path().join("src");
         world.lend(&["allow", "--folder", root.to_str().unwrap()]).succeeds();
         world.start_daemon();
@@ -103,14 +112,16 @@ impl World {
     }
 
     pub fn start_hub(&mut self) {
-        let listen = match (self.way, self.url.strip_prefix("http://")) {
-            (_, Some(address)) => address.to_owned(),
-            (Way::Direct, None) => "127.0.0.1:0".to_owned(),
+        let listen = match (self.way, self.url.split_once("://")) {
+            (_, Some((_, address))) => address.to_owned(),
+            (Way::Direct | Way::Encrypted, None) => "127.0.0.1:0".to_owned(),
             (Way::Tunnel, None) => format!("{HUB}:7800"),
         };
         let mut args = vec!["hub", "--listen", &listen];
-        if self.way == Way::Tunnel {
-            args.push("--insecure-lan");
+        match self.way {
+            Way::Direct => {}
+            Way::Tunnel => args.push("--insecure-lan"),
+            Way::Encrypted => args.push("--tls-self-signed"),
         }
         let (process, ready) = self.hub_home.ready("hub", &args);
         self.url = ready["url"].as_str().unwrap().to_owned();
@@ -129,7 +140,9 @@ impl World {
     #[track_caller]
     pub fn owner(&self, args: &[&str]) -> Ran {
         let key = self.key_file();
-        let all = [args, &["--hub", &self.url, "--key-file", key.to_str().unwrap()]].concat();
+        let pin = self.pin();
+        let pin: Vec<_> = pin.iter().map(String::as_str).collect();
+        let all = [args, &["--hub", &self.url, "--key-file", key.to_str().unwrap()], &pin].concat();
         self.hub_home.attache(&all)
     }
 
@@ -199,7 +212,15 @@ impl World {
         self.owner(&["agents", "add", "builder"]).succeeds();
         let code = self.owner(&["agents", "code", "builder", "--json"]).succeeds().json();
         let code = code["pairing_code"].as_str().unwrap().to_owned();
-        self.remote.attache(&["runtime", "pair", &code, "--api-base", &self.url]).succeeds();
+        let pin = self.pin();
+        let pair = ["runtime", "pair", &code, "--api-base", &self.url];
+        self.remote.attache(&[&pair[..], &pin.iter().map(String::as_str).collect::<Vec<_>>()].concat()).succeeds();
+    }
+
+    /// The words that name the hub's pin, where it has one.
+    fn pin(&self) -> Vec<String> {
+        let pin = fs::read_to_string(self.hub_home.a2a().join("hub/tls.pin")).ok();
+        pin.map(|pin| vec!["--pin".to_owned(), pin.trim().to_owned()]).unwrap_or_default()
     }
 
     fn key_file(&self) -> PathBuf {

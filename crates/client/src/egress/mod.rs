@@ -30,6 +30,8 @@ use std::{
     time::Duration,
 };
 
+use attache_protocol::Pin;
+
 pub use address::Range;
 pub use allow::{Allow, InvalidRule, Network};
 pub use location::{Checked, Host, masked, origin};
@@ -46,6 +48,8 @@ struct Inner {
     policy: Arc<Policy>,
     limits: Limits,
     resolver: Arc<dyn Resolver>,
+    /// The only key that whoever answers over TLS may have.
+    pin: Option<Pin>,
     clients: send::Clients,
 }
 
@@ -87,15 +91,25 @@ impl Guard {
 
     pub fn with(policy: Policy, limits: Limits, resolver: Arc<dyn Resolver>) -> Self {
         let clients = send::Clients::default();
-        Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, clients }))
+        Self(Arc::new(Inner { policy: Arc::new(policy), limits, resolver, pin: None, clients }))
     }
 
     /// A guard of the same policy with other bounds.
     #[must_use]
     pub fn within(&self, limits: Limits) -> Self {
+        self.renewed(limits, self.0.pin)
+    }
+
+    /// A guard of the same policy for one place that made its own certificate: over TLS nobody without this key is spoken to.
+    #[must_use]
+    pub fn pinned(&self, pin: Option<Pin>) -> Self {
+        self.renewed(self.0.limits, pin)
+    }
+
+    fn renewed(&self, limits: Limits, pin: Option<Pin>) -> Self {
         let Inner { policy, resolver, .. } = &*self.0;
         let clients = send::Clients::default();
-        Self(Arc::new(Inner { policy: policy.clone(), limits, resolver: resolver.clone(), clients }))
+        Self(Arc::new(Inner { policy: policy.clone(), limits, resolver: resolver.clone(), pin, clients }))
     }
 
     pub fn policy(&self) -> &Policy {

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::{Client, Method, Response, header::HeaderMap};
 
 use super::{Checked, Failure, Guard, Host, Inner, Limits, Refused, resolver::Judging};
+use crate::tls;
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -175,6 +176,10 @@ fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>) -> Result<Clie
         .tcp_nodelay(true);
     if is_plain {
         builder = builder.tls_certs_only([]);
+    } else if let Some(pin) = guard.pin {
+        let config = tls::pinned(pin, &["h2", "http/1.1"]);
+        builder =
+            builder.tls_backend_preconfigured(config.map_err(|error| Failure::NoTls { reason: error.to_string() })?);
     }
     builder.build().map_err(|error| {
         let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::wire::awcp::AccessMode;
+use attache_protocol::{Pin, wire::awcp::AccessMode};
 use serde::Deserialize;
 
 use super::{expand, normal_url};
@@ -27,6 +27,8 @@ pub struct Delegator {
     pub hub: Option<String>,
     /// The key for that hub.
     pub key_file: Option<String>,
+    /// Of that hub, when it made its own certificate.
+    pub pin: Option<Pin>,
     pub peers: Vec<Peer>,
     pub export: ExportRules,
     pub git: Git,
@@ -39,6 +41,9 @@ pub struct Peer {
     pub url: String,
     #[serde(default)]
     pub key_file: Option<String>,
+    /// Of a hub that made its own certificate.
+    #[serde(default)]
+    pub pin: Option<Pin>,
     #[serde(default)]
     pub reach: Reach,
     /// `host:port` that the remote dials instead of the address that the daemon listens on.
@@ -91,6 +96,7 @@ impl Default for Delegator {
             notify_webhook: None,
             hub: None,
             key_file: None,
+            pin: None,
             peers: Vec::new(),
             export: ExportRules::default(),
             git: Git::default(),

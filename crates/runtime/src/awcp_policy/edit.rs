@@ -50,7 +50,8 @@ fn with_peer(text: String, peer: &Peer) -> String {
         text.push('\n');
     }
     text += &format!("{PEERS}\nurl = {}\n", quoted(&peer.url));
-    for (name, value) in [("key_file", &peer.key_file), ("advertise", &peer.advertise)] {
+    let pin = peer.pin.map(|pin| pin.to_string());
+    for (name, value) in [("key_file", &peer.key_file), ("pin", &pin), ("advertise", &peer.advertise)] {
         if let Some(value) = value {
             text += &format!("{name} = {}\n", quoted(value));
         }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_protocol::env::Env;
+use attache_protocol::{Pin, env::Env};
 use serde::Deserialize;
 
 pub use collaborator::Collaborator;
@@ -48,7 +48,7 @@ pub struct Invalid {
 /// What a person changes by a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    AddPeer { url: String, key_file: Option<PathBuf> },
+    AddPeer { url: String, key_file: Option<PathBuf>, pin: Option<Pin> },
     RemovePeer { url: String },
     AddRoot(PathBuf),
     RemoveRoot(PathBuf),
@@ -103,14 +103,19 @@ impl PolicyFile {
         let before = self.parse(&text)?;
         let mut wanted = before.clone();
         match change {
-            Change::AddPeer { url, key_file } => {
+            Change::AddPeer { url, key_file, pin } => {
                 let url = normal_url(url).ok_or_else(|| ChangeError::NotAUrl(url.clone()))?;
                 let key_file = key_file.as_ref().map(|file| file.to_string_lossy().into_owned());
                 match wanted.delegator.peers.iter_mut().find(|peer| peer.is(&url)) {
-                    Some(peer) if key_file.is_none() || peer.key_file == key_file => return Ok(false),
-                    // Written anew, with what it says besides.
-                    Some(peer) => peer.key_file = key_file,
-                    None => wanted.delegator.peers.push(Peer { url, key_file, ..Peer::default() }),
+                    Some(peer) => {
+                        let (key_file, pin) = (key_file.or_else(|| peer.key_file.clone()), pin.or(peer.pin));
+                        if (&key_file, pin) == (&peer.key_file, peer.pin) {
+                            return Ok(false);
+                        }
+                        // Written anew, with what it says besides.
+                        (peer.key_file, peer.pin) = (key_file, pin);
+                    }
+                    None => wanted.delegator.peers.push(Peer { url, key_file, pin: *pin, ..Peer::default() }),
                 }
             }
             Change::RemovePeer { url } => {

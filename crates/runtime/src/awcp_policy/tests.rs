@@ -40,7 +40,7 @@ fn after(text: &str, change: &Change) -> String {
 }
 
 fn peer(url: &str) -> Change {
-    Change::AddPeer { url: url.to_owned(), key_file: None }
+    Change::AddPeer { url: url.to_owned(), key_file: None, pin: None }
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn peers_come_and_go_and_the_rest_stays() {
 
 #[test]
 fn a_key_is_added_to_a_peer_that_is_there() {
-    let change = Change::AddPeer { url: "http://x/a2a/b".to_owned(), key_file: Some("/keys/x".into()) };
+    let change = Change::AddPeer { url: "http://x/a2a/b".to_owned(), key_file: Some("/keys/x".into()), pin: None };
     let written = after("[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nreach = \"direct\"\n", &change);
     assert_eq!(written, "[[delegator.peers]]\nurl = \"http://x/a2a/b\"\nkey_file = \"/keys/x\"\nreach = \"direct\"\n");
 }

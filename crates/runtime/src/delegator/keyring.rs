@@ -33,7 +33,10 @@ impl Keyring {
             None => reach::hub_of(&admitted.peer.url).map(|hub| (hub, peer.clone())),
         };
         let hub = match hub {
-            Some((origin, Some(key))) => Some(HubOptions::new(origin, Credential::Key(key))),
+            Some((hub, Some(key))) => {
+                let pin = if hub == origin { admitted.peer.pin } else { admitted.hub_pin };
+                Some(HubOptions { pin, ..HubOptions::new(hub, Credential::Key(key)) })
+            }
             // Without a key a hub tunnels nothing and shows nothing.
             Some((_, None)) | None => None,
         };

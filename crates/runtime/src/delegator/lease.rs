@@ -405,7 +405,7 @@ fn line(desk: &Delegator, id: DelegationId, request: &Delegate, admitted: &Admit
         requirements: Requirements::default(),
     };
     let (env, pace) = (desk.env().clone(), desk.0.options.pace);
-    Line::new(&invite, id, &admitted.peer.url, keys.peer.clone(), admitted.terms, env, pace)
+    Line::new(&invite, id, &admitted.peer, keys.peer.clone(), admitted.terms, env, pace)
 }
 
 /// Tells the remote of a delegation that a daemon before this one lost.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use attache_protocol::{
-    Code, Secret,
+    Code, Pin, Secret,
     rules::delegation::Terms,
     wire::{awcp::AccessMode, delegation::Delegate},
 };
@@ -52,6 +52,8 @@ pub struct Admitted {
     pub key_file: Option<PathBuf>,
     /// The hub that tunnels and shows it, where it is not the peer's own, and the file with the key for it.
     pub hub: Option<(String, Option<PathBuf>)>,
+    /// Of that hub, when it made its own certificate.
+    pub hub_pin: Option<Pin>,
 }
 
 /// `policy.toml`.
@@ -86,7 +88,7 @@ impl Policy for FilePolicy {
         let key_file = peer.key_file.as_ref().or(request.key_file.as_ref()).map(place);
         let hub = rules.hub.clone().map(|hub| (hub, rules.key_file.as_ref().map(place)));
         let peer = Peer { url, ..peer };
-        Ok(Admitted { peer, folder, terms, export: rules.export, git: rules.git, key_file, hub })
+        Ok(Admitted { peer, folder, terms, export: rules.export, git: rules.git, key_file, hub, hub_pin: rules.pin })
     }
 
     fn limits(&self) -> Limits {

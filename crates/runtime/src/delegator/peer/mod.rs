@@ -22,6 +22,7 @@ use attache_protocol::{
     },
 };
 
+use crate::awcp_policy::Peer as Listed;
 use ear::Ear;
 pub(super) use ear::Heard;
 
@@ -77,7 +78,7 @@ impl Line {
     pub(super) fn new(
         invite: &awcp::Invite,
         delegation: DelegationId,
-        url: &str,
+        listed: &Listed,
         credentials: Credentials,
         terms: Terms,
         env: Env,
@@ -86,10 +87,10 @@ impl Line {
         let invite = message(delegation, &awcp::Message::Invite(invite.clone()));
         Self {
             delegation,
-            url: url.to_owned(),
+            url: listed.url.clone(),
             credentials,
             terms,
-            guard: guard_for(url),
+            guard: guard_for(&listed.url).pinned(listed.pin),
             env,
             pace,
             peer: None,
