@@ -138,7 +138,7 @@ mod tests {
         let error = serde_json::from_slice::<attache_protocol::wire::account::AccountRequest>(json).unwrap_err();
         assert_eq!(member_at(json, error.line(), error.column()).as_deref(), Some("skills[0].tags"));
         assert_eq!(member_at(b"{\"a\":[1,{\"b\":[[],7", 1, 19).as_deref(), Some("a[1].b[1]"));
-        assert_eq!(missing_at(b"{\"a\":[1,{\"b\":7}]}", 1, 16, "c").as_deref(), Some("a[1].c"));
+        assert_eq!(missing_at(b"{\"a\":[1,{\"b\":7}]}", 1, 15, "c").as_deref(), Some("a[1].c"));
         assert_eq!(missing_at(b"{}", 1, 2, "c").as_deref(), Some("c"));
         assert_eq!(member_at(b"[", 1, 1), None);
         assert_eq!(member_at(b"{}", 9, 9), None);

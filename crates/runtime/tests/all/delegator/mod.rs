@@ -246,7 +246,7 @@ async fn an_agent_that_takes_no_folders_is_not_even_invited() {
     let ended = scene.machine.ended(&scene.delegate().await).await;
     assert_eq!(failure(&ended), (Status::Error, ErrorCode::Declined));
     assert_eq!(ended.task_id, None);
-    let scene = Scene::declaring(Script::Work, vec![awcp(Some(json!({"access_modes": ["ro"]})))]).await;
+    let scene = Scene::declaring(Script::Work, vec![awcp(Some(json!({"transports": ["webdav"]})))]).await;
     let ended = scene.machine.ended(&scene.delegate().await).await;
     assert_eq!((failure(&ended), ended.task_id), ((Status::Error, ErrorCode::Declined), None));
 }
