@@ -52,8 +52,9 @@ fn looks_secret(word: &str) -> bool {
     let is_body = word.len() >= 48 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     // The first two parts of a JWT are objects in base64url; without them the signature is worth nothing.
     let is_token = word.len() >= 32 && word.starts_with("eyJ");
-    // Eight letters without a dash may be an ordinary word.
-    let is_no_word = word.contains('-') || word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    // Eight letters may be ordinary words, with a dash (`Read-only`) or without.
+    let is_no_word =
+        word.bytes().any(|byte| byte.is_ascii_digit()) || !word.bytes().any(|byte| byte.is_ascii_lowercase());
     is_bearer || is_body || is_token || is_no_word && PairingCode::parse(word).is_some()
 }
 
@@ -211,6 +212,7 @@ mod tests {
             "expected one of `priority`, `agent-id`, u64 at line 1 column 71",
             "run_019a8e6bd0c57c3f9a55b7a1c2d3e4f5 rt_… é",
             "/api/v1/agent-accounts/builder",
+            "touch: cannot touch 'z': Read-only file system",
         ] {
             assert!(matches!(mask(harmless), Cow::Borrowed(_)), "{harmless}");
         }

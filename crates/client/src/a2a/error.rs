@@ -14,7 +14,9 @@ pub enum Error {
     /// The peer answered that it will not, in the protocol's own terms.
     #[error("the peer refused: {0}")]
     Refused(Fault),
-    #[error("{origin} does not accept the credential (status {status}). Give the peer's key with --peer-key-file.")]
+    #[error(
+        "{origin} does not accept the credential (status {status}). Check the key that is kept for it: --peer-key-file of `attache agents add`, key_file in policy.toml."
+    )]
     Denied { origin: String, status: u16 },
     /// An answer without an explanation: a proxy on the way, or a server that is no A2A agent.
     #[error("{origin} answered with status {status} and no explanation. Check that an A2A agent is there.")]

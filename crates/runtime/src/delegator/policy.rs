@@ -85,7 +85,8 @@ impl Policy for FilePolicy {
         }
         let terms = terms(&rules, request)?;
         let place = |path: &String| expand(path, self.file.person());
-        let key_file = peer.key_file.as_ref().or(request.key_file.as_ref()).map(place);
+        // What was named for this one goes before what is written for all.
+        let key_file = request.key_file.as_ref().or(peer.key_file.as_ref()).map(place);
         let hub = rules.hub.clone().map(|hub| (hub, rules.key_file.as_ref().map(place)));
         let peer = Peer { url, ..peer };
         Ok(Admitted { peer, folder, terms, export: rules.export, git: rules.git, key_file, hub, hub_pin: rules.pin })

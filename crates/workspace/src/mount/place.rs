@@ -47,7 +47,7 @@ pub enum Unplaced {
     NotAFolder(PathBuf),
     #[error("{} belongs to another user, who could replace what is mounted below it", .0.display())]
     Foreign(PathBuf),
-    #[error("others may write into {path}; close it: `chmod go-w {path}`", path = .0.display())]
+    #[error("others may write into {path}; name a folder of your own in mount_roots of policy.toml", path = .0.display())]
     Loose(PathBuf),
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: String },

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 
 use super::clients::{Client, Entry, backup};
-use crate::{Context, Failure, home, output::Style};
+use crate::{Context, Failure, context::HubArgs, home, output::Style};
 
 /// Enter this server into the configuration of MCP clients
 #[derive(Debug, clap::Args)]
@@ -49,12 +49,21 @@ struct Done {
     content: Option<String>,
 }
 
-pub(super) fn install(context: &Context, args: &Args) -> Result<(), Failure> {
+pub(super) fn install(context: &Context, args: &Args, hub: &HubArgs) -> Result<(), Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot tell where this program is: {error}")))?;
     let mut arguments = vec!["mcp".to_owned()];
     if let Some(wait) = args.wait {
         arguments.extend(["--wait".to_owned(), wait.to_string()]);
+    }
+    let key_file = hub.key_file.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    let named = [
+        ("--hub", hub.hub.clone()),
+        ("--key-file", key_file.map(|file| file.to_string_lossy().into_owned())),
+        ("--pin", hub.pin.map(|pin| pin.to_string())),
+    ];
+    for (name, value) in named {
+        arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
     }
     let entry =
         Entry { command: program.to_string_lossy().into_owned(), args: arguments, env: context.config.unusual_homes() };

@@ -69,7 +69,7 @@ impl Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     match args.what {
         None => serve::run(context, args.serve).await,
-        Some(What::Install(args)) => install::install(&context, &args),
+        Some(What::Install(install)) => install::install(&context, &install, &args.serve.hub),
         Some(What::Uninstall(args)) => install::uninstall(&context, &args),
     }
 }

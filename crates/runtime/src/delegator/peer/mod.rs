@@ -12,7 +12,7 @@ use attache_client::{
     egress::{self, Allow, Guard, Policy},
 };
 use attache_protocol::{
-    DelegationId,
+    DelegationId, Timestamp,
     env::Env,
     rules::delegation::Terms,
     wire::{
@@ -57,6 +57,7 @@ pub(super) struct Line {
     backoff: Backoff,
     is_tired: bool,
     was_sent: bool,
+    begun: Timestamp,
 }
 
 #[derive(Debug)]
@@ -72,6 +73,9 @@ enum Trouble {
     Final(Failure),
 }
 
+/// How long an agent is looked for that has not answered once.
+const NEVER_THERE: Duration = Duration::from_secs(60);
+
 // === impl Line ===
 
 impl Line {
@@ -85,6 +89,7 @@ impl Line {
         pace: Pace,
     ) -> Self {
         let invite = message(delegation, &awcp::Message::Invite(invite.clone()));
+        let begun = env.now();
         Self {
             delegation,
             url: listed.url.clone(),
@@ -102,6 +107,7 @@ impl Line {
             backoff: Backoff::new(pace.retry.0, pace.retry.1),
             is_tired: false,
             was_sent: false,
+            begun,
         }
     }
 
@@ -168,6 +174,17 @@ impl Line {
 
     fn troubled(&mut self, trouble: Trouble) -> Heard {
         match trouble {
+            // Nobody waits an hour for an agent that was never there.
+            Trouble::Passing(reason)
+                if self.peer.is_none() && !self.was_sent && self.env.now().since(self.begun) >= NEVER_THERE =>
+            {
+                Heard::Lost(Failure {
+                    code: ErrorCode::TaskFailed,
+                    message: format!("the agent at {} cannot be reached: {reason}", self.url),
+                    hint: "Check that its hub is running and that this machine reaches it. Nothing was lent."
+                        .to_owned(),
+                })
+            }
             Trouble::Passing(reason) => {
                 self.source = Source::Nothing;
                 self.is_tired = true;
