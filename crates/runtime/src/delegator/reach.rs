@@ -85,7 +85,7 @@ mod tests {
 
     fn way(url: &str, reach: Reach, advertise: Option<&str>, listening: &str, hub: Option<&str>) -> String {
         let advertise = advertise.map(str::to_owned);
-        let peer = Peer { url: url.to_owned(), key_file: None, reach, advertise };
+        let peer = Peer { url: url.to_owned(), key_file: None, pin: None, reach, advertise };
         match choose(&peer, hub, listening.parse().unwrap()) {
             Ok(Way::Direct { host, port }) => format!("{host} {port}"),
             Ok(Way::Tunnel { hub }) => hub,
