@@ -55,11 +55,8 @@ impl Seen {
 #[test]
 fn a_stream_goes_on_after_the_hub_was_killed() {
     let home = Home::new();
-    let hub = home.hub(&[]);
+    let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
-    hub.add_agent("builder");
-    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
-    let _runtime = home.runtime(&[]);
     let bearer = format!("Bearer {}", home.owner_key());
     let headers = [("authorization", bearer.as_str()), VERSION];
     let gate = home.path().join("gate");

@@ -163,11 +163,8 @@ fn the_task_comes_from_standard_input_too() {
 #[test]
 fn a_watcher_survives_a_restart_of_the_hub() {
     let home = Home::new();
-    let hub = home.hub(&[]);
+    let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
-    hub.add_agent("builder");
-    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
-    let _runtime = home.runtime(&[]);
     let id = hub.create_run("builder", "echo one; sleep 4; echo two");
     let watching = home.spawn("watch", &["watch", &id]);
     until("the answer to begin", || events(&hub, &id).contains("one\\n").then_some(()));

@@ -68,11 +68,8 @@ fn an_agent_on_a_laptop_asks_the_knowledge_agent_elsewhere() {
 #[test]
 fn a_watch_outlives_the_hub() {
     let home = Home::new();
-    let hub = home.hub(&[]);
+    let (hub, _runtime) = home.hub_with_builder();
     let address = hub.address().to_owned();
-    hub.add_agent("builder");
-    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
-    let _runtime = home.runtime(&[]);
     let gate = home.path().join("gate");
     let task = format!("echo one; while [ ! -e {} ]; do sleep 0.05; done; echo two", gate.display());
     let client = Client::connect(&hub.url, home.owner_key()).unwrap();

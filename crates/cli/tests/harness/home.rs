@@ -136,6 +136,15 @@ impl Home {
         self.server("hub", args)
     }
 
+    /// `attache hub` with the agent `builder`, and this device paired with it and at work.
+    #[track_caller]
+    pub fn hub_with_builder(&self) -> (Server, Process) {
+        let hub = self.hub(&[]);
+        hub.add_agent("builder");
+        self.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+        (hub, self.runtime(&[]))
+    }
+
     /// `attache up` on a free port, ready.
     #[track_caller]
     pub fn up(&self, args: &[&str]) -> Server {
