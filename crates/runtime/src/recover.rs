@@ -107,6 +107,7 @@ fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
         budget: None,
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: None,
+        mcp: None,
         deadline: line.deadline,
     })
 }

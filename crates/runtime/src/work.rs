@@ -239,6 +239,7 @@ fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
         budget: None,
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: None,
+        mcp: None,
         deadline: Some(claimed.deadline),
     }
 }

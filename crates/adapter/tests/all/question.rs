@@ -31,14 +31,12 @@ impl Driver for Inquirer {
                     "unasked" => heard.push(job.asker.unasked().await.get().to_owned()),
                     "flood" => (0..3000).for_each(|_| job.events.chunk("x".repeat(4096))),
                     id => {
+                        let input = Json::from_text(r#"{"command":"rm -r  out"}"#).unwrap();
                         let asked = PermissionAsked {
-                            id: id.to_owned(),
-                            tool: "shell".to_owned(),
-                            input: Json::from_text(r#"{"command":"rm -r  out"}"#).unwrap(),
                             cwd: Some("/srv".to_owned()),
                             paths: vec!["/srv/out".to_owned()],
-                            reason: None,
                             risk: Some("high".to_owned()),
+                            ..PermissionAsked::new(id, "shell", input)
                         };
                         match job.asker.permission(&asked).await {
                             Some(given) => heard.push(serde_json::to_string(&given).unwrap()),

@@ -1,5 +1,7 @@
 //! The adapter's HTTP contract: `GET /health`, `POST /run-task` and the events in between (DESIGN §5.3).
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::wire::event::ArtifactChange;
@@ -45,14 +47,27 @@ pub struct RunTask {
     pub allowed_tools: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_root: Option<String>,
+    /// What is left for this run, as in a [`Budget`](crate::wire::usage::Budget); members that are absent limit nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The limits that the caller asks for: `{"cwd_only","allow_network","allow_exec"}`. One that nobody here enforces ends
+    /// the run as `refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Json>,
+    /// Tools that the agent may use to put other agents to work, for as long as this run lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Tools>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+}
+
+/// An MCP server over HTTP, and the bearer token that it wants of this run.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tools {
+    pub url: String,
+    pub token: String,
 }
 
 /// The answer of `POST /run-task`, and the data of the stream's last event, `result`.
@@ -160,6 +175,12 @@ pub struct PermissionAsked {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<String>,
+    /// What would change, as a unified diff, where the agent tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// What the agent does not tell: `input`, `paths`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undisclosed: Vec<String>,
 }
 
 /// The body of `POST /run-task/{task_run_id}/permission/{id}`.
@@ -201,12 +222,39 @@ fn info() -> String {
     "info".to_owned()
 }
 
+// === impl Tools ===
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 // === impl Health ===
 
 impl Health {
     /// Whether the adapter executes the run now.
     pub fn executes(&self, run: RunId) -> bool {
         self.running == Some(run) || self.also_running.contains(&run)
+    }
+}
+
+// === impl PermissionAsked ===
+
+impl PermissionAsked {
+    /// A question of which nothing more is known.
+    pub fn new(id: impl Into<String>, tool: impl Into<String>, input: Json) -> Self {
+        Self {
+            id: id.into(),
+            tool: tool.into(),
+            input,
+            cwd: None,
+            paths: Vec::new(),
+            reason: None,
+            risk: None,
+            diff: None,
+            undisclosed: Vec::new(),
+        }
     }
 }
 

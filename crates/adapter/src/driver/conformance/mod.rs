@@ -204,13 +204,9 @@ impl Play {
 
     async fn ask_permission(&self) -> TaskReply {
         let asked = PermissionAsked {
-            id: "tck".to_owned(),
-            tool: "conformance".to_owned(),
-            input: Json::empty_object(),
-            cwd: None,
-            paths: Vec::new(),
             reason: Some("The kit asks for a task that waits for an authorization.".to_owned()),
             risk: Some("low".to_owned()),
+            ..PermissionAsked::new("tck", "conformance", Json::empty_object())
         };
         match tokio::time::timeout(self.pace.patience, self.job.asker.permission(&asked)).await {
             Ok(Some(given)) if given.approved => say(GREETING),

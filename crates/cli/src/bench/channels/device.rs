@@ -95,15 +95,7 @@ impl Driver for Stopwatch {
             let run = job.task.task_run_id;
             let _ = notice.send(Noticed::Arrived(run, arrived));
             if job.text().is_ok_and(|text| text == ASK) {
-                let asked = PermissionAsked {
-                    id: "1".to_owned(),
-                    tool: "bench".to_owned(),
-                    input: Json::empty_object(),
-                    cwd: None,
-                    paths: Vec::new(),
-                    reason: None,
-                    risk: None,
-                };
+                let asked = PermissionAsked::new("1", "bench", Json::empty_object());
                 job.asker.permission(&asked).await;
                 let _ = notice.send(Noticed::Answered(run, Instant::now()));
             }
