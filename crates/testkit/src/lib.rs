@@ -1,7 +1,16 @@
-//! Worlds for tests: a hub in this process, with the agents and devices that a test needs. Never part of the product.
+//! What tests need and the product never has: worlds with a hub in this process, a model that does as it is told, and agent
+//! programs that do.
 
+pub mod fake_host;
+#[cfg(feature = "world")]
 pub mod proxy;
+pub mod script;
+pub mod stub_model;
+#[cfg(feature = "world")]
 pub mod world;
 
+#[cfg(feature = "world")]
 pub use proxy::{Faults, Harm, Proxy};
+pub use stub_model::StubModel;
+#[cfg(feature = "world")]
 pub use world::{Started, World};

@@ -1,0 +1,93 @@
+//! Anthropic's messages: `POST /v1/messages`.
+
+use serde_json::{Value, json};
+
+use super::{Event, Label, pieces, reason};
+use crate::stub_model::{
+    answer::{Content, Reply},
+    conversation::{Conversation, Mode, Tool, Turn, list, text_of},
+};
+
+pub(super) fn read(request: &Value) -> Conversation {
+    let mut turns = Vec::new();
+    for message in list(&request["messages"]).iter().filter(|message| message["role"] == "user") {
+        let content = &message["content"];
+        let (results, said): (Vec<&Value>, Vec<&Value>) =
+            list(content).iter().partition(|block| block["type"] == "tool_result");
+        turns.extend(results.into_iter().map(|block| Turn::Result(text_of(&block["content"]))));
+        let text = if content.is_string() {
+            text_of(content)
+        } else {
+            said.into_iter().map(text_of).collect::<Vec<_>>().join("\n")
+        };
+        if !text.is_empty() {
+            turns.push(Turn::User(text));
+        }
+    }
+    let tools = list(&request["tools"]).iter();
+    Conversation {
+        model: text_of(&request["model"]),
+        mode: Mode::of(request),
+        tools: tools.map(|tool| Tool::function(&text_of(&tool["name"]), &tool["input_schema"])).collect(),
+        turns,
+    }
+}
+
+pub(super) fn whole(label: Label<'_>, reply: &Reply) -> Value {
+    let mut message = envelope(label, reply);
+    message["content"] = json!([block(label, reply)]);
+    message["stop_reason"] = json!(stop_reason(reply));
+    message["usage"]["output_tokens"] = json!(reply.usage.output);
+    message
+}
+
+pub(super) fn events(label: Label<'_>, reply: &Reply) -> (Vec<Event>, Vec<Event>) {
+    let first = vec![named("message_start", json!({"message": envelope(label, reply)}))];
+    let (start, deltas) = match &reply.content {
+        Content::Text(text) | Content::Refusal(text) => {
+            let deltas: Vec<Value> = pieces(text).map(|piece| json!({"type": "text_delta", "text": piece})).collect();
+            (json!({"type": "text", "text": ""}), deltas)
+        }
+        Content::Call(call) => {
+            let mut start = block(label, reply);
+            start["input"] = json!({});
+            (start, vec![json!({"type": "input_json_delta", "partial_json": call.input.to_string()})])
+        }
+    };
+    let mut rest = vec![named("content_block_start", json!({"index": 0, "content_block": start}))];
+    rest.extend(deltas.into_iter().map(|delta| named("content_block_delta", json!({"index": 0, "delta": delta}))));
+    rest.push(named("content_block_stop", json!({"index": 0})));
+    let delta = json!({"stop_reason": stop_reason(reply), "stop_sequence": null});
+    rest.push(named("message_delta", json!({"delta": delta, "usage": {"output_tokens": reply.usage.output}})));
+    rest.push(named("message_stop", json!({})));
+    (first, rest)
+}
+
+/// Every event says in its data, too, which it is.
+fn named(name: &'static str, mut data: Value) -> Event {
+    data["type"] = json!(name);
+    Event::named(name, &data)
+}
+
+fn envelope(label: Label<'_>, reply: &Reply) -> Value {
+    json!({
+        "id": format!("msg_stub{}", label.serial), "type": "message", "role": "assistant", "model": label.model,
+        "content": [], "stop_reason": null, "stop_sequence": null,
+        "usage": {"input_tokens": reply.usage.input, "output_tokens": 1, "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0},
+    })
+}
+
+fn block(label: Label<'_>, reply: &Reply) -> Value {
+    match &reply.content {
+        Content::Text(text) | Content::Refusal(text) => json!({"type": "text", "text": text}),
+        Content::Call(call) => {
+            let id = format!("toolu_stub{}", label.serial);
+            json!({"type": "tool_use", "id": id, "name": call.tool.name, "input": call.input})
+        }
+    }
+}
+
+fn stop_reason(reply: &Reply) -> &'static str {
+    reason(&reply.content, "end_turn", "tool_use", "refusal")
+}

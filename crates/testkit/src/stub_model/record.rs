@@ -1,0 +1,79 @@
+//! What was asked of the model, for tests to look at.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Map, Value};
+
+/// How many requests are kept; a model that is asked for ever must not fill the memory.
+const KEPT: usize = 500;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub method: String,
+    /// With the query.
+    pub path: String,
+    /// Names in lower case, keys included: they are a test's own.
+    pub headers: Map<String, Value>,
+    /// Null if there was none or it was not JSON.
+    pub body: Value,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    requests: VecDeque<Request>,
+    /// How often each script has failed.
+    failures: HashMap<String, u32>,
+    served: u64,
+}
+
+// === impl Request ===
+
+impl Request {
+    /// One header, or nothing.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        serde_json::json!({"method": self.method, "path": self.path, "headers": self.headers, "body": self.body})
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    pub(super) fn requests(&self) -> Vec<Request> {
+        self.lock().requests.iter().cloned().collect()
+    }
+
+    /// Keeps the request and answers with its number.
+    pub(super) fn add(&self, request: Request) -> u64 {
+        let mut inner = self.lock();
+        if inner.requests.len() == KEPT {
+            inner.requests.pop_front();
+        }
+        inner.requests.push_back(request);
+        inner.served += 1;
+        inner.served
+    }
+
+    pub(super) fn failures(&self, script: &str) -> u32 {
+        self.lock().failures.get(script).copied().unwrap_or_default()
+    }
+
+    pub(super) fn failed(&self, script: &str) {
+        *self.lock().failures.entry(script.to_owned()).or_default() += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
