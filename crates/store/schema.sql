@@ -240,7 +240,7 @@ CREATE TABLE permission_requests (
     permission_grant blob,
     -- A person's decision, as JSON.
     decision text
-);
+, diff text, undisclosed text);
 CREATE INDEX permission_requests_run on permission_requests (run, no);
 CREATE INDEX permission_requests_agent on permission_requests (agent, no);
 CREATE INDEX permission_requests_pending on permission_requests (tenant, no) where state = 'pending';

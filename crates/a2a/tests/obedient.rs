@@ -160,6 +160,8 @@ async fn permit(work: &Work, tools: &[String]) -> Result<Vec<String>, Error> {
             paths: Vec::new(),
             reason: Some("it was told so".to_owned()),
             risk: None,
+            diff: None,
+            undisclosed: Vec::new(),
             request_id: None,
         };
         asked.push((tool, hub.ask_permission(by, run, request, None).await?.permission_request_id));

@@ -175,7 +175,9 @@ impl Handle {
             let page = Page { limit: PAGE, cursor };
             let listed = self.store().runs(tenant, filter.clone(), page).await.map_err(about("run"))?;
             for run in listed.items.into_iter().filter(|run| run.runtime == Some(runtime)) {
-                held.extend(render::claimed(Claimed { run, agent_instructions: None, conversation_metadata: None }));
+                let left = self.store().left(tenant, run.id).await.map_err(about("run"))?;
+                let claimed = Claimed { run, agent_instructions: None, conversation_metadata: None, left };
+                held.extend(render::claimed(claimed));
             }
             cursor = listed.next;
             if cursor.is_none() {

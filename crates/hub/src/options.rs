@@ -25,6 +25,8 @@ pub struct Options {
     pub owner_key: OwnerKey,
     /// The agent that is meant when a call names none, by name or id.
     pub default_agent: Option<String>,
+    /// The path of the MCP tools that runs are given, such as `/mcp`; `None`: they are given none.
+    pub tools: Option<String>,
     /// The way out to URLs that others chose.
     pub egress: Guard,
     /// How webhooks are told.
@@ -111,6 +113,7 @@ impl Options {
             certificate_every: MINUTE,
             owner_key: OwnerKey::FirstStart,
             default_agent: None,
+            tools: None,
             egress: Guard::new(Policy::default()),
             outbox: outbox::Options::default(),
             permissions: None,

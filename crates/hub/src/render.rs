@@ -2,9 +2,10 @@
 
 use attache_client::egress;
 use attache_protocol::{
-    log,
+    Json, log,
     rules::{
         permission::{Reach, Scope, What},
+        quota,
         run::Phase,
     },
     wire::{
@@ -12,7 +13,9 @@ use attache_protocol::{
         artifact, ask, channel, conversation, delivery, key,
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
-        runtime, user,
+        runtime,
+        usage::{Budget, CostSource},
+        user,
     },
 };
 use attache_store::record;
@@ -118,7 +121,9 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         timeout_ms: u64::try_from(record.state.limits.timeout.as_millis()).unwrap_or(u64::MAX),
         input: record.input,
         task_result: record.result,
+        usage_source: CostSource::of(record.usage.as_ref()),
         usage: record.usage,
+        sandbox: record.sandbox,
         caller: record.caller,
         user_id: record.user,
         trace_id: record.trace_id,
@@ -156,7 +161,17 @@ pub(crate) fn claimed(claimed: record::Claimed) -> Option<ClaimedRun> {
         attempt: run.state.attempt,
         lease_expires_at,
         deadline,
+        budget: budget(claimed.left),
+        sandbox: run.sandbox,
+        mcp: None,
     })
+}
+
+/// `None` where nothing limits it.
+fn budget(left: quota::Budget) -> Option<Budget> {
+    let dollars = |micro_usd| Json::from_text(quota::usd(micro_usd)).expect("a number is JSON");
+    let budget = Budget { tokens: left.tokens, cost_usd: left.micro_usd.map(dollars) };
+    (budget != Budget::default()).then_some(budget)
 }
 
 /// The agent's own instructions, then those of the conversation.
@@ -249,6 +264,8 @@ pub(crate) fn permission(record: record::ask::Permission) -> permission::Permiss
         paths: record.paths,
         reason: record.reason,
         risk: record.risk,
+        diff: record.diff,
+        undisclosed: record.undisclosed,
         subject: log::hex(&record.subject.0),
         state: record.state,
         requested_at: record.requested_at,

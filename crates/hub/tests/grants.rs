@@ -155,6 +155,8 @@ async fn a_grant_may_hold_for_one_channel_alone(engine: Engine) {
         paths: Vec::new(),
         reason: None,
         risk: None,
+        diff: None,
+        undisclosed: Vec::new(),
         request_id: None,
     };
     let ask = async |via| work.world.hub.ask_permission(&by, run, request.clone(), via).await.unwrap();

@@ -100,7 +100,7 @@ pub(crate) async fn ask_caller(claimant: &Claimant, asked: &InputAsked) -> Resul
 
 async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Given, Error> {
     let name = name(claimant, "permission", &asked.id);
-    let PermissionAsked { tool, input, cwd, paths, reason, risk, .. } = asked.clone();
+    let PermissionAsked { tool, input, cwd, paths, reason, risk, diff, undisclosed, .. } = asked.clone();
     let (run, epoch) = (claimant.run, claimant.epoch);
     let frame = RequireApproval {
         task_run_id: run,
@@ -111,9 +111,21 @@ async fn permission(claimant: &Claimant, asked: &PermissionAsked) -> Result<Give
         paths: Some(paths.clone()),
         reason: reason.clone(),
         risk: risk.clone(),
+        diff: diff.clone(),
+        undisclosed: (!undisclosed.is_empty()).then(|| undisclosed.clone()),
     };
-    let call =
-        AskPermission { epoch: Some(epoch), tool, input, cwd, paths, reason, risk, request_id: Some(name.clone()) };
+    let call = AskPermission {
+        epoch: Some(epoch),
+        tool,
+        input,
+        cwd,
+        paths,
+        reason,
+        risk,
+        diff,
+        undisclosed,
+        request_id: Some(name.clone()),
+    };
     let (hub, call) = (&claimant.ways.hub, &call);
     let by_http = move || async move {
         let mut answer = hub.ask_permission(run, call).await?;

@@ -4,7 +4,13 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use attache_client::{Backoff, channel::State};
-use attache_protocol::wire::{adapter::RunTask, run::ClaimedRun};
+use attache_protocol::{
+    Json,
+    wire::{
+        adapter::{RunTask, Tools},
+        run::ClaimedRun,
+    },
+};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
@@ -236,10 +242,17 @@ fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
         context_fragments: claimed.context_fragments,
         allowed_tools: claimed.allowed_tools,
         workspace_root: claimed.workspace_root,
-        budget: None,
+        budget: claimed.budget.as_ref().map(Json::of),
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
-        sandbox: None,
-        mcp: None,
+        sandbox: claimed.sandbox.as_ref().map(Json::of),
+        mcp: claimed.mcp.map(|tools| from_here(device, tools)),
         deadline: Some(claimed.deadline),
     }
+}
+
+/// The tools at the address by which this device reaches the hub, which need not be the one that the hub has of itself.
+fn from_here(device: &Device, tools: Tools) -> Tools {
+    let path = tools.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| rest[at..].to_owned()));
+    let base = device.profile.api_base.trim_end_matches('/');
+    Tools { url: format!("{base}{}", path.unwrap_or_default()), ..tools }
 }

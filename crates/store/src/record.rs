@@ -23,6 +23,7 @@ use attache_protocol::{
     wire::{
         conversation,
         key::{Role, Scope},
+        run::Sandbox,
         runtime::RuntimeState,
     },
 };
@@ -247,6 +248,7 @@ pub struct NewRun {
     pub push: Option<push::NewPushConfig>,
     /// The most that it may use.
     pub budget: Budget,
+    pub sandbox: Option<Sandbox>,
     /// The channel whose peer asked for the run and follows it.
     pub follow: Option<channel::NewFollow>,
     /// 16 bytes of a hash over the caller's key.
@@ -277,6 +279,7 @@ pub struct RunRecord {
     pub ttl: i64,
     pub callback: Option<delivery::Callback>,
     pub budget: Budget,
+    pub sandbox: Option<Sandbox>,
     pub state: State,
     /// The channel over which it was claimed last; `None` over HTTP.
     pub channel: Option<ChannelId>,
@@ -307,6 +310,8 @@ pub struct Claimed {
     pub agent_instructions: Option<String>,
     /// The metadata of the conversation, if it was made explicitly.
     pub conversation_metadata: Option<Json>,
+    /// What is left for it, of its budget and its quotas.
+    pub left: Budget,
 }
 
 /// One event of a run's own stream, before it has a seq.

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use attache_protocol::{
-    TenantId, Timestamp,
-    rules::quota::{Day, Limits},
+    RunId, TenantId, Timestamp,
+    rules::quota::{Budget, Day, Limits},
 };
 
 use crate::{
@@ -51,6 +51,10 @@ pub trait Spending: Send + Sync {
 
     /// With the accounts of the day of `at`. Ordered by target: user, then agent, by id; absent ones first.
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
+
+    /// What is left for a run, as [`Claimed::left`](crate::record::Claimed) says it at the claim; nothing limits one that
+    /// has ended. `NotFound` for an unknown run.
+    async fn left(&self, tenant: TenantId, run: RunId) -> Result<Budget>;
 
     /// What ended runs used, of the days from `first` to `last`, ordered by day, user and agent, by id; absent users first.
     /// A run that a quota refused is not among them. Retention does not shorten it.

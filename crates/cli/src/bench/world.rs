@@ -129,6 +129,7 @@ impl World {
             context_fragments: None,
             allowed_tools: None,
             workspace_root: None,
+            sandbox: None,
             priority: 0,
             limits: Limits {
                 max_attempts: 1,

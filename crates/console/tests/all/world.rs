@@ -347,6 +347,8 @@ pub(crate) fn asking(tool: &str, input: &str) -> AskPermission {
         paths: vec!["/home/dev/parser/src".to_owned()],
         reason: Some("the tests want it".to_owned()),
         risk: Some("high".to_owned()),
+        diff: None,
+        undisclosed: Vec::new(),
         request_id: None,
     }
 }

@@ -305,6 +305,8 @@ fn role(
             Err(refusal)
         }
         (Who::Key { .. }, wanted) => Ok((wanted.unwrap_or(PeerRole::Host), None)),
+        // A channel outlives its sockets, and the run.
+        (Who::Run { .. }, _) => Err(Refusal::new(Code::Forbidden, "A run's token may not open a channel.")),
         (Who::Anonymous { .. }, _) => Err(Refusal::new(Code::Unauthenticated, "A channel needs a credential.")),
     }
 }
@@ -313,7 +315,7 @@ fn account_ref(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => format!("key:{key}"),
         Who::Runtime { agent, .. } => format!("agent:{agent}"),
-        Who::Anonymous { .. } => by.actor(),
+        Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
     }
 }
 
@@ -321,7 +323,7 @@ fn peer(by: &Principal) -> String {
     match by.who {
         Who::Key { key, .. } => key.to_string(),
         Who::Runtime { agent, .. } => agent.to_string(),
-        Who::Anonymous { .. } => by.actor(),
+        Who::Run { .. } | Who::Anonymous { .. } => by.actor(),
     }
 }
 

@@ -145,7 +145,12 @@ pub(super) async fn claimed(
             let run = store.run(tenant, run).await.map_err(about("run"))?;
             let agent = store.account(tenant, AgentRef::Id(run.agent)).await.map_err(about("agent"))?;
             let conversation = store.conversation(tenant, run.conversation).await.map_err(about("conversation"))?;
-            Claimed { run, agent_instructions: agent.instructions, conversation_metadata: conversation.metadata }
+            Claimed {
+                left: store.left(tenant, run.id).await.map_err(about("run"))?,
+                agent_instructions: agent.instructions,
+                conversation_metadata: conversation.metadata,
+                run,
+            }
         }
     };
     let run = &claimed.run;

@@ -24,6 +24,7 @@ impl Session {
         self.bell.listen(match principal.who {
             Who::Key { key, .. } => Topic::Key(key),
             Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
+            Who::Run { run, .. } => Topic::Run(run),
         });
         self.principal = Some(principal);
     }

@@ -216,6 +216,8 @@ impl Session {
             paths: ask.paths.unwrap_or_default(),
             reason: ask.reason,
             risk: ask.risk,
+            diff: ask.diff,
+            undisclosed: ask.undisclosed.unwrap_or_default(),
             request_id: Some(frame.header.msg_id.clone()),
         };
         let asked = self.hub.ask_permission(by, run, request, Some(channel)).await?;

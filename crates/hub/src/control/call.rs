@@ -39,6 +39,7 @@ impl Handle {
         let run = CreateRunRequest {
             parent_task_run_id: parent.or(request.parent_task_run_id),
             budget: request.budget.take(),
+            sandbox: request.sandbox,
             conversation_id: request.conversation_id,
             priority: request.priority,
             callback_url,
@@ -68,6 +69,7 @@ impl Handle {
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
         let run = CreateRunRequest {
             budget: request.budget.take(),
+            sandbox: request.sandbox,
             callback_url,
             callback_events,
             ..run_request(&agent.to_string(), &request.into())

@@ -14,7 +14,7 @@ impl Handle {
     pub fn conversation_called(&self, by: &Principal, name: &str) -> ConversationId {
         let mut hasher = blake3::Hasher::new_derive_key("attache conversations by their callers' names");
         hasher.update(by.tenant.uuid().as_bytes());
-        match by.user.filter(|_| by.column() != Column::AgentKey) {
+        match by.user.filter(|_| !matches!(by.column(), Column::AgentKey | Column::Run)) {
             Some(user) => hasher.update(user.uuid().as_bytes()),
             None => hasher.update(by.actor().as_bytes()),
         };

@@ -24,9 +24,10 @@ impl Handle {
             }
             _ => None,
         };
+        let mcp = self.tools_for(run)?;
         Ok(render::claimed(claimed).map(|shown| match caller {
-            Some(caller) => ClaimedRun { caller, ..shown },
-            None => shown,
+            Some(caller) => ClaimedRun { caller, mcp, ..shown },
+            None => ClaimedRun { mcp, ..shown },
         }))
     }
 }

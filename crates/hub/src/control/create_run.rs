@@ -5,7 +5,10 @@ use std::{ops::RangeInclusive, time::Duration};
 use attache_protocol::{
     Code, Json, RunId,
     rules::run::Limits,
-    wire::run::{CreateRunRequest, Run},
+    wire::{
+        awcp,
+        run::{CreateRunRequest, Run},
+    },
 };
 use attache_store::{
     Error as StoreError,
@@ -62,6 +65,7 @@ impl Handle {
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
+        check_within_run(by, &request, &headers)?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let origin = self.origin_of(by, &request).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
@@ -73,6 +77,7 @@ impl Handle {
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         run.budget = origin.budget(run.budget)?;
+        run.sandbox = origin.sandbox(run.sandbox);
         if let Some(push) = headers.push {
             run.push = Some(self.checked_push(run.id, push).await?);
         }
@@ -124,6 +129,7 @@ impl Handle {
             callback: None,
             push: None,
             budget: budget(request.budget.as_ref())?,
+            sandbox: request.sandbox,
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,
@@ -162,6 +168,21 @@ impl Handle {
     }
 }
 
+/// What is asked for with a run's token is told to that run alone, and lends no folders: its rights end with the run.
+fn check_within_run(by: &Principal, request: &CreateRunRequest, headers: &CallHeaders) -> Result<()> {
+    if by.column() != Column::Run {
+        return Ok(());
+    }
+    if request.callback_url.is_some() || headers.push.is_some() {
+        return Err(Error::forbidden("A run's token may not have others told of what it asks for.")
+            .hint("Leave `callback_url` out; watch the run, or ask for its result."));
+    }
+    match request.task_type.as_deref() {
+        Some(awcp::TASK_TYPE) => Err(Error::forbidden("A run's token may not lend folders.")),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Every hop from agent to agent takes one, so that work cannot go round in circles for ever.
 fn ttl(left: Option<i64>, given: i64) -> Result<i64> {
     let ttl = left.map_or(given, |left| given.min(left - 1));
@@ -197,7 +218,7 @@ fn key_hash(by: &Principal, key: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(by.tenant.uuid().as_bytes());
     // All keys of a person are that person; nobody finds a run that somebody else asked for.
-    match by.user.filter(|_| by.column() != Column::AgentKey) {
+    match by.user.filter(|_| !matches!(by.column(), Column::AgentKey | Column::Run)) {
         Some(user) => hasher.update(user.uuid().as_bytes()),
         None => hasher.update(by.actor().as_bytes()),
     };

@@ -3,12 +3,15 @@
 //! An agent that calls while it holds a claim works on that claim, whether or not it says so; otherwise it could do for
 //! somebody what they may not do themselves. If it holds several, the call has the rights that all of them have in common;
 //! naming one of them, or a run that it asked for and that has not ended, says where the call belongs and takes nothing
-//! away. People decide for themselves: a run that a person makes below another has that person's rights.
+//! away. With the token of a run it is that run and no other. People decide for themselves: a run that a person makes below another has that person's rights.
 
 use attache_protocol::{
     AgentId, Code, RunId,
     rules::{quota::Budget, run::Status},
-    wire::{run::CreateRunRequest, usage::Used},
+    wire::{
+        run::{CreateRunRequest, Sandbox},
+        usage::Used,
+    },
 };
 use attache_store::record::{Account, Page, RunFilter, RunRecord};
 
@@ -18,7 +21,7 @@ use crate::{
     control::check,
     error::about,
     identity::{
-        Action, Column, Who,
+        ANONYMOUS, Action, Column, Who,
         access::{has_part, holds},
     },
 };
@@ -47,6 +50,12 @@ impl Origin {
         self.chains.iter().filter_map(|chain| chain.first()).try_fold(wanted, part_of)
     }
 
+    /// The limits of everybody above hold for it too.
+    pub(super) fn sandbox(&self, wanted: Option<Sandbox>) -> Option<Sandbox> {
+        let above = self.chains.iter().filter_map(|chain| chain.first()).filter_map(|run| run.sandbox);
+        above.fold(wanted, |wanted, above| Some(wanted.unwrap_or_default().and(above)))
+    }
+
     /// How many hops are left to those above.
     pub(super) fn hops_left(&self) -> Option<i64> {
         self.chains.iter().filter_map(|chain| chain.first()).map(|run| run.ttl).min()
@@ -67,7 +76,7 @@ impl Handle {
                 false => Err(Error::not_found(WHAT)),
             };
         }
-        if by.column() != Column::AgentKey {
+        if !matches!(by.column(), Column::AgentKey | Column::Run) {
             let chains = match request.parent_task_run_id {
                 Some(parent) => vec![vec![self.store().run(by.tenant, parent).await.map_err(about(WHAT))?]],
                 None => Vec::new(),
@@ -95,6 +104,9 @@ impl Handle {
             // Whoever asked for a run, and asks again, stands above it; whoever holds it stands below.
             let above = usize::from(!holds(by, &chain[0]));
             refuse_circles(&chain[above..], &target)?;
+            if by.column() == Column::Run {
+                refuse_strangers(chain)?;
+            }
             self.check_rights(by, chain, &target, request).await?;
         }
         Ok(Origin { parent: request.parent_task_run_id.or(only), chains })
@@ -102,7 +114,14 @@ impl Handle {
 
     /// The runs that the agent holds, and the one that it names, which it must hold or have asked for.
     async fn parents(&self, by: &Principal, named: Option<RunId>) -> Result<Vec<RunRecord>> {
-        let Who::Runtime { agent, runtime, .. } = by.who else { return Ok(Vec::new()) };
+        let (agent, runtime) = match by.who {
+            Who::Runtime { agent, runtime, .. } => (agent, runtime),
+            Who::Run { run, .. } if named.is_none_or(|named| named == run) => {
+                return Ok(vec![self.store().run(by.tenant, run).await.map_err(about(WHAT))?]);
+            }
+            Who::Run { .. } => return Err(Error::not_found(WHAT)),
+            Who::Key { .. } | Who::Anonymous { .. } => return Ok(Vec::new()),
+        };
         let mut parents = Vec::new();
         if let Some(parent) = named {
             let run = self.store().run(by.tenant, parent).await.map_err(about(WHAT))?;
@@ -175,7 +194,8 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     for run in chain {
         let caller = run.caller.strip_prefix("agent:").and_then(|id| id.parse().ok());
         for agent in [Some(run.agent), caller].into_iter().flatten() {
-            let is_caller = matches!(by.who, Who::Runtime { agent: own, .. } if own == agent);
+            let is_caller =
+                matches!(by.who, Who::Runtime { agent: own, .. } | Who::Run { agent: own, .. } if own == agent);
             if !is_caller && !links.contains(&agent) {
                 links.push(agent);
             }
@@ -200,6 +220,15 @@ fn part_of(wanted: Budget, run: &RunRecord) -> Result<Budget> {
         tokens: part(run.budget.tokens, used.tokens, wanted.tokens)?,
         micro_usd: part(run.budget.micro_usd, used.micro_usd, wanted.micro_usd)?,
     })
+}
+
+/// Whoever lets everybody ask an agent gives them that agent alone, and not those that it could ask.
+fn refuse_strangers(chain: &[RunRecord]) -> Result<()> {
+    if chain.iter().all(|run| run.caller != ANONYMOUS) {
+        return Ok(());
+    }
+    let message = "The work was asked for without a credential, so it stays with the agent that was asked.";
+    Err(Error::new(Code::AccessDenied, message))
 }
 
 /// An agent that has a part in the work already is not asked again: it would wait for itself.

@@ -40,6 +40,7 @@ mod runtime;
 mod switches;
 mod task;
 mod token;
+mod tools;
 mod usage;
 mod user;
 

@@ -26,7 +26,9 @@ use crate::{
 };
 
 const MAX_INPUT: usize = 256 * 1024;
+const MAX_DIFF: usize = 256 * 1024;
 const MAX_PATHS: usize = 1000;
+const MAX_UNDISCLOSED: usize = 20;
 
 /// Which permission requests to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,13 +69,16 @@ impl Handle {
         let permission = NewPermission {
             id: self.env().permission_id(),
             run,
-            subject: Subject::of(&request.tool, &request.input, request.cwd.as_deref(), &request.paths),
+            subject: Subject::of(&request.tool, &request.input, request.cwd.as_deref(), &request.paths)
+                .showing(request.diff.as_deref(), &request.undisclosed),
             tool: request.tool,
             input: request.input,
             cwd: request.cwd,
             paths: request.paths,
             reason: request.reason,
             risk: request.risk,
+            diff: request.diff,
+            undisclosed: request.undisclosed,
             request: request.request_id,
             channel: via,
             expires_at,
@@ -243,6 +248,15 @@ fn check_ask(request: &AskPermission) -> Result<()> {
     }
     if let Some(risk) = &request.risk {
         check::line("risk", risk, 1..=32)?;
+    }
+    if let Some(diff) = &request.diff {
+        check::text("diff", diff, 0..=MAX_DIFF)?;
+    }
+    if request.undisclosed.len() > MAX_UNDISCLOSED {
+        return Err(Error::invalid("undisclosed", "must have at most 20 entries"));
+    }
+    for what in &request.undisclosed {
+        check::line("undisclosed", what, 1..=200)?;
     }
     request.request_id.as_deref().map_or(Ok(()), |name| check::token("request_id", name, 1..=200))
 }

@@ -7,7 +7,7 @@ use attache_protocol::{
     rules::run::Worker,
     wire::run::{ClaimedRun, PullResponse},
 };
-use attache_store::record::AgentRef;
+use attache_store::record::{AgentRef, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     bus::Topic,
     control::check,
     error::about,
-    identity::{Action, Guard},
+    identity::{Action, Guard, Who},
 };
 
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -49,6 +49,7 @@ impl Handle {
     pub(crate) async fn pull_here(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
         by.may(Action::Work)?;
         let (runtime, own) = by.device()?;
+        let here = matches!(by.who, Who::Runtime { kind: RuntimeKind::Hub, .. });
         let named = match check::agent_in_path(agent)? {
             AgentRef::Id(id) => id,
             name @ AgentRef::Name(_) => self.store().account(by.tenant, name).await.map_err(about("agent"))?.id,
@@ -57,13 +58,13 @@ impl Handle {
             return Err(Error::not_found("agent"));
         }
         if wait.is_zero() {
-            return self.claim(runtime).await;
+            return self.claim(runtime, here).await;
         }
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut queue = self.bus().watch(Topic::Queue(own));
         let mut guard = Guard::new(self, by);
         loop {
-            let pulled = self.claim(runtime).await?;
+            let pulled = self.claim(runtime, here).await?;
             if pulled.claim.is_some() || Instant::now() >= deadline {
                 return Ok(pulled);
             }
@@ -78,7 +79,8 @@ impl Handle {
     }
 
     /// Claims in a task of its own: when the caller goes away meanwhile, the answer is dropped and the run goes back.
-    async fn claim(&self, runtime: RuntimeId) -> Result<Pulled> {
+    /// Whoever works here needs no token to reach the hub.
+    async fn claim(&self, runtime: RuntimeId, here: bool) -> Result<Pulled> {
         let hub = self.clone();
         let task = self.tasks().spawn(async move {
             let lease = hub.options().heartbeat_timeout;
@@ -89,7 +91,10 @@ impl Handle {
             let worker = Worker { runtime, epoch: Some(claimed.run.state.epoch) };
             let claim = Undelivered { run: claimed.run.id, worker, hub: hub.clone(), delivered: false };
             hub.metrics().runs_claimed.add(1);
-            let task_run = hub.show_claim(claimed).await?;
+            let mut task_run = hub.show_claim(claimed).await?;
+            if let Some(task_run) = task_run.as_mut().filter(|_| here) {
+                task_run.mcp = None;
+            }
             Ok(Pulled { response: PullResponse { task_run }, claim: Some(claim) })
         });
         task.await.map_err(|error| Error::internal(&error))?

@@ -51,7 +51,7 @@ impl Handle {
     async fn default_agent(&self, by: &Principal) -> Result<AgentId> {
         if let Some(name) = &self.options().default_agent {
             return self.named(by, name).await?.ok_or_else(|| match by.column() {
-                Column::AgentKey | Column::Anonymous => {
+                Column::AgentKey | Column::Run | Column::Anonymous => {
                     Error::new(Code::NotFound, "This hub has no default agent that you may call.")
                         .hint("Say which agent you mean with `agent_type`.")
                 }

@@ -50,16 +50,17 @@ impl Handle {
         let agent = match (by.who, query.agent) {
             (Who::Runtime { agent, kind: RuntimeKind::Device | RuntimeKind::Hub, .. }, _) => Some(agent),
             (Who::Anonymous { agent }, _) => Some(agent),
-            (Who::Runtime { .. } | Who::Key { .. }, Some(agent)) => Some(self.resolve_agent(by, &agent).await?),
-            (Who::Runtime { .. } | Who::Key { .. }, None) => None,
+            (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. }, Some(agent)) => {
+                Some(self.resolve_agent(by, &agent).await?)
+            }
+            (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. }, None) => None,
         };
-        let filter = RunFilter {
-            status: query.status,
-            agent,
-            conversation: query.conversation,
-            parent: query.parent,
-            user: None,
+        // Only what is below it can be its own.
+        let parent = match by.who {
+            Who::Run { run, .. } => Some(query.parent.unwrap_or(run)),
+            Who::Runtime { .. } | Who::Key { .. } | Who::Anonymous { .. } => query.parent,
         };
+        let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent, user: None };
         let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
         // What the caller may not see leaves no holes in the page.
         for _ in 0..MAX_LOOKS {
@@ -171,7 +172,7 @@ impl Handle {
     ) -> Result<bool> {
         let (agent, kind) = match by.who {
             Who::Key { .. } => return Ok(true),
-            Who::Anonymous { .. } => return Ok(false),
+            Who::Run { .. } | Who::Anonymous { .. } => return Ok(false),
             Who::Runtime { agent, kind, .. } => (agent, kind),
         };
         let filter = RunFilter {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, RunId, RuntimeId, TenantId, Timestamp,
+    rules::run::Phase,
     secret::{Kind, SecretHash},
     wire::{
         a2a::Switches,
@@ -18,7 +19,10 @@ use crate::{
     Error, Handle, Result,
     bus::{Topic, Watch},
     error::about,
-    identity::{By, Column, Principal, Proof, Who, token},
+    identity::{
+        By, Column, Principal, Proof, Who,
+        token::{self, RunClaims},
+    },
     tls::Fingerprint,
 };
 
@@ -51,6 +55,10 @@ impl Handle {
 
     /// A token is worth something only as long as its key is.
     async fn authenticate_token(&self, text: &str) -> Result<Principal> {
+        if let Some(claims) = self.signer().read_run(text, self.now()) {
+            let RunClaims { tenant, sub: run, epoch, exp, .. } = claims;
+            return self.check_run(tenant, run, epoch, Timestamp::from_millis(exp.saturating_mul(1000))).await;
+        }
         let claims = self.signer().verify(text, self.now())?;
         let expires_at = Timestamp::from_millis(claims.exp.saturating_mul(1000));
         let proof = Proof::Token { key: claims.key, role: claims.role, scopes: claims.scopes, expires_at };
@@ -122,6 +130,9 @@ impl Handle {
             Proof::Token { key, .. } => By::Key(*key),
             Proof::Nothing { tenant, agent } => return self.check_open(*tenant, *agent).await,
             Proof::Here { tenant, runtime } => return self.check_here(*tenant, *runtime).await,
+            Proof::Run { tenant, run, epoch, expires_at } => {
+                return self.check_run(*tenant, *run, *epoch, *expires_at).await;
+            }
         };
         match self.credential(by).await? {
             Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
@@ -138,7 +149,7 @@ impl Handle {
             }
             Credential::Key { tenant, key, user, role, scopes, expires_at, .. } => {
                 let (role, scopes) = match proof {
-                    Proof::Secret(_) | Proof::Nothing { .. } | Proof::Here { .. } => (role, scopes),
+                    Proof::Secret(_) | Proof::Nothing { .. } | Proof::Here { .. } | Proof::Run { .. } => (role, scopes),
                     Proof::Token { role: claimed, scopes: said, .. } => {
                         lesser((role, scopes), (*claimed, said.as_deref()))
                     }
@@ -163,6 +174,25 @@ impl Handle {
         let who = Who::Runtime { runtime, agent: found.agent, kind: found.kind };
         let proof = Proof::Here { tenant, runtime };
         Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: None, proof })
+    }
+
+    /// The agent that works on the run, while the claim lasts that the token came with.
+    async fn check_run(&self, tenant: TenantId, run: RunId, epoch: i64, expires_at: Timestamp) -> Result<Principal> {
+        let record = match self.store().run(tenant, run).await {
+            Ok(record) => record,
+            Err(attache_store::Error::NotFound) => return Err(unknown()),
+            Err(error) => return Err(Error::from_store("run", error)),
+        };
+        let lasts = matches!(record.state.phase, Phase::Running(_)) && record.state.epoch == epoch;
+        if !lasts || expires_at <= self.now() {
+            return Err(Error::unauthenticated(
+                "This token was worth something only while its run was being worked on.",
+            ));
+        }
+        let account = self.store().account(tenant, AgentRef::Id(record.agent)).await.map_err(about("agent"))?;
+        let who = Who::Run { run, agent: record.agent };
+        let proof = Proof::Run { tenant, run, epoch, expires_at };
+        Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: Some(expires_at), proof })
     }
 
     async fn credential(&self, by: By) -> Result<Credential> {
@@ -201,6 +231,7 @@ impl Guard {
         let topic = match principal.who {
             Who::Key { key, .. } => Topic::Key(key),
             Who::Runtime { agent, .. } | Who::Anonymous { agent } => Topic::Runtime(agent),
+            Who::Run { run, .. } => Topic::Run(run),
         };
         let watch = hub.bus().watch(topic);
         Self { hub: hub.clone(), principal: principal.clone(), watch, due: Instant::now() + RECHECK, seen: None }

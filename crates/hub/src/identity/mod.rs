@@ -20,7 +20,7 @@ pub(crate) use cache::{By, Cache};
 pub use card_key::CardKey;
 pub(crate) use folder::{Folder, write_private};
 pub use limiter::Left;
-pub(crate) use principal::Proof;
+pub(crate) use principal::{ANONYMOUS, Proof};
 pub use principal::{Principal, Who};
 pub use seal::Broken;
 pub(crate) use seal::Seal;

@@ -1,7 +1,7 @@
 //! Who asks: the tenant and the identity behind a credential.
 
 use attache_protocol::{
-    AgentId, KeyId, RuntimeId, TenantId, Timestamp, UserId,
+    AgentId, KeyId, RunId, RuntimeId, TenantId, Timestamp, UserId,
     rules::run::Worker,
     secret::SecretHash,
     wire::key::{Role, Scope},
@@ -33,11 +33,16 @@ pub(crate) enum Proof {
     Secret(SecretHash),
     /// A token of this key, which is worth the less of what it says and of what the key is worth now.
     Token { key: KeyId, role: Role, scopes: Option<Vec<Scope>>, expires_at: Timestamp },
+    /// A token that a run was given with its claim.
+    Run { tenant: TenantId, run: RunId, epoch: i64, expires_at: Timestamp },
     /// The hub itself works for an agent, as this runtime.
     Here { tenant: TenantId, runtime: RuntimeId },
     /// Nothing: the agent's owner lets everybody ask it.
     Nothing { tenant: TenantId, agent: AgentId },
 }
+
+/// All callers without a credential, as the log shows them.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
@@ -45,6 +50,8 @@ pub enum Who {
     Key { key: KeyId, role: Role },
     /// What works for one agent: a paired device, or the agent itself with the key that it was registered with.
     Runtime { runtime: RuntimeId, agent: AgentId, kind: RuntimeKind },
+    /// The agent while it works on this run, with the token that came with the claim. It is worth that run's rights.
+    Run { run: RunId, agent: AgentId },
     /// Somebody without a credential, who asks an agent that serves such callers. All of them are one caller.
     Anonymous { agent: AgentId },
 }
@@ -59,7 +66,8 @@ impl Principal {
             Who::Runtime { runtime, kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => format!("runtime:{runtime}"),
             // What an agent asked for stays its own when it is registered again with another key.
             Who::Runtime { agent, kind: RuntimeKind::AgentKey, .. } => format!("agent:{agent}"),
-            Who::Anonymous { .. } => "anonymous".to_owned(),
+            Who::Run { run, .. } => format!("run:{run}"),
+            Who::Anonymous { .. } => ANONYMOUS.to_owned(),
         }
     }
 
@@ -76,7 +84,7 @@ impl Principal {
     pub const fn role(&self) -> Option<Role> {
         match self.who {
             Who::Key { role, .. } => Some(role),
-            Who::Runtime { .. } | Who::Anonymous { .. } => None,
+            Who::Runtime { .. } | Who::Run { .. } | Who::Anonymous { .. } => None,
         }
     }
 
@@ -87,6 +95,7 @@ impl Principal {
             Proof::Nothing { .. } | Proof::Here { .. } => {
                 Err(Error::unauthenticated("The request carries no credential."))
             }
+            Proof::Run { .. } => Err(Error::forbidden("A run's token may not make anything that outlives the run.")),
             Proof::Token { .. } => {
                 Err(Error::forbidden("A short-lived token may not make keys, tokens or ways to sign in.")
                     .hint("Use the API key that the token was made with."))
@@ -124,8 +133,10 @@ impl Principal {
     pub(crate) fn device(&self) -> Result<(RuntimeId, AgentId)> {
         match self.who {
             Who::Runtime { runtime, agent, kind: _ } => Ok((runtime, agent)),
-            Who::Key { .. } | Who::Anonymous { .. } => Err(Error::forbidden("Only a paired runtime may do this.")
-                .hint("Send the runtime's token as `X-Runtime-Token: rt_…`.")),
+            Who::Key { .. } | Who::Run { .. } | Who::Anonymous { .. } => {
+                Err(Error::forbidden("Only a paired runtime may do this.")
+                    .hint("Send the runtime's token as `X-Runtime-Token: rt_…`."))
+            }
         }
     }
 
@@ -139,6 +150,7 @@ impl Principal {
             }
             Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. }
             | Who::Key { .. }
+            | Who::Run { .. }
             | Who::Anonymous { .. } => Ok(()),
         }
     }

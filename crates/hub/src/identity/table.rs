@@ -102,6 +102,8 @@ pub enum Column {
     /// A registered agent with its own key.
     AgentKey,
     Runtime,
+    /// An agent with the token of the run that it works on: it may pass that work on, and nothing else.
+    Run,
     /// Somebody without a credential, at an agent that serves such callers.
     Anonymous,
 }
@@ -112,50 +114,50 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
     use Verdict::{No, Own, Yes};
     match action {
         A::SeeAgents => match column {
-            Column::Role(_) | Column::AgentKey => Yes,
+            Column::Role(_) | Column::AgentKey | Column::Run => Yes,
             Column::Runtime | Column::Anonymous => No,
         },
         A::SeeRuntimes | A::ListConversations | A::SeePermissions | A::SeeGrants => match column {
             Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::SeeRuns => match column {
             Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Anonymous => Own,
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => Own,
         },
         A::SeeConversations | A::SeeArtifacts => match column {
             Column::Role(_) => Yes,
             Column::AgentKey | Column::Runtime => Own,
-            Column::Anonymous => No,
+            Column::Run | Column::Anonymous => No,
         },
         A::SeeChannels | A::SeeDeliveries | A::SeeDelegations => match column {
             Column::Role(_) => Yes,
             Column::AgentKey => Own,
-            Column::Runtime | Column::Anonymous => No,
+            Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::CreateRun => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Yes,
-            Column::Anonymous => Own,
+            Column::Run | Column::Anonymous => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
         A::OpenTunnel | A::PublishDelegation | A::SeeDeliverySecret => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) | Column::AgentKey => Own,
-            Column::Role(Role::Viewer) | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::CancelRun | A::GiveInput => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::AgentKey | Column::Anonymous => Own,
+            Column::AgentKey | Column::Run | Column::Anonymous => Own,
             Column::Role(Role::Viewer) | Column::Runtime => No,
         },
         A::ResendDelivery | A::CancelDelegation => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
             Column::AgentKey => Own,
-            Column::Role(Role::Viewer) | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::EditAgent | A::ArchiveAgent | A::CreatePairingCode | A::DecidePairing | A::RevokeRuntime => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator) => Own,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::CreateAgent
         | A::RegisterAgent
@@ -164,44 +166,52 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
         | A::CreateConversation
         | A::AddMessage => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::UploadArtifact => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Operator) => Yes,
-            Column::Role(Role::Viewer) | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::Run | Column::Anonymous => No,
             Column::AgentKey | Column::Runtime => Own,
         },
         A::SeeKeys | A::CreateKey => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator) => Own,
-            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::CreateToken => match column {
             Column::Role(_) => Yes,
-            Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::RevokeKey | A::SeeUsers | A::EditUser => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) => Own,
-            Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         // Who may see every run may see what all of them used; an operator answers for their own.
         A::SeeUsage => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,
             Column::Role(Role::Operator) => Own,
-            Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
         A::SeeRules | A::SetRules | A::SeeQuotas | A::SetQuota => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Operator | Role::Viewer)
+            | Column::AgentKey
+            | Column::Runtime
+            | Column::Run
+            | Column::Anonymous => No,
         },
         A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column
         {
             Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Anonymous => No,
+            Column::Role(Role::Operator | Role::Viewer)
+            | Column::AgentKey
+            | Column::Runtime
+            | Column::Run
+            | Column::Anonymous => No,
         },
         A::Work => match column {
-            Column::Role(_) | Column::Anonymous => No,
+            Column::Role(_) | Column::Run | Column::Anonymous => No,
             Column::AgentKey | Column::Runtime => Own,
         },
     }
@@ -274,6 +284,7 @@ impl Principal {
             Who::Key { role, .. } => Column::Role(role),
             Who::Runtime { kind: RuntimeKind::Device | RuntimeKind::Hub, .. } => Column::Runtime,
             Who::Runtime { kind: RuntimeKind::AgentKey, .. } => Column::AgentKey,
+            Who::Run { .. } => Column::Run,
             Who::Anonymous { .. } => Column::Anonymous,
         }
     }
@@ -299,6 +310,10 @@ impl Principal {
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
             (Verdict::No, Column::AgentKey) => Err(Error::forbidden("An agent's own key may not do this.")
                 .hint("Use a person's key: `Authorization: Bearer ak_…`.")),
+            (Verdict::No, Column::Run) => {
+                Err(Error::forbidden("A run's token may not do this.")
+                    .hint("It asks agents, and sees what it asked for."))
+            }
             (Verdict::No, Column::Anonymous) => Err(Error::unauthenticated("The request carries no credential.")),
             (Verdict::No, Column::Role(_)) if matches!(action, Action::Work) => {
                 Err(Error::forbidden("Only a paired runtime may do this.")

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    KeyId, Secret, TenantId, Timestamp, UserId,
+    KeyId, RunId, Secret, TenantId, Timestamp, UserId,
     wire::{
         key::{Role, Scope},
         token::PublicKey,
@@ -24,6 +24,8 @@ const MAX_TOKEN: usize = 4096;
 const LEEWAY: Duration = Duration::from_secs(5);
 const ALGORITHM: &str = "EdDSA";
 const TYPE: &str = "JWT";
+/// A type of its own, so that neither kind of token is ever taken for the other.
+const RUN_TYPE: &str = "attache-run+jwt";
 
 /// The key that signs tokens, and what it is known by.
 pub(crate) struct Signer {
@@ -52,6 +54,22 @@ pub(crate) struct Claims {
     pub(crate) scopes: Option<Vec<Scope>>,
 }
 
+/// What the token of a run says. Every member is there, and no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunClaims {
+    iss: String,
+    /// The run.
+    pub(crate) sub: RunId,
+    aud: String,
+    pub(crate) exp: i64,
+    iat: i64,
+    nbf: i64,
+    pub(crate) tenant: TenantId,
+    /// Of the claim that it came with.
+    pub(crate) epoch: i64,
+}
+
 /// What a token is to say.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
@@ -64,6 +82,16 @@ pub(crate) struct Grant {
     pub(crate) user: Option<UserId>,
     pub(crate) role: Role,
     pub(crate) scopes: Option<Vec<Scope>>,
+}
+
+/// The claim that a run's token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunGrant {
+    pub(crate) at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) tenant: TenantId,
+    pub(crate) run: RunId,
+    pub(crate) epoch: i64,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +132,6 @@ impl Signer {
     }
 
     pub(crate) fn sign(&self, grant: Grant) -> Result<(Secret<String>, Timestamp)> {
-        let seconds = |at: Timestamp| at.millis().div_euclid(1000);
         let expires_at = grant.at.plus(grant.ttl);
         let claims = Claims {
             iss: self.origin.clone(),
@@ -119,11 +146,32 @@ impl Signer {
             role: grant.role,
             scopes: grant.scopes,
         };
-        let header = Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: TYPE.to_owned() };
-        let signed = format!("{}.{}", encode(&header), encode(&claims));
+        Ok((self.write(TYPE, &claims)?, Timestamp::from_millis(claims.exp * 1000)))
+    }
+
+    /// Only ever meant for this hub.
+    pub(crate) fn sign_run(&self, grant: RunGrant) -> Result<Secret<String>> {
+        let claims = RunClaims {
+            iss: self.origin.clone(),
+            sub: grant.run,
+            aud: self.origin.clone(),
+            exp: seconds(grant.expires_at),
+            iat: seconds(grant.at),
+            nbf: seconds(grant.at),
+            tenant: grant.tenant,
+            epoch: grant.epoch,
+        };
+        self.write(RUN_TYPE, &claims)
+    }
+
+    fn write<T: Serialize>(&self, kind: &str, claims: &T) -> Result<Secret<String>> {
+        let signed = format!("{}.{}", encode(&self.header(kind)), encode(claims));
         let signature = self.key.try_sign(signed.as_bytes()).map_err(|error| Error::internal(&error))?;
-        let token = format!("{signed}.{}", Base64UrlUnpadded::encode_string(signature.as_ref()));
-        Ok((Secret::new(token), Timestamp::from_millis(claims.exp * 1000)))
+        Ok(Secret::new(format!("{signed}.{}", Base64UrlUnpadded::encode_string(signature.as_ref()))))
+    }
+
+    fn header(&self, kind: &str) -> Header {
+        Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: kind.to_owned() }
     }
 
     /// What the token says, if we signed it, for ourselves, and its time is now. One refusal for everything else: a
@@ -136,24 +184,33 @@ impl Signer {
     }
 
     fn read(&self, token: &str, now: Timestamp) -> Option<Claims> {
+        let claims: Claims = self.signed(TYPE, token)?;
+        let is_ours = claims.iss == self.origin && claims.aud == self.origin;
+        (is_ours && is_now(claims.nbf, claims.exp, now)).then_some(claims)
+    }
+
+    /// What the token of a run says; `None` for every other token.
+    pub(crate) fn read_run(&self, token: &str, now: Timestamp) -> Option<RunClaims> {
+        let claims: RunClaims = self.signed(RUN_TYPE, token)?;
+        let is_ours = claims.iss == self.origin && claims.aud == self.origin;
+        (is_ours && is_now(claims.nbf, claims.exp, now)).then_some(claims)
+    }
+
+    /// The claims of a token of this kind that we signed.
+    fn signed<T: for<'de> Deserialize<'de>>(&self, kind: &str, token: &str) -> Option<T> {
         if token.len() > MAX_TOKEN {
             return None;
         }
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         // The header chooses nothing: there is one algorithm and one key.
-        let wanted = Header { alg: ALGORITHM.to_owned(), kid: self.kid.clone(), typ: TYPE.to_owned() };
-        if decode::<Header>(header)? != wanted {
+        if decode::<Header>(header)? != self.header(kind) {
             return None;
         }
         let signature = Base64UrlUnpadded::decode_vec(signature).ok()?;
         let key = UnparsedPublicKey::new(&ED25519, self.key.public_key().as_ref());
         key.verify(signed.as_bytes(), &signature).ok()?;
-        let claims: Claims = decode(payload)?;
-        let (now, leeway) = (now.millis(), i64::try_from(LEEWAY.as_millis()).unwrap_or(0));
-        let begun = claims.nbf.saturating_mul(1000) <= now.saturating_add(leeway);
-        let over = claims.exp.saturating_mul(1000) <= now;
-        (claims.iss == self.origin && claims.aud == self.origin && begun && !over).then_some(claims)
+        decode(payload)
     }
 }
 
@@ -161,6 +218,15 @@ impl std::fmt::Debug for Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
     }
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.millis().div_euclid(1000)
+}
+
+fn is_now(not_before: i64, expires: i64, now: Timestamp) -> bool {
+    let (now, leeway) = (now.millis(), i64::try_from(LEEWAY.as_millis()).unwrap_or(0));
+    not_before.saturating_mul(1000) <= now.saturating_add(leeway) && now < expires.saturating_mul(1000)
 }
 
 fn encode<T: Serialize>(value: &T) -> String {
@@ -309,5 +375,25 @@ mod tests {
         assert_eq!(signer.read(good, Timestamp::from_millis(1_700_000_900_000)), None);
         let early = with(claims.replace(r#""nbf":1700000000"#, r#""nbf":1700000004"#));
         assert!(signer.read(&early, now).is_some(), "a clock may be off a little");
+    }
+
+    #[test]
+    fn neither_kind_of_token_is_taken_for_the_other() {
+        let (env, signer, other) = (Env::seeded(1), signer(1), signer(2));
+        let (now, later) = (env.now(), env.now().plus(Duration::from_secs(900)));
+        let grant = RunGrant { at: now, expires_at: later, tenant: env.tenant_id(), run: env.run_id(), epoch: 3 };
+        let token = signer.sign_run(grant).unwrap();
+        let claims = signer.read_run(token.expose(), now).unwrap();
+        assert_eq!((claims.sub, claims.epoch, claims.tenant), (grant.run, 3, grant.tenant));
+        assert_eq!(signer.read(token.expose(), now), None, "it is no key's token");
+        assert_eq!(other.read_run(token.expose(), now), None, "another hub's");
+        assert_eq!(signer.read_run(token.expose(), later), None, "expired");
+        let (of_a_key, _) = signer.sign(self::grant(&env)).unwrap();
+        assert_eq!(signer.read_run(of_a_key.expose(), now), None);
+        // The right type, signed by us, with the claims of the other kind.
+        let header = serde_json::to_string(&signer.header(RUN_TYPE)).unwrap();
+        let payload = of_a_key.expose().split('.').nth(1).unwrap();
+        let claims = String::from_utf8(Base64UrlUnpadded::decode_vec(payload).unwrap()).unwrap();
+        assert_eq!(signer.read_run(&raw(&signer, &header, &claims), now), None);
     }
 }

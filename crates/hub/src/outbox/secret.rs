@@ -32,7 +32,7 @@ impl Subject {
     pub(crate) fn of(by: &Principal) -> Self {
         match by.column() {
             // An agent must not learn the secret of the person it belongs to, who has other webhooks too.
-            Column::AgentKey | Column::Runtime | Column::Anonymous => Self(by.actor()),
+            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => Self(by.actor()),
             Column::Role(_) => Self::person_or(by.user, || by.actor()),
         }
     }

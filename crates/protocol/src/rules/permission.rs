@@ -58,7 +58,7 @@ pub enum Scope {
     Agent,
 }
 
-/// A hash over exactly what is asked for: tool, input, working folder and paths.
+/// A hash over exactly what is asked for: tool, input, working folder and paths, and what was shown of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Subject(pub [u8; 32]);
 
@@ -238,6 +238,24 @@ impl Subject {
         field(if cwd.is_some() { "cwd" } else { "" });
         field(cwd.unwrap_or_default());
         paths.iter().for_each(|path| field(path));
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// The same with the diff that the person sees, and with what is kept from them. Without either it stays as it was.
+    #[must_use]
+    pub fn showing(self, diff: Option<&str>, undisclosed: &[String]) -> Self {
+        if diff.is_none() && undisclosed.is_empty() {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0);
+        let mut field = |text: &str| {
+            hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        field(if diff.is_some() { "diff" } else { "" });
+        field(diff.unwrap_or_default());
+        undisclosed.iter().for_each(|what| field(what));
         Self(*hasher.finalize().as_bytes())
     }
 }

@@ -179,6 +179,24 @@ pub fn report(lines: &[Line], reservation: Reservation, used: Spend) -> (Reserve
     (reserved, verdict)
 }
 
+/// What is left for a run that has used this much: of its own budget, and of what its quotas have room for. The lines are
+/// those of the reservation's day.
+pub fn left(lines: &[Line], reservation: Reservation, used: Spend) -> Budget {
+    let open: Vec<Line> = lines.iter().copied().filter(|line| line.account.day == reservation.day).collect();
+    let of = |measure| {
+        let held = reservation.held.of(measure);
+        let limited = lines.iter().any(|line| line.limits.of(measure).is_some());
+        let most = match (reservation.request.budget.of(measure), limited) {
+            (Some(budget), _) => budget,
+            (None, true) if open.is_empty() => held,
+            (None, true) => held.saturating_add(room(&open, measure).unwrap_or(0)),
+            (None, false) => return None,
+        };
+        Some(most.saturating_sub(used.of(measure)))
+    };
+    Budget { tokens: of(Measure::Tokens), micro_usd: of(Measure::Cost) }
+}
+
 /// The run has ended and used `actual`: the accounts afterwards. The lines are those of the reservation's day.
 ///
 /// `actual.calls` is 1 for a run that was queued. One that never was gives everything back with `Spend::default()`.

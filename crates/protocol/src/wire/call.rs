@@ -13,7 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     ConversationId, Json, RunId,
     id::{ParseError, parse_uuid},
-    wire::{run::CallbackEvent, usage::Budget},
+    wire::{
+        run::{CallbackEvent, Sandbox},
+        usage::Budget,
+    },
 };
 
 pub use frame::{Message, Progress, Said, is_terminal, said};
@@ -45,6 +48,9 @@ pub struct CallRequest {
     /// The most that it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Limits that whoever does it must enforce, or refuse it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
     /// The conversation that it belongs to; one of its own unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,

@@ -26,6 +26,12 @@ pub struct AskPermission {
     /// A word such as `low`, `medium` or `high`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<String>,
+    /// What would change, as a unified diff, where the agent tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// What the agent does not tell: `input`, `paths`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undisclosed: Vec<String>,
     /// The asker's own name for this question: asking again with the same one gives the same request back. Without it,
     /// asking for the same thing while it is pending does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +67,13 @@ pub struct PermissionRequest {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
-    /// Hex of the hash over tool, input, cwd and paths: what a decision is bound to.
+    /// What would change, as a unified diff, where the agent tells it.
+    #[serde(default)]
+    pub diff: Option<String>,
+    /// What the agent does not tell: `input`, `paths`.
+    #[serde(default)]
+    pub undisclosed: Vec<String>,
+    /// Hex of the hash over tool, input, cwd, paths, diff and what is undisclosed: what a decision is bound to.
     pub subject: String,
     pub state: State,
     pub requested_at: Timestamp,

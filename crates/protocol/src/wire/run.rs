@@ -10,7 +10,11 @@ use crate::{
         recovery::Recovery,
         run::{FailureCode, Status},
     },
-    wire::{a2a::Part, usage::Budget},
+    wire::{
+        a2a::Part,
+        adapter::Tools,
+        usage::{Budget, CostSource},
+    },
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -46,12 +50,30 @@ pub struct CreateRunRequest {
     /// The most that it may use. Without one only the quotas limit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Limits that whoever executes it must enforce, or refuse the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
     /// Is told when the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
     /// What else the callback is told of: `approval`, when the run waits for a person's permission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_events: Option<Vec<CallbackEvent>>,
+}
+
+/// What a run may not do beyond its task. A member that is absent limits nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sandbox {
+    /// True: files outside the working folder are out of reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd_only: Option<bool>,
+    /// False: no network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_network: Option<bool>,
+    /// False: no programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_exec: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -87,6 +109,12 @@ pub struct Run {
     pub task_result: Option<Json>,
     /// The run's total so far.
     pub usage: Option<Json>,
+    /// How sure that is; null before anything was reported.
+    #[serde(default)]
+    pub usage_source: Option<CostSource>,
+    /// The limits that its caller asked for.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
     /// Who asked, as `kind:id`.
     pub caller: String,
     /// The person for whom it was asked, if known.
@@ -139,6 +167,17 @@ pub struct ClaimedRun {
     pub lease_expires_at: Timestamp,
     /// When the run times out.
     pub deadline: Timestamp,
+    /// What is left for it: of its own budget, and of the quotas that it falls under. A member that is absent limits
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// The limits that its caller asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
+    /// The hub's tools, with a token that is worth this run's rights while this claim lasts. Never to be logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub mcp: Option<Tools>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -251,4 +290,42 @@ pub struct Failure {
     pub code: FailureCode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_code: Option<String>,
+}
+
+// === impl Sandbox ===
+
+impl Sandbox {
+    /// The limits of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let stricter = |ours: Option<bool>, theirs: Option<bool>, strict: bool| {
+            if ours == Some(strict) { ours } else { theirs.or(ours) }
+        };
+        Self {
+            cwd_only: stricter(self.cwd_only, other.cwd_only, true),
+            allow_network: stricter(self.allow_network, other.allow_network, false),
+            allow_exec: stricter(self.allow_exec, other.allow_exec, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_sandboxes_the_stricter_limits_hold() {
+        let none = Sandbox::default();
+        let strict = Sandbox { cwd_only: Some(true), allow_network: Some(false), allow_exec: Some(false) };
+        let open = Sandbox { cwd_only: Some(false), allow_network: Some(true), allow_exec: Some(true) };
+        for (one, other, both) in [
+            (none, none, none),
+            (none, open, open),
+            (strict, none, strict),
+            (strict, open, strict),
+            (Sandbox { allow_exec: Some(false), ..none }, open, Sandbox { allow_exec: Some(false), ..open }),
+        ] {
+            assert_eq!((one.and(other), other.and(one)), (both, both), "{one:?} {other:?}");
+        }
+    }
 }

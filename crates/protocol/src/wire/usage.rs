@@ -9,11 +9,11 @@ use crate::{
     wire::{call::CallId, envelope::Object},
 };
 
-/// How sure a cost is.
+/// How sure a usage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CostSource {
-    /// The agent said what it cost.
+    /// The agent said what it used.
     Reported,
     /// The agent, or its adapter, worked it out.
     Estimated,
@@ -21,7 +21,7 @@ pub enum CostSource {
     Unknown,
 }
 
-/// What a run says that it used: `{"tokens","cost_usd","cost_source"?}` and whatever else it likes.
+/// What a run says that it used: `{"tokens","cost_usd","source"?}` and whatever else it likes. `cost_source` means the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
     pub tokens: Option<u64>,
@@ -112,7 +112,7 @@ pub struct UsageRow {
     pub failed: u64,
     pub tokens: u64,
     pub cost_usd: Json,
-    /// How many calls said their cost, had it estimated, or said nothing.
+    /// How many calls said what they used, had it estimated, or said nothing.
     pub reported: u64,
     pub estimated: u64,
     pub unknown: u64,
@@ -161,10 +161,14 @@ impl Used {
         let number = |member| members.raw(member).filter(|text| *text != "null");
         let tokens = number("tokens").map(|text| whole(text).ok_or(not_an_amount("usage.tokens"))).transpose()?;
         let cost = number("cost_usd").map(|text| micro_usd(text).ok_or(not_an_amount("usage.cost_usd"))).transpose()?;
-        let source = match (cost, number("cost_source")) {
-            (None, _) => CostSource::Unknown,
-            (Some(_), Some(r#""estimated""#)) => CostSource::Estimated,
-            (Some(_), _) => CostSource::Reported,
+        let said = number("source").or_else(|| number("cost_source"));
+        let source = match (tokens.is_some() || cost.is_some(), said) {
+            (true, Some(r#""estimated""#)) => CostSource::Estimated,
+            (true, Some(r#""reported""#)) => CostSource::Reported,
+            (false, _) | (true, Some(r#""unknown""#)) => CostSource::Unknown,
+            // Who says a cost has it from somewhere; tokens are often counted by whoever passes them on.
+            (true, _) if cost.is_some() => CostSource::Reported,
+            (true, _) => CostSource::Unknown,
         };
         Ok(Self { tokens, micro_usd: cost, source })
     }
@@ -173,6 +177,23 @@ impl Used {
     pub fn spend(usage: Option<&Json>) -> Spend {
         let used = usage.and_then(|usage| Self::read(usage).ok()).unwrap_or(Self::NOTHING);
         Spend { calls: 1, tokens: used.tokens.unwrap_or(0), micro_usd: used.micro_usd.unwrap_or(0) }
+    }
+}
+
+// === impl CostSource ===
+
+impl CostSource {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Estimated => "estimated",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Of a run's usage; `None` before there is any.
+    pub fn of(usage: Option<&Json>) -> Option<Self> {
+        usage.map(|usage| Used::read(usage).map_or(Self::Unknown, |used| used.source))
     }
 }
 
@@ -203,6 +224,13 @@ mod tests {
         let estimated = r#"{"cost_usd":1e-7,"cost_source":"estimated","model":"x"}"#;
         assert_eq!(read(estimated), used(None, Some(1), CostSource::Estimated));
         assert_eq!(read(r#"{"tokens":12.5,"cost_usd":null}"#), used(Some(13), None, CostSource::Unknown));
+        let said = |source: &str| read(&format!(r#"{{"tokens":1,"source":"{source}"}}"#)).map(|used| used.source);
+        assert_eq!(said("reported"), Ok(CostSource::Reported));
+        assert_eq!(said("estimated"), Ok(CostSource::Estimated));
+        assert_eq!((said("unknown"), said("a guess")), (Ok(CostSource::Unknown), Ok(CostSource::Unknown)));
+        let unsure = r#"{"cost_usd":1,"source":"unknown","cost_source":"estimated"}"#;
+        assert_eq!(read(unsure), used(None, Some(1_000_000), CostSource::Unknown));
+        assert_eq!(read(r#"{"source":"reported"}"#), Ok(Used::NOTHING), "nothing was said");
         assert_eq!(read("{}"), Ok(Used::NOTHING));
         for bad in [r#"{"tokens":-1}"#, r#"{"tokens":"7"}"#, r#"{"cost_usd":-0.1}"#, r#"{"cost_usd":"1"}"#, "[]"] {
             assert!(read(bad).is_err(), "{bad}");

@@ -19,6 +19,10 @@ struct Requested<'a> {
     paths: &'a [String],
     reason: Option<&'a str>,
     risk: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    undisclosed: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -106,6 +110,8 @@ pub(crate) fn permission_requested(new: &NewPermission) -> Entry {
         paths: &new.paths,
         reason: new.reason.as_deref(),
         risk: new.risk.as_deref(),
+        diff: new.diff.as_deref(),
+        undisclosed: &new.undisclosed,
     };
     ("permission.requested", Json::of(&row))
 }

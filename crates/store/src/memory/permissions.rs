@@ -71,6 +71,8 @@ impl State {
             paths: new.paths,
             reason: new.reason,
             risk: new.risk,
+            diff: new.diff,
+            undisclosed: new.undisclosed,
             subject: new.subject,
             request: new.request,
             requested_at: at,

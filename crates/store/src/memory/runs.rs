@@ -70,6 +70,7 @@ impl State {
             context_fragments: new.context_fragments,
             allowed_tools: new.allowed_tools,
             workspace_root: new.workspace_root,
+            sandbox: new.sandbox,
             priority: new.priority,
             caller: context.actor.clone(),
             user: context.user,

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, Json, TenantId, Timestamp, UserId,
+    AgentId, Json, RunId, TenantId, Timestamp, UserId,
     rules::{
-        quota::{Account, Day, Exceeded, Limits, Line, Request, Reservation, Verdict, check, report, reserve},
+        quota::{
+            Account, Budget, Day, Exceeded, Limits, Line, Request, Reservation, Verdict, check, left, report, reserve,
+        },
         run::{Command, FailureCode, Status},
     },
     wire::usage::{CostSource, Used},
@@ -123,6 +125,12 @@ impl State {
         }
     }
 
+    /// What is left for a run, of its budget and its quotas.
+    pub(super) fn left(&self, place: usize) -> Budget {
+        let used = Used::spend(self.runs[place].record.usage.as_ref());
+        left(&self.lines_of(place), self.runs[place].reservation, used)
+    }
+
     /// A quota ends the run.
     fn exceed(&mut self, place: usize, exceeded: &Exceeded, at: Timestamp) {
         let halt = Command::Halt { code: FailureCode::QuotaExceeded };
@@ -187,6 +195,14 @@ impl Spending for Memory {
 
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {
         self.read(|state| Ok(state.quotas(tenant, at)))
+    }
+
+    async fn left(&self, tenant: TenantId, run: RunId) -> Result<Budget> {
+        self.read(|state| {
+            let place = state.place(tenant, run)?;
+            let ended = state.runs[place].record.state.status().is_terminal();
+            Ok(if ended { Budget::default() } else { state.left(place) })
+        })
     }
 
     async fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>> {

@@ -60,6 +60,7 @@ impl State {
         Ok(Some(Claimed {
             agent_instructions: self.accounts[&agent].instructions.clone(),
             conversation_metadata: conversation.and_then(|(_, conversation)| conversation.metadata.clone()),
+            left: self.left(place),
             run,
         }))
     }

@@ -19,6 +19,10 @@ pub struct NewPermission {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
+    /// What would change, as a unified diff.
+    pub diff: Option<String>,
+    /// What the agent does not tell.
+    pub undisclosed: Vec<String>,
     pub subject: Subject,
     /// The asker's own name for the question.
     pub request: Option<String>,
@@ -47,6 +51,10 @@ pub struct Permission {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
+    /// What would change, as a unified diff.
+    pub diff: Option<String>,
+    /// What the agent does not tell.
+    pub undisclosed: Vec<String>,
     pub subject: Subject,
     /// The asker's own name for the question; on a channel, the request's `msg_id`.
     pub request: Option<String>,

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_a2a.sql"),
     include_str!("migrations/0004_peers.sql"),
     include_str!("migrations/0005_delegations.sql"),
+    include_str!("migrations/0006_shown.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.

@@ -10,6 +10,7 @@ use attache_protocol::{
         quota::{self, Reservation, Spend},
         run::{Digest, Limits, Phase, Waits},
     },
+    wire::run::Sandbox,
 };
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -78,6 +79,8 @@ pub(super) struct Request<'a> {
     pub(super) callback: Option<Cow<'a, Callback>>,
     #[serde(default, skip_serializing_if = "Budget::is_open")]
     pub(super) budget: Budget,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sandbox: Option<Sandbox>,
     pub(super) input: Cow<'a, Json>,
 }
 
@@ -329,6 +332,7 @@ impl<'a> Request<'a> {
             ttl: new.ttl,
             callback: new.callback.as_ref().map(Cow::Borrowed),
             budget: Budget { tokens: new.budget.tokens, micro_usd: new.budget.micro_usd },
+            sandbox: new.sandbox,
             input: Cow::Borrowed(&new.input),
         }
     }
@@ -439,6 +443,7 @@ mod tests {
         let text = concat!(
             r#"{"task_type":"a\"b","caller":"system","context_fragments":null,"allowed_tools":[ 1.50 ],"#,
             r#""callback":{"url":"http://127.0.0.1/"},"budget":{"tokens":18446744073709551615},"#,
+            r#""sandbox":{"cwd_only":true,"allow_network":false},"#,
             r#""input":{"n": 1e400,"n":-0}}"#
         );
         assert_eq!(Request::column_result(ValueRef::Text(text.as_bytes())).unwrap().text(), text);

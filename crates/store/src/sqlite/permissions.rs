@@ -31,7 +31,7 @@ use crate::{
 /// The columns that [`permission`] reads, with their tables.
 const PERMISSION: &str = "p.id, p.run, p.agent, a.name, p.conversation, p.runtime, p.epoch, p.channel, p.tool, p.input, \
      p.cwd, p.paths, p.reason, p.risk, p.subject, p.request, p.requested, p.expires, p.on_timeout, p.state, p.decided, \
-     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision \
+     p.decided_by, p.source, p.decided_via, p.decided_from, p.permission_grant, p.decision, p.diff, p.undisclosed \
      from permission_requests p cross join agent_accounts a on a.id = p.agent";
 
 /// What a settled permission means for its run.
@@ -117,9 +117,10 @@ impl Transaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into permission_requests (id, tenant, agent, run, epoch, state, expires, on_timeout, subject,
-                    request, conversation, runtime, channel, requested, tool, input, cwd, paths, reason, risk)
+                    request, conversation, runtime, channel, requested, tool, input, cwd, paths, reason, risk, diff,
+                    undisclosed)
                  select ?1, r.tenant, r.agent, r.uid, ?2, ?3, ?4, ?5, ?6, ?7, coalesce(r.conversation, r.uid), ?8, ?9,
-                    ?10, ?11, ?12, ?13, ?14, ?15, ?16
+                    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?18, ?19
                  from task_runs r where r.id = ?17",
             )?
             .execute(params![
@@ -140,6 +141,8 @@ impl Transaction<'_, '_> {
                 new.reason,
                 new.risk,
                 hot.row,
+                new.diff,
+                (!new.undisclosed.is_empty()).then(|| Json::of(&new.undisclosed).get().to_owned()),
             ])?;
         Ok(())
     }
@@ -379,6 +382,11 @@ fn permission(row: &Row<'_>) -> rusqlite::Result<Permission> {
         paths,
         reason: row.get(12)?,
         risk: row.get(13)?,
+        diff: row.get(27)?,
+        undisclosed: match rows::maybe_json(row, 28)? {
+            Some(list) => list.parse().map_err(|_| rows::corrupt(28, "what is undisclosed is no list of texts"))?,
+            None => Vec::new(),
+        },
         subject: Subject(row.get(14)?),
         request: row.get(15)?,
         requested_at: rows::time(row, 16)?,

@@ -291,6 +291,7 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
         user: hot.user,
         callback: request.callback.map(Cow::into_owned),
         budget: request.budget.into(),
+        sandbox: request.sandbox,
         trace_id: request.trace.map(Cow::into_owned),
         ttl: request.ttl,
         channel: hot.channel,

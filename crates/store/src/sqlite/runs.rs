@@ -99,6 +99,7 @@ impl Transaction<'_, '_> {
             context_fragments: new.context_fragments,
             allowed_tools: new.allowed_tools,
             workspace_root: new.workspace_root,
+            sandbox: new.sandbox,
             priority: new.priority,
             caller: context.actor,
             user: context.user,
@@ -207,12 +208,13 @@ impl Transaction<'_, '_> {
         if let Some(via) = via {
             self.tell(via, Frame::Execute { run: hot.id, epoch: hot.state.epoch })?;
         }
+        let left = self.left(&hot, whole.record.usage.as_ref())?;
         let run = whole.after(hot, at, None, None);
         let conversation_metadata = match run.conversation == run.id.own_conversation() {
             true => None,
             false => self.conversation(run.tenant, run.conversation)?.metadata,
         };
-        Ok(Some(Claimed { run, agent_instructions, conversation_metadata }))
+        Ok(Some(Claimed { run, agent_instructions, conversation_metadata, left }))
     }
 
     pub(super) fn progress(

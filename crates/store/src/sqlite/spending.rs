@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use attache_protocol::{
-    AgentId, Json, TenantId, Timestamp, UserId,
+    AgentId, Json, RunId, TenantId, Timestamp, UserId,
     rules::{
-        quota::{Account, Day, Exceeded, Limits, Line, Request, Reservation, Spend, Verdict, check, report, reserve},
+        quota::{
+            Account, Budget, Day, Exceeded, Limits, Line, Request, Reservation, Spend, Verdict, check, left, report,
+            reserve,
+        },
         run::{Command, FailureCode},
     },
     wire::usage::Used,
@@ -158,6 +161,11 @@ impl Transaction<'_, '_> {
         Ok((reserved.reservation, verdict))
     }
 
+    /// What is left for a run that has reported this, of its budget and its quotas.
+    pub(super) fn left(&mut self, hot: &Hot, usage: Option<&Json>) -> Result<Budget> {
+        Ok(left(&self.lines_of(hot)?, hot.reservation, Used::spend(usage)))
+    }
+
     /// A quota ends the run.
     pub(super) fn exceed(&mut self, hot: &Hot, exceeded: &Exceeded, at: Timestamp) -> Result<Hot> {
         let result = outcome::failed_by_quota(exceeded);
@@ -168,15 +176,20 @@ impl Transaction<'_, '_> {
 
     /// Counts a run that has ended. `usage` is what its last report said, if that said anything.
     pub(super) fn count_usage(&mut self, hot: &Hot, ended: Timestamp, usage: Option<&Json>) -> Result<()> {
-        let mut stored = None;
-        if usage.is_none() && hot.reported {
-            stored = self
-                .connection
-                .prepare_cached("select usage from task_runs where id = ?1")?
-                .query_row([hot.row], |row| rows::maybe_json(row, 0))?;
-        }
+        let stored = if usage.is_none() { self.reported(hot)? } else { None };
         self.cache.ledger.spend(hot, ended, usage.or(stored.as_ref()));
         Ok(())
+    }
+
+    /// What the run said last that it used.
+    fn reported(&self, hot: &Hot) -> Result<Option<Json>> {
+        if !hot.reported {
+            return Ok(None);
+        }
+        Ok(self
+            .connection
+            .prepare_cached("select usage from task_runs where id = ?1")?
+            .query_row([hot.row], |row| rows::maybe_json(row, 0))?)
     }
 
     /// Moves the sums from memory to `usage_days`.
@@ -294,6 +307,22 @@ impl Spending for Sqlite {
 
     async fn remove_quota(&self, context: Context, target: Target) -> Result<()> {
         self.write(move |transaction| transaction.remove_quota(&context, target)).await
+    }
+
+    async fn left(&self, tenant: TenantId, run: RunId) -> Result<Budget> {
+        // The ledger is the writer's memory.
+        self.write(move |transaction| {
+            let hot = transaction.hot(run)?;
+            if hot.tenant != tenant {
+                return Err(Error::NotFound);
+            }
+            if hot.state.status().is_terminal() {
+                return Ok(Budget::default());
+            }
+            let usage = transaction.reported(&hot)?;
+            transaction.left(&hot, usage.as_ref())
+        })
+        .await
     }
 
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {

@@ -81,6 +81,7 @@ impl Desk {
             context_fragments: None,
             allowed_tools: None,
             workspace_root: None,
+            sandbox: None,
             priority: 0,
             limits: run::Limits { max_attempts: 3, timeout: LEASE * 10, queue_ttl: LEASE * 10 },
             trace_id: None,

@@ -7,7 +7,7 @@ use attache_protocol::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
     PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
-        quota::{Day, Limits, Spend},
+        quota::{Budget, Day, Limits, Spend},
         run::{Status, Worker},
     },
     secret::SecretHash,
@@ -491,6 +491,7 @@ as_the_model! {
     Spending
     fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
     fn remove_quota(context: Context, target: Target) -> Result<()>;
+    fn left(tenant: TenantId, run: RunId) -> Result<Budget>;
     fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
     ---
     async fn quotas(&self, tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>> {

@@ -84,6 +84,7 @@ impl World {
             context_fragments: None,
             allowed_tools: None,
             workspace_root: None,
+            sandbox: None,
             priority: 0,
             limits: Limits { max_attempts: 1, timeout: Duration::from_secs(3600), queue_ttl: Duration::from_secs(600) },
             trace_id: None,

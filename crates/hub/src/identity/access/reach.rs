@@ -73,7 +73,11 @@ pub(crate) const NOBODY: &str = "_";
 
 impl Handle {
     pub(crate) async fn reach<'a>(&'a self, by: &'a Principal) -> Result<Reach<'a>> {
-        let (Column::AgentKey, Who::Runtime { agent, .. }) = (by.column(), by.who) else { return Ok(Reach::Table) };
+        let (Column::AgentKey | Column::Run, Who::Runtime { agent, .. } | Who::Run { agent, .. }) =
+            (by.column(), by.who)
+        else {
+            return Ok(Reach::Table);
+        };
         let in_force = self.rules_in_force(by.tenant).await?;
         let own = Named { id: agent.to_string(), name: String::new(), owner: None };
         let mut agents = Agents { hub: self, by, in_force, own };
@@ -122,6 +126,8 @@ impl<'a> Reach<'a> {
         }
         match self {
             Self::Table => Ok(false),
+            // What the rules give the agent is not what they give to whoever asked it for this run.
+            Self::Rules(_) if by.column() == Column::Run => Ok(false),
             Self::Rules(agents) => Ok(agents.conversation(run.user, run.conversation).await? == Seen::Yes),
         }
     }
@@ -157,16 +163,18 @@ impl<'a> Reach<'a> {
 pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     match (by.who, &run.state.phase) {
         (Who::Runtime { runtime, .. }, Phase::Running(claim)) => claim.runtime == runtime,
-        (Who::Runtime { .. } | Who::Key { .. } | Who::Anonymous { .. }, _) => false,
+        (Who::Run { run: own, .. }, Phase::Running(_)) => run.id == own,
+        (Who::Runtime { .. } | Who::Run { .. } | Who::Key { .. } | Who::Anonymous { .. }, _) => false,
     }
 }
 
-/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for. Whoever
-/// shows no credential has a part in what such callers asked of the same agent.
+/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for, a run in
+/// what it asked for. Whoever shows no credential has a part in what such callers asked of the same agent.
 pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     let (runtime, kind) = match by.who {
         Who::Key { .. } => return true,
         Who::Anonymous { agent } => return run.caller == by.actor() && run.agent == agent,
+        Who::Run { .. } => return run.caller == by.actor(),
         Who::Runtime { runtime, kind, .. } => (runtime, kind),
     };
     if kind == RuntimeKind::AgentKey && run.caller == by.actor() {

@@ -344,3 +344,54 @@ proptest! {
         prop_assert!(reserve(&with(lines, &accounts), request, NOON).is_err());
     }
 }
+
+#[test]
+fn what_is_left_is_the_least_of_budget_and_quotas() {
+    let open = Budget::default();
+    let reserved = reserve(&[], Request::default(), NOON).unwrap();
+    assert_eq!(left(&[], reserved.reservation, spend(1, 5, 5)), open, "nothing limits it");
+
+    let reserved = reserve(&[], budget(1_000), NOON).unwrap();
+    let of = |used| left(&[], reserved.reservation, spend(1, used, 7)).tokens;
+    assert_eq!((of(0), of(400), of(2_000)), (Some(1_000), Some(600), Some(0)));
+
+    // Nearly used: another run spent most of it.
+    let mut lines = vec![line(tokens(100_000)), line(tokens(30_000))];
+    for line in &mut lines {
+        line.account.spent = spend(3, 29_500, 0);
+    }
+    let reserved = reserve(&lines, Request::default(), NOON).unwrap();
+    let lines = with(lines, &reserved.accounts);
+    assert_eq!(left(&lines, reserved.reservation, Spend::default()), Budget { tokens: Some(500), micro_usd: None });
+    assert_eq!(left(&lines, reserved.reservation, spend(1, 200, 9)), Budget { tokens: Some(300), micro_usd: None });
+
+    // Of a day that is over only what it holds is its own.
+    let tomorrow: Vec<Line> = lines.iter().map(|line| Line { account: Account::new(Day(101)), ..*line }).collect();
+    assert_eq!(left(&tomorrow, reserved.reservation, spend(1, 200, 9)), Budget { tokens: Some(300), micro_usd: None });
+}
+
+proptest! {
+    /// The last token that is left is used without a stop, and the next one is stopped.
+    #[test]
+    fn what_is_left_is_what_the_next_report_may_add(
+        limit in 1_u64..100_000,
+        spent in 0_u64..100_000,
+        wanted in proptest::option::of(1_u64..50_000),
+        used in 0_u64..50_000,
+    ) {
+        let mut first = line(tokens(limit));
+        first.account.spent = spend(1, spent.min(limit), 0);
+        let request = Request { budget: Budget { tokens: wanted, micro_usd: None }, ..Request::default() };
+        let Ok(reserved) = reserve(&[first], request, NOON) else { return Ok(()) };
+        let lines = with(vec![first], &reserved.accounts);
+        let (reported, verdict) = report(&lines, reserved.reservation, spend(1, used, 0));
+        if verdict != Verdict::Continue {
+            return Ok(());
+        }
+        let lines = with(lines, &reported.accounts);
+        let left = left(&lines, reported.reservation, spend(1, used, 0)).tokens.unwrap();
+        let stops = |used| report(&lines, reported.reservation, spend(1, used, 0)).1 != Verdict::Continue;
+        prop_assert!(!stops(used + left));
+        prop_assert!(stops(used + left + 1));
+    }
+}

@@ -6,7 +6,7 @@ use super::{Answer, CallId, CallRequest, CallResult, CallStatus, Stats, given};
 use crate::{
     Json, Timestamp,
     wire::{
-        run::{CallbackEvent, Run},
+        run::{CallbackEvent, Run, Sandbox},
         usage::Budget,
     },
 };
@@ -30,6 +30,9 @@ pub struct TaskRequest {
     /// The most that it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
+    /// Limits that whoever does it must enforce, or refuse it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -162,6 +162,10 @@ actions! {
         may paths: Vec<String>;
         may reason: String;
         may risk: String;
+        /// What would change, as a unified diff.
+        may diff: String;
+        /// What the agent does not tell: `input`, `paths`.
+        may undisclosed: Vec<String>;
     }
     RequireInput "require_input" {
         need task_run_id: RunId;

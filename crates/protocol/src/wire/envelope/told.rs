@@ -6,8 +6,10 @@ use crate::{
     AgentId, ChannelId, ConversationId, Json, PermissionId, RunId, Timestamp, WorkspaceId,
     rules::permission::Scope,
     wire::{
+        adapter::Tools,
         envelope::{Envelope, FrameError, FrameType, Object, action::Token},
-        run::ClaimedRun,
+        run::{ClaimedRun, Sandbox},
+        usage::Budget,
     },
 };
 
@@ -38,6 +40,12 @@ pub struct ExecuteRun {
     pub attempt: i64,
     pub lease_expires_at: Timestamp,
     pub deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Sandbox>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Tools>,
 }
 
 /// The answer to `register`.
@@ -159,6 +167,9 @@ impl ExecuteRun {
             attempt: run.attempt,
             lease_expires_at: run.lease_expires_at,
             deadline: run.deadline,
+            budget: run.budget,
+            sandbox: run.sandbox,
+            mcp: run.mcp,
         }
     }
 
@@ -186,6 +197,9 @@ impl ExecuteRun {
             attempt: self.attempt,
             lease_expires_at: self.lease_expires_at,
             deadline: self.deadline,
+            budget: self.budget,
+            sandbox: self.sandbox,
+            mcp: self.mcp,
         }
     }
 }

@@ -35,11 +35,15 @@ impl Generator {
         let input = if self.draw.percent(85) { Json::empty_object() } else { self.draw.json() };
         let cwd = if self.draw.percent(90) { None } else { self.draw.maybe_text() };
         let paths = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text(), self.draw.text()] };
+        let diff = if self.draw.percent(80) { None } else { self.draw.maybe_text() };
+        let undisclosed = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text()] };
         let permission = NewPermission {
+            diff,
+            undisclosed,
             notify: self.draw.percent(30).then(|| self.url()),
             id: self.draw.env.permission_id(),
             run,
-            subject: Subject::of(&tool, &input, cwd.as_deref(), &paths),
+            subject: Subject::of(&tool, &input, cwd.as_deref(), &paths).showing(diff.as_deref(), &undisclosed),
             tool,
             input,
             cwd,

@@ -75,6 +75,7 @@ impl Generator {
             context_fragments: self.draw.maybe_json(),
             allowed_tools: self.draw.maybe_json(),
             workspace_root: self.draw.maybe_text(),
+            sandbox: self.sandbox(),
             priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
             limits,
             trace_id: self.draw.maybe_text(),
