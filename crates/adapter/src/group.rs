@@ -1,8 +1,9 @@
-//! The process group of one run: everything that the task started and that did not leave the group.
+//! The processes of one run: the group of the one that was started, and whatever left that group but carries the run's mark.
 
 use std::{process::Stdio, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use attache_protocol::RunId;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
@@ -17,13 +18,25 @@ const BURIAL: Duration = Duration::from_millis(250);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Waits for a line. Its absence means that the adapter died without a chance to end the group.
-const WATCH: &str = r#"read -r line || kill -KILL -"$1""#;
+/// The variable by which a process is known to belong to a run, wherever it went.
+pub(crate) const MARK: &str = "ATTACHE_TASK_RUN_ID";
+
+/// Waits for a line. Its absence means that the adapter died without a chance to end the group and those who left it.
+const WATCH: &str = r#"read -r line && exit
+kill -KILL -"$1"
+for pass in 1 2 3; do
+    for file in $(grep -lszxF -e "$2" /proc/[0-9]*/environ); do
+        file=${file#/proc/}
+        kill -KILL "${file%/environ}"
+    done
+done"#;
 
 /// A child that leads its own group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Group {
     leader: Option<Pid>,
+    /// `ATTACHE_TASK_RUN_ID=run_…`, as it stands in the environment of all that the run started.
+    mark: String,
     watchdog: Option<Child>,
 }
 
@@ -31,9 +44,18 @@ pub(crate) struct Group {
 
 impl Group {
     /// The group of a child that was started with `process_group(0)`.
-    pub(crate) fn of(child: &Child) -> Self {
+    pub(crate) fn of(child: &Child, run: RunId) -> Self {
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Self { leader, watchdog: leader.and_then(watchdog) }
+        let mark = format!("{MARK}={run}");
+        let watchdog = leader.and_then(|leader| watchdog(leader, &mark));
+        Self { leader, mark, watchdog }
+    }
+
+    /// Asks the leader alone, as Ctrl-C would.
+    pub(crate) fn interrupt(&self) {
+        if let Some(leader) = self.leader {
+            let _ = kill_process(leader, Signal::INT);
+        }
     }
 
     /// Ends whatever is left of the group, politely first, and returns when it is gone.
@@ -55,6 +77,7 @@ impl Group {
             }
         }
         self.leader = None;
+        end_marked(&self.mark);
         self.dismiss().await;
     }
 
@@ -82,16 +105,20 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        if self.leader.is_some() {
+            self.signal(Signal::KILL);
+            end_marked(&self.mark);
+        }
     }
 }
 
 /// A small process that outlives the adapter by an instant: when the adapter is killed, its end of the pipe closes,
 /// and the group is killed with it.
-fn watchdog(leader: Pid) -> Option<Child> {
+fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
     let spawned = Command::new("sh")
         .args(["-c", WATCH, "sh"])
         .arg(leader.as_raw_nonzero().to_string())
+        .arg(mark)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -101,6 +128,36 @@ fn watchdog(leader: Pid) -> Option<Child> {
         .kill_on_drop(true)
         .spawn();
     spawned.inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started")).ok()
+}
+
+/// Kills what left the group: hosts start their tools in sessions of their own. Again until nothing is found, because one
+/// may start another meanwhile.
+#[cfg(target_os = "linux")]
+fn end_marked(mark: &str) {
+    for _ in 0..5 {
+        let found: Vec<Pid> = marked(mark).collect();
+        if found.is_empty() {
+            return;
+        }
+        for process in found {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+    tracing::warn!("some processes of a run could not be ended");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_marked(_mark: &str) {}
+
+/// The processes of ours that carry the mark; one that is dead has no environment any more.
+#[cfg(target_os = "linux")]
+fn marked(mark: &str) -> impl Iterator<Item = Pid> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |process| {
+        let id = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        let environment = std::fs::read(process.path().join("environ")).ok()?;
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()).then_some(id)
+    })
 }
 
 /// Whether nothing of a group runs any more. Where process 1 does not reap orphans, as in many containers, dead

@@ -24,7 +24,7 @@ pub struct Options {
     pub scratch: PathBuf,
     /// What child processes see of the environment.
     pub environment: Environment,
-    /// The text of `--instruction-file`; the instructions of a request follow it.
+    /// The text of `--instruction-file`; it follows the instructions of a request.
     pub instructions: Option<String>,
     /// How many tasks execute at a time; the contract says one, and so it is unless a driver is made for more.
     pub concurrency: NonZeroUsize,

@@ -1,7 +1,12 @@
 //! Runs one program for one run: its own process group, its output streamed and kept, an honest outcome.
 
 use std::{
-    ffi::OsString, io, os::unix::process::ExitStatusExt as _, process::ExitStatus, process::Stdio, time::Duration,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::ExitStatusExt as _,
+    process::ExitStatus,
+    process::Stdio,
+    time::Duration,
 };
 
 use attache_protocol::wire::adapter::{TaskOutput, TaskReply};
@@ -14,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Events, Job, artifacts,
-    group::Group,
+    group::{Group, MARK},
     output::{Cut, Gate, Head, Limit, Pass, Tail, pump},
     scratch::Scratch,
 };
 
 /// How much of the standard output is the answer, and how much of the standard error is streamed. The hub takes bodies
 /// of 4 MiB; the JSON form stays well below that.
-const STREAM_LIMIT: Limit = Limit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
+pub(crate) const STREAM_LIMIT: Limit = Limit { bytes: 1024 * 1024, encoded: 3 * 1024 * 1024 - 1024 };
 
 /// How much of the end of the standard error a failure's message holds.
-const ERROR_LIMIT: usize = 64 * 1024;
+pub(crate) const ERROR_LIMIT: usize = 64 * 1024;
 
 /// How much of the standard output's end a failure's message holds when the standard error is empty.
 const OUTPUT_TAIL: usize = 2 * 1024;
@@ -59,9 +64,9 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
     let artifact_list = scratch.file("artifacts");
     let mut child = match command(&program, &artifact_list, &job).spawn() {
         Ok(child) => child,
-        Err(error) => return not_started(&program, &error),
+        Err(error) => return not_started(&program.name, &error),
     };
-    let group = Group::of(&child);
+    let group = Group::of(&child, job.task.task_run_id);
     tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
     let ended = supervise(&mut child, group, program.stdin, &job.events, &job.stop).await;
     let name = program.name.display();
@@ -82,24 +87,31 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
 }
 
 fn command(program: &Program, artifact_list: &std::path::Path, job: &Job) -> Command {
-    let mut command = Command::new(&program.name);
+    let mut command = dressed(&program.name, job);
     command
         .args(&program.args)
-        .current_dir(&job.cwd)
-        .env_clear()
-        .envs(job.environment.pairs())
-        .env("ATTACHE_TASK_RUN_ID", job.task.task_run_id.to_string())
-        .env("ATTACHE_CONVERSATION_ID", job.task.conversation_id.to_string())
-        .env("ATTACHE_WORKSPACE_ID", job.task.workspace_id.to_string())
         .env("ATTACHE_ARTIFACTS", artifact_list)
         .stdin(if program.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    if let Some(instructions) = &job.instructions {
+        .stderr(Stdio::piped());
+    if let Some(instructions) = job.instructions() {
         command.env("ATTACHE_INSTRUCTIONS", instructions);
     }
+    command
+}
+
+/// A program of this run: in its folder and a group of its own, with the variables that every task may see.
+pub(crate) fn dressed(program: &OsStr, job: &Job) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(&job.cwd)
+        .env_clear()
+        .envs(job.environment.pairs())
+        .env(MARK, job.task.task_run_id.to_string())
+        .env("ATTACHE_CONVERSATION_ID", job.task.conversation_id.to_string())
+        .env("ATTACHE_WORKSPACE_ID", job.task.workspace_id.to_string())
+        .process_group(0)
+        .kill_on_drop(true);
     command
 }
 
@@ -201,8 +213,8 @@ fn failure(name: &str, status: ExitStatus, errors: Tail, answer_end: Tail) -> St
     }
 }
 
-fn not_started(program: &Program, error: &io::Error) -> TaskReply {
-    let name = program.name.display();
+pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> TaskReply {
+    let name = program.display();
     if Errno::from_io_error(error) == Some(Errno::TOOBIG) {
         let message = format!(
             "`{name}` cannot be started: its arguments and variables are too long for the system; shorten the task's \

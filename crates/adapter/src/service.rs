@@ -147,12 +147,9 @@ impl Service {
 
     fn start(&self, task: RunTask, execution: Arc<Execution>) -> impl Future<Output = ()> + use<> {
         let options = &self.options;
-        let own = options.instructions.as_deref();
-        let parts: Vec<&str> =
-            [own, task.instructions.as_deref()].into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
         let job = Job {
             cwd: task.cwd.as_ref().map_or_else(|| options.cwd.clone(), |cwd| options.cwd.join(cwd)),
-            instructions: (!parts.is_empty()).then(|| parts.join("\n\n")),
+            standing: options.instructions.clone(),
             environment: options.environment.clone(),
             scratch: options.scratch.clone(),
             env: options.env.clone(),

@@ -35,8 +35,8 @@ pub struct Job {
     pub task: RunTask,
     /// The folder to work in; it exists.
     pub cwd: PathBuf,
-    /// The adapter's own instructions, then those of the request.
-    pub instructions: Option<String>,
+    /// The adapter's own instructions, which go with every task.
+    pub standing: Option<String>,
     /// What child processes may see.
     pub environment: Environment,
     /// Where private folders of a run are made.
@@ -51,6 +51,13 @@ pub struct Job {
 // === impl Job ===
 
 impl Job {
+    /// The instructions of the account and the conversation, then the adapter's own.
+    pub fn instructions(&self) -> Option<String> {
+        let parts = [self.task.instructions.as_deref(), self.standing.as_deref()];
+        let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
+        (!parts.is_empty()).then(|| parts.join("\n\n"))
+    }
+
     /// The text of the task: `input.text`, or `input` itself when it is a string.
     pub fn text(&self) -> Result<String, TaskReply> {
         #[derive(Deserialize)]

@@ -82,7 +82,7 @@ async fn the_environment_is_an_allow_list_and_names_the_run() {
         "echo $ATTACHE_TASK_RUN_ID $ATTACHE_CONVERSATION_ID $ATTACHE_WORKSPACE_ID; printf %s \"$ATTACHE_INSTRUCTIONS\"";
     let task = with(task(show), "instructions", "Count in binary.");
     let ids = ["task_run_id", "conversation_id", "workspace_id"].map(|name| task[name].as_str().unwrap()).join(" ");
-    assert_eq!(world.run(&task).await, done(&format!("{ids}\nYou are terse.\n\nCount in binary.")));
+    assert_eq!(world.run(&task).await, done(&format!("{ids}\nCount in binary.\n\nYou are terse.")));
     world.stop().await;
 
     let world = World::shell().await;

@@ -1,0 +1,102 @@
+//! The limits that a run asks for, against those that its host keeps: one that nobody keeps ends the run. Pure.
+
+use std::fmt;
+
+use attache_protocol::{Json, wire::adapter::TaskReply};
+use serde::{Deserialize, Serialize};
+
+/// One thing that a task must not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Touch files outside of its folder.
+    CwdOnly,
+    /// Use the network.
+    NoNetwork,
+    /// Run programs.
+    NoExec,
+}
+
+/// `sandbox` of a task, as DESIGN has it.
+#[derive(Debug, Default, Deserialize)]
+struct Asked {
+    cwd_only: Option<bool>,
+    allow_network: Option<bool>,
+    allow_exec: Option<bool>,
+}
+
+/// The limits of a task that its host keeps; the answer of a run whose host does not keep one of them.
+pub(crate) fn kept(
+    sandbox: Option<&Json>,
+    host: &str,
+    enforces: impl Fn(Limit) -> bool,
+) -> Result<Vec<Limit>, TaskReply> {
+    let asked = asked(sandbox)?;
+    let missing: Vec<String> = asked.iter().filter(|limit| !enforces(**limit)).map(Limit::to_string).collect();
+    if missing.is_empty() {
+        return Ok(asked);
+    }
+    let message = format!(
+        "the run asks for limits that {host} does not keep on this device ({}), so nothing was started; ask without them, or \
+         send the task to an agent that keeps them",
+        missing.join(", ")
+    );
+    Err(TaskReply::failed("refused", message))
+}
+
+fn asked(sandbox: Option<&Json>) -> Result<Vec<Limit>, TaskReply> {
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.get() != "null") else { return Ok(Vec::new()) };
+    // Limits that cannot be read are limits that nobody keeps.
+    let asked: Asked = sandbox.parse().map_err(|error| {
+        TaskReply::failed("refused", format!("the run's `sandbox` cannot be read ({error}), so nothing was started"))
+    })?;
+    let wanted = [
+        (asked.cwd_only == Some(true), Limit::CwdOnly),
+        (asked.allow_network == Some(false), Limit::NoNetwork),
+        (asked.allow_exec == Some(false), Limit::NoExec),
+    ];
+    Ok(wanted.into_iter().filter_map(|(is_asked, limit)| is_asked.then_some(limit)).collect())
+}
+
+// === impl Limit ===
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CwdOnly => "only its folder (cwd_only)",
+            Self::NoNetwork => "no network (allow_network: false)",
+            Self::NoExec => "no programs (allow_exec: false)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sandbox: &str, enforced: &[Limit]) -> Result<Vec<Limit>, String> {
+        let json = Json::from_text(sandbox).unwrap();
+        let kept = kept(Some(&json), "the host", |limit| enforced.contains(&limit));
+        kept.map_err(|reply| {
+            let error = reply.error.unwrap();
+            format!("{}: {}", error.code, error.message)
+        })
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_named_and_refused() {
+        assert_eq!(kept(None, "the host", |_| false), Ok(Vec::new()));
+        assert_eq!(check("null", &[]), Ok(Vec::new()));
+        assert_eq!(check(r#"{"cwd_only":false,"allow_network":true,"allow_exec":true}"#, &[]), Ok(Vec::new()));
+        let all = r#"{"cwd_only":true,"allow_network":false,"allow_exec":false}"#;
+        let limits = [Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
+        assert_eq!(check(all, &limits), Ok(limits.to_vec()));
+        assert_eq!(
+            check(all, &[Limit::CwdOnly]).unwrap_err(),
+            "refused: the run asks for limits that the host does not keep on this device (no network (allow_network: false), \
+             no programs (allow_exec: false)), so nothing was started; ask without them, or send the task to an agent that \
+             keeps them"
+        );
+        assert!(check("[1]", &limits).unwrap_err().starts_with("refused: the run's `sandbox` cannot be read"));
+    }
+}

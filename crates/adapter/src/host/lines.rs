@@ -1,0 +1,120 @@
+//! One message a line, both ways, over a host's pipes.
+
+use serde::Serialize;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{ChildStdin, ChildStdout},
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+/// A message may carry a whole file.
+const LONGEST: u64 = 16 * 1024 * 1024;
+
+/// How many messages may wait on either side; then the host waits.
+const WAITING: usize = 64;
+
+/// What a host writes, line by line.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    from: mpsc::Receiver<Line>,
+    reader: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Without its end; never empty. What is not UTF-8 is replaced.
+    Whole(String),
+    /// Longer than anything that makes sense; the rest was thrown away.
+    TooLong,
+}
+
+/// Writes to a host. Cheap to clone. The pipe closes when the last clone is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Speaker(mpsc::Sender<String>);
+
+// === impl Lines ===
+
+impl Lines {
+    pub(crate) fn of(stdout: Option<ChildStdout>) -> Self {
+        let (to, from) = mpsc::channel(WAITING);
+        Self { from, reader: tokio::spawn(read(stdout, to)) }
+    }
+
+    /// None when the host has closed its output.
+    pub(crate) async fn next(&mut self) -> Option<Line> {
+        self.from.recv().await
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<Line>) {
+    let Some(stdout) = stdout else { return };
+    let mut from = BufReader::with_capacity(64 * 1024, stdout);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        let Ok(count @ 1..) = (&mut from).take(LONGEST).read_until(b'\n', &mut bytes).await else { return };
+        let cut = count as u64 == LONGEST && bytes.last() != Some(&b'\n');
+        let line = if cut {
+            if skip(&mut from).await.is_err() {
+                return;
+            }
+            Line::TooLong
+        } else {
+            match String::from_utf8_lossy(&bytes).trim() {
+                "" => continue,
+                text => Line::Whole(text.to_owned()),
+            }
+        };
+        if to.send(line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Throws the rest of a line away.
+async fn skip(from: &mut BufReader<ChildStdout>) -> std::io::Result<()> {
+    loop {
+        let buffer = from.fill_buf().await?;
+        let (count, done) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        from.consume(count);
+        if done {
+            return Ok(());
+        }
+    }
+}
+
+// === impl Speaker ===
+
+impl Speaker {
+    /// The task that writes ends when the host is gone or nobody speaks any more.
+    pub(crate) fn to(stdin: Option<ChildStdin>) -> Self {
+        let (to, mut from) = mpsc::channel::<String>(WAITING);
+        tokio::spawn(async move {
+            let Some(mut stdin) = stdin else { return };
+            while let Some(line) = from.recv().await {
+                if stdin.write_all(line.as_bytes()).await.is_err() || stdin.flush().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self(to)
+    }
+
+    /// One message. A host that is gone does not hear it, and its end is noticed elsewhere.
+    pub(crate) async fn say(&self, message: &impl Serialize) {
+        if let Ok(mut line) = serde_json::to_string(message) {
+            line.push('\n');
+            let _ = self.0.send(line).await;
+        }
+    }
+}

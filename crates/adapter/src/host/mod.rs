@@ -1,0 +1,74 @@
+//! What all drivers of real agents share: the host's process, what is reported of a turn, and what it ended as.
+//!
+//! A driver starts a [`Process`], speaks its host's dialect over it, tells everything to a [`Turn`], and ends with a
+//! [`Verdict`]; [`outcome::reply`] makes the honest answer of the three.
+
+pub(crate) mod budget;
+pub(crate) mod limits;
+pub(crate) mod lines;
+pub(crate) mod outcome;
+pub(crate) mod paths;
+pub(crate) mod process;
+pub(crate) mod prompt;
+pub(crate) mod question;
+pub(crate) mod speech;
+pub(crate) mod turn;
+
+use std::{ffi::OsString, path::PathBuf};
+
+pub use self::limits::Limit;
+pub(crate) use self::{
+    budget::Usage,
+    lines::{Lines, Speaker},
+    outcome::Verdict,
+    process::{Launch, Process},
+    question::{Answer, Answered, Question},
+    turn::Turn,
+};
+
+/// Which program is the host, and what to call it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// What the hub and `/health` are told, such as `claude_cli`.
+    pub kind: String,
+    /// What people read, such as `Claude Code`.
+    pub label: String,
+    pub program: OsString,
+    /// Come before those that the driver adds.
+    pub args: Vec<OsString>,
+    pub version: Option<String>,
+    /// The limits that this host keeps by itself when it is told to.
+    pub enforces: Vec<Limit>,
+    pub memory: Memory,
+}
+
+/// What a host remembers from one run to the next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// Nothing: each run starts anew.
+    #[default]
+    Stateless,
+    /// The host's own record of a conversation is taken up again; which one that is, is noted in this folder.
+    PerConversation(PathBuf),
+}
+
+// === impl Setup ===
+
+impl Setup {
+    /// A host without arguments, limits or memory of its own.
+    pub fn new(kind: impl Into<String>, label: impl Into<String>, program: impl Into<OsString>) -> Self {
+        Self {
+            kind: kind.into(),
+            label: label.into(),
+            program: program.into(),
+            args: Vec::new(),
+            version: None,
+            enforces: Vec::new(),
+            memory: Memory::Stateless,
+        }
+    }
+
+    pub(crate) fn host(&self) -> attache_protocol::wire::adapter::Host {
+        attache_protocol::wire::adapter::Host { kind: self.kind.clone(), version: self.version.clone() }
+    }
+}

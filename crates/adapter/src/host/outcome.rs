@@ -1,0 +1,228 @@
+//! What a run ended as, from everything that is known: the host's own words, the process, the denials, the budget. Pure.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use attache_protocol::{
+    Json,
+    wire::adapter::{TaskOutput, TaskReply},
+};
+
+use super::{process::Ended, turn::Summary};
+
+/// What the host itself said about the end of its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It ended its turn; the text is its last answer, where it repeats that.
+    Done {
+        text: Option<String>,
+    },
+    /// The model will not do it.
+    Refused {
+        message: String,
+    },
+    /// Nothing is left of the budget, by the host's count or ours.
+    OverBudget {
+        message: String,
+    },
+    ModelUnreachable {
+        message: String,
+    },
+    /// It said that it failed.
+    Failed {
+        message: String,
+    },
+    /// It stopped talking before its turn ended.
+    Vanished,
+    /// It said what nobody understands.
+    Unreadable {
+        message: String,
+    },
+    /// The run was stopped.
+    Stopped,
+}
+
+/// The answer to the run.
+pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskReply {
+    let host = &turn.label;
+    let mut reply = match verdict {
+        // A run that was stopped is that, whatever the host says or exits with.
+        Verdict::Stopped => TaskReply::failed("cancelled", format!("{host} was stopped")),
+        Verdict::OverBudget { message } => over_budget(host, &message),
+        _ if turn.exceeded.is_some() => over_budget(host, turn.exceeded.as_deref().unwrap_or_default()),
+        Verdict::Done { text } => done(text, turn),
+        Verdict::Refused { message } => {
+            TaskReply::failed("refused", format!("{host} will not do this{}", after(&message)))
+        }
+        Verdict::ModelUnreachable { message } => TaskReply::failed(
+            "model_unreachable",
+            format!(
+                "{host} cannot reach its model{}. Check the device's network and the host's login",
+                after(&message)
+            ),
+        ),
+        Verdict::Failed { message } => TaskReply::failed("task_failed", format!("{host} failed{}", after(&message))),
+        Verdict::Vanished => TaskReply::failed("host_crashed", vanished(host, ended)),
+        Verdict::Unreadable { message } => TaskReply::failed(
+            "adapter_invalid_reply",
+            format!(
+                "{host} said something that cannot be read{}. Its version may be too new or too old",
+                after(&message)
+            ),
+        ),
+    };
+    if turn.usage.is_known() {
+        reply.usage = Some(Json::of(&turn.usage));
+    }
+    reply
+}
+
+fn over_budget(host: &str, message: &str) -> TaskReply {
+    let fix = "Give the run a larger budget, or wait until its quota is filled up again";
+    TaskReply::failed(
+        "quota_exceeded",
+        format!("{host} was stopped because the run's budget is used up{}. {fix}", after(message)),
+    )
+}
+
+/// A turn that ended after a no is done only if something else was got done since.
+fn done(text: Option<String>, turn: &Summary) -> TaskReply {
+    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| turn.text.clone());
+    let stuck: Vec<String> = turn
+        .denied
+        .iter()
+        .filter(|denied| !denied.got_on)
+        .map(|denied| match &denied.comment {
+            Some(comment) => format!("{} ({comment})", denied.step),
+            None => denied.step.clone(),
+        })
+        .collect();
+    if stuck.is_empty() {
+        return TaskReply::done(&TaskOutput { text, ..TaskOutput::default() });
+    }
+    let said = if text.trim().is_empty() { String::new() } else { format!(". It said: {}", text.trim()) };
+    let message = format!("{} was not allowed to do this: {}{said}", turn.label, stuck.join("; "));
+    TaskReply::failed("permission_denied", message)
+}
+
+fn vanished(host: &str, ended: &Ended) -> String {
+    let how = match ended.status {
+        None => "stopped talking and was ended".to_owned(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(0), _) => "ended before it had answered".to_owned(),
+            (Some(code), _) => format!("ended with exit status {code} before it had answered"),
+            (None, Some(signal)) => format!("was killed by signal {signal}"),
+            (None, None) => format!("ended with {status}"),
+        },
+    };
+    match ended.errors.trim() {
+        "" => format!("{host} {how}"),
+        errors => format!("{host} {how}. The end of its standard error:\n{errors}"),
+    }
+}
+
+fn after(message: &str) -> String {
+    match message.trim().trim_end_matches('.') {
+        "" => String::new(),
+        message => format!(": {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::{
+        super::{Usage, turn::Denied},
+        *,
+    };
+
+    fn summary() -> Summary {
+        Summary {
+            label: "The host".to_owned(),
+            text: "all that was said".to_owned(),
+            usage: Usage::default(),
+            denied: Vec::new(),
+            exceeded: None,
+        }
+    }
+
+    fn ended(status: Option<i32>, errors: &str) -> Ended {
+        Ended { status: status.map(ExitStatus::from_raw), errors: errors.to_owned() }
+    }
+
+    fn told(verdict: Verdict, turn: &Summary, ended: &Ended) -> (String, String) {
+        let reply = reply(verdict, turn, ended);
+        match reply.error {
+            Some(error) => (error.code, error.message),
+            None => ("done".to_owned(), reply.output.unwrap().parse::<TaskOutput>().unwrap().text),
+        }
+    }
+
+    fn pair(code: &str, message: &str) -> (String, String) {
+        (code.to_owned(), message.to_owned())
+    }
+
+    #[test]
+    fn each_end_has_its_own_code() {
+        let (turn, fine) = (summary(), ended(Some(0), ""));
+        let message = || "because".to_owned();
+        let table = [
+            (Verdict::Done { text: Some("last".to_owned()) }, pair("done", "last")),
+            (Verdict::Done { text: None }, pair("done", "all that was said")),
+            (Verdict::Stopped, pair("cancelled", "The host was stopped")),
+            (Verdict::Refused { message: message() }, pair("refused", "The host will not do this: because")),
+            (Verdict::Failed { message: String::new() }, pair("task_failed", "The host failed")),
+            (Verdict::Vanished, pair("host_crashed", "The host ended before it had answered")),
+        ];
+        for (verdict, expected) in table {
+            assert_eq!(told(verdict, &turn, &fine), expected);
+        }
+        let codes = [
+            (Verdict::OverBudget { message: message() }, "quota_exceeded"),
+            (Verdict::ModelUnreachable { message: message() }, "model_unreachable"),
+            (Verdict::Unreadable { message: message() }, "adapter_invalid_reply"),
+        ];
+        for (verdict, code) in codes {
+            assert_eq!(told(verdict, &turn, &fine).0, code);
+        }
+    }
+
+    #[test]
+    fn a_no_decides_unless_the_host_got_on() {
+        let denied = |got_on| Denied { step: "Write a".to_owned(), comment: Some("not today".to_owned()), got_on };
+        let verdict = || Verdict::Done { text: Some("I could not".to_owned()) };
+        let fine = ended(Some(0), "");
+        let stuck = Summary { denied: vec![denied(false)], ..summary() };
+        let said = "The host was not allowed to do this: Write a (not today). It said: I could not";
+        assert_eq!(told(verdict(), &stuck, &fine), pair("permission_denied", said));
+        let got_on = Summary { denied: vec![denied(true)], ..summary() };
+        assert_eq!(told(verdict(), &got_on, &fine), pair("done", "I could not"));
+    }
+
+    #[test]
+    fn our_own_count_stops_a_host_that_says_it_is_done() {
+        let turn = Summary { exceeded: Some("9 of 8 tokens".to_owned()), ..summary() };
+        assert_eq!(told(Verdict::Done { text: None }, &turn, &ended(Some(0), "")).0, "quota_exceeded");
+        assert_eq!(told(Verdict::Stopped, &turn, &ended(Some(0), "")).0, "cancelled");
+    }
+
+    #[test]
+    fn a_crash_tells_how_and_what_it_said_last() {
+        let turn = summary();
+        let said = |status, errors| told(Verdict::Vanished, &turn, &ended(status, errors)).1;
+        assert_eq!(said(Some(11), ""), "The host was killed by signal 11");
+        assert_eq!(
+            said(Some(256), "boom\n"),
+            "The host ended with exit status 1 before it had answered. The end of its standard error:\nboom"
+        );
+        assert_eq!(said(None, ""), "The host stopped talking and was ended");
+    }
+
+    #[test]
+    fn usage_goes_with_every_end() {
+        let turn = Summary { usage: Usage::of_tokens(3, 4).with_cost(0.5), ..summary() };
+        let usage = reply(Verdict::Vanished, &turn, &ended(None, "")).usage.unwrap();
+        let expected = r#"{"tokens":7,"input_tokens":3,"output_tokens":4,"cost_usd":0.5,"cost_source":"reported"}"#;
+        assert_eq!(usage.get(), expected);
+    }
+}

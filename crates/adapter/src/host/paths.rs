@@ -1,0 +1,134 @@
+//! File callbacks of a host: only below the run's folder, whatever path or link the host names.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+
+/// A folder that nothing leads out of.
+#[derive(Debug)]
+pub(crate) struct Beneath {
+    root: PathBuf,
+    folder: OwnedFd,
+}
+
+/// How much of a file a host may ask for at once.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+// === impl Beneath ===
+
+impl Beneath {
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { folder: openat(CWD, &root, flags, Mode::empty())?, root })
+    }
+
+    pub(crate) fn read(&self, path: &Path) -> io::Result<String> {
+        let file = self.resolve(&self.relative(path)?, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        let mut file = File::from(file);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        let mut text = String::new();
+        let count = (&mut file).take(LARGEST + 1).read_to_string(&mut text)?;
+        if count as u64 > LARGEST {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {LARGEST} bytes")));
+        }
+        Ok(text)
+    }
+
+    /// Replaces the file's content; folders on the way are made.
+    pub(crate) fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        let path = self.relative(path)?;
+        self.make_folders(&path)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK;
+        let file = File::from(self.resolve(&path, flags, Mode::from_raw_mode(0o666))?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        (&file).write_all(text.as_bytes())
+    }
+
+    fn make_folders(&self, path: &Path) -> io::Result<()> {
+        let mut above = PathBuf::new();
+        for part in path.parent().unwrap_or(Path::new("")).components() {
+            let within = self.resolve(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            match mkdirat(&within, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => above.push(part),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        Ok(openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath)?)
+    }
+
+    /// The path below the root. `..` is refused rather than worked out: hosts have no need for it.
+    fn relative(&self, path: &Path) -> io::Result<PathBuf> {
+        let below = if path.is_absolute() { path.strip_prefix(&self.root).map_err(|_| outside())? } else { path };
+        if below.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(outside());
+        }
+        Ok(below.components().filter(|part| matches!(part, Component::Normal(_))).collect())
+    }
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "it is outside of the run's folder")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn nothing_leads_out() {
+        let home = tempfile::tempdir().unwrap();
+        let (inside, twin) = (home.path().join("ws"), home.path().join("ws-twin"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::create_dir(&twin).unwrap();
+        std::fs::write(twin.join("secret"), "secret").unwrap();
+        symlink(&twin, inside.join("link")).unwrap();
+        symlink(twin.join("secret"), inside.join("file-link")).unwrap();
+        symlink("/proc/self/root", inside.join("magic")).unwrap();
+        let beneath = Beneath::open(&inside).unwrap();
+        let hostile = [
+            twin.join("secret"),
+            "../ws-twin/secret".into(),
+            inside.join("../ws-twin/secret"),
+            "link/secret".into(),
+            "file-link".into(),
+            "magic/etc/passwd".into(),
+            "/etc/passwd".into(),
+            "/".into(),
+        ];
+        for path in hostile {
+            assert!(beneath.read(&path).is_err(), "{path:?} was read");
+            assert!(beneath.write(&path, "x").is_err(), "{path:?} was written");
+        }
+        assert_eq!(std::fs::read_to_string(twin.join("secret")).unwrap(), "secret");
+        assert_eq!(std::fs::read_dir(&twin).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn below_the_folder_files_are_read_and_written() {
+        let home = tempfile::tempdir().unwrap();
+        let beneath = Beneath::open(home.path()).unwrap();
+        let root = home.path().canonicalize().unwrap();
+        beneath.write(&root.join("a/b/c.txt"), "one").unwrap();
+        beneath.write(Path::new("a/b/c.txt"), "2").unwrap();
+        assert_eq!(beneath.read(Path::new("./a/b/c.txt")).unwrap(), "2");
+        assert!(beneath.read(Path::new("a")).is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! The process of a host: in its own group, with an allow-list for its environment, its standard error kept apart.
+
+use std::{
+    ffi::OsString,
+    io,
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use attache_protocol::wire::adapter::TaskReply;
+use tokio::{
+    process::{Child, ChildStderr, ChildStdin, ChildStdout},
+    task::JoinHandle,
+};
+
+use crate::{
+    Events, Job,
+    group::Group,
+    output::{Cut, Gate, Pass, Tail, pump},
+    process::{self as plain, ERROR_LIMIT, STREAM_LIMIT},
+};
+
+/// What to start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Launch {
+    pub(crate) program: OsString,
+    pub(crate) args: Vec<OsString>,
+    /// Set beside what every task may see.
+    pub(crate) variables: Vec<(OsString, OsString)>,
+}
+
+/// A host that runs. Dropping it kills all of it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    group: Group,
+    errors: Arc<Mutex<Tail>>,
+    reader: JoinHandle<()>,
+}
+
+/// How a host's process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// None when it had to be stopped.
+    pub(crate) status: Option<ExitStatus>,
+    /// The end of its standard error.
+    pub(crate) errors: String,
+}
+
+/// How long the standard error is read after the process is gone.
+const LINGER: Duration = Duration::from_millis(100);
+
+// === impl Process ===
+
+impl Process {
+    pub(crate) fn start(launch: &Launch, job: &Job) -> Result<Self, TaskReply> {
+        let mut command = plain::dressed(&launch.program, job);
+        command
+            .args(&launch.args)
+            .envs(launch.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| plain::not_started(&launch.program, &error))?;
+        let group = Group::of(&child, job.task.task_run_id);
+        tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
+        let errors = Arc::new(Mutex::new(Tail::new(ERROR_LIMIT)));
+        let reader = tokio::spawn(read_errors(child.stderr.take(), errors.clone(), job.events.clone()));
+        Ok(Self { child, group, errors, reader })
+    }
+
+    /// Its standard input, once.
+    pub(crate) fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Its standard output, once.
+    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Waits until it ends by itself. May be called again.
+    pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Gives it time to end by itself, then ends whatever is left of it. Close its standard input first.
+    pub(crate) async fn end(mut self, patience: Duration) -> Ended {
+        drop(self.child.stdin.take());
+        let status = tokio::time::timeout(patience, self.child.wait()).await.ok().and_then(Result::ok);
+        self.group.end(&mut self.child).await;
+        let _ = tokio::time::timeout(LINGER, &mut self.reader).await;
+        self.reader.abort();
+        let tail = std::mem::replace(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner), Tail::new(0));
+        Ended { status, errors: tail.into_text() }
+    }
+}
+
+async fn read_errors(stderr: Option<ChildStderr>, errors: Arc<Mutex<Tail>>, events: Events) {
+    let Some(stderr) = stderr else { return };
+    let mut gate = Gate::new(STREAM_LIMIT);
+    let log = |text: &str| events.log("debug", text.strip_suffix('\n').unwrap_or(text));
+    let take = |piece: &str| {
+        errors.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+        match gate.pass(piece) {
+            Pass::All(text) => log(text),
+            Pass::Last(text) if !text.is_empty() => log(text),
+            Pass::Last(_) | Pass::Nothing => {}
+        }
+    };
+    // Ends with the pipe, or with the task that runs this.
+    pump(stderr, std::future::pending(), Cut::AtLineEnd, take).await;
+}

@@ -1,0 +1,155 @@
+//! What a host wants to do, as people are asked about it, and what they answered.
+
+use std::time::Duration;
+
+use attache_protocol::{
+    Json,
+    wire::adapter::{PermissionAsked, PermissionGiven},
+};
+use similar::TextDiff;
+
+/// A step that a host wants to take. What it does not disclose is none, and people are told so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) tool: String,
+    pub(crate) input: Option<Json>,
+    pub(crate) paths: Option<Vec<String>>,
+    pub(crate) reason: Option<String>,
+    pub(crate) risk: Risk,
+    /// What would change, where the host tells it.
+    pub(crate) diff: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Risk {
+    Low,
+    Medium,
+    High,
+}
+
+/// What people said. Hosts are only ever told "this once": how far a yes reaches is a grant at the hub, where it can be
+/// seen and taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Allowed,
+    Denied {
+        comment: Option<String>,
+    },
+    /// The run was stopped while people were asked.
+    Stopped,
+}
+
+/// An answer, and the host's own name for the question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered<K> {
+    pub(crate) key: K,
+    /// The step, in a few words.
+    pub(crate) step: String,
+    pub(crate) answer: Answer,
+}
+
+/// How much of a diff people are shown.
+const LONGEST_DIFF: usize = 64 * 1024;
+
+/// How long making a diff may take.
+const DIFF_TIME: Duration = Duration::from_millis(200);
+
+// === impl Question ===
+
+impl Question {
+    /// A step of which nothing but the tool is known.
+    pub(crate) fn about(tool: impl Into<String>) -> Self {
+        Self { tool: tool.into(), input: None, paths: None, reason: None, risk: Risk::Medium, diff: None }
+    }
+
+    /// The step in a few words: the tool, and the first path that it touches.
+    pub(crate) fn step(&self) -> String {
+        match self.paths.as_deref() {
+            Some([path, ..]) => format!("{} {path}", self.tool),
+            _ => self.tool.clone(),
+        }
+    }
+
+    pub(crate) fn asked(&self, id: String, cwd: String) -> PermissionAsked {
+        let undisclosed = [("input", self.input.is_none()), ("paths", self.paths.is_none())];
+        PermissionAsked {
+            cwd: Some(cwd),
+            paths: self.paths.clone().unwrap_or_default(),
+            reason: self.reason.clone(),
+            risk: Some(self.risk.name().to_owned()),
+            diff: self.diff.clone(),
+            undisclosed: undisclosed
+                .into_iter()
+                .filter(|(_, hidden)| *hidden)
+                .map(|(name, _)| name.to_owned())
+                .collect(),
+            ..PermissionAsked::new(id, &self.tool, self.input.clone().unwrap_or_else(Json::empty_object))
+        }
+    }
+}
+
+// === impl Risk ===
+
+impl Risk {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl From<Option<PermissionGiven>> for Answer {
+    fn from(given: Option<PermissionGiven>) -> Self {
+        match given {
+            None => Self::Stopped,
+            Some(PermissionGiven { approved: true, .. }) => Self::Allowed,
+            Some(PermissionGiven { comment, .. }) => Self::Denied { comment },
+        }
+    }
+}
+
+/// What a file would change from and to, for people.
+pub(crate) fn diff(path: &str, old: &str, new: &str) -> String {
+    let mut config = TextDiff::configure();
+    let diff = config.timeout(DIFF_TIME).diff_lines(old, new);
+    let mut text = diff.unified_diff().header(path, path).to_string();
+    if text.len() > LONGEST_DIFF {
+        text.truncate(text.floor_char_boundary(LONGEST_DIFF));
+        text.push_str("\n(the rest is not shown)\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_disclosed_is_said() {
+        let mut question = Question { risk: Risk::High, ..Question::about("Bash") };
+        let asked = question.asked("1".to_owned(), "/srv".to_owned());
+        let bare = PermissionAsked::new("1", "Bash", Json::empty_object());
+        let expected = PermissionAsked {
+            cwd: Some("/srv".to_owned()),
+            risk: Some("high".to_owned()),
+            undisclosed: vec!["input".to_owned(), "paths".to_owned()],
+            ..bare
+        };
+        assert_eq!((asked, question.step()), (expected, "Bash".to_owned()));
+        question.paths = Some(vec!["a.txt".to_owned()]);
+        question.input = Some(Json::empty_object());
+        assert_eq!(question.asked("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
+        assert_eq!(question.step(), "Bash a.txt");
+    }
+
+    #[test]
+    fn a_diff_names_the_file_and_is_cut() {
+        assert_eq!(diff("a", "one\ntwo\n", "one\n2\n"), "--- a\n+++ a\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n");
+        let long = diff("a", "", &"line\n".repeat(100_000));
+        assert!(long.len() < LONGEST_DIFF + 100 && long.ends_with("(the rest is not shown)\n"));
+    }
+}

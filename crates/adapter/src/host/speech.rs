@@ -1,0 +1,89 @@
+//! Text that comes in small pieces, handed on in larger ones: held back for an instant at most.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::task::JoinHandle;
+
+use crate::{Events, output::PIECE};
+
+/// How long a small piece waits for more.
+const HELD_BACK: Duration = Duration::from_millis(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Answer,
+    Thought,
+}
+
+/// One stream of text, as events.
+#[derive(Debug)]
+pub(crate) struct Speech {
+    kind: Kind,
+    events: Events,
+    pending: Arc<Mutex<String>>,
+    flusher: Option<JoinHandle<()>>,
+}
+
+// === impl Speech ===
+
+impl Speech {
+    pub(crate) fn new(kind: Kind, events: Events) -> Self {
+        Self { kind, events, pending: Arc::default(), flusher: None }
+    }
+
+    pub(crate) fn push(&mut self, text: &str) {
+        let held = {
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            pending.push_str(text);
+            while pending.len() >= PIECE {
+                let end = pending.floor_char_boundary(PIECE);
+                let piece = pending.drain(..end).collect::<String>();
+                self.kind.tell(&self.events, piece);
+            }
+            !pending.is_empty()
+        };
+        if held && self.flusher.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (kind, events, pending) = (self.kind, self.events.clone(), self.pending.clone());
+            self.flusher = Some(tokio::spawn(async move {
+                tokio::time::sleep(HELD_BACK).await;
+                flush(kind, &events, &pending);
+            }));
+        }
+    }
+
+    /// What is held back is told now, so that it stays before what comes next.
+    pub(crate) fn flush(&mut self) {
+        flush(self.kind, &self.events, &self.pending);
+    }
+}
+
+impl Drop for Speech {
+    fn drop(&mut self) {
+        if let Some(flusher) = self.flusher.take() {
+            flusher.abort();
+        }
+        self.flush();
+    }
+}
+
+fn flush(kind: Kind, events: &Events, pending: &Mutex<String>) {
+    // Told under the lock, so that pieces keep their order.
+    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+    if !pending.is_empty() {
+        kind.tell(events, std::mem::take(&mut *pending));
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn tell(self, events: &Events, text: String) {
+        match self {
+            Self::Answer => events.chunk(text),
+            Self::Thought => events.thought(text),
+        }
+    }
+}

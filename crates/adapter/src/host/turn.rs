@@ -1,0 +1,236 @@
+//! What is told of a run while its host works on it, and what is known of it at the end.
+
+use attache_protocol::{Json, wire::adapter::Progress};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use serde::Serialize;
+
+use super::{
+    Answer, Answered, Question, Usage,
+    budget::Budget,
+    speech::{Kind, Speech},
+};
+use crate::{
+    Asker, Events, Job,
+    output::{Head, Pass},
+    process::STREAM_LIMIT,
+};
+
+/// The one place through which a driver reports.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    label: String,
+    cwd: String,
+    events: Events,
+    asker: Asker,
+    answer: Speech,
+    thoughts: Speech,
+    said: Head,
+    /// Whether anything was said, and whether the next piece begins a new message.
+    has_spoken: bool,
+    begins: bool,
+    usage: Usage,
+    budget: Budget,
+    questions: u64,
+    denied: Vec<Denied>,
+}
+
+/// A step that people did not allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Denied {
+    pub(crate) step: String,
+    pub(crate) comment: Option<String>,
+    /// Whether the host got something else done afterwards.
+    pub(crate) got_on: bool,
+}
+
+/// What a turn comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) label: String,
+    /// Everything that was said, as far as it is kept.
+    pub(crate) text: String,
+    pub(crate) usage: Usage,
+    pub(crate) denied: Vec<Denied>,
+    pub(crate) exceeded: Option<String>,
+}
+
+/// One use of a tool, as it is shown: once when it begins, once when it ends.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ToolCall {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) status: ToolStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<Json>,
+    /// What came of it, cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToolStatus {
+    Started,
+    Completed,
+    Failed,
+}
+
+/// How much of a tool's output is shown.
+const LONGEST_OUTPUT: usize = 4 * 1024;
+
+// === impl Turn ===
+
+impl Turn {
+    /// Tells people that the host is being started.
+    pub(crate) fn begin(label: &str, job: &Job) -> Self {
+        let turn = Self {
+            label: label.to_owned(),
+            cwd: job.cwd.display().to_string(),
+            events: job.events.clone(),
+            asker: job.asker.clone(),
+            answer: Speech::new(Kind::Answer, job.events.clone()),
+            thoughts: Speech::new(Kind::Thought, job.events.clone()),
+            said: Head::new(STREAM_LIMIT),
+            has_spoken: false,
+            begins: false,
+            usage: Usage::default(),
+            budget: Budget::of(job.task.budget.as_ref()),
+            questions: 0,
+            denied: Vec::new(),
+        };
+        turn.note(format!("starting {label}"));
+        turn
+    }
+
+    pub(crate) const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The host is up and works on the task.
+    pub(crate) fn working(&mut self) {
+        self.note(format!("{} works on the task", self.label));
+    }
+
+    /// Something that people should know while they wait.
+    pub(crate) fn note(&self, message: impl Into<String>) {
+        self.events.progress(&Progress { message: Some(message.into()), ..Progress::default() });
+    }
+
+    /// The host cannot reach its model and tries again.
+    pub(crate) fn retry(&self, attempt: u64, most: Option<u64>, why: &str) {
+        let of = most.map_or_else(String::new, |most| format!("/{most}"));
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        self.note(format!("model retry {attempt}{of}{why}"));
+    }
+
+    pub(crate) fn log(&self, level: &str, message: impl Into<String>) {
+        self.events.log(level, message);
+    }
+
+    /// A piece of the answer.
+    pub(crate) fn say(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.thoughts.flush();
+        if std::mem::take(&mut self.begins) && self.has_spoken {
+            self.keep("\n\n");
+        }
+        self.has_spoken = true;
+        self.keep(text);
+    }
+
+    /// What is said next is another message.
+    pub(crate) fn next_message(&mut self) {
+        self.begins = true;
+    }
+
+    fn keep(&mut self, text: &str) {
+        // What is not kept of the answer is not streamed either.
+        match self.said.push(text) {
+            Pass::All(text) => self.answer.push(text),
+            Pass::Last(text) => {
+                self.answer.push(text);
+                self.answer.flush();
+                self.events.log("warning", "the answer is too long: what follows is neither kept nor shown");
+            }
+            Pass::Nothing => {}
+        }
+    }
+
+    pub(crate) fn think(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.answer.flush();
+            self.thoughts.push(text);
+        }
+    }
+
+    /// A tool is used, or was. One that did its work means that the host got on after a no.
+    pub(crate) fn tool(&mut self, mut call: ToolCall) {
+        self.answer.flush();
+        self.thoughts.flush();
+        self.next_message();
+        if call.status == ToolStatus::Completed {
+            self.denied.iter_mut().for_each(|denied| denied.got_on = true);
+        }
+        if let Some(output) = &mut call.output {
+            output.truncate(output.floor_char_boundary(LONGEST_OUTPUT));
+        }
+        self.events.tool_call(Json::of(&call));
+    }
+
+    /// What the run used so far. True when nothing is left of its budget: the driver stops the host then.
+    #[must_use]
+    pub(crate) fn used(&mut self, usage: Usage) -> bool {
+        let before = self.usage;
+        self.usage.heard(usage);
+        if self.usage != before {
+            self.events.progress(&Progress { usage: Some(Json::of(&self.usage)), ..Progress::default() });
+        }
+        self.budget.exceeded_by(&self.usage).is_some()
+    }
+
+    /// Asks people. Tell the answer to [`Self::answered`], then to the host.
+    pub(crate) fn ask<K: Send + 'static>(&mut self, key: K, question: &Question) -> BoxFuture<'static, Answered<K>> {
+        self.answer.flush();
+        self.thoughts.flush();
+        self.questions += 1;
+        let step = question.step();
+        self.note(format!("waiting for approval: {step}"));
+        let asked = question.asked(format!("q{}", self.questions), self.cwd.clone());
+        let asker = self.asker.clone();
+        async move { Answered { key, step, answer: asker.permission(&asked).await.into() } }.boxed()
+    }
+
+    pub(crate) fn answered<K>(&mut self, answered: &Answered<K>) {
+        match &answered.answer {
+            Answer::Allowed => self.note(format!("{} goes on", self.label)),
+            Answer::Denied { comment } => {
+                self.note(format!("not allowed: {}", answered.step));
+                self.denied.push(Denied { step: answered.step.clone(), comment: comment.clone(), got_on: false });
+            }
+            Answer::Stopped => {}
+        }
+    }
+
+    /// A step that was refused without a question to people, by the host's own rules.
+    pub(crate) fn refused_by_host(&mut self, step: impl Into<String>) {
+        self.denied.push(Denied { step: step.into(), comment: None, got_on: false });
+    }
+
+    pub(crate) fn finish(mut self) -> Summary {
+        self.thoughts.flush();
+        self.answer.flush();
+        let exceeded = self.budget.exceeded_by(&self.usage);
+        let said = std::mem::replace(&mut self.said, Head::new(STREAM_LIMIT));
+        Summary {
+            label: self.label.clone(),
+            text: said.into_text(),
+            usage: self.usage,
+            denied: std::mem::take(&mut self.denied),
+            exceeded,
+        }
+    }
+}
