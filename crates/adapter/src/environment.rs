@@ -33,6 +33,11 @@ impl Environment {
         self
     }
 
+    /// The variables, for a process that is started elsewhere.
+    pub fn into_pairs(self) -> Vec<(OsString, OsString)> {
+        self.0
+    }
+
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         self.0.iter().map(|(name, value)| (name, value))
     }

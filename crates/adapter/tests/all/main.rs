@@ -8,6 +8,7 @@ mod command;
 mod conformance;
 mod document;
 mod guard;
+mod preset;
 mod python;
 mod question;
 mod shell;

@@ -1,0 +1,282 @@
+//! Which hosts are on a machine, how old they are, and whether somebody has logged in. Nothing is read that the caller
+//! did not give, no secret is shown, and no program is started that others can write to.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::AsyncReadExt as _,
+    process::{Child, Command},
+    time::timeout,
+};
+
+use super::{Preset, Table, Untrusted, Version, trust};
+use crate::Environment;
+
+/// Where to look, as the caller's process sees it.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The folders to look for programs in, as in `PATH`.
+    pub path: OsString,
+    pub home: Option<PathBuf>,
+    /// The whole environment. A host sees of it what its row names.
+    pub environment: Vec<(OsString, OsString)>,
+    /// How long a program may take for a question about itself.
+    pub patience: Duration,
+}
+
+/// A host that is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The name of its row.
+    pub preset: String,
+    pub label: String,
+    pub program: PathBuf,
+    pub version: Option<Version>,
+    pub login: Login,
+    pub trouble: Option<Trouble>,
+    /// What to do about its trouble or its login.
+    pub fix: Option<String>,
+}
+
+/// Whether somebody has logged in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// With how one sees it: the name of a variable, a file, a command.
+    In(String),
+    Out,
+    /// Its row has no way to tell, or nothing of it may be started.
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error("it is not started: {0}")]
+    Untrusted(Untrusted),
+    #[error("version {has} is older than {least}, the oldest that was tried")]
+    TooOld { has: Version, least: Version },
+    #[error("it does not say its version: {0}")]
+    NoVersion(String),
+}
+
+/// What a program said, and how it ended.
+#[derive(Debug)]
+struct Answer {
+    success: bool,
+    stdout: String,
+    stderr: String,
+}
+
+/// The process group of a program that is asked; dropping it kills whatever is left.
+struct Asked(Option<Pid>);
+
+/// Patience enough for programs that take seconds to start.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_ANSWER: u64 = 16 << 10;
+
+/// Looks for every host of the table, side by side.
+pub async fn detect(table: &Table, around: &Surroundings) -> Vec<Found> {
+    let installed = table.iter().filter_map(|preset| Some((preset, around.find(preset)?)));
+    join_all(installed.map(|(preset, program)| look(preset, program, around))).await
+}
+
+/// Asks one host about itself.
+pub async fn look(preset: &Preset, program: PathBuf, around: &Surroundings) -> Found {
+    let found = Found {
+        preset: preset.name.clone(),
+        label: preset.label.clone(),
+        program,
+        version: None,
+        login: Login::Unknown,
+        trouble: None,
+        fix: None,
+    };
+    if let Err(untrusted) = trust::check(&found.program) {
+        let fix = Some(untrusted.fix());
+        return Found { trouble: Some(Trouble::Untrusted(untrusted)), fix, ..found };
+    }
+    let (version, login) = tokio::join!(version(preset, &found.program, around), login(preset, &found.program, around));
+    let (version, trouble) = match (version, &preset.version.least) {
+        (Ok(has), Some(least)) if has < *least => {
+            (Some(has.clone()), Some(Trouble::TooOld { has, least: least.clone() }))
+        }
+        (Ok(has), _) => (Some(has), None),
+        (Err(trouble), _) => (None, Some(trouble)),
+    };
+    let fix = match (&trouble, &login) {
+        (Some(Trouble::TooOld { .. }), _) => Some(preset.install.clone()),
+        (Some(Trouble::Untrusted(untrusted)), _) => Some(untrusted.fix()),
+        (Some(Trouble::NoVersion(_)), _) => {
+            let asked = around.beside(&found.program, preset.version.program.as_deref());
+            Some(format!("Try it by hand: {} {}", asked.display(), preset.version.args.join(" ")))
+        }
+        (None, Login::Out) => Some(preset.sign_in.clone()),
+        (None, Login::In(_) | Login::Unknown) => None,
+    };
+    Found { version, login, trouble, fix: fix.filter(|fix| !fix.is_empty()), ..found }
+}
+
+/// Asks a host for its version.
+pub async fn version(preset: &Preset, program: &Path, around: &Surroundings) -> Result<Version, Trouble> {
+    let asked = around.beside(program, preset.version.program.as_deref());
+    trust::check(&asked).map_err(Trouble::Untrusted)?;
+    let environment = around.environment_of(preset);
+    let answer = ask(&asked, &preset.version.args, &environment, around.patience).await.map_err(Trouble::NoVersion)?;
+    let version = Version::find_in(&answer.stdout).or_else(|| Version::find_in(&answer.stderr));
+    version.filter(|_| answer.success).ok_or_else(|| {
+        let said = [&answer.stderr, &answer.stdout].into_iter().flat_map(|text| text.lines());
+        let line = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
+        Trouble::NoVersion(line.chars().take(200).collect())
+    })
+}
+
+async fn login(preset: &Preset, program: &Path, around: &Surroundings) -> Login {
+    let rule = &preset.login;
+    if let Some(name) = rule.variables.iter().find(|name| around.variable(name).is_some()) {
+        return Login::In(format!("{name} is set"));
+    }
+    let moved = rule.folder_variable.as_deref().and_then(|name| around.variable(name)).map(PathBuf::from);
+    let folder = moved.or_else(|| around.home.as_ref().map(|home| home.join(&rule.folder)));
+    let mut files = rule.files.iter().filter_map(|file| Some(folder.as_ref()?.join(file)));
+    if let Some(file) = files.find(|file| file.is_file()) {
+        return Login::In(around.shown(&file));
+    }
+    if !rule.command.is_empty() {
+        return match ask(program, &rule.command, &around.environment_of(preset), around.patience).await {
+            Ok(answer) if answer.success => Login::In(format!("`{}` says so", rule.command.join(" "))),
+            Ok(_) => Login::Out,
+            Err(_) => Login::Unknown,
+        };
+    }
+    if rule.variables.is_empty() && rule.files.is_empty() { Login::Unknown } else { Login::Out }
+}
+
+/// Starts a program for a question, away from any project, and leaves nothing of it behind.
+async fn ask(program: &Path, args: &[String], environment: &Environment, patience: Duration) -> Result<Answer, String> {
+    let mut child = Command::new(program)
+        .args(args)
+        .env_clear()
+        .envs(environment.pairs())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let asked = Asked::of(&child);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let answered = timeout(patience, async {
+        let (stdout, stderr, status) = tokio::join!(read(stdout), read(stderr), child.wait());
+        status.map(|status| Answer { success: status.success(), stdout, stderr })
+    })
+    .await;
+    drop(asked);
+    match answered {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
+    }
+}
+
+/// The beginning of what is said; the rest is read and dropped, so that nobody waits for a reader.
+async fn read(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    let Some(mut pipe) = pipe else { return String::new() };
+    let mut bytes = Vec::new();
+    let _ = (&mut pipe).take(LONGEST_ANSWER).read_to_end(&mut bytes).await;
+    let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+// === impl Asked ===
+
+impl Asked {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // The group may be gone by now, which is what we want.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+// === impl Surroundings ===
+
+impl Surroundings {
+    /// Where the host's program is, if it is here.
+    pub fn find(&self, preset: &Preset) -> Option<PathBuf> {
+        preset.programs.iter().find_map(|name| self.find_program(name.as_ref()))
+    }
+
+    /// A program by its name in `PATH`, or by its path.
+    pub fn find_program(&self, name: &OsStr) -> Option<PathBuf> {
+        if Path::new(name).is_absolute() {
+            return Some(PathBuf::from(name)).filter(|path| is_program(path));
+        }
+        // An empty entry means the current folder, which is no place to look for programs.
+        let folders = std::env::split_paths(&self.path).filter(|folder| folder.is_absolute());
+        folders.map(|folder| folder.join(name)).find(|path| is_program(path))
+    }
+
+    /// What a host may see: what every task sees, and what its row names or sets.
+    pub fn environment_of(&self, preset: &Preset) -> Environment {
+        let pairs = self.environment.iter().filter(|(name, _)| {
+            // What the row sets comes once.
+            !name.to_str().is_some_and(|name| preset.set.contains_key(name))
+        });
+        let selected = Environment::select(pairs.cloned(), &preset.env);
+        preset.set.iter().fold(selected, |environment, (name, value)| environment.with(name, value))
+    }
+
+    fn beside(&self, program: &Path, other: Option<&str>) -> PathBuf {
+        let Some(other) = other else { return program.to_owned() };
+        let beside = program.with_file_name(other);
+        if is_program(&beside) {
+            beside
+        } else {
+            self.find_program(other.as_ref()).unwrap_or_else(|| program.to_owned())
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        let value = self.environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str());
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// A path as people write it: `~` for the home folder.
+    pub fn shown(&self, path: &Path) -> String {
+        match self.home.as_ref().and_then(|home| path.strip_prefix(home).ok()) {
+            Some(below) => format!("~/{}", below.display()),
+            None => path.display().to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Surroundings")
+            .field("path", &self.path)
+            .field("home", &self.home)
+            .field("environment", &names)
+            .finish()
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}

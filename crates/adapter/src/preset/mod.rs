@@ -1,0 +1,138 @@
+//! Presets: one row per kind of agent that people have installed, and nothing about any of them in code.
+//!
+//! A row says which driver speaks with the host, which program it is, what it may see, how its version and its login
+//! are checked, and what a person does when something is missing. The rows are in `presets.toml`, a person's own rows
+//! come after them and win. Adding a host that speaks a protocol that a driver knows is adding a row.
+
+mod detect;
+mod output;
+mod row;
+mod table;
+mod trust;
+mod versions;
+
+use std::{collections::BTreeMap, ffi::OsString};
+
+use serde::Deserialize;
+
+use crate::{Limit, Setup};
+
+pub use self::{
+    detect::{Found, Login, PATIENCE, Surroundings, Trouble, detect, look, version},
+    output::{ExecShape, Format, Pointer, Rule, Said},
+    table::{Mistake, Table},
+    trust::Untrusted,
+    versions::Version,
+};
+
+/// One row of the table, complete.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// What `--local-executor-type` and `labels.host_type` say: `claude_cli`.
+    pub name: String,
+    /// What people call it: `Claude Code`.
+    pub label: String,
+    pub driver: Kind,
+    /// Names to look for in `PATH`, or absolute paths, the best first. Empty when a person must name the program.
+    pub programs: Vec<String>,
+    /// Arguments of every run, before those of the driver.
+    pub args: Vec<String>,
+    /// Variables that reach the host besides those that every task sees.
+    pub env: Vec<String>,
+    /// Variables that the host always gets.
+    pub set: BTreeMap<String, String>,
+    pub version: VersionRule,
+    pub login: LoginRule,
+    /// How a person installs it.
+    pub install: String,
+    /// How a person logs in.
+    pub sign_in: String,
+    /// How an `exec` host's standard output is read.
+    pub output: ExecShape,
+    /// The limits of a run that the host keeps by itself, with the arguments that an `exec` host needs for each.
+    pub enforces: BTreeMap<Limit, Vec<String>>,
+    /// Arguments that give the host what is left of the budget; `{cost_usd}` stands for it.
+    pub budget: Vec<String>,
+}
+
+/// Which driver speaks with the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Claude Code: JSON lines in both directions.
+    Claude,
+    /// `codex app-server`: JSON-RPC.
+    Codex,
+    /// Anything that speaks the Agent Client Protocol.
+    Acp,
+    /// A program that gets the task, prints and ends.
+    Exec,
+}
+
+/// How a host's version is asked and what is too old.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VersionRule {
+    /// Another program that knows the version, beside the host's or in `PATH`.
+    pub program: Option<String>,
+    pub args: Vec<String>,
+    pub least: Option<Version>,
+}
+
+/// How one sees that the host is logged in. Any one of these is enough; none at all means that nobody can tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoginRule {
+    /// Variables that hold a key or a token.
+    pub variables: Vec<String>,
+    /// The variable that moves the host's folder.
+    pub folder_variable: Option<String>,
+    /// The host's folder below the home folder.
+    pub folder: String,
+    /// Files in that folder that exist once somebody has logged in.
+    pub files: Vec<String>,
+    /// Arguments with which the program says by its exit status whether it is logged in.
+    pub command: Vec<String>,
+}
+
+// === impl Preset ===
+
+impl Preset {
+    /// The host as a driver takes it, started with this program.
+    pub fn setup(&self, program: impl Into<OsString>) -> Setup {
+        Setup {
+            args: self.args.iter().map(OsString::from).collect(),
+            enforces: self.enforces.keys().copied().collect(),
+            ..Setup::new(&self.name, &self.label, program)
+        }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Acp => "acp",
+            Self::Exec => "exec",
+        }
+    }
+
+    /// Whether the driver can keep a host's sessions per conversation.
+    pub const fn keeps_sessions(self) -> bool {
+        match self {
+            Self::Claude | Self::Codex | Self::Acp => true,
+            Self::Exec => false,
+        }
+    }
+}
+
+// === impl VersionRule ===
+
+impl Default for VersionRule {
+    fn default() -> Self {
+        Self { program: None, args: vec!["--version".to_owned()], least: None }
+    }
+}

@@ -1,0 +1,263 @@
+//! How the standard output of a program is read: as text, as one JSON document, or as JSON lines, with pointers to what
+//! matters. Everything here is pure.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How an `exec` host's output is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExecShape {
+    pub format: Format,
+    /// What to take from a document or a line. Every rule whose `when` holds is used, in order.
+    pub read: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// All of it is the answer, as it comes.
+    #[default]
+    Text,
+    /// One document, when the program ends.
+    Json,
+    /// A document per line, as they come.
+    Jsonl,
+}
+
+/// Pointers into one document. Which of them are there is the row's business.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rule {
+    /// Each pointer must lead to exactly this text (numbers and `true` count as they are written).
+    pub when: BTreeMap<Pointer, String>,
+    /// A piece of the answer, to be streamed.
+    pub chunk: Option<Pointer>,
+    pub thought: Option<Pointer>,
+    /// The name of a tool that is used.
+    pub tool: Option<Pointer>,
+    /// What a person is told while it works.
+    pub progress: Option<Pointer>,
+    /// The whole answer. The host has come to its end when there is one.
+    pub text: Option<Pointer>,
+    /// Whether it failed: anything but nothing, `false`, `null`, `0` and the empty text means yes.
+    pub failed: Option<Pointer>,
+    /// Why it failed. Leading to something means that it failed.
+    pub error: Option<Pointer>,
+    pub tokens: Option<Pointer>,
+    pub input_tokens: Option<Pointer>,
+    pub output_tokens: Option<Pointer>,
+    pub cost_usd: Option<Pointer>,
+    /// The host's own id of this conversation.
+    pub session: Option<Pointer>,
+}
+
+/// `/message/content/*/text`: a JSON pointer (RFC 6901) in which `*` means every element of an array.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pointer(Vec<String>);
+
+/// What one document or line said. Later ones of a run add to it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Said {
+    pub chunk: Option<String>,
+    pub thought: Option<String>,
+    pub tool: Option<String>,
+    pub progress: Option<String>,
+    pub text: Option<String>,
+    pub failed: Option<bool>,
+    pub error: Option<String>,
+    pub tokens: Option<u64>,
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub cost_usd: Option<f64>,
+    pub session: Option<String>,
+}
+
+// === impl ExecShape ===
+
+impl ExecShape {
+    /// What one JSON document or line says by these rules.
+    pub fn read(&self, document: &str) -> Result<Said, serde_json::Error> {
+        let document: Value = serde_json::from_str(document)?;
+        let mut said = Said::default();
+        for rule in self.read.iter().filter(|rule| rule.holds(&document)) {
+            said.take(rule, &document);
+        }
+        Ok(said)
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    fn holds(&self, document: &Value) -> bool {
+        self.when.iter().all(|(pointer, expected)| pointer.text(document).is_some_and(|text| text == *expected))
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    fn take(&mut self, rule: &Rule, document: &Value) {
+        let text = |pointer: &Option<Pointer>| pointer.as_ref().and_then(|pointer| pointer.text(document));
+        let count = |pointer: &Option<Pointer>| pointer.as_ref().and_then(|pointer| pointer.sum(document));
+        keep(&mut self.chunk, text(&rule.chunk));
+        keep(&mut self.thought, text(&rule.thought));
+        keep(&mut self.tool, text(&rule.tool));
+        keep(&mut self.progress, text(&rule.progress));
+        keep(&mut self.text, text(&rule.text));
+        keep(&mut self.failed, rule.failed.as_ref().map(|pointer| pointer.is_true(document)));
+        keep(&mut self.error, text(&rule.error).filter(|error| !error.is_empty()));
+        keep(&mut self.tokens, count(&rule.tokens));
+        keep(&mut self.input_tokens, count(&rule.input_tokens));
+        keep(&mut self.output_tokens, count(&rule.output_tokens));
+        let cost = rule.cost_usd.as_ref().and_then(|pointer| pointer.find(document).first()?.as_f64());
+        keep(&mut self.cost_usd, cost.filter(|cost| cost.is_finite() && *cost >= 0.0));
+        keep(&mut self.session, text(&rule.session));
+    }
+}
+
+fn keep<T>(slot: &mut Option<T>, new: Option<T>) {
+    if new.is_some() {
+        *slot = new;
+    }
+}
+
+// === impl Pointer ===
+
+impl Pointer {
+    /// Everything that it leads to.
+    pub fn find<'a>(&self, document: &'a Value) -> Vec<&'a Value> {
+        self.0.iter().fold(vec![document], |found, step| {
+            let next = |value: &'a Value| -> Vec<&'a Value> {
+                match value {
+                    Value::Array(items) if step == "*" => items.iter().collect(),
+                    Value::Array(items) => step.parse().ok().and_then(|at: usize| items.get(at)).into_iter().collect(),
+                    Value::Object(members) => members.get(step).into_iter().collect(),
+                    _ => Vec::new(),
+                }
+            };
+            found.into_iter().flat_map(next).collect()
+        })
+    }
+
+    /// The text that it leads to, or the JSON of what is not a text; several pieces become one.
+    fn text(&self, document: &Value) -> Option<String> {
+        let found = self.find(document);
+        let mut pieces = found.into_iter().filter(|value| !value.is_null()).peekable();
+        pieces.peek()?;
+        Some(pieces.map(|piece| piece.as_str().map_or_else(|| piece.to_string(), str::to_owned)).collect())
+    }
+
+    fn sum(&self, document: &Value) -> Option<u64> {
+        self.find(document).into_iter().filter_map(Value::as_u64).reduce(u64::saturating_add)
+    }
+
+    fn is_true(&self, document: &Value) -> bool {
+        self.find(document).into_iter().any(|value| match value {
+            Value::Null => false,
+            Value::Bool(value) => *value,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+        })
+    }
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let Some(steps) = text.strip_prefix('/') else {
+            return Err(format!("`{text}` is not a JSON pointer; it begins with a slash, like \"/result\""));
+        };
+        Ok(Self(steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shape(text: &str) -> ExecShape {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn rules_take_what_their_pointers_lead_to() {
+        let shape = shape(
+            r#"
+            format = "jsonl"
+            [[read]]
+            when = { "/type" = "assistant" }
+            chunk = "/message/content/*/text"
+            [[read]]
+            when = { "/type" = "result" }
+            text = "/result"
+            failed = "/is_error"
+            input_tokens = "/usage/in"
+            output_tokens = "/usage/out"
+            cost_usd = "/cost"
+            [[read]]
+            error = "/error/message"
+            "#,
+        );
+        let line = r#"{"type":"assistant","message":{"content":[{"text":"a"},{"type":"image"},{"text":"b"}]}}"#;
+        assert_eq!(shape.read(line).unwrap(), Said { chunk: Some("ab".to_owned()), ..Said::default() });
+        let line = r#"{"type":"result","result":"done","is_error":false,"usage":{"in":3,"out":4},"cost":0.5}"#;
+        let expected = Said {
+            text: Some("done".to_owned()),
+            failed: Some(false),
+            input_tokens: Some(3),
+            output_tokens: Some(4),
+            cost_usd: Some(0.5),
+            ..Said::default()
+        };
+        assert_eq!(shape.read(line).unwrap(), expected);
+        let line = r#"{"type":"oops","error":{"message":"no model"}}"#;
+        assert_eq!(shape.read(line).unwrap(), Said { error: Some("no model".to_owned()), ..Said::default() });
+        assert_eq!(shape.read(r#"{"type":"other","result":"no"}"#).unwrap(), Said::default());
+        assert!(shape.read("Loading…").is_err());
+    }
+
+    #[test]
+    fn a_condition_compares_what_is_written() {
+        let shape = shape("[[read]]\nwhen = { \"/done\" = \"true\", \"/n\" = \"2\" }\ntext = \"/~1a~0b\"");
+        let said = |line| shape.read(line).unwrap().text;
+        assert_eq!(said(r#"{"done":true,"n":2,"/a~b":"x"}"#).as_deref(), Some("x"));
+        assert_eq!(said(r#"{"done":true,"n":3,"/a~b":"x"}"#), None);
+        assert_eq!(said(r#"{"n":2,"/a~b":"x"}"#), None);
+    }
+
+    #[test]
+    fn what_counts_as_a_failure() {
+        let shape = shape("[[read]]\nfailed = \"/e\"");
+        let failed = |line| shape.read(line).unwrap().failed;
+        for no in ["{}", r#"{"e":false}"#, r#"{"e":null}"#, r#"{"e":""}"#, r#"{"e":0}"#] {
+            assert_eq!(failed(no), Some(false), "{no}");
+        }
+        for yes in [r#"{"e":true}"#, r#"{"e":"boom"}"#, r#"{"e":1}"#, r#"{"e":{"a":1}}"#] {
+            assert_eq!(failed(yes), Some(true), "{yes}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_begins_with_a_slash() {
+        let error = toml::from_str::<ExecShape>("[[read]]\ntext = \"result\"").unwrap_err();
+        assert!(error.message().contains("`result` is not a JSON pointer"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_printed_makes_it_fail(line in ".{0,200}", json in r#"\{("[a-c/~]{0,3}":("x"|1|null|\[\]|\{\}),?){0,3}\}"#) {
+            let shape = shape("[[read]]\ntext = \"/a/*/b\"\ncost_usd = \"/c\"");
+            let _ = (shape.read(&line), shape.read(&json));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One table of `presets.toml` as it is written: every key may be missing, and a later file replaces single keys.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{ExecShape, Format, Kind, LoginRule, Preset, VersionRule};
+use crate::Limit;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Row {
+    label: Option<String>,
+    driver: Option<Kind>,
+    programs: Option<Vec<String>>,
+    args: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    set: Option<BTreeMap<String, String>>,
+    version: Option<VersionRule>,
+    login: Option<LoginRule>,
+    install: Option<String>,
+    sign_in: Option<String>,
+    output: Option<ExecShape>,
+    enforces: Option<BTreeMap<Limit, Vec<String>>>,
+    budget: Option<Vec<String>>,
+}
+
+/// Names that mean something else.
+const RESERVED: &[&str] = &["shell", "command", "conformance"];
+
+/// What every host needs to reach its model from where it is: proxies and certificates.
+const NETWORK: &[&str] = &[
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+// === impl Row ===
+
+impl Row {
+    /// This row, with the keys of another in the place of its own.
+    pub(super) fn replaced_by(self, other: Self) -> Self {
+        Self {
+            label: other.label.or(self.label),
+            driver: other.driver.or(self.driver),
+            programs: other.programs.or(self.programs),
+            args: other.args.or(self.args),
+            env: other.env.or(self.env),
+            set: other.set.or(self.set),
+            version: other.version.or(self.version),
+            login: other.login.or(self.login),
+            install: other.install.or(self.install),
+            sign_in: other.sign_in.or(self.sign_in),
+            output: other.output.or(self.output),
+            enforces: other.enforces.or(self.enforces),
+            budget: other.budget.or(self.budget),
+        }
+    }
+
+    /// The row as it is used, or what is wrong with it.
+    pub(super) fn complete(self, name: &str) -> Result<Preset, String> {
+        if !is_name(name) {
+            return Err(format!("`{name}` is no name for a host; use small letters, digits and underscores"));
+        }
+        if RESERVED.contains(&name) {
+            return Err(format!("`{name}` is built in; choose another name"));
+        }
+        let Some(driver) = self.driver else {
+            return Err(format!("`{name}` has no driver; write driver = \"acp\" (or claude, codex, exec)"));
+        };
+        let programs = self.programs.unwrap_or_default();
+        if let Some(program) = programs.iter().find(|program| program.is_empty() || is_relative(program)) {
+            return Err(format!("the program `{program}` of `{name}` is neither a plain name nor an absolute path"));
+        }
+        let (mut env, set) = (self.env.unwrap_or_default(), self.set.unwrap_or_default());
+        if let Some(variable) = env.iter().chain(set.keys()).find(|variable| !is_variable(variable)) {
+            return Err(format!("`{variable}` of `{name}` is no name for a variable"));
+        }
+        env.extend(NETWORK.iter().map(|name| (*name).to_owned()));
+        let output = self.output.unwrap_or_default();
+        if output.format != Format::Text && output.read.is_empty() {
+            return Err(format!("the output of `{name}` is JSON, but no [[{name}.output.read]] says what to read"));
+        }
+        let budget = self.budget.unwrap_or_default();
+        if !budget.is_empty() && !budget.iter().any(|arg| arg.contains("{cost_usd}")) {
+            return Err(format!("the budget of `{name}` has no place for the amount; write {{cost_usd}} there"));
+        }
+        Ok(Preset {
+            name: name.to_owned(),
+            label: self.label.unwrap_or_else(|| name.to_owned()),
+            driver,
+            programs,
+            args: self.args.unwrap_or_default(),
+            env,
+            set,
+            version: self.version.unwrap_or_default(),
+            login: self.login.unwrap_or_default(),
+            install: self.install.unwrap_or_default(),
+            sign_in: self.sign_in.unwrap_or_default(),
+            output,
+            enforces: self.enforces.unwrap_or_default(),
+            budget,
+        })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn is_relative(program: &str) -> bool {
+    program.contains('/') && !program.starts_with('/')
+}
+
+fn is_variable(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !name.is_empty() && !name.starts_with(|first: char| first.is_ascii_digit()) && name.bytes().all(allowed)
+}

@@ -1,0 +1,171 @@
+//! All presets: those that come along, then a person's own.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::{Preset, row::Row};
+
+/// Every host that can be driven, in the order in which people are shown them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table(Vec<Preset>);
+
+/// What is wrong in a person's `presets.toml`, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+pub struct Mistake {
+    pub line: Option<usize>,
+    pub what: String,
+}
+
+type Rows = BTreeMap<Spanned<String>, Row>;
+
+const EMBEDDED: &str = include_str!("presets.toml");
+
+// === impl Table ===
+
+impl Table {
+    /// The hosts that come along, and those of a person's own file (its text; empty where there is none).
+    pub fn parse(user: &str) -> Result<Self, Mistake> {
+        let embedded = rows(EMBEDDED).expect("a test reads the table that comes along");
+        let mut table: Vec<(Spanned<String>, Row)> = in_order(embedded);
+        let known = table.len();
+        for (name, row) in in_order(rows(user)?) {
+            let earlier = table[..known].iter_mut().find(|(other, _)| other.get_ref() == name.get_ref());
+            match earlier {
+                Some((place, whole)) => {
+                    // From here on a mistake is the person's.
+                    *whole = std::mem::take(whole).replaced_by(row);
+                    *place = name;
+                }
+                None => table.push((name, row)),
+            }
+        }
+        let complete = |(name, row): (Spanned<String>, Row)| {
+            let line = line_of(user, name.span().start);
+            row.complete(name.get_ref()).map_err(|what| Mistake { line: Some(line), what })
+        };
+        table.into_iter().map(complete).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Preset> {
+        self.0.iter().find(|preset| preset.name == name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Preset> {
+        self.0.iter()
+    }
+
+    /// `claude_cli, codex, …`, for messages.
+    pub fn names(&self) -> String {
+        self.0.iter().map(|preset| preset.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn rows(text: &str) -> Result<Rows, Mistake> {
+    toml::from_str(text).map_err(|error| Mistake {
+        line: error.span().map(|span| line_of(text, span.start)),
+        what: error.message().trim_end_matches('.').to_owned(),
+    })
+}
+
+/// As they are written.
+fn in_order(rows: Rows) -> Vec<(Spanned<String>, Row)> {
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|(name, _)| name.span().start);
+    rows
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::{Kind, Version},
+        *,
+    };
+
+    #[test]
+    fn the_table_that_comes_along_is_right() {
+        let table = Table::parse("").unwrap();
+        let rows: Vec<_> = table.iter().map(|row| (row.name.as_str(), row.driver.as_str())).collect();
+        let expected = [
+            ("claude_cli", "claude"),
+            ("codex", "codex"),
+            ("hermes", "acp"),
+            ("openclaw", "exec"),
+            ("cursor", "exec"),
+            ("cursor_acp", "acp"),
+            ("gemini", "acp"),
+            ("opencode", "acp"),
+            ("qwen", "acp"),
+            ("custom", "acp"),
+        ];
+        assert_eq!(rows, expected);
+        for row in table.iter().filter(|row| row.name != "custom") {
+            assert!(!row.programs.is_empty() && !row.install.is_empty() && !row.sign_in.is_empty(), "{}", row.name);
+            let named = row.login.variables.iter().chain(&row.login.folder_variable);
+            // A login that is seen here and does not reach the host is none.
+            for variable in named {
+                assert!(row.env.contains(variable), "{} does not pass {variable}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_persons_rows_add_hosts_and_replace_single_keys() {
+        let table = Table::parse(
+            "[goose]\ndriver = \"acp\"\nprograms = [\"goose\"]\nargs = [\"acp\"]\n\
+             [codex]\nargs = [\"-c\", \"model=\\\"big\\\"\"]\nversion = { least = \"1.0\" }\n",
+        )
+        .unwrap();
+        let (goose, codex) = (table.get("goose").unwrap(), table.get("codex").unwrap());
+        assert_eq!((goose.driver, goose.label.as_str()), (Kind::Acp, "goose"));
+        assert_eq!(table.iter().last(), Some(goose));
+        assert_eq!(codex.args, ["-c", "model=\"big\""]);
+        assert_eq!(codex.version.least.as_ref().map(Version::to_string).as_deref(), Some("1.0"));
+        assert_eq!(codex.label, "Codex");
+    }
+
+    #[test]
+    fn a_mistake_names_its_line() {
+        let said = |text: &str| Table::parse(text).unwrap_err().to_string();
+        assert_eq!(
+            said("\n[goose]\nprograms = [\"goose\"]\n"),
+            "line 2: `goose` has no driver; write driver = \"acp\" (or claude, codex, exec)"
+        );
+        assert_eq!(said("# mine\n[shell]\ndriver = \"acp\"\n"), "line 2: `shell` is built in; choose another name");
+        assert_eq!(
+            said("[Goose]\ndriver = \"acp\"\n"),
+            "line 1: `Goose` is no name for a host; use small letters, digits and underscores"
+        );
+        assert_eq!(
+            said("[codex]\nprograms = [\"./codex\"]\n"),
+            "line 1: the program `./codex` of `codex` is neither a plain name nor an absolute path"
+        );
+        assert_eq!(
+            said("[a]\ndriver = \"exec\"\n\n[a.output]\nformat = \"json\"\n"),
+            "line 1: the output of `a` is JSON, but no [[a.output.read]] says what to read"
+        );
+        assert_eq!(said("[a]\ndriver = \"acp\"\nenv = [\"A=B\"]\n"), "line 1: `A=B` of `a` is no name for a variable");
+        assert_eq!(
+            said("[codex]\nbudget = [\"--max\"]\n"),
+            "line 1: the budget of `codex` has no place for the amount; write {cost_usd} there"
+        );
+        assert!(said("[a]\ndriver = \"acp\"\nprogram = \"x\"\n").starts_with("line 3: unknown field `program`"));
+        assert!(said("[a]\ndriver = \"grpc\"\n").starts_with("line 2: unknown variant `grpc`"));
+        assert!(said("[a]\nversion = { least = \"two\" }\n").starts_with("line 2: `two` is not a version"));
+        assert!(said("[a\n").starts_with("line 1: "));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_fail(text in "[a-z\\[\\]=\"{}., \n]{0,80}") {
+            let _ = Table::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Hosts are found by what is on a machine: programs, versions, logins, each a small script in a folder of its own.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use attache_adapter::preset::{Found, Login, PATIENCE, Surroundings, Table, Trouble, Untrusted, Version, detect};
+use tempfile::TempDir;
+
+/// A machine in miniature: `bin` is its `PATH`.
+struct Machine {
+    folder: TempDir,
+    environment: Vec<(OsString, OsString)>,
+    patience: Duration,
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("bin")).unwrap();
+        fs::create_dir(folder.path().join("home")).unwrap();
+        Self { folder, environment: Vec::new(), patience: PATIENCE }
+    }
+
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.folder.path().join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    fn around(&self) -> Surroundings {
+        let mut environment = self.environment.clone();
+        environment.extend([("PATH", "/usr/bin:/bin"), ("SECRET", "s3cr3t")].map(|(a, b)| (a.into(), b.into())));
+        let path = std::env::join_paths([Path::new("relative"), &self.folder.path().join("bin")]).unwrap();
+        Surroundings { path, home: Some(self.home()), environment, patience: self.patience }
+    }
+
+    async fn detect(&self, user: &str) -> Vec<Found> {
+        detect(&Table::parse(user).unwrap(), &self.around()).await
+    }
+}
+
+fn version(text: &str) -> Version {
+    Version::find_in(text).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_installed_is_found_with_its_version_and_login() {
+    let machine = Machine::new().with("GEMINI_API_KEY", "k3y");
+    // It asks about itself; anything else would be a failure.
+    let claude = machine.program("claude", "case $* in --version) echo '2.1.325 (Claude Code)';; *) exit 1;; esac");
+    let codex = machine.program("codex", "case $* in --version) echo 'codex-cli 0.166.0';; *) exit 0;; esac");
+    let gemini = machine.program("gemini", "echo 0.61.0");
+    let hermes = machine.program("hermes-acp", "echo 0.19.0");
+    fs::create_dir(machine.home().join(".hermes")).unwrap();
+    fs::write(machine.home().join(".hermes/auth.json"), "{\"key\":\"k3y\"}").unwrap();
+    let found = |preset: &str, label: &str, program: PathBuf, has: &str, login: Login, fix: Option<&str>| Found {
+        preset: preset.to_owned(),
+        label: label.to_owned(),
+        program,
+        version: Some(version(has)),
+        login,
+        trouble: None,
+        fix: fix.map(str::to_owned),
+    };
+    let all = machine.detect("").await;
+    let expected = [
+        found(
+            "claude_cli",
+            "Claude Code",
+            claude,
+            "2.1.325",
+            Login::Out,
+            Some("Start `claude` and log in, or set ANTHROPIC_API_KEY."),
+        ),
+        found("codex", "Codex", codex, "0.166.0", Login::In("`login status` says so".to_owned()), None),
+        found("hermes", "Hermes", hermes, "0.19.0", Login::In("~/.hermes/auth.json".to_owned()), None),
+        found("gemini", "Gemini CLI", gemini, "0.61.0", Login::In("GEMINI_API_KEY is set".to_owned()), None),
+    ];
+    assert_eq!(all, expected);
+    assert!(!format!("{all:?} {:?}", machine.around()).contains("k3y"));
+}
+
+#[tokio::test]
+async fn trouble_comes_with_what_to_do() {
+    let machine = Machine::new();
+    let codex = machine.program("codex", "echo 'codex-cli 0.20.1'");
+    machine.program("openclaw", "echo 'needs Node 24' >&2; exit 1");
+    let gemini = machine.program("gemini", "touch \"$0.started\"; echo 0.61.0");
+    fs::set_permissions(&gemini, fs::Permissions::from_mode(0o777)).unwrap();
+    let all = machine.detect("").await;
+    let troubles: Vec<_> =
+        all.iter().map(|found| (found.preset.as_str(), found.trouble.clone(), found.fix.as_deref())).collect();
+    let gemini = gemini.canonicalize().unwrap();
+    let chmod = format!("chmod go-w {}", gemini.display());
+    let try_it = format!("Try it by hand: {} --version", codex.with_file_name("openclaw").display());
+    let expected = [
+        (
+            "codex",
+            Some(Trouble::TooOld { has: version("0.20.1"), least: version("0.166.0") }),
+            Some("npm install -g @openai/codex"),
+        ),
+        ("openclaw", Some(Trouble::NoVersion("needs Node 24".to_owned())), Some(try_it.as_str())),
+        (
+            "gemini",
+            Some(Trouble::Untrusted(Untrusted::Writable { path: gemini.clone(), mode: 0o777 })),
+            Some(chmod.as_str()),
+        ),
+    ];
+    assert_eq!(troubles, expected);
+    assert!(!gemini.with_extension("started").exists(), "a program of others was started");
+}
+
+#[tokio::test]
+async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
+    let machine = Machine::new().with("MY_KEY", "k3y").with("MY_MODE", "loud");
+    let agent = machine.folder.path().join("my agent");
+    fs::write(&agent, "#!/bin/sh\nenv > \"$0.env\"; pwd >> \"$0.env\"; echo my-agent-7.1\n").unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    let row = format!(
+        "[mine]\ndriver = \"acp\"\nlabel = \"Mine\"\nprograms = [\"not-there\", \"{}\"]\nenv = [\"MY_KEY\"]\n\
+         set = {{ MY_MODE = \"quiet\" }}\nversion = {{ args = [\"about\"], least = \"7.0\" }}\n",
+        agent.display()
+    );
+    let expected = Found {
+        preset: "mine".to_owned(),
+        label: "Mine".to_owned(),
+        program: agent.clone(),
+        version: Some(version("7.1")),
+        login: Login::Unknown,
+        trouble: None,
+        fix: None,
+    };
+    assert_eq!(machine.detect(&row).await, [expected]);
+    let seen = fs::read_to_string(format!("{}.env", agent.display())).unwrap();
+    let mut lines: Vec<_> = seen.lines().filter(|line| !line.starts_with("PWD=") && !line.starts_with("_=")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["/", "MY_KEY=k3y", "MY_MODE=quiet", "PATH=/usr/bin:/bin"]);
+}
+
+#[tokio::test]
+async fn a_program_that_says_nothing_is_not_waited_for_and_ends() {
+    let machine = Machine { patience: Duration::from_secs(1), ..Machine::new() };
+    machine.program("gemini", "sleep 600 & echo $! > \"$0.id\"; wait");
+    let begun = Instant::now();
+    let all = machine.detect("").await;
+    assert_eq!(all[0].trouble, Some(Trouble::NoVersion("no answer within 1 s".to_owned())));
+    let id = fs::read_to_string(machine.folder.path().join("bin/gemini.id")).unwrap();
+    // Whoever is dead and not yet collected does not count.
+    let alive = || fs::read_to_string(format!("/proc/{}/stat", id.trim())).is_ok_and(|stat| !stat.contains(") Z"));
+    while alive() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "something is left of it");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
