@@ -15,15 +15,18 @@ use super::{
     Export, Inner, Refusal,
     attributes::{AttributeChange, Attributes, Kind, Moment},
     before::{Fate, Keeper},
-    guard::guarded,
+    guard::{REPOSITORY, completes, guarded, is_repository, run_from},
     held,
     journal::{Line, Op},
-    path::Place,
+    path::{Place, join},
     root::Found,
 };
 
 pub(super) const GUARDED: Refusal =
     Refusal::Denied("git on the host would run programs from there; it cannot be changed under a lease");
+const PLANTED: Refusal = Refusal::Denied(
+    "with it the folder would be a repository, and git on the host would run what its configuration says; make it elsewhere",
+);
 pub(super) const WITHHELD: Refusal = Refusal::Denied("this name is not lent");
 pub(super) const SPECIAL: Refusal = Refusal::Denied("it is neither a file nor a folder nor a link");
 pub(super) const ROOT: Refusal = Refusal::Denied("the lent folder itself stays as it is");
@@ -70,10 +73,29 @@ impl Inner {
         if !self.filter.shows(path, folder) {
             return Err(WITHHELD);
         }
-        if guarded(path) {
+        if guarded(path) || self.is_run_from(path) {
             return Err(GUARDED);
         }
         Ok(())
+    }
+
+    /// Whether git would run something from there because a folder above is a repository, whatever its name.
+    fn is_run_from(&self, path: &[u8]) -> bool {
+        run_from(path).into_iter().any(|folder| self.holds(folder, REPOSITORY))
+    }
+
+    /// Whether something new may have this name: nothing may become a repository that git would take its commands from.
+    pub(super) fn admit_new(&self, path: &[u8], folder: bool) -> Result<(), Refusal> {
+        self.admit(path, folder)?;
+        if !folder && is_repository(path) {
+            return Err(GUARDED);
+        }
+        let is_planted = completes(path).is_some_and(|(folder, rest)| self.holds(folder, rest));
+        if is_planted { Err(PLANTED) } else { Ok(()) }
+    }
+
+    fn holds<'a>(&self, folder: &[u8], names: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        names.into_iter().all(|name| matches!(self.root.look_maybe(&join(folder, name)), Ok(Some(_))))
     }
 
     /// Keeps originals of all names of a file that is about to change where it is. A file that also has a name outside of

@@ -15,8 +15,7 @@ use super::{
     Export, Inner, Refusal, Writing,
     attributes::{AttributeChange, Attributes, Kind},
     before::{Fate, Keeper},
-    change::{GUARDED, SPECIAL},
-    guard::is_repository,
+    change::SPECIAL,
     held,
     journal::{Line, Op},
     path::Place,
@@ -116,9 +115,7 @@ impl Inner {
     }
 
     fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(Found, OwnedFd), Refusal> {
-        if is_repository(place.whole()) {
-            return Err(GUARDED);
-        }
+        self.admit_new(place.whole(), false)?;
         let parent = self.root.folder(place.parent())?;
         keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
         keeper.keep_folder(&self.root, place.parent())?;

@@ -36,6 +36,8 @@ pub const SECRETS: &[&str] = &[
     "*.kdbx",
     "*.kdb",
     "*.ppk",
+    "*.p8",
+    "*.keytab",
     "*.asc",
     "*.gpg",
     "*.ovpn",
@@ -59,15 +61,36 @@ pub const SECRETS: &[&str] = &[
     ".config/gcloud",
     ".config/gh",
     ".kube",
+    "kubeconfig",
+    "kubeconfig.*",
+    "*.kubeconfig",
     ".docker/config.json",
     ".dockercfg",
+    ".*_history",
+    ".zhistory",
+    ".histfile",
+    ".lesshst",
+    ".viminfo",
     ".netrc",
     "_netrc",
+    ".authinfo",
     ".npmrc",
     ".yarnrc",
+    ".yarnrc.yml",
     ".pypirc",
     ".pgpass",
     ".my.cnf",
+    ".mylogin.cnf",
+    ".s3cfg",
+    ".boto",
+    ".databrickscfg",
+    ".password-store",
+    ".config/containers/auth.json",
+    ".config/op",
+    ".config/rclone",
+    ".codex/auth.json",
+    ".composer/auth.json",
+    ".terraform.d/credentials*",
     ".htpasswd",
     ".git-credentials",
     ".terraformrc",
@@ -97,6 +120,15 @@ pub const SECRETS: &[&str] = &[
     "secrets.toml",
     "master.key",
 ];
+
+// === impl Rules ===
+
+impl Rules {
+    /// Whether every line is a pattern. Nothing is opened.
+    pub fn check(&self) -> Result<(), Unexportable> {
+        Filter::new(self).map(drop)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Filter {
@@ -211,14 +243,29 @@ mod tests {
             ".SSH",
             "home/.docker/config.json",
             ".git-credentials",
+            ".bash_history",
+            "home/.zsh_history",
+            ".python_history",
+            ".kube/config",
+            "deploy/kubeconfig",
+            "prod.kubeconfig",
+            ".netrc",
+            ".yarnrc.yml",
             "credentials.json",
             "tls.\u{212a}ey",
         ] {
             assert!(!filter.shows(path.as_bytes(), false), "{path}");
         }
         assert!(!filter.shows(b".env\xff", false));
-        for path in ["src/env.rs", ".env.example", "monkey", "docs/credentials.md", "src/credentials.rs", ".gitignore"]
-        {
+        for path in [
+            "src/env.rs",
+            ".env.example",
+            "monkey",
+            "docs/credentials.md",
+            "src/credentials.rs",
+            ".gitignore",
+            "git_history",
+        ] {
             assert!(filter.shows(path.as_bytes(), false), "{path}");
         }
     }

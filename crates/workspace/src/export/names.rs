@@ -132,10 +132,7 @@ impl Inner {
         if place.is_root() {
             return Err(Refusal::Exists);
         }
-        self.admit(place.whole(), folder)?;
-        if !folder && is_repository(place.whole()) {
-            return Err(GUARDED);
-        }
+        self.admit_new(place.whole(), folder)?;
         if self.root.look_maybe(place.whole())?.is_some() {
             return Err(Refusal::Exists);
         }
@@ -165,6 +162,9 @@ impl Inner {
         }
         self.check_link(from.whole(), to.whole(), &found)?;
         let replaced = self.root.look_maybe(to.whole())?;
+        if replaced.is_none() {
+            self.admit_new(to.whole(), folder)?;
+        }
         if let Some(there) = &replaced {
             // A name that is free for a file may still be that of a folder which is not lent.
             self.admit(to.whole(), there.attributes.is_folder())?;

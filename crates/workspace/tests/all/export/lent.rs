@@ -269,6 +269,47 @@ fn nothing_gets_to_where_git_would_run_it() {
 }
 
 #[test]
+fn no_repository_can_be_planted_under_another_name() {
+    let lent = Lent::new(|dir| {
+        for folder in
+            ["mirror.git/objects", "mirror.git/refs/heads", "mirror.git/hooks", "mirror.git/info", "parts/refs"]
+        {
+            fs::create_dir_all(dir.join(folder)).unwrap();
+        }
+        for file in ["mirror.git/HEAD", "mirror.git/config", "f", "parts/config", "parts/hooks"] {
+            fs::write(dir.join(file), "ref: refs/heads/main\n").unwrap();
+        }
+    });
+    let export = &lent.export;
+    // One that is there is shown, and keeps what it runs.
+    for path in [&b"mirror.git/config"[..], b"mirror.git/hooks/post-update", b"mirror.git/info/attributes"] {
+        assert_eq!(name(export.open_file(path, &NEW)), "denied");
+        assert_eq!(name(export.rename(b"f", path, Replace::Always)), "denied");
+    }
+    assert_eq!(name(export.open_file(b"mirror.git/config", &WRITE)), "denied");
+    lent.write("mirror.git/HEAD", b"ref: refs/heads/other\n");
+    // The last part of a new one is refused, in whatever order and way it comes.
+    export.make_dir(b"parts/objects", 0o755).unwrap();
+    assert_eq!(name(export.open_file(b"parts/HEAD", &NEW)), "denied");
+    assert_eq!(name(export.open_file(b"parts/head", &NEW)), "denied");
+    assert_eq!(name(export.rename(b"f", b"parts/HEAD", Replace::Never)), "denied");
+    assert_eq!(name(export.hard_link(b"f", b"parts/HEAD")), "denied");
+    assert_eq!(name(export.symlink(b"../f", b"parts/HEAD")), "denied");
+    export.remove_dir(b"parts/refs").unwrap();
+    lent.write("parts/HEAD", b"ref: refs/heads/main\n");
+    assert_eq!(name(export.make_dir(b"parts/refs", 0o755)), "denied");
+    export.make_dir(b"other", 0o755).unwrap();
+    assert_eq!(name(export.rename(b"other", b"parts/refs", Replace::Always)), "denied");
+    // What is called `config` elsewhere is a file like any other.
+    lent.write("parts/config", b"mine");
+    lent.write("other/config", b"mine");
+    let mut git = std::process::Command::new("git");
+    git.arg("-C").arg(lent.dir().join("parts")).args(["rev-parse", "--git-dir"]);
+    let told = git.env("GIT_CEILING_DIRECTORIES", lent.dir()).output().unwrap();
+    assert!(!told.status.success(), "git takes it for a repository: {}", String::from_utf8_lossy(&told.stdout));
+}
+
+#[test]
 fn a_file_with_a_name_elsewhere_is_not_changed_in_place() {
     let lent = Lent::new(|dir| {
         let outside = dir.parent().unwrap().join("outside");
