@@ -38,7 +38,7 @@ pub struct Mounted {
     _listener: AbortOnDropHandle<()>,
     guard: Child,
     /// Its lock says that somebody still needs the place.
-    _place: Place,
+    place: Place,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub async fn mount(guard: &GuardCommand, mut place: Place, mounting: Mounting) -
     let (sender, ended) = watch::channel(State::Mounted);
     let listener = AbortOnDropHandle::new(tokio::spawn(listen(lines, sender)));
     let mount_point = place.mount_point();
-    Ok(Mounted { mount_point, underneath, input: Some(input), ended, _listener: listener, guard: child, _place: place })
+    Ok(Mounted { mount_point, underneath, input: Some(input), ended, _listener: listener, guard: child, place })
 }
 
 // === impl Mounted ===
@@ -136,6 +136,9 @@ impl Mounted {
         if timeout(UNMOUNT_TIME, self.guard.wait()).await.is_err() {
             tracing::warn!(mount_point = %self.mount_point.display(), "the guard of a mount does not end and is killed");
             let _ = self.guard.kill().await;
+        }
+        if why == Ended::Unguarded {
+            self.place.reclaim();
         }
         why
     }

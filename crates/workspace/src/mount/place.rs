@@ -49,6 +49,10 @@ pub enum Unplaced {
     Foreign(PathBuf),
     #[error("others may write into {path}; name a folder of your own in mount_roots of policy.toml", path = .0.display())]
     Loose(PathBuf),
+    #[error("there is no folder {}; make it, or correct `mount_roots` in policy.toml", .0.display())]
+    Missing(PathBuf),
+    #[error("{} holds other things; name an empty folder in mount_roots of policy.toml, for mounts alone", .0.display())]
+    InUse(PathBuf),
     #[error("{}: {reason}", path.display())]
     Io { path: PathBuf, reason: String },
 }
@@ -96,6 +100,13 @@ impl Place {
 
     pub fn mount_point(&self) -> PathBuf {
         self.at.mount_point()
+    }
+
+    /// The guard is gone without having cleaned up: what is not mounted over any more is removed here.
+    pub(super) fn reclaim(&self) {
+        if table::mounted_at(&self.mount_point()).ok().flatten().as_deref() != Some(sshfs::KIND) {
+            self.at.remove();
+        }
     }
 
     /// Keeps the lock and leaves the rest to the guard.
@@ -187,7 +198,8 @@ enum Last {
     No,
 }
 
-/// Makes what is missing of the path, and refuses one that others could bend.
+/// Makes the folder where it is missing, but none above it, and refuses one that others could bend or that is used for
+/// something else.
 fn check_root(root: &Path) -> Result<(), Unplaced> {
     let mut components = root.components();
     let is_plain_path =
@@ -202,12 +214,21 @@ fn check_root(root: &Path) -> Result<(), Unplaced> {
     let mut so_far = PathBuf::from("/");
     for component in root.components().skip(1) {
         so_far.push(component);
-        match private_folder().create(&so_far) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !so_far.exists() => {
-                return Err(io_error(&so_far)(error));
+        let last = if so_far == *root { Last::Yes } else { Last::No };
+        if !so_far.exists() && !so_far.is_symlink() {
+            if last == Last::No {
+                return Err(Unplaced::Missing(so_far));
             }
-            _ => check_component(&so_far, if so_far == *root { Last::Yes } else { Last::No })?,
+            match private_folder().create(&so_far) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&so_far)(error)),
+                _ => {}
+            }
         }
+        check_component(&so_far, last)?;
+    }
+    let mut entries = fs::read_dir(root).map_err(io_error(root))?;
+    if !root.join(LEASES).exists() && entries.next().is_some() {
+        return Err(Unplaced::InUse(root.to_owned()));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 #[test]
 fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
     let (root, env) = (root(), Env::seeded(7));
-    let below = root.path().join("mounts/deeper");
+    let below = root.path().join("mounts");
     let roots = [below.clone()];
     let place = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
     let other = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
@@ -31,7 +31,7 @@ fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
     assert_ne!(other.mount_point(), mount_point);
     let found = fs::metadata(&mount_point).unwrap();
     assert_eq!((found.mode() & 0o7777, found.uid()), (0o555, rustix::process::geteuid().as_raw()));
-    assert_eq!(fs::metadata(&below).unwrap().mode() & 0o777, 0o700, "what is made on the way is private");
+    assert_eq!(fs::metadata(&below).unwrap().mode() & 0o777, 0o700, "a root that is made is private");
     assert_eq!(sweep(&roots), Vec::<PathBuf>::new(), "what is held is no leftover");
     drop((place, other));
     assert_eq!((names(&below), names(&below.join(".leases"))), (vec![".leases".to_owned()], vec!["lock".to_owned()]));
@@ -44,6 +44,8 @@ fn a_root_that_others_could_bend_is_refused() {
     fs::create_dir(path("real")).unwrap();
     symlink(path("real"), path("link")).unwrap();
     fs::write(path("file"), "").unwrap();
+    fs::create_dir(path("used")).unwrap();
+    fs::write(path("used/file"), "").unwrap();
     fs::create_dir(path("loose")).unwrap();
     fs::set_permissions(path("loose"), fs::Permissions::from_mode(0o777)).unwrap();
     let reserve = |root: PathBuf| Place::reserve(&[root], "d", &env).unwrap_err();
@@ -57,10 +59,13 @@ fn a_root_that_others_could_bend_is_refused() {
         (path("file"), Unplaced::NotAFolder(path("file"))),
         (path("loose"), Unplaced::Loose(path("loose"))),
         (path("loose/below"), Unplaced::Loose(path("loose"))),
+        (path("not/there"), Unplaced::Missing(path("not"))),
+        (path("used"), Unplaced::InUse(path("used"))),
     ];
     for (root, expected) in table {
         assert_eq!(reserve(root.clone()), expected, "{}", root.display());
     }
+    assert!(!path("not").exists() && !path("used/.leases").exists(), "nothing is made where nothing is mounted");
     assert_eq!(Place::reserve(&[], "d", &env).unwrap_err(), Unplaced::NoRoots);
     let second = Place::reserve(&[path("link"), path("real")], "d", &env).unwrap();
     assert_eq!(second.mount_point().parent(), Some(path("real").as_path()), "the first one that is fit is taken");
