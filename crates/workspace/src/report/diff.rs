@@ -130,11 +130,11 @@ impl Side {
     fn read(file: std::fs::File) -> Self {
         let mut bytes = Vec::new();
         let read = file.take(LARGEST + 1).read_to_end(&mut bytes);
-        // As git decides it.
+        // As git decides it; what is no UTF-8 cannot be shown as text either.
         if read.is_err() || bytes.len() as u64 > LARGEST || bytes.iter().take(8000).any(|&byte| byte == 0) {
             return Self::Binary;
         }
-        Self::Text(String::from_utf8_lossy(&bytes).into_owned())
+        String::from_utf8(bytes).map_or(Self::Binary, Self::Text)
     }
 
     fn text(&self) -> &str {

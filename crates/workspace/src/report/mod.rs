@@ -24,6 +24,10 @@ pub enum Error {
     Folder(#[from] Unexportable),
     #[error("the folder of originals cannot be read: {0}; restore it, or see what changed with git")]
     Before(io::Error),
+    #[error("`{0}` is not a path below the folder")]
+    NotBelow(String),
+    #[error("the lease did not change `{0}`")]
+    Untouched(String),
 }
 
 /// `changed_paths` is cut after so many.

@@ -25,7 +25,6 @@ const EDITED: &str = "somebody here edited it after the remote had";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not known who changed it; see the diff";
 const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
 const FILLED: &str = "somebody here put something into it";
-const UNTOUCHED: &str = "the lease did not change it";
 
 /// A path to be put back.
 struct Job<'a> {
@@ -35,12 +34,13 @@ struct Job<'a> {
 }
 
 /// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
-/// back is left and told with the reason; the rest is put back all the same.
+/// back is left and told with the reason; the rest is put back all the same. Where a name means nothing, nothing is done.
 pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
+    let wanted = wanted(record, asked)?;
     let root = Root::open(dir)?;
     let mut done = Reverted::default();
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
-    let mut jobs = choose(&root, record, asked, &mut done);
+    let mut jobs = choose(&root, record, &wanted, &mut done);
     // A folder in which something is only replaced keeps the time it has.
     let mut times = BTreeMap::new();
     for folder in jobs.keys().map(|path| parent(path)) {
@@ -87,24 +87,26 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
     Ok(done)
 }
 
-fn choose<'a>(root: &Root, record: &'a Record, asked: &Revert, done: &mut Reverted) -> BTreeMap<Vec<u8>, Job<'a>> {
-    let mut jobs = BTreeMap::new();
-    let mut wanted: Vec<(Place, bool)> = Vec::new();
+/// What is named; all of it when nothing is.
+fn wanted(record: &Record, asked: &Revert) -> Result<Vec<Place>, Error> {
+    let mut wanted = Vec::new();
     for path in &asked.paths {
-        match Place::parse(&unshow(path)) {
-            Ok(place) => wanted.push((place, false)),
-            Err(refusal) => done.kept.push(Kept { path: path.clone(), reason: refusal.to_string() }),
+        let below = Place::parse(&unshow(path)).ok().filter(|_| !path.starts_with('/'));
+        let place = below.ok_or_else(|| Error::NotBelow(path.clone()))?;
+        let names = |path: &[u8]| Place::parse(path).is_ok_and(|touched| place == touched || touched.is_below(&place));
+        if !record.paths().any(names) {
+            return Err(Error::Untouched(path.clone()));
         }
+        wanted.push(place);
     }
+    Ok(wanted)
+}
+
+fn choose<'a>(root: &Root, record: &'a Record, wanted: &[Place], done: &mut Reverted) -> BTreeMap<Vec<u8>, Job<'a>> {
+    let mut jobs = BTreeMap::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
         let Ok(place) = Place::parse(path) else { continue };
-        let mut chosen = asked.paths.is_empty();
-        for (want, used) in &mut wanted {
-            if *want == place || place.is_below(want) {
-                (chosen, *used) = (true, true);
-            }
-        }
-        if !chosen {
+        if !wanted.is_empty() && !wanted.iter().any(|want| *want == place || place.is_below(want)) {
             continue;
         }
         match judge(root, record, path, entry) {
@@ -116,8 +118,6 @@ fn choose<'a>(root: &Root, record: &'a Record, asked: &Revert, done: &mut Revert
             Err(reason) => done.keep(path, reason),
         }
     }
-    let unused = wanted.iter().filter(|(_, used)| !used);
-    done.kept.extend(unused.map(|(place, _)| Kept { path: show(place.whole()), reason: UNTOUCHED.to_owned() }));
     jobs
 }
 

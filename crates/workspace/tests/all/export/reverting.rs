@@ -233,11 +233,21 @@ fn single_paths_can_be_taken_back() {
     let lent = Lent::new(prepare);
     work(&lent);
     lent.export.revoke();
-    let asked = Revert { paths: vec!["gone".into(), "src/a.rs".into(), "untouched".into(), "../x".into()] };
-    let reverted = report::revert(&lent.dir(), &lent.export.changes(), &asked).unwrap();
+    let revert = |paths: &[&str]| {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        report::revert(&lent.dir(), &lent.export.changes(), &Revert { paths })
+    };
+    for (path, why) in [
+        ("untouched", "the lease did not change `untouched`"),
+        ("../x", "`../x` is not a path below the folder"),
+        ("/src/a.rs", "`/src/a.rs` is not a path below the folder"),
+    ] {
+        assert_eq!(revert(&["gone", path]).unwrap_err().to_string(), why);
+    }
+    assert!(!lent.dir().join("gone").exists(), "where a name means nothing, nothing is done");
+    let reverted = revert(&["gone", "src/a.rs"]).unwrap();
     assert_eq!(reverted.restored, ["gone", "gone/inner", "gone/inner/y", "gone/x", "src/a.rs"]);
-    let kept: Vec<_> = reverted.kept.iter().map(|kept| (&kept.path[..], &kept.reason[..])).collect();
-    assert_eq!(kept, [("../x", "the name or an argument is not valid"), ("untouched", "the lease did not change it")]);
+    assert_eq!(reverted.kept, []);
     assert_eq!(fs::read_to_string(lent.dir().join("src/a.rs")).unwrap(), "one\ntwo\nthree\n");
     assert_eq!(fs::read_to_string(lent.dir().join("over")).unwrap(), "replaced\n");
 }
