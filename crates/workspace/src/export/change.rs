@@ -84,9 +84,9 @@ impl Inner {
         run_from(path).into_iter().any(|folder| self.holds(folder, REPOSITORY))
     }
 
-    /// Whether something new may have this name: nothing may become a repository that git would take its commands from.
+    /// Whether something new may have a name that was admitted: nothing may become a repository that git would take its
+    /// commands from.
     pub(super) fn admit_new(&self, path: &[u8], folder: bool) -> Result<(), Refusal> {
-        self.admit(path, folder)?;
         if !folder && is_repository(path) {
             return Err(GUARDED);
         }

@@ -132,6 +132,7 @@ impl Inner {
         if place.is_root() {
             return Err(Refusal::Exists);
         }
+        self.admit(place.whole(), folder)?;
         self.admit_new(place.whole(), folder)?;
         if self.root.look_maybe(place.whole())?.is_some() {
             return Err(Refusal::Exists);
