@@ -6,11 +6,14 @@
 pub(crate) mod budget;
 pub(crate) mod limits;
 pub(crate) mod lines;
+mod memory;
+pub(crate) mod outage;
 pub(crate) mod outcome;
 pub(crate) mod paths;
 pub(crate) mod process;
 pub(crate) mod prompt;
 pub(crate) mod question;
+pub(crate) mod rpc;
 pub(crate) mod speech;
 pub(crate) mod turn;
 

@@ -1,0 +1,185 @@
+//! JSON-RPC with a host, one message a line, in both directions. Parameters and results stay the text they came in.
+
+use attache_protocol::Json;
+use serde::{Deserialize, Serialize};
+
+use super::Speaker;
+
+/// What a host said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It wants an answer.
+    Asked {
+        id: Json,
+        method: String,
+        params: Json,
+    },
+    Told {
+        method: String,
+        params: Json,
+    },
+    /// It answers what it was asked.
+    Answered {
+        id: u64,
+        result: Result<Json, Error>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Error {
+    pub(crate) code: i64,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<Json>,
+}
+
+/// Our side of the conversation.
+#[derive(Debug)]
+pub(crate) struct Rpc {
+    speaker: Speaker,
+    last: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Frame {
+    id: Option<Json>,
+    method: Option<String>,
+    params: Option<Json>,
+    result: Option<Json>,
+    error: Option<Error>,
+}
+
+#[derive(Debug, Serialize)]
+struct Said<'a, P: Serialize> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: &'a P,
+}
+
+#[derive(Debug, Serialize)]
+struct Reply<'a, R: Serialize> {
+    jsonrpc: &'static str,
+    id: &'a Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a R>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a Error>,
+}
+
+const VERSION: &str = "2.0";
+
+// === impl Heard ===
+
+impl Heard {
+    /// None when a line is no message of this protocol.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let frame: Frame = serde_json::from_str(line).ok()?;
+        let params = || frame.params.clone().unwrap_or_else(Json::empty_object);
+        match (frame.id, frame.method) {
+            (Some(id), Some(method)) => Some(Self::Asked { params: params(), id, method }),
+            (None, Some(method)) => Some(Self::Told { params: params(), method }),
+            (Some(id), None) => {
+                let result = match frame.error {
+                    Some(error) => Err(error),
+                    // A `null` result reads as none, and is one all the same.
+                    None => Ok(frame.result.unwrap_or_else(|| Json::of(&()))),
+                };
+                Some(Self::Answered { id: id.parse().ok()?, result })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// We have no such method.
+    pub(crate) fn unknown(method: &str) -> Self {
+        Self::new(-32601, format!("`{method}` is not offered here"))
+    }
+
+    pub(crate) fn bad_params(why: impl std::fmt::Display) -> Self {
+        Self::new(-32602, format!("the parameters cannot be read: {why}"))
+    }
+
+    /// Everything that it says, for people.
+    pub(crate) fn text(&self) -> String {
+        match &self.data {
+            None => self.message.clone(),
+            Some(data) => {
+                // Hosts put the reason into one of these, or give a plain text.
+                let inside = ["details", "message", "error"].into_iter().find_map(|name| data.text_member(name));
+                let data = inside.or_else(|| data.parse().ok()).unwrap_or_else(|| data.get().to_owned());
+                format!("{} ({data})", self.message)
+            }
+        }
+    }
+}
+
+// === impl Rpc ===
+
+impl Rpc {
+    pub(crate) const fn new(speaker: Speaker) -> Self {
+        Self { speaker, last: 0 }
+    }
+
+    /// Asks the host; its answer carries the number.
+    pub(crate) async fn ask(&mut self, method: &str, params: &impl Serialize) -> u64 {
+        self.last += 1;
+        self.speaker.say(&Said { jsonrpc: VERSION, id: Some(self.last), method, params }).await;
+        self.last
+    }
+
+    pub(crate) async fn tell(&self, method: &str, params: &impl Serialize) {
+        self.speaker.say(&Said { jsonrpc: VERSION, id: None, method, params }).await;
+    }
+
+    pub(crate) async fn answer(&self, id: &Json, result: &impl Serialize) {
+        self.speaker.say(&Reply { jsonrpc: VERSION, id, result: Some(result), error: None }).await;
+    }
+
+    pub(crate) async fn refuse(&self, id: &Json, error: &Error) {
+        self.speaker.say(&Reply { jsonrpc: VERSION, id, result: None::<&Json>, error: Some(error) }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::from_text(text).unwrap()
+    }
+
+    #[test]
+    fn a_line_is_a_question_a_notice_or_an_answer() {
+        let asked = Heard::Asked { id: json("\"a\""), method: "m".to_owned(), params: json(r#"{"n":1E2}"#) };
+        assert_eq!(Heard::read(r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"n":1E2}}"#), Some(asked));
+        let told = Heard::Told { method: "m".to_owned(), params: Json::empty_object() };
+        assert_eq!(Heard::read(r#"{"method":"m"}"#), Some(told));
+        let answered = Heard::Answered { id: 3, result: Ok(json("null")) };
+        assert_eq!(Heard::read(r#"{"jsonrpc":"2.0","id":3,"result":null}"#), Some(answered));
+        let failed = Heard::Answered { id: 3, result: Err(Error::new(-32000, "no")) };
+        assert_eq!(Heard::read(r#"{"id":3,"error":{"code":-32000,"message":"no"}}"#), Some(failed));
+        for noise in ["Loading…", "[]", "{}", "3", r#"{"id":"not ours","result":1}"#, "{\"id\":1"] {
+            assert_eq!(Heard::read(noise), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn an_error_tells_all_that_it_has() {
+        let error = |data| Error { data: Some(json(data)), ..Error::new(-32603, "Internal error") };
+        assert_eq!(error(r#"{"details":"no route"}"#).text(), "Internal error (no route)");
+        assert_eq!(error("\"fetch failed\"").text(), "Internal error (fetch failed)");
+        assert_eq!(error("[1]").text(), "Internal error ([1])");
+        assert_eq!(Error::new(1, "no").text(), "no");
+    }
+}
