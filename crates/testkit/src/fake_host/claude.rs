@@ -1,0 +1,376 @@
+//! Speaks like Claude Code with `-p`: one prompt, or stream-json both ways with the control protocol.
+
+mod flags;
+
+use std::{
+    io::{Read as _, Write as _, stderr, stdin},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use self::flags::Flags;
+use super::{
+    client::{Client, Incoming},
+    deed::{Answer, Deed, What},
+    play::{End, Flow, Leave, Retry, Spent, Stage, play},
+};
+
+const SESSION: &str = "6f1f2c9e-5d3c-4a55-9d0e-0c8e3f1f7a11";
+
+struct Claude {
+    client: Client,
+    arguments: Vec<String>,
+    flags: Flags,
+    serial: u64,
+    /// Prompts that came while another was being worked on.
+    waiting: Vec<String>,
+    turn: Turn,
+    spent: Spent,
+}
+
+/// What the result of this turn will tell.
+#[derive(Default)]
+struct Turn {
+    text: String,
+    denials: Vec<Value>,
+    steps: u64,
+}
+
+/// Runs until the input ends or the one prompt is done, and answers with the exit status.
+pub(super) fn main(arguments: Vec<String>) -> u8 {
+    let flags = match Flags::parse(&arguments) {
+        Ok(flags) => flags,
+        Err(flag) => {
+            let _ = writeln!(stderr(), "error: unknown option '{flag}'");
+            return 1;
+        }
+    };
+    let talks = flags.value("--input-format") == Some("stream-json");
+    let client = if talks { Client::speaking() } else { Client::deaf().0 };
+    let spent = Spent { input: 0, output: 0, cost: 0.0 };
+    let mut claude = Claude { client, arguments, flags, serial: 0, waiting: Vec::new(), turn: Turn::default(), spent };
+    if !talks {
+        let mut prompt = claude.flags.prompt.clone().unwrap_or_default();
+        if prompt.is_empty() {
+            let _ = stdin().read_to_string(&mut prompt);
+        }
+        return claude.turn(&prompt);
+    }
+    let mut status = 0;
+    loop {
+        while !claude.waiting.is_empty() {
+            let prompt = claude.waiting.remove(0);
+            status = claude.turn(&prompt);
+        }
+        match claude.client.next() {
+            Incoming::Message(message) => {
+                claude.hear(&message);
+            }
+            Incoming::Interrupt => {}
+            Incoming::Closed => return status,
+        }
+    }
+}
+
+/// What a message of the client means for the turn at work.
+enum Heard {
+    Nothing,
+    Interrupt,
+    Answer { to: String, response: Value },
+}
+
+impl Claude {
+    fn turn(&mut self, prompt: &str) -> u8 {
+        self.turn = Turn::default();
+        self.event(json!({"type": "system", "subtype": "init", "cwd": self.folder(), "model": "fake-model",
+            "tools": ["Bash", "Read", "Write"], "mcp_servers": [], "apiKeySource": "ANTHROPIC_API_KEY",
+            "permissionMode": self.flags.value("--permission-mode").unwrap_or("default"),
+            "claude_code_version": "2.1.325"}));
+        self.event(json!({"type": "system", "subtype": "status", "status": "requesting"}));
+        let end = play(self, prompt);
+        self.result(end)
+    }
+
+    fn result(&mut self, end: End) -> u8 {
+        let usage = json!({"input_tokens": self.spent.input, "output_tokens": self.spent.output,
+            "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
+        // `type` does not come first in the real thing either.
+        let mut result = json!({
+            "duration_api_ms": 5, "stop_reason": "end_turn", "session_id": SESSION, "total_cost_usd": self.spent.cost,
+            "usage": usage, "modelUsage": {"fake-model": {"inputTokens": self.spent.input,
+                "outputTokens": self.spent.output, "costUSD": self.spent.cost}},
+            "permission_denials": self.turn.denials, "terminal_reason": "completed", "safety_stops": 0,
+            "is_error": false, "num_turns": self.turn.steps + 1, "subtype": "success", "api_error_status": null,
+            "result": self.turn.text, "type": "result", "duration_ms": 10, "uuid": self.uuid(),
+        });
+        match end {
+            End::Done => {}
+            End::Interrupted => {
+                result["is_error"] = json!(true);
+                result["subtype"] = json!("error_during_execution");
+                result["terminal_reason"] = json!("aborted_streaming");
+                result["stop_reason"] = Value::Null;
+                result["errors"] = json!(["interrupted"]);
+            }
+            End::OverBudget => {
+                let limit = self.flags.value("--max-budget-usd").unwrap_or_default();
+                result["is_error"] = json!(true);
+                result["subtype"] = json!("error_max_budget_usd");
+                result["terminal_reason"] = json!("budget_exhausted");
+                result["stop_reason"] = json!("tool_use");
+                result["errors"] = json!([format!("Reached maximum budget (${limit})")]);
+            }
+            End::Refused => {
+                let text = "API Error: the safeguards flagged this message.";
+                self.assistant(&json!({"type": "text", "text": text}));
+                result["is_error"] = json!(true);
+                result["terminal_reason"] = json!("api_error");
+                result["stop_reason"] = json!("refusal");
+                result["safety_stops"] = json!(2);
+                result["result"] = json!(text);
+            }
+            End::Unreachable(status) => {
+                let text = format!("API Error: {status} FAKE-FAIL {status}.");
+                self.assistant(&json!({"type": "text", "text": text}));
+                result["is_error"] = json!(true);
+                result["terminal_reason"] = json!("api_error");
+                result["stop_reason"] = json!("stop_sequence");
+                result["api_error_status"] = json!(status);
+                result["result"] = json!(text);
+            }
+        }
+        if end != End::Done && end != End::Refused && !matches!(end, End::Unreachable(_)) {
+            result.as_object_mut().expect("a result is an object").remove("result");
+        }
+        let failed = result["is_error"] == true;
+        match self.flags.value("--output-format") {
+            Some("stream-json" | "json") => self.client.send(&result),
+            _ => self.client.print(&format!("{}\n", self.turn.text)),
+        }
+        u8::from(failed)
+    }
+
+    fn hear(&mut self, message: &Value) -> Heard {
+        match message["type"].as_str() {
+            Some("user") => {
+                self.waiting.push(text_of(&message["message"]["content"]));
+                Heard::Nothing
+            }
+            Some("control_request") => {
+                let request = &message["request"];
+                let (response, heard) = match request["subtype"].as_str() {
+                    Some("initialize") => {
+                        self.flags.instruct(request);
+                        let response = json!({"commands": [], "output_style": "default", "models": [], "account": {}});
+                        (response, Heard::Nothing)
+                    }
+                    Some("interrupt") => (json!({"still_queued": []}), Heard::Interrupt),
+                    _ => (json!({}), Heard::Nothing),
+                };
+                self.client.send(&json!({"type": "control_response", "response": {"subtype": "success",
+                    "request_id": message["request_id"], "response": response}}));
+                heard
+            }
+            Some("control_response") => {
+                let response = &message["response"];
+                let to = response["request_id"].as_str().unwrap_or_default().to_owned();
+                Heard::Answer { to, response: response["response"].clone() }
+            }
+            _ => Heard::Nothing,
+        }
+    }
+
+    /// A line of stream-json; other formats have none but the result.
+    fn event(&mut self, mut event: Value) {
+        if self.flags.value("--output-format") != Some("stream-json") {
+            return;
+        }
+        event["session_id"] = json!(SESSION);
+        event["uuid"] = json!(self.uuid());
+        self.client.send(&event);
+    }
+
+    fn assistant(&mut self, block: &Value) {
+        let id = format!("msg_fake{}", self.serial());
+        self.event(json!({"type": "assistant", "message": {"id": id, "type": "message", "role": "assistant",
+            "model": "fake-model", "content": [block], "stop_reason": null,
+            "usage": {"input_tokens": 11, "output_tokens": 1}}, "parent_tool_use_id": null}));
+    }
+
+    /// A block, first in pieces if those were asked for.
+    fn streamed(&mut self, block: &Value, member: &str, text: &str) {
+        if self.flags.is_set("--include-partial-messages") {
+            let mut empty = block.clone();
+            empty[member] = json!("");
+            self.partial(json!({"type": "content_block_start", "index": 0, "content_block": empty}));
+            for piece in text.split_inclusive(' ') {
+                let mut delta = json!({"type": format!("{member}_delta")});
+                delta[member] = json!(piece);
+                self.partial(json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+            }
+        }
+        self.assistant(block);
+        if self.flags.is_set("--include-partial-messages") {
+            self.partial(json!({"type": "content_block_stop", "index": 0}));
+        }
+    }
+
+    fn partial(&mut self, event: Value) {
+        self.event(json!({"type": "stream_event", "event": event, "parent_tool_use_id": null}));
+    }
+
+    fn uuid(&mut self) -> String {
+        format!("00000000-0000-4000-8000-{:012x}", self.serial())
+    }
+
+    /// Whether this needs leave, by the mode of permissions and the tools that are allowed from the start.
+    fn needs_leave(&self, what: &What) -> bool {
+        let mode = self.flags.value("--permission-mode").unwrap_or("default");
+        let (tool, _) = what.tool();
+        let allowed = self.flags.value("--allowedTools").or_else(|| self.flags.value("--allowed-tools"));
+        let allowed = allowed.is_some_and(|list| list.split([',', ' ']).any(|name| name == tool));
+        let skipped = mode == "bypassPermissions" || self.flags.is_set("--dangerously-skip-permissions");
+        let accepted = mode == "acceptEdits" && matches!(what, What::Write { .. });
+        !(allowed || skipped || accepted || matches!(what, What::Read(_)))
+    }
+
+    fn deny(&mut self, deed: &Deed) -> Leave {
+        let (tool, input) = deed.what.tool();
+        self.turn.denials.push(json!({"tool_name": tool, "tool_use_id": deed.id, "tool_input": input}));
+        Leave::Denied
+    }
+}
+
+impl Stage for Claude {
+    fn say(&mut self, text: &str) {
+        self.turn.text = text.to_owned();
+        self.streamed(&json!({"type": "text", "text": text}), "text", text);
+    }
+
+    fn think(&mut self, text: &str) {
+        self.streamed(&json!({"type": "thinking", "thinking": text, "signature": "fake"}), "thinking", text);
+    }
+
+    fn plan(&mut self, steps: &[&str]) {
+        let todos: Vec<Value> =
+            steps.iter().map(|step| json!({"content": step, "status": "pending", "activeForm": step})).collect();
+        self.assistant(&json!({"type": "tool_use", "id": "deed_plan", "name": "TodoWrite", "input": {"todos": todos}}));
+    }
+
+    fn begin(&mut self, deed: &Deed) {
+        self.turn.steps += 1;
+        let (tool, input) = deed.what.tool();
+        self.assistant(&json!({"type": "tool_use", "id": deed.id, "name": tool, "input": input}));
+        if deed.what == What::Ask("Forbidden".to_owned()) {
+            self.deny(deed);
+        }
+    }
+
+    fn ask(&mut self, deed: &Deed) -> Leave {
+        if !self.needs_leave(&deed.what) {
+            return Leave::Given;
+        }
+        if self.flags.value("--permission-prompt-tool") != Some("stdio") {
+            return self.deny(deed);
+        }
+        let (tool, input) = deed.what.tool();
+        let id = self.uuid();
+        self.client.send(&json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
+            "tool_name": tool, "display_name": tool, "input": input, "description": deed.what.title(),
+            "permission_suggestions": [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}],
+            "tool_use_id": deed.id}}));
+        loop {
+            let message = match self.client.next() {
+                Incoming::Message(message) => message,
+                Incoming::Interrupt | Incoming::Closed => return Leave::Interrupted,
+            };
+            match self.hear(&message) {
+                Heard::Interrupt => return Leave::Interrupted,
+                Heard::Answer { to, response } if to == id => {
+                    if response["behavior"] == "allow" {
+                        return Leave::Given;
+                    }
+                    self.deny(deed);
+                    let over = response["interrupt"] == true;
+                    return if over { Leave::Interrupted } else { Leave::Denied };
+                }
+                Heard::Answer { .. } | Heard::Nothing => {}
+            }
+        }
+    }
+
+    fn end(&mut self, deed: &Deed, answer: &Answer) {
+        let (Ok(text) | Err(text)) = answer;
+        self.event(json!({"type": "user", "message": {"role": "user", "content": [{"tool_use_id": deed.id,
+            "type": "tool_result", "content": text, "is_error": answer.is_err()}]}, "parent_tool_use_id": null}));
+    }
+
+    fn retry(&mut self, retry: Retry) {
+        let error = if retry.status == 429 { "rate_limit" } else { "server_error" };
+        self.event(json!({"type": "system", "subtype": "api_retry", "attempt": retry.attempt, "max_retries": retry.of,
+            "retry_delay_ms": 20, "error_status": retry.status, "error": error}));
+    }
+
+    fn spend(&mut self, spent: Spent) -> Flow {
+        self.spent.input += spent.input;
+        self.spent.output += spent.output;
+        self.spent.cost += spent.cost;
+        let limit: Option<f64> = self.flags.value("--max-budget-usd").and_then(|limit| limit.parse().ok());
+        if limit.is_some_and(|limit| self.spent.cost > limit) { Flow::OverBudget } else { Flow::Go }
+    }
+
+    fn pause(&mut self, time: Duration) -> Flow {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.client.next_until(deadline) {
+                Some(Incoming::Message(message)) => {
+                    if matches!(self.hear(&message), Heard::Interrupt) {
+                        return Flow::Interrupted;
+                    }
+                }
+                // The real program tells its result after SIGINT and ends with 0.
+                Some(Incoming::Interrupt) => {
+                    self.result(End::Interrupted);
+                    std::process::exit(0);
+                }
+                Some(Incoming::Closed) => {}
+                None => return Flow::Go,
+            }
+        }
+    }
+
+    fn garbage(&mut self) {
+        self.client.print_bytes(b"{\"type\":\"assistant\",\"message\":{\nnot json \xff\xfe {]\n");
+    }
+
+    fn hang(&mut self) -> ! {
+        self.client.hang()
+    }
+
+    fn system(&self) -> Option<String> {
+        self.flags.system()
+    }
+
+    fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    fn folder(&self) -> PathBuf {
+        std::env::current_dir().unwrap_or_default()
+    }
+
+    fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+/// Of a string or of blocks.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        other => other.as_str().unwrap_or_default().to_owned(),
+    }
+}

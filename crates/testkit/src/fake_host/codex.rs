@@ -1,0 +1,376 @@
+//! Speaks like `codex app-server` 0.166: JSON-RPC without the version, a thread with turns made of items.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    client::{Client, Incoming},
+    deed::{Answer, Deed, What},
+    play::{End, Flow, Leave, Retry, Spent, Stage, play},
+};
+
+struct Codex {
+    client: Client,
+    arguments: Vec<String>,
+    serial: u64,
+    thread: Thread,
+    turn: String,
+    waiting: Vec<Value>,
+    /// What was said in this turn.
+    said: Vec<Value>,
+    total: Spent,
+}
+
+#[derive(Default)]
+struct Thread {
+    id: String,
+    folder: PathBuf,
+    policy: String,
+    instructions: Option<String>,
+}
+
+enum Heard {
+    Nothing,
+    Interrupt,
+    Answer { to: u64, answer: Value },
+}
+
+/// Runs until the input ends. The arguments begin with `app-server`, as the real ones do.
+pub(super) fn main(arguments: Vec<String>) -> u8 {
+    let total = Spent { input: 0, output: 0, cost: 0.0 };
+    let mut codex = Codex {
+        client: Client::speaking(),
+        arguments,
+        serial: 0,
+        thread: Thread::default(),
+        turn: String::new(),
+        waiting: Vec::new(),
+        said: Vec::new(),
+        total,
+    };
+    loop {
+        while !codex.waiting.is_empty() {
+            let request = codex.waiting.remove(0);
+            codex.serve(&request);
+        }
+        match codex.client.next() {
+            Incoming::Message(message) => {
+                codex.hear(message);
+            }
+            Incoming::Interrupt | Incoming::Closed => return 0,
+        }
+    }
+}
+
+impl Codex {
+    fn serve(&mut self, request: &Value) {
+        let parameters = &request["params"];
+        let answer = match request["method"].as_str().unwrap_or_default() {
+            "initialize" => Ok(json!({"userAgent": "fake/0.166.0 (Linux; x86_64)", "codexHome": "/nowhere",
+                "platformFamily": "unix", "platformOs": "linux"})),
+            "thread/start" | "thread/resume" => {
+                let known = parameters["threadId"].as_str().map(str::to_owned);
+                let id = known.unwrap_or_else(|| format!("fake-thread-{}", self.serial()));
+                let instructions = ["baseInstructions", "developerInstructions"].into_iter();
+                let instructions: Vec<&str> = instructions.filter_map(|name| parameters[name].as_str()).collect();
+                self.thread = Thread {
+                    id: id.clone(),
+                    folder: PathBuf::from(text(&parameters["cwd"])),
+                    policy: text(&parameters["approvalPolicy"]),
+                    instructions: (!instructions.is_empty()).then(|| instructions.join("\n")),
+                };
+                let thread = json!({"id": id, "preview": "", "ephemeral": parameters["ephemeral"] == true,
+                    "status": {"type": "idle"}, "cwd": parameters["cwd"], "cliVersion": "0.166.0", "turns": []});
+                self.client.send(&json!({"id": request["id"], "result": {"thread": thread, "model": "fake-model",
+                    "modelProvider": "fake", "cwd": parameters["cwd"], "approvalPolicy": parameters["approvalPolicy"],
+                    "sandbox": {"type": "readOnly", "networkAccess": false}}}));
+                self.notify("thread/started", json!({"thread": thread}));
+                return;
+            }
+            "turn/start" => {
+                self.run(request);
+                return;
+            }
+            // Nothing is at work: what is at work is interrupted where it waits.
+            "turn/interrupt" => Ok(json!({})),
+            method => Err(json!({"code": -32601, "message": format!("unknown method {method}")})),
+        };
+        match answer {
+            Ok(result) => self.client.send(&json!({"id": request["id"], "result": result})),
+            Err(error) => self.client.send(&json!({"id": request["id"], "error": error})),
+        }
+    }
+
+    fn run(&mut self, request: &Value) {
+        self.turn = format!("fake-turn-{}", self.serial());
+        self.said.clear();
+        let parts = request["params"]["input"].as_array();
+        let prompt =
+            parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n");
+        self.client.send(&json!({"id": request["id"], "result": {"turn": self.turn_now("inProgress", &Value::Null)}}));
+        self.notify("turn/started", json!({"turn": self.turn_now("inProgress", &Value::Null)}));
+        let item = json!({"type": "userMessage", "id": format!("item-{}", self.serial()),
+            "content": [{"type": "text", "text": prompt, "text_elements": []}]});
+        self.notify("item/started", json!({"item": item}));
+        self.notify("item/completed", json!({"item": item}));
+        let (status, error) = match play(self, &prompt) {
+            End::Done => ("completed", Value::Null),
+            End::Interrupted => ("interrupted", Value::Null),
+            // The real one says nothing at all when its model refuses.
+            End::Refused => {
+                self.said.clear();
+                ("completed", Value::Null)
+            }
+            End::OverBudget => ("failed", failure("over budget", &json!("sessionBudgetExceeded"))),
+            End::Unreachable(429) => {
+                let message = "exceeded retry limit, last status: 429 Too Many Requests";
+                ("failed", failure(message, &json!({"responseTooManyFailedAttempts": {"httpStatusCode": 429}})))
+            }
+            End::Unreachable(status) => {
+                ("failed", failure(&format!("FAKE-FAIL {status}"), &json!("internalServerError")))
+            }
+        };
+        if status == "failed" {
+            self.notify("error", json!({"error": error, "willRetry": false}));
+        }
+        self.notify("thread/status/changed", json!({"status": {"type": "idle"}}));
+        self.notify("turn/completed", json!({"turn": self.turn_now(status, &error)}));
+        self.turn.clear();
+    }
+
+    fn turn_now(&self, status: &str, error: &Value) -> Value {
+        json!({"id": self.turn, "items": self.said, "status": status, "error": error})
+    }
+
+    fn hear(&mut self, message: Value) -> Heard {
+        match (message.get("method"), message.get("id")) {
+            (Some(method), Some(id)) if method == "turn/interrupt" && !self.turn.is_empty() => {
+                self.client.send(&json!({"id": id, "result": {}}));
+                return Heard::Interrupt;
+            }
+            (Some(_), Some(_)) => self.waiting.push(message),
+            (Some(_), None) | (None, None) => {}
+            (None, Some(id)) => {
+                if let Some(to) = id.as_u64() {
+                    return Heard::Answer { to, answer: message };
+                }
+            }
+        }
+        Heard::Nothing
+    }
+
+    /// Says which thread and turn it is about.
+    fn notify(&mut self, method: &str, mut parameters: Value) {
+        parameters["threadId"] = json!(self.thread.id);
+        if !self.turn.is_empty() && parameters.get("turn").is_none() {
+            parameters["turnId"] = json!(self.turn);
+        }
+        self.client.send(&json!({"method": method, "params": parameters, "emittedAtMs": 0}));
+    }
+
+    fn item(&self, deed: &Deed, status: &str, answer: Option<&Answer>) -> Value {
+        let said = answer.map(|answer| match answer {
+            Ok(text) | Err(text) => text.clone(),
+        });
+        match &deed.what {
+            What::Write { path, text } => {
+                let file = self.thread.folder.join(path);
+                let diff: String = text.lines().map(|line| format!("+{line}\n")).collect();
+                let change = json!({"path": file, "kind": {"type": "add"}, "diff": diff});
+                json!({"type": "fileChange", "id": deed.id, "changes": [change], "status": status})
+            }
+            What::Run(command) => {
+                let code = answer.map(|answer| i32::from(answer.is_err()));
+                json!({"type": "commandExecution", "id": deed.id, "command": shell(command), "cwd": self.thread.folder,
+                    "processId": null, "source": "agent", "status": status, "commandActions":
+                    [{"type": "unknown", "command": command}], "aggregatedOutput": said, "exitCode": code})
+            }
+            What::Read(path) => {
+                let command = format!("cat {path}");
+                json!({"type": "commandExecution", "id": deed.id, "command": shell(&command), "cwd": self.thread.folder,
+                    "status": status, "commandActions": [{"type": "read", "command": command, "path": path}],
+                    "aggregatedOutput": said, "exitCode": answer.map(|answer| i32::from(answer.is_err()))})
+            }
+            What::Call { tool, input } => json!({"type": "mcpToolCall", "id": deed.id, "server": "fake", "tool": tool,
+                "arguments": input, "status": status, "result": said.map(|text|
+                json!({"content": [{"type": "text", "text": text}]})), "error": null}),
+            What::Ask(tool) => json!({"type": "commandExecution", "id": deed.id, "command": tool, "cwd":
+                self.thread.folder, "status": status, "commandActions": [], "aggregatedOutput": said, "exitCode": null}),
+        }
+    }
+}
+
+impl Stage for Codex {
+    fn say(&mut self, text: &str) {
+        let id = format!("msg-{}", self.serial());
+        let mut item = json!({"type": "agentMessage", "id": id, "text": "", "phase": null});
+        self.notify("item/started", json!({"item": item}));
+        for piece in text.split_inclusive(' ') {
+            self.notify("item/agentMessage/delta", json!({"itemId": id, "delta": piece}));
+        }
+        item["text"] = json!(text);
+        self.notify("item/completed", json!({"item": item}));
+        self.said.push(item);
+    }
+
+    fn think(&mut self, text: &str) {
+        let id = format!("reasoning-{}", self.serial());
+        let mut item = json!({"type": "reasoning", "id": id, "summary": [], "content": []});
+        self.notify("item/started", json!({"item": item}));
+        self.notify("item/reasoning/summaryTextDelta", json!({"itemId": id, "delta": text, "summaryIndex": 0}));
+        item["summary"] = json!([text]);
+        self.notify("item/completed", json!({"item": item}));
+    }
+
+    fn plan(&mut self, steps: &[&str]) {
+        let plan: Vec<Value> = steps.iter().map(|step| json!({"step": step, "status": "pending"})).collect();
+        self.notify("turn/plan/updated", json!({"explanation": null, "plan": plan}));
+    }
+
+    fn begin(&mut self, deed: &Deed) {
+        let item = self.item(deed, "inProgress", None);
+        self.notify("item/started", json!({"item": item}));
+    }
+
+    fn ask(&mut self, deed: &Deed) -> Leave {
+        if self.thread.policy == "never" || matches!(deed.what, What::Read(_)) {
+            return Leave::Given;
+        }
+        let mut parameters = json!({"threadId": self.thread.id, "turnId": self.turn, "itemId": deed.id,
+            "startedAtMs": 0});
+        let method = if let What::Write { .. } = deed.what {
+            parameters["reason"] = Value::Null;
+            parameters["grantRoot"] = Value::Null;
+            "item/fileChange/requestApproval"
+        } else {
+            parameters["kind"] = json!("command");
+            parameters["environmentId"] = json!("local");
+            // What only asks discloses nothing.
+            if let What::Run(command) = &deed.what {
+                let amendment = json!(["/bin/bash", "-lc", command]);
+                parameters["command"] = json!(shell(command));
+                parameters["cwd"] = json!(self.thread.folder);
+                parameters["commandActions"] = json!([{"type": "unknown", "command": command}]);
+                parameters["availableDecisions"] = json!(["accept",
+                    {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": amendment}}, "cancel"]);
+                parameters["proposedExecpolicyAmendment"] = amendment;
+            } else if let What::Call { tool, .. } = &deed.what {
+                parameters["command"] = json!(tool);
+            }
+            "item/commandExecution/requestApproval"
+        };
+        self.notify(
+            "thread/status/changed",
+            json!({"status": {"type": "active", "activeFlags": ["waitingOnApproval"]}}),
+        );
+        let id = self.serial();
+        self.client.send(&json!({"method": method, "id": id, "params": parameters}));
+        loop {
+            let message = match self.client.next() {
+                Incoming::Message(message) => message,
+                Incoming::Interrupt | Incoming::Closed => return Leave::Interrupted,
+            };
+            match self.hear(message) {
+                Heard::Interrupt => return Leave::Interrupted,
+                Heard::Answer { to, answer } if to == id => {
+                    self.notify("serverRequest/resolved", json!({"requestId": id}));
+                    let decision = &answer["result"]["decision"];
+                    return match decision.as_str() {
+                        Some("accept" | "acceptForSession") => Leave::Given,
+                        Some("cancel") => Leave::Interrupted,
+                        _ if decision.is_object() => Leave::Given,
+                        _ => Leave::Denied,
+                    };
+                }
+                Heard::Answer { .. } | Heard::Nothing => {}
+            }
+        }
+    }
+
+    fn end(&mut self, deed: &Deed, answer: &Answer) {
+        let status = match answer {
+            Ok(_) => "completed",
+            Err(text) if text.starts_with("denied") || text == "interrupted" => "declined",
+            Err(_) => "failed",
+        };
+        if let (What::Run(_), Ok(text)) = (&deed.what, answer) {
+            self.notify("item/commandExecution/outputDelta", json!({"itemId": deed.id, "delta": text}));
+        }
+        let item = self.item(deed, status, Some(answer));
+        self.notify("item/completed", json!({"item": item}));
+    }
+
+    fn retry(&mut self, retry: Retry) {
+        let message = format!("Reconnecting... {}/{}", retry.attempt, retry.of);
+        let kind = json!({"responseStreamDisconnected": {"httpStatusCode": retry.status}});
+        self.notify("error", json!({"error": failure(&message, &kind), "willRetry": true}));
+    }
+
+    fn spend(&mut self, spent: Spent) -> Flow {
+        self.total.input += spent.input;
+        self.total.output += spent.output;
+        let usage = |spent: Spent| {
+            json!({"totalTokens": spent.input + spent.output, "inputTokens": spent.input, "cachedInputTokens": 0,
+                "outputTokens": spent.output, "reasoningOutputTokens": 0})
+        };
+        let usage = json!({"total": usage(self.total), "last": usage(spent), "modelContextWindow": 258_400});
+        self.notify("thread/tokenUsage/updated", json!({"tokenUsage": usage}));
+        Flow::Go
+    }
+
+    fn pause(&mut self, time: Duration) -> Flow {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.client.next_until(deadline) {
+                Some(Incoming::Message(message)) => {
+                    if matches!(self.hear(message), Heard::Interrupt) {
+                        return Flow::Interrupted;
+                    }
+                }
+                Some(Incoming::Interrupt | Incoming::Closed) => std::process::exit(0),
+                None => return Flow::Go,
+            }
+        }
+    }
+
+    fn garbage(&mut self) {
+        self.client.print_bytes(b"{\"method\":\"item/started\",\nnot json \xff\xfe {]\n");
+    }
+
+    fn hang(&mut self) -> ! {
+        self.client.hang()
+    }
+
+    fn system(&self) -> Option<String> {
+        self.thread.instructions.clone()
+    }
+
+    fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.thread.folder.clone()
+    }
+
+    fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+fn failure(message: &str, kind: &Value) -> Value {
+    json!({"message": message, "codexErrorInfo": kind, "additionalDetails": null})
+}
+
+fn shell(command: &str) -> String {
+    format!("/bin/bash -lc {command:?}")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
