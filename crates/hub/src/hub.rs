@@ -131,6 +131,8 @@ impl Hub {
         let access = Access::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
         store.close_channels("hub_restarted", env.now()).await.map_err(StartError::Store)?;
+        // Nobody could say that it still works while nobody listened: what a device holds is not lost by that.
+        store.renew_claims(options.heartbeat_timeout, env.now()).await.map_err(StartError::Store)?;
 
         let limit = options.pairing_failures_per_minute;
         let pairing = Pairing {
@@ -167,9 +169,6 @@ impl Hub {
             env,
         };
         let handle = Handle(Arc::new(inner));
-        if let Err(error) = handle.renew_here().await {
-            tracing::warn!(%error, "what the hub's own workers hold could not be renewed");
-        }
         handle.tasks().spawn(sweep::run(handle.clone()));
         handle.tasks().spawn(outbox::run(handle.clone()));
         handle.tasks().spawn(channel::beat(handle.clone()));

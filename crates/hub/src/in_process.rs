@@ -154,19 +154,6 @@ impl Handle {
         Ok(Hosted { agent, stop, task: self.tasks().spawn(host.serve(held)) })
     }
 
-    /// While the hub was down nobody could renew what its own workers hold: that is no reason to lose it.
-    pub(crate) async fn renew_here(&self) -> Result<()> {
-        for (tenant, peer) in self.store().peers().await.map_err(about("agent"))? {
-            let account = self.store().account(tenant, AgentRef::Id(peer.agent)).await.map_err(about("agent"))?;
-            let Some(runtime) = account.runtime.filter(|runtime| runtime.kind == RuntimeKind::Hub) else { continue };
-            let held = self.held_here(tenant, peer.agent, runtime.id).await?;
-            let principal = self.check_here(tenant, runtime.id).await?;
-            let running = Some(held.iter().map(|claimed| claimed.task_run_id).collect());
-            self.heartbeat_here(&principal, HeartbeatRequest { running, ..HeartbeatRequest::default() }).await?;
-        }
-        Ok(())
-    }
-
     /// The runs that the runtime has claimed.
     async fn held_here(&self, tenant: TenantId, agent: AgentId, runtime: RuntimeId) -> Result<Vec<ClaimedRun>> {
         let filter = RunFilter { status: Some(Status::Running), agent: Some(agent), ..RunFilter::default() };

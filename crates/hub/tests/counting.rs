@@ -84,6 +84,7 @@ counted! {
     fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
     fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
     fn heartbeat(runtime: RuntimeId, running: Option<Vec<RunId>>, leases: Leases, at: Timestamp) -> Result<Beat>;
+    fn renew_claims(lease: Duration, at: Timestamp) -> Result<()>;
     fn credential(secret: SecretHash) -> Result<Option<Credential>>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;

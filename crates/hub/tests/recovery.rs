@@ -75,6 +75,27 @@ async fn the_six_states_are_told_apart(engine: Engine) {
     assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("runtime_lost")));
 }
 
+#[tokio::test]
+async fn what_a_device_did_while_the_hub_was_away_is_taken() {
+    for reports in [true, false] {
+        let Work { world, device, run } = Work::begin(Engine::Sqlite).await;
+        let work = Work { world: world.away(Duration::from_secs(600)).await, device, run };
+        // Many sweeps.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(work.state().await.0, "running", "the silence was the hub's");
+        if reports {
+            beat(&work, json!({"running": [], "unreported": [work.run]})).await;
+            work.complete().await.expect(200);
+        } else {
+            work.world.advance(Duration::from_secs(121));
+            while work.state().await.0 == "running" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(work.read().await["task_result"]["code"], "runtime_lost", "now the silence is its own");
+        }
+    }
+}
+
 async fn a_run_that_no_device_holds_has_none(engine: Engine) {
     let work = Work::begin(engine).await;
     let pending = work.world.run("builder").await;

@@ -176,9 +176,17 @@ impl World {
 
     /// Stops a hub on SQLite and starts it again on the same port, as a new process would.
     pub async fn restart(self) -> Self {
+        self.away(Duration::ZERO).await
+    }
+
+    /// The same, after a while in which there was no hub.
+    pub async fn away(self, during: Duration) -> Self {
         let (env, options) = (self.env.clone(), self.hub.options().clone());
         let (served, data) = self.stop();
         served.await.unwrap();
+        if !during.is_zero() {
+            env.advance(during);
+        }
         let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
         let listener = TcpListener::bind(options.listen).await.unwrap();
         Self::on(listener, data, store, env, options).await

@@ -192,6 +192,9 @@ pub trait Store:
         at: Timestamp,
     ) -> Result<Beat>;
 
+    /// Renews every claim. A hub that was away could hear nobody, so its own absence is no device's silence. Not logged.
+    async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()>;
+
     // --- credentials
 
     /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.

@@ -4,6 +4,7 @@ use attache_protocol::TenantId;
 
 use super::{
     answer::{Answer, Value},
+    known::LEASE,
     step::{List, Step},
 };
 use crate::{
@@ -102,7 +103,11 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::CloseChannel(context, channel, reason) => {
             Value::Channel(Box::new(store.close_channel(context, channel, &reason).await?))
         }
-        Step::CloseChannels { reason, at } => nothing(store.close_channels(&reason, at).await)?,
+        // What a hub does when it starts.
+        Step::CloseChannels { reason, at } => {
+            store.close_channels(&reason, at).await?;
+            nothing(store.renew_claims(LEASE, at).await)?
+        }
         Step::SeenChannels { channels, lease, at } => nothing(store.seen_channels(channels, lease, at).await)?,
         Step::ChannelMessage(context, channel, message) => {
             nothing(store.channel_message(context, channel, message).await)?

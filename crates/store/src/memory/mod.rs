@@ -215,6 +215,13 @@ impl Store for Memory {
         self.write(|state| state.heartbeat(runtime, running, leases, at))
     }
 
+    async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()> {
+        self.write(|state| {
+            state.renew_claims(lease, at);
+            Ok(())
+        })
+    }
+
     async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
         self.read(|state| Ok(state.credential(secret)))
     }

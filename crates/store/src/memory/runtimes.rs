@@ -125,6 +125,14 @@ impl State {
         (0..self.runs.len()).filter(holds).collect()
     }
 
+    pub(super) fn renew_claims(&mut self, lease: Duration, at: Timestamp) {
+        for place in 0..self.runs.len() {
+            if let Some(runtime) = self.runs[place].record.state.claim().map(|claim| claim.runtime) {
+                self.renew(place, runtime, lease, at);
+            }
+        }
+    }
+
     pub(super) fn renew(&mut self, place: usize, runtime: RuntimeId, lease: Duration, at: Timestamp) {
         let state = &mut self.runs[place].record.state;
         let renewed = apply(state, &Command::Renew { runtime, lease }, at);

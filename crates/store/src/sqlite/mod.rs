@@ -253,6 +253,10 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.heartbeat(runtime, running.as_deref(), leases, at)).await
     }
 
+    async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()> {
+        self.write(move |transaction| transaction.renew_claims(lease, at)).await
+    }
+
     async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>> {
         self.read(move |connection| keys::credential(connection, secret)).await
     }

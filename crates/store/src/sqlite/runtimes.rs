@@ -1,5 +1,7 @@
 //! Writes on runtimes: pairing, heartbeats, supersession, revocation.
 
+use std::time::Duration;
+
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId, Timestamp, rules::run::Command, secret::SecretHash,
     wire::runtime::RuntimeState,
@@ -260,6 +262,17 @@ impl Transaction<'_, '_> {
         if !online {
             self.log(tenant, stamp, &entry::runtime_online(agent, id), None)?;
             self.woken.push(Woken::Runtime(agent));
+        }
+        Ok(())
+    }
+
+    pub(super) fn renew_claims(&mut self, lease: Duration, at: Timestamp) -> Result<()> {
+        let running: Vec<i64> = self.cache.running().collect();
+        for row in running {
+            let hot = self.hot_at(row)?;
+            let Some(runtime) = hot.state.claim().map(|claim| claim.runtime) else { continue };
+            let stamp = Stamp { actor: Context::SYSTEM, at };
+            self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
         }
         Ok(())
     }

@@ -295,6 +295,10 @@ as_the_model! {
         self.inner.heartbeat(runtime, running, leases, at).await
     }
 
+    async fn renew_claims(&self, lease: Duration, at: Timestamp) -> Result<()> {
+        self.inner.renew_claims(lease, at).await
+    }
+
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {
         let key = run.idempotency_key.filter(|_| !self.has(Fault::ForgetsKeys));
         self.inner.create_run(context, NewRun { idempotency_key: key, ..run }).await
