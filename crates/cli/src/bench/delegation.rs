@@ -3,7 +3,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Result, Shape,
     child::Server,
+    machine::{Machine, text},
     report::{median, millis},
     world::Scratch,
 };
@@ -28,12 +28,6 @@ pub(crate) struct Args {
     /// Where the folders are made
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-}
-
-/// A machine of the benchmark: its home, and what runs there until the end.
-struct Machine {
-    home: PathBuf,
-    running: Option<Child>,
 }
 
 /// The machine that lends, and how it is reached.
@@ -57,11 +51,6 @@ struct Way {
     write_mb_per_second: f64,
     read_mb_per_second: f64,
     revoked_ms: f64,
-}
-
-#[derive(Deserialize)]
-struct Code {
-    pairing_code: String,
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,69 +91,10 @@ pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
 
 /// A device with the shell agent that takes folders.
 fn remote(hub: &Server, key: &Path, home: PathBuf) -> Result<Machine> {
-    let mut machine = Machine { home, running: None };
+    let mut machine = Machine::new(home);
     machine.policy("[collaborator]\nenabled = true\n")?;
-    let at_hub = ["--hub", &hub.url, "--key-file", text(key)?];
-    machine.attache(&[&["agents", "add", "builder"], &at_hub[..]].concat())?;
-    let code = machine.attache(&[&["agents", "code", "builder", "--json"], &at_hub[..]].concat())?;
-    let Code { pairing_code } = serde_json::from_slice(&code.stdout)?;
-    machine.attache(&["runtime", "pair", &pairing_code, "--api-base", &hub.url])?;
-    machine.run(&["runtime", "start"])?;
+    machine.serve(hub, key, "builder", &[])?;
     Ok(machine)
-}
-
-// === impl Machine ===
-
-impl Machine {
-    fn command(&self, args: &[&str]) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(args).env("A2A_HOME", self.home.join("a2a")).env("AWCP_HOME", self.home.join("awcp"));
-        command.stdin(Stdio::null());
-        Ok(command)
-    }
-
-    fn policy(&self, policy: &str) -> Result<()> {
-        std::fs::create_dir_all(self.home.join("awcp"))?;
-        Ok(std::fs::write(self.home.join("awcp/policy.toml"), policy)?)
-    }
-
-    /// Runs `attache …` to its end.
-    fn attache(&self, args: &[&str]) -> Result<Output> {
-        let output = self.command(args)?.output()?;
-        if output.status.success() {
-            return Ok(output);
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("`attache {}` failed: {said}", args.join(" ")).into())
-    }
-
-    /// Starts `attache …` and waits until it is ready.
-    fn run(&mut self, args: &[&str]) -> Result<()> {
-        let file = self.home.join("ready.json");
-        let mut command = self.command(args)?;
-        command.arg("--ready-file").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let begun = Instant::now();
-        let child = self.running.insert(command.spawn()?);
-        while !file.exists() {
-            if let Some(status) = child.try_wait()? {
-                return Err(format!("`attache {}` ended early: {status}", args.join(" ")).into());
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("`attache {}` did not become ready", args.join(" ")).into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.running.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 // === impl Host ===
@@ -174,7 +104,7 @@ impl<'a> Host<'a> {
         let folder = home.join("folder");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("probe"), "here\n")?;
-        let mut machine = Machine { home, running: None };
+        let mut machine = Machine::new(home);
         machine.policy(&format!(
             "[delegator]\nroots = [{:?}]\n\n[[delegator.peers]]\nurl = {peer:?}\nkey_file = {:?}\nreach = {reach:?}\n",
             text(&folder)?,
@@ -281,10 +211,6 @@ impl Figures {
             self.tunnel_write_of_direct, self.tunnel_read_of_direct
         );
     }
-}
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| "a path that is not UTF-8".into())
 }
 
 fn numbers(text: &str) -> Result<Vec<i128>> {

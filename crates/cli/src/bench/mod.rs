@@ -10,9 +10,11 @@ mod child;
 mod cycle;
 mod delegation;
 mod growth;
+mod hosts;
 mod http;
 mod line;
 mod load;
+mod machine;
 mod probe;
 mod report;
 mod start;
@@ -29,6 +31,8 @@ mod world;
   attache bench channels --channels 10000
   attache bench workspace
   attache bench delegation
+  attache bench hosts
+  attache bench hosts --type claude_cli --prompt 'say hello' -- claude -p {}
   attache bench start")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -51,6 +55,8 @@ enum What {
     Workspace(workspace::Args),
     /// From the command to the first byte at the remote, through the hub's tunnel beside the straight way, and back to nothing
     Delegation(delegation::Args),
+    /// What we add to a host's own program, and how soon what it prints is seen
+    Hosts(hosts::Args),
     /// How soon `attache up` is ready, and how much memory it holds when idle
     Start(StartArgs),
 }
@@ -106,6 +112,7 @@ pub(crate) async fn run(args: Args, shape: Shape) -> Result<()> {
         What::Channels(args) => channels::run(args, shape).await,
         What::Workspace(args) => workspace::run(args, shape).await,
         What::Delegation(args) => delegation::run(args, shape).await,
+        What::Hosts(args) => hosts::run(args, shape).await,
         What::Start(args) => start::run(args, shape).await,
     }
 }

@@ -1,0 +1,95 @@
+//! A machine of a benchmark: a home of its own, and what of ours runs there until the end.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+
+use super::{Result, child::Server};
+
+pub(super) struct Machine {
+    pub(super) home: PathBuf,
+    running: Option<Child>,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    pairing_code: String,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// === impl Machine ===
+
+impl Machine {
+    pub(super) const fn new(home: PathBuf) -> Self {
+        Self { home, running: None }
+    }
+
+    /// Pairs as a device of a new agent, with more arguments for `runtime pair` if need be, and starts to work.
+    pub(super) fn serve(&mut self, hub: &Server, key: &Path, agent: &str, pair: &[&str]) -> Result<()> {
+        let at_hub = ["--hub", &hub.url, "--key-file", text(key)?];
+        self.attache(&[&["agents", "add", agent], &at_hub[..]].concat())?;
+        let code = self.attache(&[&["agents", "code", agent, "--json"], &at_hub[..]].concat())?;
+        let Code { pairing_code } = serde_json::from_slice(&code.stdout)?;
+        self.attache(&[&["runtime", "pair", &pairing_code, "--api-base", &hub.url], pair].concat())?;
+        self.run(&["runtime", "start"])
+    }
+
+    fn command(&self, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(args).env("A2A_HOME", self.home.join("a2a")).env("AWCP_HOME", self.home.join("awcp"));
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
+    pub(super) fn policy(&self, policy: &str) -> Result<()> {
+        std::fs::create_dir_all(self.home.join("awcp"))?;
+        Ok(std::fs::write(self.home.join("awcp/policy.toml"), policy)?)
+    }
+
+    /// Runs `attache …` to its end.
+    pub(super) fn attache(&self, args: &[&str]) -> Result<Output> {
+        let output = self.command(args)?.output()?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("`attache {}` failed: {said}", args.join(" ")).into())
+    }
+
+    /// Starts `attache …` and waits until it is ready.
+    pub(super) fn run(&mut self, args: &[&str]) -> Result<()> {
+        let file = self.home.join("ready.json");
+        let mut command = self.command(args)?;
+        command.arg("--ready-file").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let begun = Instant::now();
+        let child = self.running.insert(command.spawn()?);
+        while !file.exists() {
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("`attache {}` ended early: {status}", args.join(" ")).into());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("`attache {}` did not become ready", args.join(" ")).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.running.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(super) fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| "a path that is not UTF-8".into())
+}
