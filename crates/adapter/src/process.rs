@@ -38,7 +38,7 @@ const OUTPUT_TAIL: usize = 2 * 1024;
 pub(crate) const MAX_ARGUMENT: usize = 127 * 1024;
 
 /// How long the pipes are read after the group is gone: a process that left the group may hold them open.
-const LINGER: Duration = Duration::from_millis(250);
+pub(crate) const LINGER: Duration = Duration::from_millis(250);
 
 /// What to start.
 #[derive(Debug)]
@@ -187,8 +187,22 @@ fn log(events: &Events, text: &str) {
     events.log("info", text.strip_suffix('\n').unwrap_or(text));
 }
 
+/// Refuses a text that is too long for an argument.
+pub(crate) fn fits(text: &str, program: &OsStr, instead: &str) -> Result<(), TaskReply> {
+    if text.len() <= MAX_ARGUMENT {
+        return Ok(());
+    }
+    let message = format!(
+        "the task's text has {} bytes and one argument holds {MAX_ARGUMENT}; {instead}, so that `{}` gets the text on its \
+         standard input",
+        text.len(),
+        program.display()
+    );
+    Err(TaskReply::failed("rejected", message))
+}
+
 /// Writes the task's text. A program that does not read all of it is free to do so.
-async fn feed(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
+pub(crate) async fn feed(stdin: Option<ChildStdin>, input: Option<String>, closed: impl Future<Output = ()>) {
     if let (Some(mut stdin), Some(input)) = (stdin, input) {
         tokio::select! {
             _ = stdin.write_all(input.as_bytes()) => {}

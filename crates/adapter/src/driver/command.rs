@@ -7,7 +7,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 
 use super::{Driver, Job};
 use crate::{
-    process::{self, MAX_ARGUMENT, Program},
+    process::{self, Program},
     scratch::Scratch,
 };
 
@@ -34,15 +34,7 @@ impl Command {
         if places.peek().is_none() {
             return Ok(Program { name, args, stdin: Some(text) });
         }
-        if text.len() > MAX_ARGUMENT {
-            let message = format!(
-                "the task's text has {} bytes and one argument holds {MAX_ARGUMENT}; start the adapter without `{{}}`, \
-                 so that `{}` gets the text on its standard input",
-                text.len(),
-                name.display()
-            );
-            return Err(TaskReply::failed("rejected", message));
-        }
+        process::fits(&text, &name, "start the adapter without `{}`")?;
         places.for_each(|place| *place = text.clone().into());
         Ok(Program { name, args, stdin: None })
     }

@@ -80,6 +80,11 @@ impl Process {
         self.child.stdout.take()
     }
 
+    /// Asks it to stop, as Ctrl-C would.
+    pub(crate) fn interrupt(&self) {
+        self.group.interrupt();
+    }
+
     /// Waits until it ends by itself. May be called again.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await

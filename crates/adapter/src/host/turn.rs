@@ -189,7 +189,17 @@ impl Turn {
         if self.usage != before {
             self.events.progress(&Progress { usage: Some(Json::of(&self.usage)), ..Progress::default() });
         }
-        self.budget.exceeded_by(&self.usage).is_some()
+        self.exceeded().is_some()
+    }
+
+    /// What is used up of the budget, said for people; none while something is left.
+    pub(crate) fn exceeded(&self) -> Option<String> {
+        self.budget.exceeded_by(&self.usage)
+    }
+
+    /// Whether people said no to a step, and nothing else was got done since.
+    pub(crate) fn was_denied(&self) -> bool {
+        self.denied.iter().any(|denied| !denied.got_on)
     }
 
     /// Asks people. Tell the answer to [`Self::answered`], then to the host.
@@ -223,7 +233,7 @@ impl Turn {
     pub(crate) fn finish(mut self) -> Summary {
         self.thoughts.flush();
         self.answer.flush();
-        let exceeded = self.budget.exceeded_by(&self.usage);
+        let exceeded = self.exceeded();
         let said = std::mem::replace(&mut self.said, Head::new(STREAM_LIMIT));
         Summary {
             label: self.label.clone(),

@@ -19,7 +19,7 @@ use crate::{Limit, Setup};
 
 pub use self::{
     detect::{Found, Login, PATIENCE, Surroundings, Trouble, detect, look, version},
-    output::{ExecShape, Format, Pointer, Rule, Said},
+    output::{Counts, ExecShape, Format, Pointer, Rule, Said, Tool},
     table::{Mistake, Table},
     trust::Untrusted,
     versions::Version,

@@ -11,8 +11,22 @@ use serde_json::Value;
 #[serde(deny_unknown_fields, default)]
 pub struct ExecShape {
     pub format: Format,
+    pub counts: Counts,
     /// What to take from a document or a line. Every rule whose `when` holds is used, in order.
     pub read: Vec<Rule>,
+    /// What to take from the file whose name takes the place of `{usage_file}` in the arguments.
+    pub usage_file: Option<Rule>,
+}
+
+/// What the tokens and the cost of a line are of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Counts {
+    /// Of the run so far.
+    #[default]
+    Total,
+    /// Of one step only; they are added up.
+    Step,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -36,8 +50,12 @@ pub struct Rule {
     /// A piece of the answer, to be streamed.
     pub chunk: Option<Pointer>,
     pub thought: Option<Pointer>,
-    /// The name of a tool that is used.
+    /// The name of a tool that is used. An object goes by the name of its first member, which is the tool's input.
     pub tool: Option<Pointer>,
+    pub tool_id: Option<Pointer>,
+    pub tool_input: Option<Pointer>,
+    /// What came of a tool. Leading to something means that the tool has ended.
+    pub tool_output: Option<Pointer>,
     /// What a person is told while it works.
     pub progress: Option<Pointer>,
     /// The whole answer. The host has come to its end when there is one.
@@ -54,7 +72,7 @@ pub struct Rule {
     pub session: Option<Pointer>,
 }
 
-/// `/message/content/*/text`: a JSON pointer (RFC 6901) in which `*` means every element of an array.
+/// `/message/content/*/text`: a JSON pointer (RFC 6901) in which `*` means every element of an array, or every member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pointer(Vec<String>);
@@ -64,7 +82,7 @@ pub struct Pointer(Vec<String>);
 pub struct Said {
     pub chunk: Option<String>,
     pub thought: Option<String>,
-    pub tool: Option<String>,
+    pub tools: Vec<Tool>,
     pub progress: Option<String>,
     pub text: Option<String>,
     pub failed: Option<bool>,
@@ -76,18 +94,43 @@ pub struct Said {
     pub session: Option<String>,
 }
 
+/// A tool that is used, or was. What was used under the same id is the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tool {
+    pub name: Option<String>,
+    pub id: Option<String>,
+    /// As JSON.
+    pub input: Option<String>,
+    /// There when it has ended.
+    pub output: Option<String>,
+}
+
 // === impl ExecShape ===
 
 impl ExecShape {
     /// What one JSON document or line says by these rules.
     pub fn read(&self, document: &str) -> Result<Said, serde_json::Error> {
-        let document: Value = serde_json::from_str(document)?;
-        let mut said = Said::default();
-        for rule in self.read.iter().filter(|rule| rule.holds(&document)) {
-            said.take(rule, &document);
-        }
-        Ok(said)
+        read(&self.read, document)
     }
+
+    /// What the file of `{usage_file}` says.
+    pub fn read_usage(&self, document: &str) -> Result<Said, serde_json::Error> {
+        read(self.usage_file.as_slice(), document)
+    }
+
+    /// Whether some rule leads to a whole answer, so that output without one is not complete.
+    pub fn promises_an_answer(&self) -> bool {
+        self.read.iter().any(|rule| rule.text.is_some())
+    }
+}
+
+fn read(rules: &[Rule], document: &str) -> Result<Said, serde_json::Error> {
+    let document: Value = serde_json::from_str(document)?;
+    let mut said = Said::default();
+    for rule in rules.iter().filter(|rule| rule.holds(&document)) {
+        said.take(rule, &document);
+    }
+    Ok(said)
 }
 
 // === impl Rule ===
@@ -106,7 +149,7 @@ impl Said {
         let count = |pointer: &Option<Pointer>| pointer.as_ref().and_then(|pointer| pointer.sum(document));
         keep(&mut self.chunk, text(&rule.chunk));
         keep(&mut self.thought, text(&rule.thought));
-        keep(&mut self.tool, text(&rule.tool));
+        self.tools.extend(Tool::all(rule, document));
         keep(&mut self.progress, text(&rule.progress));
         keep(&mut self.text, text(&rule.text));
         keep(&mut self.failed, rule.failed.as_ref().map(|pointer| pointer.is_true(document)));
@@ -118,6 +161,39 @@ impl Said {
         keep(&mut self.cost_usd, cost.filter(|cost| cost.is_finite() && *cost >= 0.0));
         keep(&mut self.session, text(&rule.session));
     }
+}
+
+// === impl Tool ===
+
+impl Tool {
+    /// One for each name or output that a rule leads to; ids and inputs belong to them in their order.
+    fn all(rule: &Rule, document: &Value) -> Vec<Self> {
+        let found =
+            |pointer: &Option<Pointer>| pointer.as_ref().map(|pointer| pointer.find(document)).unwrap_or_default();
+        let (names, ids) = (found(&rule.tool), found(&rule.tool_id));
+        let (inputs, outputs) = (found(&rule.tool_input), found(&rule.tool_output));
+        let tool = |at: usize| {
+            let (name, inside) = match names.get(at) {
+                Some(Value::Object(members)) => {
+                    members.iter().next().map(|(name, input)| (name.clone(), input)).unzip()
+                }
+                Some(name) => (Some(written(name)), None),
+                None => (None, None),
+            };
+            Self {
+                name,
+                id: ids.get(at).map(|id| written(id)),
+                input: inputs.get(at).copied().or(inside).map(Value::to_string),
+                output: outputs.get(at).map(|output| written(output)),
+            }
+        };
+        (0..names.len().max(outputs.len())).map(tool).collect()
+    }
+}
+
+/// A text as it is, and the JSON of anything else.
+fn written(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn keep<T>(slot: &mut Option<T>, new: Option<T>) {
@@ -136,6 +212,7 @@ impl Pointer {
                 match value {
                     Value::Array(items) if step == "*" => items.iter().collect(),
                     Value::Array(items) => step.parse().ok().and_then(|at: usize| items.get(at)).into_iter().collect(),
+                    Value::Object(members) if step == "*" => members.values().collect(),
                     Value::Object(members) => members.get(step).into_iter().collect(),
                     _ => Vec::new(),
                 }
@@ -149,7 +226,7 @@ impl Pointer {
         let found = self.find(document);
         let mut pieces = found.into_iter().filter(|value| !value.is_null()).peekable();
         pieces.peek()?;
-        Some(pieces.map(|piece| piece.as_str().map_or_else(|| piece.to_string(), str::to_owned)).collect())
+        Some(pieces.map(written).collect())
     }
 
     fn sum(&self, document: &Value) -> Option<u64> {
@@ -224,6 +301,47 @@ mod tests {
         assert_eq!(shape.read(line).unwrap(), Said { error: Some("no model".to_owned()), ..Said::default() });
         assert_eq!(shape.read(r#"{"type":"other","result":"no"}"#).unwrap(), Said::default());
         assert!(shape.read("Loading…").is_err());
+    }
+
+    #[test]
+    fn tools_are_read_one_by_one() {
+        let shape = shape(
+            r#"
+            format = "jsonl"
+            [[read]]
+            when = { "/type" = "assistant" }
+            tool = "/content/*/name"
+            tool_id = "/content/*/id"
+            tool_input = "/content/*/input"
+            [[read]]
+            when = { "/type" = "user" }
+            tool_id = "/content/*/tool_use_id"
+            tool_output = "/content/*/content"
+            [[read]]
+            when = { "/type" = "tool_call" }
+            tool = "/tool_call"
+            tool_id = "/call_id"
+            tool_output = "/tool_call/*/result"
+            "#,
+        );
+        let tools = |line| shape.read(line).unwrap().tools;
+        let tool = |name: &str, id: &str, input: &str| Tool {
+            name: Some(name.to_owned()),
+            id: Some(id.to_owned()),
+            input: Some(input.to_owned()),
+            output: None,
+        };
+        let line = r#"{"type":"assistant","content":[{"text":"a"},{"id":"1","name":"Read","input":{"p":1}},
+            {"id":"2","name":"Write","input":{}}]}"#;
+        assert_eq!(tools(line), [tool("Read", "1", r#"{"p":1}"#), tool("Write", "2", "{}")]);
+        let line = r#"{"type":"user","content":[{"tool_use_id":"1","content":"fine"}]}"#;
+        let ended = Tool { id: Some("1".to_owned()), output: Some("fine".to_owned()), ..Tool::default() };
+        assert_eq!(tools(line), [ended]);
+        let line = r#"{"type":"tool_call","call_id":"3","tool_call":{"readToolCall":{"args":{"path":"a"}}}}"#;
+        assert_eq!(tools(line), [tool("readToolCall", "3", r#"{"args":{"path":"a"}}"#)]);
+        let line = r#"{"type":"tool_call","call_id":"3","tool_call":{"readToolCall":{"result":{"success":1}}}}"#;
+        assert_eq!(tools(line)[0].output.as_deref(), Some(r#"{"success":1}"#));
+        assert_eq!(tools(r#"{"type":"other","tool_call":{}}"#), []);
     }
 
     #[test]

@@ -1,0 +1,265 @@
+//! The uses of tools that an agent has told of, and what people are asked about one. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use super::message::{AskedLeave, Call, Choice, Content, Leave, Outcome};
+use crate::host::{
+    Answer, Question,
+    question::{Risk, diff},
+    turn::{ToolCall, ToolStatus},
+};
+
+/// What is known of the calls that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    open: HashMap<String, Call>,
+    /// Those that people said no to: whatever the agent calls their end, they did not do their work.
+    denied: HashSet<String>,
+}
+
+/// How many open calls are remembered; no agent has that many at once.
+const MOST: usize = 1024;
+
+// === impl Calls ===
+
+impl Calls {
+    /// Takes in what is new, and answers with what is to be told of it: a beginning or an end.
+    pub(super) fn take(&mut self, call: Call) -> Option<ToolCall> {
+        let id = call.tool_call_id.clone();
+        let status = match call.status.as_deref() {
+            Some("completed") if self.denied.contains(&id) => ToolStatus::Failed,
+            Some("completed") => ToolStatus::Completed,
+            Some("failed" | "cancelled") => ToolStatus::Failed,
+            _ => ToolStatus::Started,
+        };
+        let is_new = !self.open.contains_key(&id);
+        let call = match self.open.remove(&id) {
+            Some(known) => known.with(call),
+            None => call,
+        };
+        let told = || ToolCall {
+            id: id.clone(),
+            name: name(&call),
+            status,
+            title: call.title.clone(),
+            input: call.raw_input.clone(),
+            output: (status != ToolStatus::Started).then(|| output(&call)).flatten(),
+        };
+        if status != ToolStatus::Started {
+            self.denied.remove(&id);
+            return Some(told());
+        }
+        let told = is_new.then(told);
+        if self.open.len() < MOST {
+            self.open.insert(id, call);
+        }
+        told
+    }
+
+    /// What people are asked. Agents may use another id for the question than for the call, so what the question itself
+    /// says comes first.
+    pub(super) fn question(&self, asked: &AskedLeave) -> Question {
+        let known = self.open.get(&asked.tool_call.tool_call_id).cloned().unwrap_or_default();
+        let call = known.with(asked.tool_call.clone());
+        let changes: Vec<&Content> = call.content.iter().flatten().filter(|content| content.is_change()).collect();
+        Question {
+            tool: name(&call),
+            paths: paths(&call, &changes),
+            reason: call.title.clone(),
+            risk: risk(call.kind.as_deref()),
+            diff: (!changes.is_empty()).then(|| changes.iter().map(|change| change.to_diff()).collect()),
+            input: call.raw_input,
+        }
+    }
+
+    pub(super) fn denied(&mut self, id: &str) {
+        if self.denied.len() < MOST {
+            self.denied.insert(id.to_owned());
+        }
+    }
+}
+
+/// The kind of step, which stays the same from one use to the next; what has no kind goes by its title.
+fn name(call: &Call) -> String {
+    let kind = call.kind.as_deref().filter(|kind| !matches!(*kind, "other" | ""));
+    kind.or(call.title.as_deref()).unwrap_or("tool").to_owned()
+}
+
+fn risk(kind: Option<&str>) -> Risk {
+    match kind {
+        Some("read" | "search" | "think") => Risk::Low,
+        // After a switch of modes an agent may ask about less.
+        Some("execute" | "delete" | "switch_mode") => Risk::High,
+        _ => Risk::Medium,
+    }
+}
+
+/// The places that the agent names, or the files that it would change. A list of none tells nothing.
+fn paths(call: &Call, changes: &[&Content]) -> Option<Vec<String>> {
+    let mut paths: Vec<String> = call.locations.iter().flatten().map(|location| location.path.clone()).collect();
+    for path in changes.iter().filter_map(|change| change.path.as_ref()) {
+        if !paths.contains(path) {
+            paths.push(path.clone());
+        }
+    }
+    (!paths.is_empty()).then_some(paths)
+}
+
+fn output(call: &Call) -> Option<String> {
+    let said = call.content.iter().flatten().filter_map(|content| content.content.clone()?.into_text());
+    let said: Vec<String> = said.collect();
+    if !said.is_empty() {
+        return Some(said.join("\n"));
+    }
+    call.raw_output.as_ref().map(|output| output.parse::<String>().unwrap_or_else(|_| output.get().to_owned()))
+}
+
+/// The agent's own option for an answer, and what a log should know about it.
+pub(super) fn choose(options: &[Choice], answer: &Answer) -> (Leave, Option<String>) {
+    let (once, always) = match answer {
+        Answer::Allowed => ("allow_once", "allow_always"),
+        Answer::Denied { .. } => ("reject_once", "reject_always"),
+        Answer::Stopped => return (Leave::cancelled(), None),
+    };
+    let of = |kind: &str| options.iter().find(|option| option.kind == kind);
+    if let Some(option) = of(once) {
+        return (Leave::selected(option), None);
+    }
+    if let Some(option) = of(always) {
+        let remark = format!("the agent has no answer for this once only; it is told `{}`", option.name);
+        return (Leave::selected(option), Some(remark));
+    }
+    let remark = format!("the agent offers no answer of the kind {once}; its question is cancelled");
+    (Leave::cancelled(), Some(remark))
+}
+
+// === impl Call ===
+
+impl Call {
+    fn with(self, newer: Self) -> Self {
+        Self {
+            tool_call_id: newer.tool_call_id,
+            title: newer.title.or(self.title),
+            kind: newer.kind.or(self.kind),
+            status: newer.status.or(self.status),
+            content: newer.content.or(self.content),
+            locations: newer.locations.or(self.locations),
+            raw_input: newer.raw_input.or(self.raw_input),
+            raw_output: newer.raw_output.or(self.raw_output),
+        }
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    fn is_change(&self) -> bool {
+        self.path.is_some() && self.new_text.is_some()
+    }
+
+    fn to_diff(&self) -> String {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        diff(&text(&self.path), &text(&self.old_text), &text(&self.new_text))
+    }
+}
+
+// === impl Leave ===
+
+impl Leave {
+    pub(super) const fn cancelled() -> Self {
+        Self { outcome: Outcome::Cancelled }
+    }
+
+    fn selected(option: &Choice) -> Self {
+        Self { outcome: Outcome::Selected { option_id: option.option_id.clone() } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::Json;
+
+    use super::*;
+
+    fn call(text: &str) -> Call {
+        Json::from_text(text).unwrap().parse().unwrap()
+    }
+
+    fn told(call: Option<ToolCall>) -> Option<String> {
+        call.map(|call| Json::of(&call).get().to_owned())
+    }
+
+    #[test]
+    fn a_call_is_told_when_it_begins_and_when_it_ends() {
+        let mut calls = Calls::default();
+        let begun = calls.take(call(r#"{"toolCallId":"c","title":"Write a","kind":"edit","status":"pending"}"#));
+        let expected = r#"{"id":"c","name":"edit","status":"started","title":"Write a"}"#;
+        assert_eq!(told(begun).as_deref(), Some(expected));
+        assert_eq!(told(calls.take(call(r#"{"toolCallId":"c","status":"in_progress","rawInput":{"a":1.0}}"#))), None);
+        let ended = calls.take(call(
+            r#"{"toolCallId":"c","status":"completed","content":[{"type":"content","content":{"type":"text","text":"ok"}}]}"#,
+        ));
+        let expected =
+            r#"{"id":"c","name":"edit","status":"completed","title":"Write a","input":{"a":1.0},"output":"ok"}"#;
+        assert_eq!(told(ended).as_deref(), Some(expected));
+        assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_was_not_allowed_did_not_do_its_work() {
+        let mut calls = Calls::default();
+        calls.take(call(r#"{"toolCallId":"c","title":"rm","kind":"execute"}"#));
+        calls.denied("c");
+        let ended = calls.take(call(r#"{"toolCallId":"c","status":"completed","rawOutput":"rejected"}"#)).unwrap();
+        assert_eq!((ended.status, ended.output.as_deref()), (ToolStatus::Failed, Some("rejected")));
+    }
+
+    #[test]
+    fn a_question_shows_all_that_is_known() {
+        let mut calls = Calls::default();
+        calls.take(call(r#"{"toolCallId":"c","title":"write","kind":"edit","rawInput":{"n":1E2}}"#));
+        let asked = AskedLeave {
+            tool_call: call(
+                r#"{"toolCallId":"c","title":"Write a.txt","locations":null,
+                    "content":[{"type":"diff","path":"/w/a.txt","oldText":null,"newText":"one\n"}]}"#,
+            ),
+            options: Vec::new(),
+        };
+        let expected = Question {
+            tool: "edit".to_owned(),
+            input: Some(Json::from_text(r#"{"n":1E2}"#).unwrap()),
+            paths: Some(vec!["/w/a.txt".to_owned()]),
+            reason: Some("Write a.txt".to_owned()),
+            risk: Risk::Medium,
+            diff: Some("--- /w/a.txt\n+++ /w/a.txt\n@@ -0,0 +1 @@\n+one\n".to_owned()),
+        };
+        assert_eq!(calls.question(&asked), expected);
+
+        let foreign = AskedLeave {
+            tool_call: call(r#"{"toolCallId":"edit-approval-1","kind":"execute","locations":[],"rawInput":null}"#),
+            options: Vec::new(),
+        };
+        let expected = Question { risk: Risk::High, ..Question::about("execute") };
+        assert_eq!(calls.question(&foreign), expected);
+    }
+
+    #[test]
+    fn the_answer_is_this_once_wherever_the_agent_has_it() {
+        let option =
+            |kind: &str| Choice { option_id: format!("id-{kind}"), name: kind.to_owned(), kind: kind.to_owned() };
+        let all = ["allow_always", "allow_once", "reject_always", "reject_once"].map(option);
+        let denied = Answer::Denied { comment: None };
+        let chosen = |kind: &str| Leave::selected(&option(kind));
+        assert_eq!(choose(&all, &Answer::Allowed), (chosen("allow_once"), None));
+        assert_eq!(choose(&all, &denied), (chosen("reject_once"), None));
+        assert_eq!(choose(&all, &Answer::Stopped), (Leave::cancelled(), None));
+        let only = [option("allow_always")];
+        let remark = "the agent has no answer for this once only; it is told `allow_always`";
+        assert_eq!(choose(&only, &Answer::Allowed), (chosen("allow_always"), Some(remark.to_owned())));
+        let remark = "the agent offers no answer of the kind reject_once; its question is cancelled";
+        assert_eq!(choose(&only, &denied), (Leave::cancelled(), Some(remark.to_owned())));
+        let outcome = Json::of(&chosen("allow_once"));
+        assert_eq!(outcome.get(), r#"{"outcome":{"outcome":"selected","optionId":"id-allow_once"}}"#);
+        assert_eq!(Json::of(&Leave::cancelled()).get(), r#"{"outcome":{"outcome":"cancelled"}}"#);
+    }
+}

@@ -1,0 +1,96 @@
+//! Files that an agent reads and writes through us: only below the run's folder, whatever was declared.
+
+use std::{io, path::Path, sync::Arc};
+
+use attache_protocol::Json;
+
+use super::message::{FileContent, ReadFile, WriteFile};
+use crate::host::{paths::Beneath, rpc};
+
+/// What the protocol calls "not found"; agents take a new file from it.
+const NOT_FOUND: i64 = -32002;
+const FAILED: i64 = -32603;
+
+/// The answer to `fs/read_text_file` and `fs/write_text_file`; none for any other method.
+pub(super) async fn serve(files: &Arc<Beneath>, method: &str, params: &Json) -> Option<Result<Json, rpc::Error>> {
+    let answer = match method {
+        "fs/read_text_file" => match params.parse() {
+            Ok(asked) => read(files.clone(), asked).await,
+            Err(error) => Err(rpc::Error::bad_params(error)),
+        },
+        "fs/write_text_file" => match params.parse() {
+            Ok(asked) => write(files.clone(), asked).await,
+            Err(error) => Err(rpc::Error::bad_params(error)),
+        },
+        _ => return None,
+    };
+    Some(answer)
+}
+
+async fn read(files: Arc<Beneath>, asked: ReadFile) -> Result<Json, rpc::Error> {
+    blocking(move || {
+        let text = files.read(&asked.path).map_err(|error| failure(&asked.path, &error))?;
+        Ok(Json::of(&FileContent { content: cut(text, asked.line, asked.limit) }))
+    })
+    .await
+}
+
+async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json, rpc::Error> {
+    blocking(move || {
+        files.write(&asked.path, &asked.content).map_err(|error| failure(&asked.path, &error))?;
+        Ok(Json::empty_object())
+    })
+    .await
+}
+
+/// The folder may be another machine's, where every access takes its time.
+async fn blocking(work: impl FnOnce() -> Result<Json, rpc::Error> + Send + 'static) -> Result<Json, rpc::Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(rpc::Error::new(FAILED, error.to_string())))
+}
+
+fn failure(path: &Path, error: &io::Error) -> rpc::Error {
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { FAILED };
+    rpc::Error::new(code, format!("{}: {error}", path.display()))
+}
+
+/// So many lines from one on.
+fn cut(text: String, line: Option<usize>, limit: Option<usize>) -> String {
+    if line.is_none() && limit.is_none() {
+        return text;
+    }
+    let skipped = line.unwrap_or(1).saturating_sub(1);
+    text.split_inclusive('\n').skip(skipped).take(limit.unwrap_or(usize::MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: String) -> Json {
+        Json::from_text(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn files_are_served_below_the_folder_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let files = Arc::new(Beneath::open(&root).unwrap());
+        let path = root.join("a.txt").display().to_string();
+        let written = json(format!(r#"{{"sessionId":"s","path":"{path}","content":"1\n2\n3\n"}}"#));
+        assert_eq!(serve(&files, "fs/write_text_file", &written).await, Some(Ok(Json::empty_object())));
+        let part = json(format!(r#"{{"sessionId":"s","path":"{path}","line":2,"limit":1}}"#));
+        let expected = json(r#"{"content":"2\n"}"#.to_owned());
+        assert_eq!(serve(&files, "fs/read_text_file", &part).await, Some(Ok(expected)));
+
+        let outside = json(r#"{"sessionId":"s","path":"/etc/hostname","content":"x"}"#.to_owned());
+        for method in ["fs/read_text_file", "fs/write_text_file"] {
+            let error = serve(&files, method, &outside).await.unwrap().unwrap_err();
+            assert_eq!(error, rpc::Error::new(FAILED, "/etc/hostname: it is outside of the run's folder"));
+        }
+        let missing = json(format!(r#"{{"path":"{}"}}"#, root.join("none").display()));
+        assert_eq!(serve(&files, "fs/read_text_file", &missing).await.unwrap().unwrap_err().code, NOT_FOUND);
+        assert_eq!(serve(&files, "fs/read_text_file", &Json::empty_object()).await.unwrap().unwrap_err().code, -32602);
+        assert_eq!(serve(&files, "terminal/create", &Json::empty_object()).await, None);
+    }
+}
