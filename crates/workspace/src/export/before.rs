@@ -44,6 +44,8 @@ pub(super) struct Keeper {
     copied: u64,
     limit: Option<u64>,
     synced: Instant,
+    /// The lines that are about to be written.
+    text: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +88,7 @@ impl Before {
                 copied: 0,
                 limit,
                 synced: Instant::now(),
+                text: Vec::new(),
             }),
             Ok(None) => Err(Unexportable::BeforeInside { dir }),
             Err(source) => Err(Unexportable::Before { dir, source }),
@@ -131,7 +134,7 @@ impl Keeper {
             let changed_here = !entry.changed_here && !entry.left.still(found.map(|found| &found.attributes));
             entry.changed_here |= changed_here;
             if was.is_some() || changed_here {
-                self.write(&Line { was, changed_here, ..Line::about(path) })?;
+                self.write(&[Line { was, changed_here, ..Line::about(path) }])?;
             }
             // In place, the original of another name of this file could still change with it.
             return match found {
@@ -148,7 +151,7 @@ impl Keeper {
                 self.original(root, path, found, fate, go_on)?
             }
         };
-        self.write(&Line { was: Some(was.clone()), ..Line::about(path) })?;
+        self.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
         self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
         if self.synced.elapsed() >= SYNC_EVERY {
             self.sync();
@@ -163,7 +166,7 @@ impl Keeper {
         }
         let now = root.look(path)?.attributes;
         let was = Was::Folder { mode: now.mode, modified: now.modified, times_only: true };
-        self.write(&Line { was: Some(was.clone()), ..Line::about(path) })?;
+        self.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
         self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
         Ok(())
     }
@@ -174,7 +177,7 @@ impl Keeper {
             return;
         }
         let Ok(found) = root.look_maybe(path) else { return };
-        self.leave(path, Left::of(found.as_ref().map(|found| &found.attributes)));
+        self.leave(&[(path, Left::of(found.as_ref().map(|found| &found.attributes)))]);
     }
 
     /// As [`Self::settle`], for a file that changed where it is: only if the path still is that file.
@@ -182,8 +185,7 @@ impl Keeper {
         if let Ok(Some(found)) = root.look_maybe(path)
             && found.attributes.inode == inode
         {
-            let left = Left::of(Some(&found.attributes));
-            self.leave(path, left);
+            self.leave(&[(path, Left::of(Some(&found.attributes)))]);
             if found.attributes.links > 1 {
                 // Its other names changed with it.
                 let twins = self.entries.iter().filter(|(_, entry)| entry.is_of(inode)).map(|(path, _)| path.clone());
@@ -194,14 +196,18 @@ impl Keeper {
         }
     }
 
-    pub(super) fn leave(&mut self, path: &[u8], left: Left) {
-        let Some(entry) = self.entries.get_mut(path) else { return };
-        if entry.left != left {
-            entry.left = left;
-            // A line that cannot be written costs the knowledge of who changed it last, which then is nobody of ours.
-            if let Err(refusal) = self.write(&Line { left: Some(left), ..Line::about(path) }) {
-                tracing::warn!(error = %refusal, "the index of originals cannot be written");
+    /// What is new of it is written at once.
+    pub(super) fn leave(&mut self, all: &[(&[u8], Left)]) {
+        let mut lines = Vec::with_capacity(all.len());
+        for &(path, left) in all {
+            if let Some(entry) = self.entries.get_mut(path).filter(|entry| entry.left != left) {
+                entry.left = left;
+                lines.push(Line { left: Some(left), ..Line::about(path) });
             }
+        }
+        // A line that cannot be written costs the knowledge of who changed it last, which then is nobody of ours.
+        if let Err(refusal) = self.write(&lines) {
+            tracing::warn!(error = %refusal, "the index of originals cannot be written");
         }
     }
 
@@ -322,10 +328,13 @@ impl Keeper {
         Ok(())
     }
 
-    fn write(&mut self, line: &Line) -> Result<(), Refusal> {
-        let mut text = serde_json::to_vec(line).map_err(io::Error::from)?;
-        text.push(b'\n');
-        Ok(self.index.write_all(&text)?)
+    fn write(&mut self, lines: &[Line]) -> Result<(), Refusal> {
+        self.text.clear();
+        for line in lines {
+            serde_json::to_writer(&mut self.text, line).map_err(io::Error::from)?;
+            self.text.push(b'\n');
+        }
+        Ok(self.index.write_all(&self.text)?)
     }
 }
 

@@ -56,16 +56,20 @@ impl Inner {
         bytes: Option<u64>,
         call: impl FnOnce(&mut Keeper) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let done = self.usage.operation().and_then(|()| {
-            let keeper = self.keeper.as_ref().ok_or(Refusal::ReadOnly)?;
-            let _under_way = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-            let mut keeper: MutexGuard<'_, Keeper> = held(keeper);
-            self.go_on()?;
-            call(&mut keeper)
-        });
+        let done = self.carry_out(call);
         let outcome = done.as_ref().map(|_| ());
         self.journal.record(&Line { op, path, to, bytes, outcome });
         done
+    }
+
+    /// As [`Self::change`], without the audit line.
+    pub(super) fn carry_out<T>(&self, call: impl FnOnce(&mut Keeper) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        self.usage.operation()?;
+        let keeper = self.keeper.as_ref().ok_or(Refusal::ReadOnly)?;
+        let _under_way = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let mut keeper: MutexGuard<'_, Keeper> = held(keeper);
+        self.go_on()?;
+        call(&mut keeper)
     }
 
     /// Whether something may be made or changed under this name.
@@ -156,7 +160,10 @@ impl Inner {
         }
         self.keep_in_place(keeper, place, found)?;
         let done = apply(found, writer, change);
-        keeper.settle_file(&self.root, place.whole(), found.attributes.inode);
+        // One that is open for writing is settled when it is closed.
+        if !held(&self.writing).contains_key(&found.attributes.inode) {
+            keeper.settle_file(&self.root, place.whole(), found.attributes.inode);
+        }
         done
     }
 }

@@ -48,8 +48,8 @@ pub enum Create {
 /// A file of the lease, usable from many threads at once. Dropping it closes it.
 pub struct OpenFile {
     inner: Arc<Inner>,
-    found: Found,
     fd: OwnedFd,
+    inode: u64,
     path: Place,
     read: bool,
     write: bool,
@@ -71,50 +71,78 @@ impl Export {
             let place = Place::parse(path)?;
             let found = self.0.see(&place)?;
             let fd = open_existing(&found, how)?;
-            return Ok(self.0.opened(found, fd, place, how));
+            return Ok(self.0.opened(fd, found.attributes.inode, place, how));
         }
-        // Looked at before, for the name of the operation only.
-        let there = Place::parse(path).is_ok_and(|place| self.0.see(&place).is_ok());
-        let op = if there { Op::Open } else { Op::Create };
-        self.0.change(op, path, None, None, |keeper| self.0.open_to_write(keeper, &Place::parse(path)?, how))
+        let mut is_there = None;
+        let done = self.0.carry_out(|keeper| {
+            let place = Place::parse(path)?;
+            self.0.admit_file(&place)?;
+            let found = self.0.see(&place);
+            is_there = Some(found.is_ok());
+            self.0.open_to_write(keeper, place, found, how)
+        });
+        // One that was refused before it was looked for is looked for now, for the name of the operation.
+        let is_there = is_there.unwrap_or_else(|| Place::parse(path).is_ok_and(|place| self.0.see(&place).is_ok()));
+        let op = if is_there { Op::Open } else { Op::Create };
+        self.0.journal.record(&Line { op, path, to: None, bytes: None, outcome: done.as_ref().map(|_| ()) });
+        done
+    }
+
+    /// Whether nothing has this name, so that no original is kept when it is used.
+    pub(crate) fn is_free(&self, path: &[u8]) -> bool {
+        Place::parse(path).is_ok_and(|place| matches!(self.0.root.look_maybe(place.whole()), Ok(None)))
     }
 }
 
 // === impl Inner ===
 
 impl Inner {
-    fn open_to_write(self: &Arc<Self>, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<OpenFile, Refusal> {
+    fn admit_file(&self, place: &Place) -> Result<(), Refusal> {
         if place.is_root() {
             return Err(Refusal::IsADirectory);
         }
-        self.admit(place.whole(), false)?;
-        let (found, fd) = match self.see(place) {
+        self.admit(place.whole(), false)
+    }
+
+    fn open_to_write(
+        self: &Arc<Self>,
+        keeper: &mut Keeper,
+        place: Place,
+        found: Result<Found, Refusal>,
+        how: &OpenHow,
+    ) -> Result<OpenFile, Refusal> {
+        let (fd, now, folder) = match found {
             Ok(_) if how.create == Create::New => return Err(Refusal::Exists),
             Ok(found) => {
                 let fd = open_existing(&found, how)?;
                 if how.writes() {
-                    self.keep_in_place(keeper, place, &found)?;
+                    self.keep_in_place(keeper, &place, &found)?;
                 }
-                (found, fd)
+                if how.truncate {
+                    rustix::fs::ftruncate(&fd, 0)?;
+                }
+                (fd, found.attributes, None)
             }
-            Err(Refusal::NotFound) if how.create != Create::Never => self.create(keeper, place, how)?,
+            Err(Refusal::NotFound) if how.create != Create::Never => {
+                let (fd, folder) = self.create(keeper, &place, how)?;
+                let now = attributes_of(&fd)?;
+                (fd, now, Some((place.parent(), folder)))
+            }
             Err(refusal) => return Err(refusal),
         };
-        let file = self.opened(found, fd, place.clone(), how);
-        if file.write {
-            let inode = file.found.attributes.inode;
-            if how.truncate {
-                rustix::fs::ftruncate(&file.fd, 0)?;
-            }
-            let mut writing = held(&self.writing);
-            let path = place.whole().to_vec();
-            writing.entry(inode).or_insert(Writing { path, handles: 0 }).handles += 1;
-            keeper.leave(place.whole(), Left::Writing { inode });
+        let inode = now.inode;
+        let left = if how.writes() { Some(Left::Writing { inode }) } else { folder.map(|_| Left::of(Some(&now))) };
+        let left = left.map(|left| (place.whole(), left));
+        keeper.leave(&folder.into_iter().chain(left).collect::<Vec<_>>());
+        if how.writes() {
+            let writing = Writing { path: place.whole().to_vec(), handles: 0 };
+            held(&self.writing).entry(inode).or_insert(writing).handles += 1;
         }
-        Ok(file)
+        Ok(self.opened(fd, inode, place, how))
     }
 
-    fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(Found, OwnedFd), Refusal> {
+    /// The new file, and how its folder is left.
+    fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(OwnedFd, Left), Refusal> {
         self.admit_new(place.whole(), false)?;
         let parent = self.root.folder(place.parent())?;
         keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
@@ -123,18 +151,13 @@ impl Inner {
         let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
         let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.give_back_file())?;
-        if !how.writes() {
-            keeper.settle(&self.root, place.whole());
-        }
-        keeper.settle(&self.root, place.parent());
-        // This very handle is used: its mode need not let it be opened again.
-        Ok((Found::of(made.try_clone()?)?, made))
+        Ok((made, Left::of(Some(&attributes_of(&parent)?))))
     }
 
-    fn opened(self: &Arc<Self>, found: Found, fd: OwnedFd, path: Place, how: &OpenHow) -> OpenFile {
+    fn opened(self: &Arc<Self>, fd: OwnedFd, inode: u64, path: Place, how: &OpenHow) -> OpenFile {
         let (inner, written) = (Arc::clone(self), Mutex::new(None));
         let (read, write, append) = (how.reads(), how.writes(), how.append);
-        OpenFile { inner, found, fd, path, read, write, append, written }
+        OpenFile { inner, fd, inode, path, read, write, append, written }
     }
 }
 
@@ -299,15 +322,12 @@ impl Drop for OpenFile {
         if inner.go_on().is_err() {
             return;
         }
-        let inode = self.found.attributes.inode;
         let mut writing = held(&inner.writing);
-        let Some(open) = writing.get_mut(&inode) else { return };
+        let Some(open) = writing.get_mut(&self.inode) else { return };
         open.handles -= 1;
-        keeper.settle_file(&inner.root, &open.path, inode);
         if open.handles == 0 {
-            writing.remove(&inode);
-        } else {
-            keeper.leave(&open.path, Left::Writing { inode });
+            keeper.settle_file(&inner.root, &open.path, self.inode);
+            writing.remove(&self.inode);
         }
     }
 }

@@ -27,6 +27,9 @@ pub enum Refusal {
     Invalid,
     #[error("over the limit: {0}")]
     Quota(&'static str),
+    /// Of the folder, or of the folder of originals.
+    #[error("the host's disk is full")]
+    DiskFull,
     #[error("it cannot be done here")]
     Unsupported,
     #[error(transparent)]
@@ -72,6 +75,7 @@ impl Refusal {
             Self::IsADirectory => "is_a_directory",
             Self::Invalid => "invalid",
             Self::Quota(_) => "quota",
+            Self::DiskFull => "disk_full",
             Self::Unsupported => "unsupported",
             Self::Io(_) => "io",
         }
@@ -91,7 +95,8 @@ impl From<Errno> for Refusal {
             Errno::ACCESS | Errno::PERM => Self::Denied("the host's own permissions do not allow it"),
             Errno::ROFS => Self::ReadOnly,
             Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Self::Invalid,
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::Quota("the host's disk has no space for it"),
+            Errno::NOSPC | Errno::DQUOT => Self::DiskFull,
+            Errno::FBIG => Self::Quota("the host's file system takes no larger file"),
             Errno::OPNOTSUPP | Errno::NOSYS => Self::Unsupported,
             other => Self::Io(other.into()),
         }

@@ -50,7 +50,7 @@ impl Root {
             errno => folder(errno),
         })?;
         let root = Self { fd };
-        let found = match root.handle(b"") {
+        let found = match root.handle(b"", OFlags::empty()) {
             Err(Errno::NOSYS | Errno::PERM) => return Err(Unexportable::NoConfinement),
             found => Found::of(found.map_err(folder)?).map_err(folder)?,
         };
@@ -63,11 +63,11 @@ impl Root {
 
     /// Finds a checked path; a link at its end is found itself.
     pub(crate) fn look(&self, path: &[u8]) -> Result<Found, Refusal> {
-        Ok(Found::of(self.handle(path)?)?)
+        Ok(Found::of(self.handle(path, OFlags::empty())?)?)
     }
 
     pub(crate) fn look_maybe(&self, path: &[u8]) -> Result<Option<Found>, Refusal> {
-        match self.handle(path) {
+        match self.handle(path, OFlags::empty()) {
             Ok(fd) => Ok(Some(Found::of(fd)?)),
             // Below a link there is nothing here either.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -77,17 +77,13 @@ impl Root {
 
     /// The folder in which one more name is used.
     pub(crate) fn folder(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
-        let found = self.look(path)?;
-        if !found.attributes.is_folder() {
-            return Err(Refusal::NotADirectory);
-        }
-        Ok(found.fd)
+        Ok(self.handle(path, OFlags::DIRECTORY)?)
     }
 
-    fn handle(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+    fn handle(&self, path: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { b"." } else { path };
         loop {
-            match openat2(&self.fd, path, HANDLE, Mode::empty(), CONFINED) {
+            match openat2(&self.fd, path, HANDLE | more, Mode::empty(), CONFINED) {
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 done => return done,
             }

@@ -47,6 +47,7 @@ fn status_of(refusal: &Refusal) -> Status {
         | Refusal::NotEmpty
         | Refusal::IsADirectory
         | Refusal::Quota(_)
+        | Refusal::DiskFull
         | Refusal::Io(_) => Status::Failure,
     }
 }
@@ -57,6 +58,12 @@ impl Conversation {
     /// `budget` is how many files the lease may have open, in all its conversations.
     pub(crate) fn new(export: Arc<Export>, locator: &str, budget: Arc<Semaphore>) -> Self {
         Self { export, locator: locator.as_bytes().to_vec(), handles: Handles::new(budget), began: false }
+    }
+
+    /// Whether a packet asks for nothing that takes long.
+    pub(crate) fn is_quick(&self, packet: &[u8]) -> bool {
+        let is_free = |path: &[u8]| self.below(path).is_ok_and(|path| self.export.is_free(&path));
+        self.began && matches!(read_request(packet), Ok((_, Some(request))) if request.is_quick(is_free))
     }
 
     /// Carries out what one packet asks for, and appends the reply.

@@ -10,8 +10,4 @@ mod request;
 mod tests;
 mod wire;
 
-pub(crate) use self::{
-    conversation::Conversation,
-    handles::MAX_HANDLES,
-    request::{first_packet, is_quick},
-};
+pub(crate) use self::{conversation::Conversation, handles::MAX_HANDLES, request::first_packet};

@@ -266,6 +266,21 @@ fn a_writer_that_never_closed_is_taken_back_too() {
 }
 
 #[test]
+fn a_writer_that_set_the_size_and_never_closed_is_taken_back_too() {
+    let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
+    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    let (file, second) = (lent.export.open_file(b"f", &how).unwrap(), lent.export.open_file(b"f", &how).unwrap());
+    file.set_attributes(&AttributeChange { size: Some(2), ..AttributeChange::default() }).unwrap();
+    file.write_at(2, b"AFTER").unwrap();
+    drop(second);
+    file.write_at(7, b"WARDS").unwrap();
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(reverted, Reverted { restored: vec!["f".to_owned()], kept: Vec::new() });
+    assert_eq!(fs::read_to_string(lent.dir().join("f")).unwrap(), "before");
+}
+
+#[test]
 fn after_the_end_no_file_shares_its_bytes_with_an_original() {
     let Lent { all, export, .. } = Lent::new(|dir| {
         fs::create_dir(dir.join("d")).unwrap();
