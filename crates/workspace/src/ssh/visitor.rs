@@ -236,8 +236,7 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Answer {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-        Ok(())
+        forbid(reply).await
     }
 
     async fn channel_open_direct_tcpip(
@@ -250,8 +249,7 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Answer {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-        Ok(())
+        forbid(reply).await
     }
 
     async fn channel_open_forwarded_tcpip(
@@ -264,8 +262,7 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Answer {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-        Ok(())
+        forbid(reply).await
     }
 
     async fn channel_open_direct_streamlocal(
@@ -275,8 +272,7 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Answer {
-        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-        Ok(())
+        forbid(reply).await
     }
 
     async fn tcpip_forward(&mut self, _address: &str, _port: &mut u32, _session: &mut Session) -> Answer<bool> {
@@ -294,4 +290,9 @@ impl Handler for Visitor {
     async fn cancel_streamlocal_forward(&mut self, _path: &str, _session: &mut Session) -> Answer<bool> {
         Ok(false)
     }
+}
+
+async fn forbid(reply: ChannelOpenHandle) -> Answer {
+    reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+    Ok(())
 }

@@ -11,9 +11,12 @@ use std::{
 };
 
 use attache_protocol::{Secret, env::Env, wire::awcp::AccessMode};
-use attache_workspace::mount::{
-    Dial, Ended, Forward, GuardCommand, MountError, Mounted, Mounting, Place, Stream, Underneath, mount, run_guard,
-    sweep,
+use attache_workspace::{
+    mount::{
+        Dial, Ended, Forward, GuardCommand, MountError, Mounted, Mounting, Place, Stream, Underneath, mount, run_guard,
+        sweep,
+    },
+    ssh::make_key,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -136,10 +139,11 @@ async fn read_only_is_read_only() {
 async fn only_the_promised_server_and_only_with_the_right_key() {
     let Some(sshd) = Sshd::start() else { return };
     let root = root();
-    let stranger = Mounting { private_key: Secret::new(sshd.read("stranger")), ..sshd.lent() };
+    let key = make_key(&Env::system());
+    let stranger = Mounting { private_key: key.private, ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), stranger).await.unwrap_err();
     assert!(matches!(error, MountError::KeyRefused(_)), "{error:?}");
-    let other = Mounting { host_key: sshd.read("stranger.pub").trim().to_owned(), ..sshd.lent() };
+    let other = Mounting { host_key: key.public, ..sshd.lent() };
     let error = mount(&guard(), place(root.path()), other).await.unwrap_err();
     assert!(matches!(error, MountError::OtherHost(_)), "{error:?}");
     let away = Mounting { port: 1, ..sshd.lent() };
@@ -253,7 +257,7 @@ async fn dropping_a_mount_unmounts_it() {
 async fn stock_sshfs_goes_through_a_tunnel() {
     let Some(sshd) = Sshd::start() else { return };
     let root = root();
-    let port = sshd.port;
+    let port = sshd.port();
     let dial: Dial = Arc::new(move || {
         Box::pin(async move {
             let far = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;

@@ -1,26 +1,19 @@
-//! OpenSSH's own server on a free port, with keys of its own, for this user alone.
+//! OpenSSH's own server with a folder to export, and a safe place for mount points.
 
-use std::{
-    fs,
-    net::TcpListener,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
+
+use attache_protocol::{Timestamp, env::Env, wire::awcp::AccessMode};
+use attache_workspace::{
+    bench::stock,
+    mount::{Mounting, missing},
 };
-
-use attache_protocol::{Secret, Timestamp, env::Env, wire::awcp::AccessMode};
-use attache_workspace::mount::{Mounting, missing};
 use tempfile::TempDir;
 
 pub(crate) struct Sshd {
+    server: stock::Sshd,
     /// `workspace/` is what it exports; the rest are its files.
-    pub(crate) folder: TempDir,
-    pub(crate) port: u16,
-    process: Child,
+    folder: TempDir,
 }
-
-const SSHD: &str = "/usr/sbin/sshd";
 
 impl Sshd {
     /// None, with the reason printed, where this machine cannot mount.
@@ -29,70 +22,34 @@ impl Sshd {
             eprintln!("skipped: {missing}");
             return None;
         }
-        if !Path::new(SSHD).exists() {
-            eprintln!("skipped: {SSHD} is missing (package openssh-server)");
-            return None;
-        }
-        // The folder that it changes to as root.
-        let _ = fs::create_dir_all("/run/sshd");
         let folder = tempfile::tempdir().unwrap();
-        for name in ["host", "client", "stranger"] {
-            let mut make = Command::new("ssh-keygen");
-            make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.path().join(name));
-            assert!(make.status().unwrap().success());
-        }
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let path = folder.path().display();
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/client.pub\n\
-             StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\n"
-        );
-        fs::write(folder.path().join("sshd_config"), config).unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
-        let mut command = Command::new(SSHD);
-        command.arg("-D").arg("-f").arg(folder.path().join("sshd_config")).arg("-E").arg(folder.path().join("log"));
-        let process = command.stdin(Stdio::null()).spawn().unwrap();
-        let since = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(since.elapsed() < Duration::from_secs(10), "sshd does not listen");
-            std::thread::sleep(Duration::from_millis(10));
+        match stock::Sshd::start(folder.path(), &Env::system()) {
+            Ok(server) => Some(Self { server, folder }),
+            Err(error) => {
+                eprintln!("skipped: OpenSSH's server (package openssh-server) does not start: {error}");
+                None
+            }
         }
-        Some(Self { folder, port, process })
     }
 
-    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("workspace").join(name)
     }
 
-    pub(crate) fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.folder.path().join(name)).unwrap()
+    pub(crate) const fn port(&self) -> u16 {
+        self.server.login.port
     }
 
     /// What a START would say.
     pub(crate) fn mounting(&self, access_mode: AccessMode, expires_at: Timestamp) -> Mounting {
-        let user = Command::new("id").arg("-un").output().unwrap().stdout;
-        Mounting {
-            host: "127.0.0.1".to_owned(),
-            port: self.port,
-            user: String::from_utf8(user).unwrap().trim().to_owned(),
-            locator: self.folder.path().join("workspace").to_str().unwrap().to_owned(),
-            host_key: self.read("host.pub").trim().to_owned(),
-            private_key: Secret::new(self.read("client")),
-            access_mode,
-            expires_at,
-        }
+        let stock::Login { port, user, host_key, private_key } = self.server.login.clone();
+        let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
+        Mounting { host: "127.0.0.1".to_owned(), port, user, locator, host_key, private_key, access_mode, expires_at }
     }
 
     pub(crate) fn lent(&self) -> Mounting {
         self.mounting(AccessMode::Rw, Env::system().now().plus(Duration::from_secs(60)))
-    }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
