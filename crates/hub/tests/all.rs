@@ -35,6 +35,7 @@ mod quota;
 mod rates;
 mod recovery;
 mod register;
+mod run_token;
 mod sessions;
 mod streams;
 mod tls;

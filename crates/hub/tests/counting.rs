@@ -11,7 +11,7 @@ use attache_protocol::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
     PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, WorkspaceId,
     rules::{
-        quota::{Day, Limits},
+        quota::{Budget, Day, Limits},
         run::{Status, Worker},
     },
     secret::SecretHash,
@@ -180,6 +180,7 @@ counted! {
     fn set_quota(context: Context, target: Target, limits: Limits) -> Result<Quota>;
     fn remove_quota(context: Context, target: Target) -> Result<()>;
     fn quotas(tenant: TenantId, at: Timestamp) -> Result<Vec<Quota>>;
+    fn left(tenant: TenantId, run: RunId) -> Result<Budget>;
     fn usage(tenant: TenantId, first: Day, last: Day) -> Result<Vec<Usage>>;
     ---
 }

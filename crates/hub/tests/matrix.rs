@@ -4,56 +4,56 @@ use attache_hub::identity::{Action, Column, Verdict, verdict};
 use attache_protocol::wire::key::Role;
 
 const TABLE: &str = "
-resource      action      owner admin operator viewer agent_key runtime anonymous
-agents        see         yes   yes   yes      yes    yes       -       -
-agents        create      yes   yes   yes      -      -         -       -
-agents        edit        yes   yes   own      -      -         -       -
-agents        archive     yes   yes   own      -      -         -       -
-agents        give        yes   yes   -        -      -         -       -
-pairing       create_code yes   yes   own      -      -         -       -
-pairing       decide      yes   yes   own      -      -         -       -
-runtimes      see         yes   yes   yes      yes    -         -       -
-runtimes      revoke      yes   yes   own      -      -         -       -
-runs          see         yes   yes   yes      yes    own       own     own
-runs          create      yes   yes   yes      -      yes       -       own
-runs          cancel      yes   yes   yes      -      own       -       own
-runs          give_input  yes   yes   yes      -      own       -       own
-runs          work        -     -     -        -      own       own     -
-permissions   see         yes   yes   yes      yes    -         -       -
-permissions   decide      yes   yes   yes      -      -         -       -
-grants        see         yes   yes   yes      yes    -         -       -
-grants        revoke      yes   yes   yes      -      -         -       -
-channels      see         yes   yes   yes      yes    own       -       -
-agents        register    yes   yes   yes      -      -         -       -
-conversations see         yes   yes   yes      yes    own       own     -
-conversations list        yes   yes   yes      yes    -         -       -
-conversations create      yes   yes   yes      -      -         -       -
-conversations add_message yes   yes   yes      -      -         -       -
-artifacts     see         yes   yes   yes      yes    own       own     -
-artifacts     upload      yes   yes   yes      -      own       own     -
-tunnels       open        own   own   own      -      own       -       -
-delegations   see         yes   yes   yes      yes    own       -       -
-delegations   publish     own   own   own      -      own       -       -
-delegations   cancel      yes   yes   yes      -      own       -       -
-deliveries    see         yes   yes   yes      yes    own       -       -
-deliveries    resend      yes   yes   yes      -      own       -       -
-deliveries    see_secret  own   own   own      -      own       -       -
-keys          see         yes   yes   own      -      -         -       -
-keys          create      yes   yes   own      -      -         -       -
-keys          revoke      yes   yes   own      own    -         -       -
-tokens        create      yes   yes   yes      yes    -         -       -
-users         see         yes   yes   own      own    -         -       -
-users         create      yes   yes   -        -      -         -       -
-users         edit        yes   yes   own      own    -         -       -
-users         remove      yes   yes   -        -      -         -       -
-audit         see         yes   yes   -        -      -         -       -
-rules         see         yes   yes   -        -      -         -       -
-rules         set         yes   yes   -        -      -         -       -
-quotas        see         yes   yes   -        -      -         -       -
-quotas        set         yes   yes   -        -      -         -       -
-usage         see         yes   yes   own      yes    -         -       -
-login_links   create      yes   yes   -        -      -         -       -
-metrics       see         yes   yes   -        -      -         -       -
+resource      action      owner admin operator viewer agent_key runtime run anonymous
+agents        see         yes   yes   yes      yes    yes       -       yes -
+agents        create      yes   yes   yes      -      -         -       -   -
+agents        edit        yes   yes   own      -      -         -       -   -
+agents        archive     yes   yes   own      -      -         -       -   -
+agents        give        yes   yes   -        -      -         -       -   -
+pairing       create_code yes   yes   own      -      -         -       -   -
+pairing       decide      yes   yes   own      -      -         -       -   -
+runtimes      see         yes   yes   yes      yes    -         -       -   -
+runtimes      revoke      yes   yes   own      -      -         -       -   -
+runs          see         yes   yes   yes      yes    own       own     own own
+runs          create      yes   yes   yes      -      yes       -       own own
+runs          cancel      yes   yes   yes      -      own       -       own own
+runs          give_input  yes   yes   yes      -      own       -       own own
+runs          work        -     -     -        -      own       own     -   -
+permissions   see         yes   yes   yes      yes    -         -       -   -
+permissions   decide      yes   yes   yes      -      -         -       -   -
+grants        see         yes   yes   yes      yes    -         -       -   -
+grants        revoke      yes   yes   yes      -      -         -       -   -
+channels      see         yes   yes   yes      yes    own       -       -   -
+agents        register    yes   yes   yes      -      -         -       -   -
+conversations see         yes   yes   yes      yes    own       own     -   -
+conversations list        yes   yes   yes      yes    -         -       -   -
+conversations create      yes   yes   yes      -      -         -       -   -
+conversations add_message yes   yes   yes      -      -         -       -   -
+artifacts     see         yes   yes   yes      yes    own       own     -   -
+artifacts     upload      yes   yes   yes      -      own       own     -   -
+tunnels       open        own   own   own      -      own       -       -   -
+delegations   see         yes   yes   yes      yes    own       -       -   -
+delegations   publish     own   own   own      -      own       -       -   -
+delegations   cancel      yes   yes   yes      -      own       -       -   -
+deliveries    see         yes   yes   yes      yes    own       -       -   -
+deliveries    resend      yes   yes   yes      -      own       -       -   -
+deliveries    see_secret  own   own   own      -      own       -       -   -
+keys          see         yes   yes   own      -      -         -       -   -
+keys          create      yes   yes   own      -      -         -       -   -
+keys          revoke      yes   yes   own      own    -         -       -   -
+tokens        create      yes   yes   yes      yes    -         -       -   -
+users         see         yes   yes   own      own    -         -       -   -
+users         create      yes   yes   -        -      -         -       -   -
+users         edit        yes   yes   own      own    -         -       -   -
+users         remove      yes   yes   -        -      -         -       -   -
+audit         see         yes   yes   -        -      -         -       -   -
+rules         see         yes   yes   -        -      -         -       -   -
+rules         set         yes   yes   -        -      -         -       -   -
+quotas        see         yes   yes   -        -      -         -       -   -
+quotas        set         yes   yes   -        -      -         -       -   -
+usage         see         yes   yes   own      yes    -         -       -   -
+login_links   create      yes   yes   -        -      -         -       -   -
+metrics       see         yes   yes   -        -      -         -       -   -
 ";
 
 #[test]
@@ -64,10 +64,10 @@ fn the_table_of_rights_is_the_golden_one() {
         Verdict::Own => "own",
         Verdict::No => "-",
     };
-    let mut lines = vec!["resource action owner admin operator viewer agent_key runtime anonymous".to_owned()];
+    let mut lines = vec!["resource action owner admin operator viewer agent_key runtime run anonymous".to_owned()];
     for action in Action::ALL {
         let mut line = format!("{} {}", action.resource(), action.verb());
-        for column in columns.into_iter().chain([Column::AgentKey, Column::Runtime, Column::Anonymous]) {
+        for column in columns.into_iter().chain([Column::AgentKey, Column::Runtime, Column::Run, Column::Anonymous]) {
             line.push(' ');
             line.push_str(shown(verdict(column, *action)));
         }

@@ -17,12 +17,49 @@ on_both! {
     of_fifty_deciders_one_wins_and_the_others_are_told_who
     repeating_a_decision_is_harmless_and_changing_it_is_not
     asking_again_is_the_same_request
+    what_is_shown_is_part_of_what_is_decided
     an_approval_outlives_hours
     an_approval_waits_for_a_device_that_is_away
     an_answer_after_the_end_is_recorded_and_changes_nothing
     no_answer_means_what_the_policy_says
     only_people_decide
     a_request_ends_with_its_run
+}
+
+async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let ask = async |more: Value| {
+        let mut body = json!({"epoch": 1, "tool": "write", "input": {"path": "a"}});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        work.device.client.post(&work.path("/permission-requests"), body).await
+    };
+    let diff = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\n";
+    let shown = json!({"diff": diff, "undisclosed": ["paths"]});
+    let first = id(&ask(shown.clone()).await.expect(201));
+    let read = work.permission(&first).await;
+    assert_eq!((&read["diff"], &read["undisclosed"]), (&json!(diff), &json!(["paths"])));
+    let events = work.world.owner.get(&work.path("/events?after=0")).await.expect(200);
+    let event = events["events"].as_array().unwrap().iter().find(|event| event["type"] == "permission.requested");
+    let data = &event.unwrap()["data"];
+    assert_eq!((&data["diff"], &data["undisclosed"]), (&json!(diff), &json!(["paths"])));
+
+    // What stands for one change stands for no other.
+    work.decide(&first, json!({"approved": true, "scope": "run"})).await.expect(200);
+    assert_eq!(ask(shown).await.expect(201)["approved"], true);
+    for other in [
+        json!({}),
+        json!({"diff": diff}),
+        json!({"undisclosed": ["paths"]}),
+        json!({"diff": diff.replace("new", "evil"), "undisclosed": ["paths"]}),
+    ] {
+        let asked = ask(other.clone()).await.expect(201);
+        assert_eq!(asked["approved"], Value::Null, "{other}");
+        work.decide(&id(&asked), json!({"approved": false})).await.expect(200);
+    }
+    let large = "x".repeat(256 * 1024 + 1);
+    for wrong in [json!({"diff": large}), json!({"undisclosed": vec!["x"; 21]}), json!({"undisclosed": ["a\nb"]})] {
+        assert_eq!(ask(wrong).await.refusal(), (400, "invalid_request".to_owned()));
+    }
 }
 
 async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
@@ -42,7 +79,7 @@ async fn a_step_is_asked_for_decided_and_answered(engine: Engine) {
         "permission_request_id": prm, "task_run_id": work.run, "agent_id": work.device.agent, "agent_name": "builder",
         "conversation_id": run["conversation_id"], "runtime_id": work.device.runtime, "channel_id": null, "epoch": 1,
         "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"], "reason": "to build",
-        "risk": "low", "state": "pending", "requested_at": "2023-11-14T22:13:20.000Z",
+        "risk": "low", "diff": null, "undisclosed": [], "state": "pending", "requested_at": "2023-11-14T22:13:20.000Z",
         "expires_at": "2023-11-15T22:13:20.000Z", "on_timeout": "deny_and_halt", "approved": null, "decided_by": null,
         "decided_at": null, "source": null, "decided_via": null, "decided_from": null, "scope": null,
         "tool_pattern": null, "until": null, "this_channel_only": false, "comment": null, "grant_id": null,

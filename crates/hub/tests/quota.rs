@@ -30,6 +30,7 @@ on_both! {
     a_worker_on_a_channel_is_told_to_stop
     usage_is_kept_by_day_and_by_call
     a_part_of_a_run_gets_what_is_left_of_its_budget
+    a_claim_says_what_is_left
     what_others_hold_may_come_back_in_a_minute
     quotas_are_set_read_and_removed
 }
@@ -250,6 +251,41 @@ async fn a_part_of_a_run_gets_what_is_left_of_its_budget(engine: Engine) {
     }
     device.client.post(&format!("{path}/progress"), used(100)).await.expect(200);
     assert_eq!(part(json!({"tokens": 1})).await.refusal(), (429, "quota_exceeded".to_owned()));
+}
+
+async fn a_claim_says_what_is_left(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let claim = async |body: Value| {
+        let mut body = body;
+        body["agent_id"] = json!("builder");
+        world.owner.post("/api/v1/task-runs", body).await.expect(201);
+        device.claim().await
+    };
+    let end = async |run: &Value, usage: Value| {
+        let path = format!("/api/v1/task-runs/{}/complete", run["task_run_id"].as_str().unwrap());
+        device.client.post(&path, json!({"output": {"text": "x"}, "usage": usage})).await.expect(200);
+    };
+    let unlimited = claim(json!({})).await;
+    assert_eq!(unlimited.get("budget"), None, "nothing limits it");
+    end(&unlimited, json!({"tokens": 7})).await;
+
+    let own = claim(json!({"budget": {"tokens": 100, "cost_usd": 0.5}})).await;
+    assert_eq!(own["budget"], json!({"tokens": 100, "cost_usd": 0.5}));
+    end(&own, json!({"tokens": 50})).await;
+
+    // 57 tokens are spent today.
+    put(&world.owner, json!({"agent": "builder", "tokens": 1000})).await.expect(200);
+    put(&world.owner, json!({"cost_usd": 2})).await.expect(200);
+    let first = claim(json!({})).await;
+    assert_eq!(first["budget"], json!({"tokens": 943, "cost_usd": 2}));
+    end(&first, json!({"tokens": 900, "cost_usd": 1.75})).await;
+    let nearly = claim(json!({})).await;
+    assert_eq!(nearly["budget"], json!({"tokens": 43, "cost_usd": 0.25}), "the rest, and no more");
+    end(&nearly, json!({"tokens": 3})).await;
+    let smaller = claim(json!({"budget": {"tokens": 10}})).await;
+    assert_eq!(smaller["budget"], json!({"tokens": 10, "cost_usd": 0.25}), "the smaller of both");
 }
 
 async fn what_others_hold_may_come_back_in_a_minute(engine: Engine) {

@@ -132,8 +132,10 @@ impl World {
         let (data, env) = (tempfile::tempdir().unwrap(), Env::seeded(7));
         let other = env.tenant_id();
         // Both may have callbacks to this machine.
-        let callable =
-            |options: &mut Options| options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+        let callable = |options: &mut Options| {
+            options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
+            options.tools = Some("/mcp".to_owned());
+        };
         let world = match engine {
             Engine::Model => {
                 let store = Arc::new(Memory::new());

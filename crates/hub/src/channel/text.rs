@@ -322,8 +322,10 @@ pub(super) fn event(id: RunId, event: &Event) -> (FrameType, Json, Option<String
             (FrameType::Notification, said("progress", &[("message", "message"), ("percent", "percent")]), None)
         }
         PERMISSION => {
-            let names = ["permission_request_id", "tool", "input", "cwd", "paths", "reason", "risk"];
-            (FrameType::Request, said("require_approval", &names.map(|name| (name, name))), name(event))
+            let mut names = vec!["permission_request_id", "tool", "input", "cwd", "paths", "reason", "risk"];
+            names.extend(["diff", "undisclosed"].into_iter().filter(|name| member(&event.data, name) != "null"));
+            let names: Vec<(&str, &str)> = names.into_iter().map(|name| (name, name)).collect();
+            (FrameType::Request, said("require_approval", &names), name(event))
         }
         INPUT => {
             let names = ["input_request_id", "prompt", "parts"];

@@ -76,7 +76,7 @@ impl Handle {
         request.parent_task_run_id = origin.parent();
         let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
-        run.budget = origin.budget(run.budget)?;
+        run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
         if let Some(push) = headers.push {
             run.push = Some(self.checked_push(run.id, push).await?);

@@ -7,7 +7,10 @@
 
 use attache_protocol::{
     AgentId, Code, RunId,
-    rules::{quota::Budget, run::Status},
+    rules::{
+        quota::{Budget, Spend},
+        run::Status,
+    },
     wire::{
         run::{CreateRunRequest, Sandbox},
         usage::Used,
@@ -28,6 +31,8 @@ use crate::{
 
 /// More than any chain can have: every hop takes one of a run's hops, which the hub limits.
 const LONGEST: usize = 64;
+/// So many parts of a run are added up.
+const MOST_PARTS: usize = 10_000;
 
 /// What a new run is a part of.
 #[derive(Debug, Default)]
@@ -43,11 +48,6 @@ pub(super) struct Origin {
 impl Origin {
     pub(super) fn parent(&self) -> Option<RunId> {
         self.parent
-    }
-
-    /// The most that it may use: what it wants, and no more than is left to those above.
-    pub(super) fn budget(&self, wanted: Budget) -> Result<Budget> {
-        self.chains.iter().filter_map(|chain| chain.first()).try_fold(wanted, part_of)
     }
 
     /// The limits of everybody above hold for it too.
@@ -110,6 +110,53 @@ impl Handle {
             self.check_rights(by, chain, &target, request).await?;
         }
         Ok(Origin { parent: request.parent_task_run_id.or(only), chains })
+    }
+
+    /// The most that a new run may use: what it wants, and no more than is left to those above.
+    pub(super) async fn part_of_budget(&self, by: &Principal, origin: &Origin, wanted: Budget) -> Result<Budget> {
+        let mut part = wanted;
+        for run in origin.chains.iter().filter_map(|chain| chain.first()) {
+            if run.budget != Budget::default() {
+                let below = self.used_below(by, run.id).await?;
+                part = part_of(part, run, Used::spend(run.usage.as_ref()).plus(below))?;
+            }
+        }
+        Ok(part)
+    }
+
+    /// What the other parts of a run used, and what those that have not ended may still use.
+    async fn used_below(&self, by: &Principal, run: RunId) -> Result<Spend> {
+        let (mut used, mut above, mut looked_at) = (Spend::default(), vec![run], 0);
+        while let Some(parent) = above.pop() {
+            let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
+            let mut cursor = None;
+            loop {
+                let page = Page { limit: check::MAX_PAGE, cursor };
+                let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(WHAT))?;
+                for part in listed.items {
+                    let reported = Used::spend(part.usage.as_ref());
+                    if part.state.status().is_terminal() {
+                        used = used.plus(reported);
+                        above.push(part.id);
+                    } else {
+                        // What it passes on itself is within its own budget.
+                        used.tokens = used.tokens.saturating_add(part.budget.tokens.unwrap_or(reported.tokens));
+                        let cost = part.budget.micro_usd.unwrap_or(reported.micro_usd);
+                        used.micro_usd = used.micro_usd.saturating_add(cost);
+                    }
+                    looked_at += 1;
+                }
+                cursor = listed.next.filter(|_| looked_at < MOST_PARTS);
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            if looked_at >= MOST_PARTS {
+                let message = "The work was cut into more parts than can be counted against its budget.";
+                return Err(Error::new(Code::QuotaExceeded, message));
+            }
+        }
+        Ok(used)
     }
 
     /// The runs that the agent holds, and the one that it names, which it must hold or have asked for.
@@ -204,9 +251,8 @@ fn links(by: &Principal, chain: &[RunRecord]) -> Vec<AgentId> {
     links
 }
 
-/// What a part of the run may use: what the run has not reported as used of its own budget, or less.
-fn part_of(wanted: Budget, run: &RunRecord) -> Result<Budget> {
-    let used = Used::spend(run.usage.as_ref());
+/// What a part of the run may use: what neither the run nor its other parts have used of its budget, or less.
+fn part_of(wanted: Budget, run: &RunRecord, used: Spend) -> Result<Budget> {
     let part =
         |budget: Option<u64>, used: u64, wanted: Option<u64>| match budget.map(|budget| budget.saturating_sub(used)) {
             None => Ok(wanted),

@@ -41,7 +41,7 @@ const MORE: &[(&str, &str)] = &[
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/matrix.txt");
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "owner",
     "admin",
     "operator",
@@ -49,6 +49,7 @@ const COLUMNS: [&str; 13] = [
     "viewer",
     "agent_key",
     "runtime",
+    "run",
     "expired",
     "revoked",
     "jwt",
@@ -111,6 +112,7 @@ async fn everybody_is_answered_as_the_table_says() {
             let mut scene = Scene::new(&world, &callers.operator);
             let caller = match callers.fixed.iter().find(|(name, _)| *name == column) {
                 Some((_, caller)) => caller.clone(),
+                None if column == "run" => scene.of_the_run().await,
                 None => scene.device().await,
             };
             let path = scene.fill(row.path).await;

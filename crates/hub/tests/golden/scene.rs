@@ -40,6 +40,8 @@ pub struct Scene<'a> {
     number: usize,
     made: HashMap<&'static str, String>,
     device: Option<Device>,
+    /// Of its run.
+    token: Option<String>,
 }
 
 // === impl Row ===
@@ -78,7 +80,7 @@ impl Row {
 impl<'a> Scene<'a> {
     pub fn new(world: &'a World, maker: &Client) -> Self {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { world, maker: maker.clone(), number, made: HashMap::new(), device: None }
+        Self { world, maker: maker.clone(), number, made: HashMap::new(), device: None, token: None }
     }
 
     /// The path with everything in it that it names.
@@ -102,6 +104,12 @@ impl<'a> Scene<'a> {
     pub async fn device(&mut self) -> Client {
         self.need("runtime").await;
         self.device.as_ref().unwrap().client.clone()
+    }
+
+    /// Whoever has the token of the scene's run.
+    pub async fn of_the_run(&mut self) -> Client {
+        self.need("run").await;
+        self.world.anonymous().key(self.token.as_ref().unwrap())
     }
 
     /// What a request to this endpoint must say to get as far as the rules.
@@ -178,7 +186,8 @@ impl<'a> Scene<'a> {
                 self.need("runtime").await;
                 let body = json!({"agent_id": agent, "input": {"text": "x"}});
                 let run = self.maker.post("/api/v1/task-runs", body).await.expect(201);
-                self.device.as_ref().unwrap().claim().await;
+                let claimed = self.device.as_ref().unwrap().claim().await;
+                self.token = Some(text(&claimed["mcp"], "token"));
                 ("run", text(&run, "task_run_id"))
             }
             "call" => {

@@ -35,11 +35,9 @@ impl Generator {
         let input = if self.draw.percent(85) { Json::empty_object() } else { self.draw.json() };
         let cwd = if self.draw.percent(90) { None } else { self.draw.maybe_text() };
         let paths = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text(), self.draw.text()] };
-        let diff = if self.draw.percent(80) { None } else { self.draw.maybe_text() };
-        let undisclosed = if self.draw.percent(85) { Vec::new() } else { vec![self.draw.text()] };
+        let diff = cwd.as_ref().map(|folder| format!("+{folder}"));
+        let undisclosed: Vec<String> = paths.iter().rev().map(|path| format!("{path}?")).collect();
         let permission = NewPermission {
-            diff,
-            undisclosed,
             notify: self.draw.percent(30).then(|| self.url()),
             id: self.draw.env.permission_id(),
             run,
@@ -50,6 +48,8 @@ impl Generator {
             paths,
             reason: self.draw.maybe_text(),
             risk: self.draw.maybe_text(),
+            diff,
+            undisclosed,
             request: self.question_name(),
             channel: if self.draw.percent(85) { channel } else { None },
             expires_at: self.question_expiry(),

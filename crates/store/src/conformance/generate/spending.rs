@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     DeliveryId, Json,
     rules::quota::{Budget, Day, Limits},
-    wire::{delivery::DeliveryState, run::Sandbox},
+    wire::delivery::DeliveryState,
 };
 
 use super::{DAY, Generator, HOUR, Kind};
@@ -81,12 +81,6 @@ impl Generator {
         ];
         let members: Vec<String> = members.into_iter().flatten().collect();
         Some(Json::from_text(format!("{{{}}}", members.join(","))).expect("members make an object"))
-    }
-
-    pub(super) fn sandbox(&self) -> Option<Sandbox> {
-        let limit = || self.draw.one_of(&[Some(true), Some(false), None]).flatten();
-        let drawn = || Sandbox { cwd_only: limit(), allow_network: limit(), allow_exec: limit() };
-        self.draw.percent(10).then(drawn)
     }
 
     pub(super) fn budget(&self) -> Budget {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     ArtifactId, RunId, RuntimeId, WorkspaceId,
     rules::run::{FailureCode, Limits, Status, Worker},
-    wire::{conversation::Role, event::kind},
+    wire::{conversation::Role, event::kind, run::Sandbox},
 };
 
 use super::{DAY, Generator, HOUR};
@@ -75,7 +75,7 @@ impl Generator {
             context_fragments: self.draw.maybe_json(),
             allowed_tools: self.draw.maybe_json(),
             workspace_root: self.draw.maybe_text(),
-            sandbox: self.sandbox(),
+            sandbox: sandbox(digest),
             priority: self.draw.one_of(&[0, 0, 0, 1, -1, 7, i64::MAX, i64::MIN]).unwrap_or(0),
             limits,
             trace_id: self.draw.maybe_text(),
@@ -286,4 +286,12 @@ impl Generator {
             parent: self.draw.percent(15).then(|| self.run()),
         }
     }
+}
+
+/// Of some requests, told by their digest: another draw would change every sequence after it.
+fn sandbox(digest: [u8; 16]) -> Option<Sandbox> {
+    let limit = |byte: u8| [None, Some(true), Some(false)][usize::from(byte % 3)];
+    let [first, second, third, fourth, ..] = digest;
+    let drawn = Sandbox { cwd_only: limit(second), allow_network: limit(third), allow_exec: limit(fourth) };
+    (first % 8 == 0).then_some(drawn)
 }

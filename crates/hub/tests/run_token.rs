@@ -1,0 +1,326 @@
+//! The token that a run is given: it passes that run's work on, sees what it asked for, and ends with the claim.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::world::{Client, Device, Engine, World, on_both};
+
+const RUNS: &str = "/api/v1/task-runs";
+
+on_both! {
+    a_run_passes_its_work_on_and_sees_nothing_else
+    work_does_not_go_round_in_a_circle
+    a_token_ends_with_its_claim
+    a_token_makes_nothing_that_lasts
+    who_is_given_one
+    parts_share_the_budget_and_the_limits
+    rules_hold_for_everybody_in_the_chain
+}
+
+/// A hub with the agents `a`, `b` and `c`, each with a device.
+struct Three {
+    world: World,
+    a: Device,
+    b: Device,
+}
+
+// === impl Three ===
+
+impl Three {
+    async fn start(engine: Engine) -> Self {
+        let world = World::timed(engine, |options| options.tools = Some("/mcp".to_owned())).await;
+        for name in ["a", "b", "c"] {
+            world.agent(name).await;
+        }
+        let (a, b) = (world.device("a").await, world.device("b").await);
+        world.device("c").await;
+        Self { world, a, b }
+    }
+
+    /// Has `a` work on a run that the owner asks for, and answers with its claim.
+    async fn begin(&self, body: Value) -> Value {
+        let mut body = body;
+        body["agent_id"] = json!("a");
+        self.world.owner.post(RUNS, body).await.expect(201);
+        self.a.claim().await
+    }
+
+    /// Whoever has the token of the claim.
+    fn holder(&self, claim: &Value) -> Client {
+        self.world.anonymous().key(token(claim))
+    }
+}
+
+fn token(claim: &Value) -> &str {
+    claim["mcp"]["token"].as_str().unwrap()
+}
+
+fn id(run: &Value) -> String {
+    run["task_run_id"].as_str().unwrap().to_owned()
+}
+
+async fn a_run_passes_its_work_on_and_sees_nothing_else(engine: Engine) {
+    let three = Three::start(engine).await;
+    let claim = three.begin(json!({})).await;
+    assert_eq!(claim["mcp"]["url"], format!("{}/mcp", three.world.hub.origin()));
+    let holder = three.holder(&claim);
+    let names = holder.get("/api/v1/agent-accounts").await.expect(200);
+    assert_eq!(names["agent_accounts"].as_array().unwrap().len(), 3);
+
+    // The parent is the run, whatever the caller says.
+    let child = holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    assert_eq!(child["parent_task_run_id"], claim["task_run_id"]);
+    assert_eq!(child["caller"], format!("run:{}", id(&claim)));
+    let called = holder.post("/api/a2a/call", json!({"task": "x", "agent_type": "b"})).await.expect(200);
+    let result = format!("/api/a2a/result/{}", called["call_id"].as_str().unwrap());
+    assert_eq!(holder.get(&result).await.expect(200)["status"], "started");
+    let other = three.world.owner.post(RUNS, json!({"agent_id": "c"})).await.expect(201);
+    let named = json!({"agent_id": "b", "parent_task_run_id": other["task_run_id"]});
+    assert_eq!(holder.post(RUNS, named).await.refusal(), (404, "not_found".to_owned()));
+    let named = json!({"agent_id": "b", "parent_task_run_id": claim["task_run_id"]});
+    holder.post(RUNS, named).await.expect(201);
+
+    // It sees what it asked for: not its own run, not another's, not one that a person put below it.
+    let below = json!({"agent_id": "c", "parent_task_run_id": claim["task_run_id"]});
+    let below = three.world.owner.post(RUNS, below).await.expect(201);
+    for hidden in [&claim, &other, &below] {
+        for rest in ["", "/events?after=0"] {
+            let path = format!("{RUNS}/{}{rest}", id(hidden));
+            assert_eq!(holder.get(&path).await.refusal(), (404, "not_found".to_owned()), "{path}");
+        }
+        let path = format!("{RUNS}/{}/cancel", id(hidden));
+        assert_eq!(holder.post(&path, json!({})).await.refusal(), (404, "not_found".to_owned()));
+    }
+    let listed = holder.get(RUNS).await.expect(200);
+    assert_eq!(listed["task_runs"].as_array().unwrap().len(), 3);
+    holder.get(&format!("{RUNS}/{}/events?after=0", id(&child))).await.expect(200);
+    holder.post(&format!("{RUNS}/{}/cancel", id(&child)), json!({})).await.expect(200);
+
+    // What its agent asks for in another run is not its own.
+    let second = three.begin(json!({})).await;
+    assert_eq!(three.holder(&second).get(&format!("{RUNS}/{}", id(&child))).await.status, 404);
+    assert_eq!(three.holder(&second).get(RUNS).await.expect(200)["task_runs"], json!([]));
+}
+
+async fn work_does_not_go_round_in_a_circle(engine: Engine) {
+    let three = Three::start(engine).await;
+    let first = three.begin(json!({})).await;
+    let holder = three.holder(&first);
+    let itself = holder.post(RUNS, json!({"agent_id": "a"})).await;
+    assert_eq!(itself.refusal(), (409, "loop_refused".to_owned()));
+    holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let second = three.b.claim().await;
+    assert_eq!(second["parent_task_run_id"], first["task_run_id"]);
+    let holder = three.holder(&second);
+    for agent in ["a", "b"] {
+        let refused = holder.post(RUNS, json!({"agent_id": agent})).await;
+        assert_eq!(refused.refusal(), (409, "loop_refused".to_owned()), "{agent}");
+    }
+    holder.post(RUNS, json!({"agent_id": "c"})).await.expect(201);
+}
+
+async fn a_token_ends_with_its_claim(engine: Engine) {
+    let three = Three::start(engine).await;
+    let is_good = async |claim: &Value| three.holder(claim).get(RUNS).await.status == 200;
+
+    let done = three.begin(json!({})).await;
+    assert!(is_good(&done).await);
+    let path = format!("{RUNS}/{}/complete", id(&done));
+    three.a.client.post(&path, json!({"epoch": 1, "output": {"text": "x"}})).await.expect(200);
+    assert_eq!(three.holder(&done).get(RUNS).await.refusal(), (401, "unauthenticated".to_owned()));
+    assert_eq!(three.holder(&done).post(RUNS, json!({"agent_id": "b"})).await.status, 401);
+
+    let cancelled = three.begin(json!({})).await;
+    three.world.owner.post(&format!("{RUNS}/{}/cancel", id(&cancelled)), json!({})).await.expect(200);
+    assert!(!is_good(&cancelled).await);
+
+    // Another claim of the same run is another token.
+    let handed_back = three.begin(json!({})).await;
+    three.a.client.post(&format!("{RUNS}/{}/release", id(&handed_back)), json!({"epoch": 1})).await.expect(200);
+    assert!(!is_good(&handed_back).await, "nobody works on it");
+    let again = three.a.claim().await;
+    assert_eq!((&again["task_run_id"], &again["epoch"]), (&handed_back["task_run_id"], &json!(2)));
+    assert_ne!(token(&again), token(&handed_back));
+    assert_eq!((is_good(&handed_back).await, is_good(&again).await), (false, true));
+
+    // While it waits, time does not count against it.
+    let ask = json!({"epoch": 2, "tool": "t", "input": {}});
+    three.a.client.post(&format!("{RUNS}/{}/permission-requests", id(&again)), ask).await.expect(201);
+    assert!(is_good(&again).await);
+
+    let forged = format!("{}x", token(&again));
+    assert_eq!(three.world.anonymous().key(&forged).get(RUNS).await.status, 401);
+}
+
+async fn a_token_makes_nothing_that_lasts(engine: Engine) {
+    let three = Three::start(engine).await;
+    let claim = three.begin(json!({})).await;
+    let holder = three.holder(&claim);
+    let run = id(&claim);
+    let ask = json!({"epoch": 1, "tool": "t", "input": {}});
+    let asked = three.a.client.post(&format!("{RUNS}/{run}/permission-requests"), ask.clone()).await.expect(201);
+    let asked = asked["permission_request_id"].as_str().unwrap();
+    for (path, body) in [
+        (format!("/api/v1/permission-requests/{asked}/decision"), json!({"approved": true})),
+        (format!("{RUNS}/{run}/progress"), json!({"epoch": 1, "message": "x"})),
+        (format!("{RUNS}/{run}/complete"), json!({"epoch": 1, "output": {"text": "x"}})),
+        (format!("{RUNS}/{run}/permission-requests"), ask),
+        ("/api/v1/agent-accounts/a/task-runs/pull?wait_ms=0".to_owned(), json!({})),
+        ("/api/v1/agent-accounts/a/pairing-codes".to_owned(), json!({})),
+        ("/api/v1/agent-accounts".to_owned(), json!({"name": "d"})),
+        ("/api/v1/api-keys".to_owned(), json!({"name": "k"})),
+        ("/api/v1/tokens".to_owned(), json!({})),
+        ("/api/a2a/register".to_owned(), json!({"agent_id": "d"})),
+        ("/api/v1/conversations".to_owned(), json!({})),
+        (RUNS.to_owned(), json!({"agent_id": "b", "callback_url": "http://127.0.0.1:1/"})),
+        (RUNS.to_owned(), json!({"agent_id": "b", "task_type": "awcp.delegation"})),
+        (RUNS.to_owned(), json!({"agent_id": "b", "conversation_id": claim["conversation_id"]})),
+    ] {
+        assert_eq!(holder.post(&path, body.clone()).await.refusal(), (403, "forbidden".to_owned()), "{path} {body}");
+    }
+    for path in ["/api/v1/permission-requests", "/api/v1/audit", "/api/v1/users", "/api/v1/channels", "/api/v1/quotas"]
+    {
+        assert_eq!(holder.get(path).await.refusal(), (403, "forbidden".to_owned()), "{path}");
+    }
+    // A channel would outlive the run.
+    let by = three.world.hub.authenticate_key(token(&claim)).await.unwrap();
+    assert_eq!(format!("run:{run}"), by.actor());
+    let frame = json!({
+        "header": {"msg_id": "m1", "parent_id": null, "type": "request", "from": "x", "to": "b", "timestamp": 1},
+        "payload": {"action": "execute", "query": "x"}
+    });
+    let refused = holder.post("/api/envelope", frame).await;
+    assert!(refused.status == 403 || String::from_utf8_lossy(&refused.body).contains("forbidden"), "{refused:?}");
+}
+
+async fn who_is_given_one(engine: Engine) {
+    let three = Three::start(engine).await;
+    let given = async |body: Value| three.begin(body).await["mcp"].is_object();
+    assert!(given(json!({})).await);
+    assert!(given(json!({"allowed_tools": []})).await);
+    assert!(given(json!({"allowed_tools": ["Read", "remote_agent"]})).await);
+    assert!(given(json!({"allowed_tools": ["mcp__attache__list_agents"]})).await);
+    assert!(!given(json!({"allowed_tools": ["Read"]})).await, "the caller listed what it may use");
+    // Whoever lets everybody ask `a` gives them `a` alone.
+    let open = json!({"a2a": {"anonymous": true}});
+    three.world.owner.patch("/api/v1/agent-accounts/a", open).await.expect(200);
+    let agent = three.a.agent.parse().unwrap();
+    let stranger = three.world.hub.anonymous(agent).await.unwrap();
+    let request = attache_protocol::wire::run::CreateRunRequest { agent_id: "a".to_owned(), ..Default::default() };
+    three.world.hub.create_run(&stranger, request, Default::default()).await.unwrap();
+    assert_eq!(three.a.claim().await["mcp"], Value::Null);
+
+    // Where nothing is left to pass on, there is nothing to give.
+    let world = World::timed(engine, |options| {
+        options.tools = Some("/mcp".to_owned());
+        options.hops = 0;
+    });
+    let world = world.await;
+    world.agent("a").await;
+    let device = world.device("a").await;
+    world.run("a").await;
+    assert_eq!(device.claim().await["mcp"], Value::Null);
+}
+
+async fn parts_share_the_budget_and_the_limits(engine: Engine) {
+    let three = Three::start(engine).await;
+    let body = json!({"budget": {"tokens": 100}, "sandbox": {"allow_network": false}});
+    let claim = three.begin(body).await;
+    assert_eq!(claim["budget"], json!({"tokens": 100}));
+    assert_eq!(claim["sandbox"], json!({"allow_network": false}));
+    let holder = three.holder(&claim);
+    let used = json!({"epoch": 1, "usage": {"tokens": 30}});
+    three.a.client.post(&format!("{RUNS}/{}/progress", id(&claim)), used).await.expect(200);
+
+    let wanted =
+        json!({"agent_id": "b", "budget": {"tokens": 50}, "sandbox": {"cwd_only": true, "allow_network": true}});
+    holder.post(RUNS, wanted).await.expect(201);
+    let first = three.b.claim().await;
+    assert_eq!(first["budget"], json!({"tokens": 50}));
+    assert_eq!(first["sandbox"], json!({"cwd_only": true, "allow_network": false}), "the limits of both");
+    // What the first part may use is not given a second time.
+    holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let second = three.b.claim().await;
+    assert_eq!(second["budget"], json!({"tokens": 20}));
+    assert_eq!(holder.post(RUNS, json!({"agent_id": "b"})).await.refusal(), (429, "quota_exceeded".to_owned()));
+    // What it did not use comes back when it ends.
+    let end = json!({"epoch": 1, "output": {"text": "x"}, "usage": {"tokens": 5}});
+    three.b.client.post(&format!("{RUNS}/{}/complete", id(&first)), end).await.expect(200);
+    holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    assert_eq!(three.b.claim().await["budget"], json!({"tokens": 45}));
+}
+
+async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
+    let three = Three::start(engine).await;
+    let rules = json!({"text": "agents:\n  a:\n    cannot_access: [agents/c]\n"});
+    let put = three.world.owner.with("content-type", "application/json");
+    put.call(hyper::Method::PUT, "/api/v1/permission-rules", rules.to_string()).await.expect(200);
+    let first = three.begin(json!({})).await;
+    let holder = three.holder(&first);
+    let names = holder.get("/api/v1/agent-accounts").await.expect(200);
+    let names: Vec<&str> =
+        names["agent_accounts"].as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap()).collect();
+    assert!(!names.contains(&"c") && names.contains(&"b"), "{names:?}");
+    assert_eq!(holder.post(RUNS, json!({"agent_id": "c"})).await.refusal(), (404, "not_found".to_owned()));
+    // `b` may reach `c`, but not for `a`.
+    holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let second = three.b.claim().await;
+    let refused = three.holder(&second).post(RUNS, json!({"agent_id": "c"})).await;
+    assert_eq!(refused.refusal(), (403, "access_denied".to_owned()));
+}
+
+/// Neither the store nor the log nor anything that people read holds the token.
+#[tokio::test]
+async fn the_token_is_written_down_nowhere() {
+    let three = Three::start(Engine::Sqlite).await;
+    let claim = three.begin(json!({})).await;
+    let holder = three.holder(&claim);
+    let child = holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    holder.get(&format!("{RUNS}/{}", id(&child))).await.expect(200);
+    let signature = token(&claim).rsplit('.').next().unwrap().to_owned();
+    assert!(signature.len() > 80, "{signature}");
+    let owner = &three.world.owner;
+    for path in [
+        "/api/v1/audit?after=0&limit=200".to_owned(),
+        format!("{RUNS}/{}", id(&claim)),
+        format!("{RUNS}/{}/events?after=0", id(&claim)),
+        format!("{RUNS}/{}/events?after=0", id(&child)),
+    ] {
+        let body = owner.get(&path).await;
+        assert_eq!(body.status, 200);
+        assert!(!String::from_utf8_lossy(&body.body).contains(&signature), "{path}");
+    }
+    assert!(!format!("{:?}", three.world.hub.authenticate_key(token(&claim)).await.unwrap()).contains(&signature));
+    let mut looked_at = 0;
+    let mut folders = vec![three.world.data.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            looked_at += bytes.len();
+            let found = bytes.windows(signature.len()).any(|window| window == signature.as_bytes());
+            assert!(!found, "{} holds the token", path.display());
+        }
+    }
+    assert!(looked_at > 100_000, "only {looked_at} bytes were looked at");
+}
+
+/// What stays open with a token ends with the run.
+#[tokio::test]
+async fn a_stream_ends_with_the_run() {
+    let three = Three::start(Engine::Model).await;
+    let claim = three.begin(json!({})).await;
+    let holder = three.holder(&claim);
+    let child = holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let mut events = holder.follow(&format!("{RUNS}/{}/events?after=0", id(&child))).await;
+    assert_eq!(events.next().await.unwrap().event, "task.created");
+    let path = format!("{RUNS}/{}/complete", id(&claim));
+    three.a.client.post(&path, json!({"epoch": 1, "output": {"text": "x"}})).await.expect(200);
+    let end = tokio::time::timeout(Duration::from_secs(5), async { while events.next().await.is_some() {} }).await;
+    assert_eq!(end, Ok(()));
+}
