@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::message::{AskedLeave, Call, Choice, Content, Leave, Outcome};
+use super::{
+    message::{AskedLeave, Choice, Leave, Outcome},
+    update::{Call, Content},
+};
 use crate::host::{
     Answer, Question,
     question::{Risk, diff},

@@ -14,8 +14,8 @@ use super::{
     files,
     message::{
         Agent, AskedLeave, Cancel, Choice, Ended, Initialize, Leave, McpServer, OpenSession, Opened, Prompt, Text,
-        Update,
     },
+    update::Update,
 };
 use crate::{
     Job,

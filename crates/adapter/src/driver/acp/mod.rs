@@ -6,6 +6,7 @@ mod calls;
 mod conversation;
 mod files;
 mod message;
+mod update;
 
 use std::time::Duration;
 
