@@ -196,7 +196,7 @@ impl Claude {
         let id = format!("msg_fake{}", self.serial());
         self.event(json!({"type": "assistant", "message": {"id": id, "type": "message", "role": "assistant",
             "model": "fake-model", "content": [block], "stop_reason": null,
-            "usage": {"input_tokens": 11, "output_tokens": 1}}, "parent_tool_use_id": null}));
+            "usage": {"input_tokens": 0, "output_tokens": 0}}, "parent_tool_use_id": null}));
     }
 
     /// A block, first in pieces if those were asked for.
@@ -275,7 +275,11 @@ impl Stage for Claude {
         if self.flags.value("--permission-prompt-tool") != Some("stdio") {
             return self.deny(deed);
         }
-        let (tool, input) = deed.what.tool();
+        let (tool, mut input) = deed.what.tool();
+        // Here, unlike in the stream, paths are whole.
+        if let Some(path) = deed.what.path() {
+            input["file_path"] = json!(self.folder().join(path));
+        }
         let id = self.uuid();
         self.client.send(&json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
             "tool_name": tool, "display_name": tool, "input": input, "description": deed.what.title(),
@@ -317,6 +321,14 @@ impl Stage for Claude {
         self.spent.input += spent.input;
         self.spent.output += spent.output;
         self.spent.cost += spent.cost;
+        if self.flags.is_set("--include-partial-messages") {
+            let id = format!("msg_fake{}", self.serial());
+            self.partial(json!({"type": "message_start", "message": {"id": id, "role": "assistant", "content": [],
+                "usage": {"input_tokens": spent.input, "output_tokens": 0}}}));
+            self.partial(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": spent.output}}));
+            self.partial(json!({"type": "message_stop"}));
+        }
         let limit: Option<f64> = self.flags.value("--max-budget-usd").and_then(|limit| limit.parse().ok());
         if limit.is_some_and(|limit| self.spent.cost > limit) { Flow::OverBudget } else { Flow::Go }
     }

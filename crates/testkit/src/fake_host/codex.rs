@@ -179,8 +179,8 @@ impl Codex {
         match &deed.what {
             What::Write { path, text } => {
                 let file = self.thread.folder.join(path);
-                let diff: String = text.lines().map(|line| format!("+{line}\n")).collect();
-                let change = json!({"path": file, "kind": {"type": "add"}, "diff": diff});
+                // Of a new file the real one tells the text and no diff.
+                let change = json!({"path": file, "kind": {"type": "add"}, "diff": format!("{text}\n")});
                 json!({"type": "fileChange", "id": deed.id, "changes": [change], "status": status})
             }
             What::Run(command) => {
