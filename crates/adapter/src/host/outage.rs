@@ -29,6 +29,7 @@ const SIGNS: &[&str] = &[
     "too many requests",
     "rate limit",
     "rate_limit",
+    "cannot be reached",
     "model unreachable",
     "api call failed",
 ];

@@ -3,14 +3,18 @@
 #![allow(clippy::disallowed_methods, reason = "`json!` builds value trees, which tests may compare")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is a failure")]
 
+mod acp;
 mod artifacts;
 mod command;
 mod conformance;
 mod document;
+mod exec;
 mod guard;
+mod hosts;
 mod preset;
 mod python;
 mod question;
+mod real_acp;
 mod shell;
 mod stop;
 mod stream;

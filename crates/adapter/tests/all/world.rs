@@ -227,7 +227,12 @@ impl World {
 impl Events {
     /// The next event, or none when the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Event> {
-        tokio::time::timeout(PATIENCE, async {
+        self.next_within(PATIENCE).await
+    }
+
+    /// The same, of a host that takes its time.
+    pub(crate) async fn next_within(&mut self, patience: Duration) -> Option<Event> {
+        tokio::time::timeout(patience, async {
             loop {
                 if let Some(event) = self.ready.pop_front() {
                     return Some(event);

@@ -256,16 +256,13 @@ impl Told {
             let said = self.error.take().or_else(|| self.failed.then(|| self.answer.take()).flatten());
             let how = (code != 0).then(|| format!("it ended with exit status {code}"));
             let why = said.filter(|said| !said.trim().is_empty()).or((!last_words.is_empty()).then_some(last_words));
+            let is_away = why.as_deref().is_some_and(is_outage);
             let message = match (why, how) {
                 (Some(why), Some(how)) => format!("{how}: {}", why.trim()),
                 (Some(why), None) => why,
                 (None, how) => how.unwrap_or_else(|| "it did not say why".to_owned()),
             };
-            return if is_outage(&message) {
-                Verdict::ModelUnreachable { message }
-            } else {
-                Verdict::Failed { message }
-            };
+            return if is_away { Verdict::ModelUnreachable { message } } else { Verdict::Failed { message } };
         }
         let is_empty = !self.spoke && self.answer.as_ref().is_none_or(|answer| answer.trim().is_empty());
         match (self.answer.take(), self.noise.take()) {
@@ -325,6 +322,8 @@ mod tests {
         let expected = Verdict::ModelUnreachable { message: "fetch failed".to_owned() };
         assert_eq!(Told::default().verdict(false, &ended(0, "fetch failed\n")), expected);
         assert_eq!(Told::default().verdict(false, &ended(512, "")), failed("it ended with exit status 2"));
+        let said = failed("it ended with exit status 2: 500 lines are too many");
+        assert_eq!(Told::default().verdict(false, &ended(512, "500 lines are too many")), said);
     }
 
     #[test]

@@ -1,0 +1,212 @@
+//! The driver for programs that print and end, against a host that is played.
+
+use attache_adapter::{
+    Setup,
+    driver::Exec,
+    preset::{ExecShape, Table},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    hosts::{cancelled, children, failure, fake, result, texts},
+    world::{World, is_alive, task, with},
+};
+
+/// How the fake host's JSON lines are read.
+const LINES: &str = r#"
+format = "jsonl"
+counts = "step"
+[[read]]
+when = { "/type" = "text" }
+chunk = "/text"
+[[read]]
+when = { "/type" = "thinking" }
+thought = "/text"
+[[read]]
+when = { "/type" = "tool" }
+tool = "/name"
+tool_id = "/id"
+tool_input = "/input"
+[[read]]
+when = { "/type" = "tool_result" }
+tool_id = "/id"
+tool_output = "/text"
+[[read]]
+when = { "/type" = "usage" }
+input_tokens = "/input_tokens"
+output_tokens = "/output_tokens"
+cost_usd = "/cost_usd"
+[[read]]
+when = { "/type" = "result" }
+text = "/text"
+failed = "/is_error"
+"#;
+
+fn shape(text: &str) -> ExecShape {
+    toml::from_str(text).unwrap()
+}
+
+async fn lines() -> World {
+    World::start(Exec::new(fake("jsonl"), shape(LINES)), |_| {}).await
+}
+
+/// `sh -c script`, read in some form.
+async fn script(script: &str, form: &str) -> World {
+    let setup = Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Script", "sh") };
+    World::start(Exec::new(setup, shape(form)), |_| {}).await
+}
+
+#[tokio::test]
+async fn lines_become_events_and_an_answer() {
+    let world = lines().await;
+    let events = world.stream(&task("THINK:hm\nWRITE:a.txt=hi\nSAY:bye")).await.rest().await;
+    assert_eq!(std::fs::read_to_string(world.cwd.join("a.txt")).unwrap(), "hi\n");
+    let usage =
+        json!({"tokens": 18, "input_tokens": 11, "output_tokens": 7, "cost_usd": 0.001, "cost_source": "reported"});
+    let text = "bye\nFAKE-OK after tool: wrote a.txt";
+    let expected = json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
+    assert_eq!(*result(&events), expected);
+    assert_eq!(texts(&events, "thought", "text").concat(), "hm");
+    let tools: Vec<&Value> = events.iter().filter(|event| event.1 == "tool_call").map(|event| &event.2).collect();
+    let input = json!({"file_path": "a.txt", "content": "hi\n"});
+    let begun = json!({"id": "deed_1", "name": "Write", "status": "started", "input": input});
+    let ended = json!({"id": "deed_1", "name": "Write", "status": "completed", "output": "wrote a.txt"});
+    assert_eq!(tools, [&begun, &ended]);
+    let told = ["starting Fake host", "Fake host works on the task"];
+    assert_eq!(texts(&events, "progress", "message"), told);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn cursor_is_read_as_its_row_says() {
+    let row = Table::parse("").unwrap().get("cursor").unwrap().clone();
+    let mut setup = fake("cursor");
+    setup.args.extend(row.args.iter().map(Into::into));
+    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let events = world.stream(&task("THINK:hm\nRUN:echo hi")).await.rest().await;
+    let expected = json!({"success": true, "output": {"text": "FAKE-OK after tool: hi", "artifact_refs": []}});
+    assert_eq!(*result(&events), expected);
+    assert_eq!(texts(&events, "tool_call", "name"), ["shellToolCall", "shellToolCall"]);
+    assert_eq!(texts(&events, "tool_call", "status"), ["started", "completed"]);
+    assert_eq!(texts(&events, "thought", "text").concat(), "hm");
+    let failed = world.run(&task("FAIL:500")).await;
+    let expected = "model_unreachable: Fake host cannot reach its model: it ended with exit status 1: The model answered 500; \
+                    retry 1/2\nThe model answered 500; retry 2/2\nthe model cannot be reached: 500. Check the device's \
+                    network and the host's login";
+    assert_eq!(failure(&failed), expected);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn text_is_the_answer_and_usage_is_in_a_file() {
+    let setup = Setup {
+        args: ["-c", "printf '%s' \"$1\"; echo '{\"in\":3,\"out\":4}' > \"$2\"", "sh", "{prompt}", "{usage_file}"]
+            .map(Into::into)
+            .to_vec(),
+        ..Setup::new("sh", "Script", "sh")
+    };
+    let form = "usage_file = { input_tokens = \"/in\", output_tokens = \"/out\" }";
+    let world =
+        World::start(Exec::new(setup, shape(form)), |options| options.instructions = Some("be brief".to_owned())).await;
+    let usage = json!({"tokens": 7, "input_tokens": 3, "output_tokens": 4, "cost_source": "unknown"});
+    let text = "<instructions>\nbe brief\n</instructions>\n\n$(id) {cwd}";
+    let expected = json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
+    assert_eq!(world.run(&task("$(id) {cwd}")).await, expected);
+    assert_eq!(std::fs::read_dir(&world.scratch).unwrap().count(), 0);
+    world.stop().await;
+
+    let plain = World::start(Exec::new(fake("text"), ExecShape::default()), |_| {}).await;
+    assert_eq!(plain.run(&task("SAY:hello")).await["output"]["text"], "hello\n");
+    plain.stop().await;
+}
+
+#[tokio::test]
+async fn one_document_is_read_when_it_is_whole() {
+    let row = Table::parse("").unwrap().get("openclaw").unwrap().clone();
+    let said = "echo 'Loading plugins'; cat >/dev/null; printf '{\\n \"ok\": true, \"final\": \"fine\",\\n';
+        echo '\"usage\":{\"input\":3,\"output\":4,\"total\":9},\"costUsd\":0.5}'";
+    let setup = Setup { args: vec!["-c".into(), said.into()], ..Setup::new("sh", "Script", "sh") };
+    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let usage = json!({"tokens": 9, "input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5, "cost_source": "reported"});
+    let expected = json!({"success": true, "output": {"text": "fine", "artifact_refs": []}, "usage": usage});
+    assert_eq!(world.run(&task("x")).await, expected);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn each_end_is_told_apart() {
+    let text = "";
+    let document = "format = \"json\"\n[[read]]\ntext = \"/text\"\nerror = \"/error\"\n";
+    let table = [
+        ("true", text, "task_failed: Script failed: it ended without saying anything"),
+        ("echo no >&2; exit 2", text, "task_failed: Script failed: it ended with exit status 2: no"),
+        ("kill -SEGV $$", text, "host_crashed: Script was killed by signal 11"),
+        ("true", document, "task_failed: Script failed: its output ended without an answer"),
+        ("echo '{\"error\":\"no such model\"}'", document, "task_failed: Script failed: no such model"),
+        (
+            "echo '{\"error\":\"connect ECONNREFUSED\"}'; exit 1",
+            document,
+            "model_unreachable: Script cannot reach its model: it ended with exit status 1: connect ECONNREFUSED. Check the \
+             device's network and the host's login",
+        ),
+        (
+            "echo oops",
+            document,
+            "adapter_invalid_reply: Script said something that cannot be read: oops. Its version may be too new or too old",
+        ),
+    ];
+    for (said, form, expected) in table {
+        let world = script(said, form).await;
+        assert_eq!(failure(&world.run(&task("x")).await), expected, "{said}");
+        world.stop().await;
+    }
+    let world = lines().await;
+    let garbage = failure(&world.run(&task("GARBAGE")).await);
+    assert!(
+        garbage.starts_with("adapter_invalid_reply: Fake host said something that cannot be read: {\"type\":"),
+        "{garbage}"
+    );
+    assert_eq!(failure(&world.run(&task("CRASH")).await), "host_crashed: Fake host was killed by signal 6");
+    let refused = failure(&world.run(&task("REFUSE")).await);
+    assert_eq!(refused, "task_failed: Fake host failed: it ended with exit status 1: the model refused");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn cancel_ends_everything() {
+    let world = lines().await;
+    for script in ["CHILD SLEEP:600", "CHILD HANG"] {
+        let task = task(script);
+        let mut events = world.stream(&task).await;
+        let pids = children(&mut events, if script.ends_with("HANG") { "HANGING" } else { "\n" }).await;
+        cancelled(&world, &task, &pids).await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_runaway_is_stopped_by_its_budget() {
+    let world = lines().await;
+    let task = with(task("CHILD LOOP TOKENS:89"), "budget", json!({"tokens": 250}));
+    let mut events = world.stream(&task).await;
+    let pids = children(&mut events, "\n").await;
+    let events = events.rest().await;
+    let expected = "quota_exceeded: Fake host was stopped because the run's budget is used up: 300 tokens were used of the 250 \
+                    that were left for it. Give the run a larger budget, or wait until its quota is filled up again";
+    assert_eq!(failure(result(&events)), expected);
+    assert!(pids.iter().all(|pid| !is_alive(pid)), "{pids:?}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn limits_become_arguments_or_a_refusal() {
+    let limits = [(attache_adapter::Limit::NoNetwork, vec!["--offline".to_owned()])].into();
+    let exec = Exec::new(fake("text"), ExecShape::default()).with_limits(limits);
+    let world = World::start(exec, |_| {}).await;
+    let limited = |sandbox: Value| with(task("ARGS"), "sandbox", sandbox);
+    let reply = world.run(&limited(json!({"allow_network": false}))).await;
+    assert_eq!(reply["output"]["text"], "ARGS=[\"--offline\"]\n");
+    let reply = world.run(&limited(json!({"cwd_only": true}))).await;
+    assert!(failure(&reply).starts_with("refused: the run asks for limits that Fake host does not keep"), "{reply}");
+    world.stop().await;
+}

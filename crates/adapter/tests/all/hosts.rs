@@ -1,0 +1,131 @@
+//! A host that is played by the test kit's program, and a person who answers what it asks.
+
+use std::{path::PathBuf, time::Duration};
+
+use attache_adapter::Setup;
+use serde_json::{Value, json};
+
+use crate::world::{Event, Events, PATIENCE, World, is_alive, until};
+
+/// The test kit's host in one of its manners of speaking.
+pub(crate) fn fake(manner: &str) -> Setup {
+    Setup { args: vec![manner.into()], ..Setup::new("fake", "Fake host", example("fake-host")) }
+}
+
+/// An example of this crate, which is built beside its tests.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().unwrap().parent().unwrap().join("examples").join(name)
+}
+
+pub(crate) fn yes(_: &Value) -> Value {
+    json!({"approved": true})
+}
+
+pub(crate) fn no(_: &Value) -> Value {
+    json!({"approved": false, "comment": "not today"})
+}
+
+/// Runs a task to its end, answering each question. What was asked, and all events.
+pub(crate) async fn answered(
+    world: &World,
+    task: &Value,
+    decide: impl Fn(&Value) -> Value,
+) -> (Vec<Value>, Vec<Event>) {
+    answered_within(world, task, PATIENCE, decide).await
+}
+
+/// The same with a host that takes its time between two events.
+pub(crate) async fn answered_within(
+    world: &World,
+    task: &Value,
+    patience: Duration,
+    decide: impl Fn(&Value) -> Value,
+) -> (Vec<Value>, Vec<Event>) {
+    let (mut events, mut all, mut questions) = (world.stream(task).await, Vec::new(), Vec::new());
+    while let Some(event) = events.next_within(patience).await {
+        if event.1 == "permission" {
+            answer(world, task, &event.2, &decide(&event.2)).await;
+            questions.push(event.2.clone());
+        }
+        all.push(event);
+    }
+    (questions, all)
+}
+
+pub(crate) async fn answer(world: &World, task: &Value, question: &Value, decision: &Value) {
+    let (run, id) = (task["task_run_id"].as_str().unwrap(), question["id"].as_str().unwrap());
+    let reply = world.post(&format!("/run-task/{run}/permission/{id}"), decision.to_string().as_bytes()).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}
+
+/// The data of the last event.
+pub(crate) fn result(events: &[Event]) -> &Value {
+    let (_, name, data) = events.last().unwrap();
+    assert_eq!(name, "result");
+    data
+}
+
+/// `code: message` of a failure.
+pub(crate) fn failure(result: &Value) -> String {
+    let text = |name: &str| result["error"][name].as_str().unwrap_or_default();
+    format!("{}: {}", text("code"), text("message"))
+}
+
+/// The texts of all events of one name, in order.
+pub(crate) fn texts(events: &[Event], name: &str, member: &str) -> Vec<String> {
+    let of_name = events.iter().filter(|(_, event, _)| event == name);
+    of_name.filter_map(|(_, _, data)| data[member].as_str().map(str::to_owned)).collect()
+}
+
+/// Reads on until an event of this name holds this text.
+pub(crate) async fn until_told(events: &mut Events, name: &str, wanted: &str) -> Value {
+    let mut said = String::new();
+    loop {
+        let (_, event, data) = events.next().await.expect("more of the stream");
+        if event == name {
+            said.push_str(data["text"].as_str().or(data["message"].as_str()).unwrap_or_default());
+            if said.contains(wanted) {
+                return json!(said);
+            }
+        }
+    }
+}
+
+/// The processes that a fake host has told of with `CHILD`, once it has said what is waited for.
+pub(crate) async fn children(events: &mut Events, wanted: &str) -> Vec<String> {
+    let mut said = String::new();
+    while !said.contains(wanted) {
+        let (_, name, data) = events.next().await.expect("more of the stream");
+        if name == "chunk" {
+            said.push_str(data["text"].as_str().unwrap());
+        }
+    }
+    let pids: Vec<String> = said.lines().next().unwrap().split(' ').skip(1).map(str::to_owned).collect();
+    assert_eq!(pids.iter().filter(|pid| is_alive(pid)).count(), 2, "{said}");
+    pids
+}
+
+/// Cancels, and is back when the run has ended: in time, and with nothing left of it.
+pub(crate) async fn cancelled(world: &World, task: &Value, pids: &[String]) {
+    let begun = std::time::Instant::now();
+    let reply: Value = serde_json::from_str(&world.cancel(task).await.body).unwrap();
+    let took = begun.elapsed();
+    let alive: Vec<&String> = pids.iter().filter(|pid| is_alive(pid)).collect();
+    assert!(alive.is_empty(), "{alive:?} of {pids:?}");
+    assert_eq!(reply["error"]["code"], "cancelled", "{reply}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let run = task["task_run_id"].as_str().unwrap().to_owned();
+    until("nothing carries the run's mark", || marked(&run).is_empty()).await;
+}
+
+/// The processes that belong to a run, wherever they went.
+pub(crate) fn marked(run: &str) -> Vec<String> {
+    let mark = format!("ATTACHE_TASK_RUN_ID={run}");
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_run = processes.filter(|process| {
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    });
+    of_run.map(|process| process.file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,310 @@
+//! The real programs, against a model on loopback that does as it is told. They run with `./test --agents`.
+//!
+//! Each writes a row of facts to `hosts-matrix/<host>.json` in the build folder, from which `docs/hosts.md` gets its matrix.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use attache_adapter::{
+    Driver, Environment, Setup,
+    driver::{Acp, Exec},
+    preset::{self, Preset, Surroundings, Table},
+};
+use attache_testkit::stub_model::StubModel;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    hosts::{answered_within, failure, marked, no, result, yes},
+    world::{World, task},
+};
+
+/// Programs on Node and Python start slowly where several start at once, and some wait long before they try again.
+const SLOW: Duration = Duration::from_secs(180);
+
+/// One program at a time: they are heavy, and their times are facts.
+static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A real program with a home of its own and a model that is a stub.
+struct Agent {
+    name: &'static str,
+    program: PathBuf,
+    row: Preset,
+    home: TempDir,
+    model: StubModel,
+    variables: Vec<(String, String)>,
+}
+
+/// What is written down about a host.
+#[derive(Default)]
+struct Facts {
+    passed: Vec<&'static str>,
+    seconds: Vec<(&'static str, f64)>,
+    notes: Vec<String>,
+}
+
+/// The agent behind a row; none where it is not to be run or not installed.
+async fn agent(name: &'static str, row: &str, program: &str) -> Option<Agent> {
+    if std::env::var("ATTACHE_AGENTS").as_deref() != Ok("1") {
+        println!("skipped: {name} runs with ./test --agents");
+        return None;
+    }
+    let Some(hosts) = std::env::var_os("ATTACHE_HOSTS") else {
+        println!("skipped: ATTACHE_HOSTS does not say where {name} is; ./test --agents does");
+        return None;
+    };
+    let program = Path::new(&hosts).join("bin").join(program);
+    if !program.exists() {
+        println!("skipped: {} is not installed", program.display());
+        return None;
+    }
+    let row = Table::parse("").unwrap().get(row).unwrap().clone();
+    let (home, model) = (tempfile::tempdir().unwrap(), StubModel::start().await);
+    Some(Agent { name, program, row, home, model, variables: Vec::new() })
+}
+
+// === impl Agent ===
+
+impl Agent {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.variables.push((name.to_owned(), value.into()));
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let file = self.home.path().join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn setup(&self) -> Setup {
+        let args = self.row.args.iter().map(Into::into).collect();
+        Setup { args, ..Setup::new(self.name, &self.row.label, &self.program) }
+    }
+
+    fn environment(&self) -> Environment {
+        let own = |name: &str| (name.to_owned(), std::env::var(name).unwrap_or_default());
+        let home = ("HOME".to_owned(), self.home.path().display().to_string());
+        // Whatever a program wants from the network, it gets nothing.
+        let closed = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+        let closed = closed.map(|name| (name.to_owned(), "http://127.0.0.1:9".to_owned()));
+        let open = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), "127.0.0.1,localhost".to_owned()));
+        let all = [own("PATH"), home, ("TERM".to_owned(), "dumb".to_owned())].into_iter();
+        let all = all.chain(closed).chain(open).chain(self.variables.clone());
+        let selected = Environment::select(all, &self.row.env);
+        self.row.set.iter().fold(selected, |environment, (name, value)| environment.with(name, value))
+    }
+
+    async fn world(&self, driver: impl Driver) -> World {
+        World::start(driver, |options| options.environment = self.environment()).await
+    }
+
+    /// File written after a yes, and not after a no; cancel; a model that is away.
+    async fn drive(&self, world: World, asks: Asks) {
+        let mut facts = Facts::default();
+        self.writes(&world, asks, &mut facts).await;
+        if asks == Asks::People {
+            self.is_denied(&world, &mut facts).await;
+        }
+        self.is_cancelled(&world, &mut facts).await;
+        self.loses_its_model(&world, &mut facts).await;
+        world.stop().await;
+        self.note(&facts).await;
+    }
+
+    async fn writes(&self, world: &World, asks: Asks, facts: &mut Facts) {
+        let begun = Instant::now();
+        let (questions, events) = answered_within(world, &task("WRITE:approved.txt=by people"), SLOW, yes).await;
+        let ended = result(&events);
+        assert_eq!(ended["success"], true, "{}: {ended}", self.name);
+        let written = std::fs::read_to_string(world.cwd.join("approved.txt")).unwrap();
+        assert_eq!(written.trim_end(), "by people", "{}", self.name);
+        facts.pass("task", begun);
+        if asks == Asks::People {
+            assert!(!questions.is_empty(), "{} wrote without a question", self.name);
+            facts.passed.push("approve");
+            let asked = &questions[0];
+            facts.notes.push(format!(
+                "asks as `{}`, undisclosed {}, diff {}",
+                asked["tool"].as_str().unwrap(),
+                asked.get("undisclosed").cloned().unwrap_or_else(|| json!([])),
+                asked.get("diff").is_some()
+            ));
+        }
+        facts.notes.push(format!("usage {}", ended.get("usage").cloned().unwrap_or_default()));
+    }
+
+    async fn is_denied(&self, world: &World, facts: &mut Facts) {
+        let begun = Instant::now();
+        let (questions, events) = answered_within(world, &task("WRITE:denied.txt=by nobody"), SLOW, no).await;
+        assert!(!questions.is_empty(), "{} did not ask", self.name);
+        assert!(!world.cwd.join("denied.txt").exists(), "{} wrote after a no", self.name);
+        let ended = failure(result(&events));
+        assert!(ended.starts_with("permission_denied: "), "{}: {ended}", self.name);
+        facts.pass("deny", begun);
+    }
+
+    async fn is_cancelled(&self, world: &World, facts: &mut Facts) {
+        let task = task("SLEEP:120 SAY:too late");
+        let events = world.stream(&task).await;
+        let waited = Instant::now();
+        while !self.model.requests().iter().any(|request| request.body.to_string().contains("SLEEP:120")) {
+            assert!(waited.elapsed() < SLOW, "{} never asked its model", self.name);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let run = task["task_run_id"].as_str().unwrap();
+        assert!(!marked(run).is_empty(), "{} runs", self.name);
+        let begun = Instant::now();
+        let reply: Value = serde_json::from_str(&world.cancel(&task).await.body).unwrap();
+        let took = begun.elapsed();
+        assert_eq!(marked(run), Vec::<String>::new(), "{} left something", self.name);
+        assert_eq!(reply["error"]["code"], "cancelled", "{}: {reply}", self.name);
+        assert!(took < Duration::from_secs(2), "{}: {took:?}", self.name);
+        facts.pass("cancel", begun);
+        drop(events);
+    }
+
+    async fn loses_its_model(&self, world: &World, facts: &mut Facts) {
+        let begun = Instant::now();
+        let (_, events) = answered_within(world, &task("FAIL:500"), SLOW, yes).await;
+        let ended = failure(result(&events));
+        assert!(ended.starts_with("model_unreachable: "), "{}: {ended}", self.name);
+        facts.notes.push(ended);
+        facts.pass("outage", begun);
+    }
+
+    async fn note(&self, facts: &Facts) {
+        let around = Surroundings {
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            home: Some(self.home.path().to_owned()),
+            environment: self.environment().into_pairs(),
+            patience: SLOW,
+        };
+        let version = preset::version(&self.row, &self.program, &around).await;
+        let seconds: serde_json::Map<String, Value> =
+            facts.seconds.iter().map(|(name, seconds)| ((*name).to_owned(), json!(seconds))).collect();
+        let row = json!({
+            "host": self.name, "label": self.row.label, "driver": self.row.driver.as_str(),
+            "version": version.map_or_else(|trouble| trouble.to_string(), |version| version.to_string()),
+            "passed": facts.passed, "seconds": seconds, "notes": facts.notes,
+        });
+        // `<target>/<profile>/deps/all-…`
+        let own = std::env::current_exe().unwrap();
+        let folder = own.ancestors().nth(3).unwrap().join("hosts-matrix");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{}.json", self.name)), format!("{row:#}\n")).unwrap();
+        println!("{row:#}");
+    }
+}
+
+/// Whether a host asks before it acts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    People,
+    Nobody,
+}
+
+// === impl Facts ===
+
+impl Facts {
+    fn pass(&mut self, what: &'static str, begun: Instant) {
+        self.passed.push(what);
+        self.seconds.push((what, (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("gemini", "gemini", "gemini").await else { return };
+    agent.write(
+        ".gemini/settings.json",
+        r#"{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false},
+            "general":{"disableAutoUpdate":true,"maxAttempts":2}}"#,
+    );
+    agent.set("GEMINI_API_KEY", "stub");
+    agent.set("GOOGLE_GEMINI_BASE_URL", agent.model.url());
+    let world = agent.world(Acp::new(agent.setup())).await;
+    agent.drive(world, Asks::People).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("opencode", "opencode", "opencode").await else { return };
+    let provider = json!({
+        "npm": "@ai-sdk/openai-compatible", "name": "Stub",
+        "options": {"baseURL": format!("{}/v1", agent.model.url()), "apiKey": "stub"},
+        "models": {"stub-model": {"name": "Stub"}},
+    });
+    let config = json!({"provider": {"stub": provider}, "model": "stub/stub-model", "small_model": "stub/stub-model"});
+    agent.write(".config/opencode/opencode.json", &config.to_string());
+    agent.set("OPENCODE_DISABLE_MODELS_FETCH", "1");
+    let world = agent.world(Acp::new(agent.setup())).await;
+    agent.drive(world, Asks::People).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qwen() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("qwen", "qwen", "qwen").await else { return };
+    agent.write(".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
+    agent.set("OPENAI_API_KEY", "stub");
+    agent.set("OPENAI_BASE_URL", format!("{}/v1", agent.model.url()));
+    agent.set("OPENAI_MODEL", "stub-model");
+    let world = agent.world(Acp::new(agent.setup())).await;
+    agent.drive(world, Asks::People).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hermes() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("hermes", "hermes", "hermes-acp").await else { return };
+    let config = format!(
+        "model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub\n",
+        agent.model.url()
+    );
+    agent.write("hermes/config.yaml", &config);
+    agent.set("HERMES_HOME", agent.home.path().join("hermes").display().to_string());
+    let world = agent.world(Acp::new(agent.setup())).await;
+    agent.drive(world, Asks::People).await;
+}
+
+/// Claude Code has a driver of its own; this is the way over ACP that other clients take.
+#[tokio::test(flavor = "multi_thread")]
+async fn claude_over_acp() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("claude-agent-acp", "claude_cli", "claude-agent-acp").await else { return };
+    agent.row.driver = preset::Kind::Acp;
+    agent.row.label = "Claude Code (ACP)".to_owned();
+    agent.row.args = Vec::new();
+    agent.set("ANTHROPIC_API_KEY", "stub");
+    agent.set("ANTHROPIC_BASE_URL", agent.model.url());
+    agent.set("CLAUDE_CODE_MAX_RETRIES", "1");
+    let world = agent.world(Acp::new(agent.setup())).await;
+    agent.drive(world, Asks::People).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openclaw() {
+    let _one = ONE.lock().await;
+    let Some(mut agent) = agent("openclaw", "openclaw", "openclaw").await else { return };
+    let model = json!({
+        "id": "stub-model", "name": "Stub", "reasoning": false, "input": ["text"], "contextWindow": 100_000, "maxTokens": 4096,
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+    });
+    let provider = json!({
+        "baseUrl": format!("{}/v1", agent.model.url()), "apiKey": "stub", "api": "openai-completions", "models": [model],
+    });
+    let config = json!({
+        "models": {"providers": {"stub": provider}},
+        "agents": {"defaults": {"model": {"primary": "stub/stub-model"}}},
+    });
+    let file = agent.write("openclaw.json", &config.to_string());
+    agent.set("OPENCLAW_CONFIG_PATH", file.display().to_string());
+    agent.set("OPENCLAW_STATE_DIR", agent.home.path().join("state").display().to_string());
+    let world = agent.world(Exec::new(agent.setup(), agent.row.output.clone())).await;
+    agent.drive(world, Asks::Nobody).await;
+}
