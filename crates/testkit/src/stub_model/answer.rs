@@ -14,7 +14,7 @@ use crate::script::{self, Word};
 pub(crate) enum Answer {
     /// The request fails with this status.
     Fail(u16),
-    Reply(Reply),
+    Reply(Box<Reply>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -80,11 +80,11 @@ pub(crate) fn answer(conversation: &Conversation, told: &Told<'_>, failed: u32) 
     }
     let tokens = told.words.iter().find_map(|word| if let Word::Tokens(n) = word { Some(*n) } else { None });
     let delays = told.words.iter().filter_map(|word| if let Word::Sleep(time) = word { Some(*time) } else { None });
-    Answer::Reply(Reply {
+    Answer::Reply(Box::new(Reply {
         content: content(conversation, told),
         usage: Usage { input: 11, output: tokens.unwrap_or(7) },
         delay: if told.results.is_empty() { delays.sum() } else { Duration::ZERO },
-    })
+    }))
 }
 
 fn content(conversation: &Conversation, told: &Told<'_>) -> Content {
@@ -103,13 +103,13 @@ fn content(conversation: &Conversation, told: &Told<'_>) -> Content {
         if told.words.contains(&Word::Loop) {
             return toolbox::harmless(tools, done).map_or_else(|| none_for("LOOP"), Content::Call);
         }
-        let actions = told.words.iter().filter_map(|word| match word {
+        let mut actions = told.words.iter().filter_map(|word| match word {
             Word::Write { path, text } => Some((toolbox::write(tools, path, text), "WRITE")),
             Word::Run(command) => Some((toolbox::run(tools, command), "RUN")),
             Word::Call { tool, input } => Some((Some(toolbox::named(tools, tool, input)), "CALL")),
             _ => None,
         });
-        if let Some((call, word)) = actions.skip(done).next() {
+        if let Some((call, word)) = actions.nth(done) {
             return call.map_or_else(|| none_for(word), Content::Call);
         }
     }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(answer(&conversation, &told, 1), Answer::Fail(429));
         let reply =
             Reply { content: text("STUB-OK"), usage: Usage { input: 11, output: 900 }, delay: Duration::from_secs(2) };
-        assert_eq!(answer(&conversation, &told, 2), Answer::Reply(reply));
+        assert_eq!(answer(&conversation, &told, 2), Answer::Reply(Box::new(reply)));
         let always = asked(&[user("FAIL:500")]);
         assert_eq!(answer(&always, &Told::of(&always), 99), Answer::Fail(500));
     }

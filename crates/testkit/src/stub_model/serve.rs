@@ -60,17 +60,17 @@ async fn serve(State(record): State<Arc<Record>>, request: Request) -> Response 
             let status_code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             (status_code, Json(dialect.failure(status))).into_response()
         }
-        Answer::Reply(reply) => say(dialect, serial, &conversation, reply).await,
+        Answer::Reply(reply) => say(dialect, serial, &conversation, &reply).await,
     }
 }
 
-async fn say(dialect: Dialect, serial: u64, conversation: &Conversation, reply: Reply) -> Response {
+async fn say(dialect: Dialect, serial: u64, conversation: &Conversation, reply: &Reply) -> Response {
     let label = Label { model: &conversation.model, serial };
     if !conversation.mode.streams() {
         tokio::time::sleep(reply.delay).await;
-        return Json(dialect.whole(label, &reply)).into_response();
+        return Json(dialect.whole(label, reply)).into_response();
     }
-    let (first, rest) = dialect.events(label, conversation, &reply);
+    let (first, rest) = dialect.events(label, conversation, reply);
     let lines = |events: Vec<Event>| Bytes::from(events.iter().map(Event::line).collect::<String>());
     let (first, rest, delay) = (lines(first), lines(rest), reply.delay);
     let late = stream::once(async move {
