@@ -36,6 +36,8 @@ pub(super) struct Lease {
     lent: Option<Lent>,
     baseline: Option<JoinHandle<()>>,
     log: usize,
+    /// What went wrong on this machine, for the report.
+    trouble: Option<String>,
 }
 
 /// How it ended, and whether the remote has to be told although the rules think that it knows.
@@ -74,7 +76,8 @@ impl Lease {
         cancel: CancellationToken,
     ) -> Self {
         let line = line(&desk, id, &request, &admitted, &keys);
-        Self { desk, id, request, admitted, keys, state, cancel, line, lent: None, baseline: None, log: 0 }
+        let (lent, baseline, log, trouble) = (None, None, 0, None);
+        Self { desk, id, request, admitted, keys, state, cancel, line, lent, baseline, log, trouble }
     }
 
     pub(super) async fn run(mut self, go: oneshot::Receiver<()>) {
@@ -287,8 +290,12 @@ impl Lease {
 
     async fn revoke(&mut self) {
         if let Some(lent) = self.lent.take() {
-            lent.revoke().await;
+            self.trouble = lent.revoke().await;
             self.desk.note(self.id, "revoke", None);
+            if let Some(trouble) = self.trouble.clone() {
+                self.desk.note(self.id, "disk_full", Some(&trouble));
+                self.write_log(&format!("attache: {trouble}\n")).await;
+            }
         }
     }
 
@@ -318,7 +325,10 @@ impl Lease {
         let _ = tokio::time::timeout(pace.tell, heard).await;
     }
 
-    async fn report(&mut self, status: Status, result: Outcome) {
+    async fn report(&mut self, status: Status, mut result: Outcome) {
+        if let Some(trouble) = self.trouble.take() {
+            result.notes = Some(result.notes.into_iter().chain([trouble]).collect::<Vec<_>>().join("\n"));
+        }
         let (desk, id) = (self.desk.clone(), self.id);
         // One that was never lent has nothing to report.
         drop(self.lent.take());

@@ -1,6 +1,13 @@
 //! The data plane: opens the export of one lease, gives its key a door at the SSH server, and closes both.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use attache_protocol::{
     DelegationId, Timestamp,
@@ -12,7 +19,7 @@ use attache_protocol::{
     },
 };
 use attache_workspace::{
-    export::{self, Before, Export, Journal, Line, Quota, Rules},
+    export::{self, Before, Export, Journal, Line, Quota, Refusal, Rules},
     ssh::{Admission, HostKey, Pass, Server, make_key},
 };
 
@@ -55,6 +62,7 @@ pub(super) struct Lent {
     credential: Credential,
     host_key: String,
     tunnel: Option<Serving>,
+    unstored: Arc<AtomicU64>,
 }
 
 /// Writes what happens in the folder to the audit.
@@ -62,6 +70,8 @@ struct Notes {
     sink: Arc<dyn AuditSink>,
     delegation: DelegationId,
     env: Env,
+    /// How many changes failed because the disk is full.
+    unstored: Arc<AtomicU64>,
 }
 
 /// OpenSSH's clients want a name; the key alone decides.
@@ -85,7 +95,9 @@ impl Ground {
             ..defaults
         };
         let terms = export::Terms { rules: loan.rules, quota, ..export::Terms::new(loan.terms.access_mode) };
-        let notes = Notes { sink: audit, delegation: loan.delegation, env: self.env.clone() };
+        let unstored = Arc::<AtomicU64>::default();
+        let (delegation, env) = (loan.delegation, self.env.clone());
+        let notes = Notes { sink: audit, delegation, env, unstored: Arc::clone(&unstored) };
         let export = Export::open(loan.folder, terms, Before::in_folder(loan.before), Arc::new(notes));
         let export = export.map_err(|error| Failure {
             code: ErrorCode::TaskFailed,
@@ -107,7 +119,7 @@ impl Ground {
             hint: ErrorCode::AuthFailed.hint().to_owned(),
         })?;
         let (admission, host_key) = (Arc::new(admission), self.host_key.clone());
-        Ok(Lent { admission, locator, credential, host_key, tunnel: None })
+        Ok(Lent { admission, locator, credential, host_key, tunnel: None, unstored })
     }
 
     /// Says nothing about the folder.
@@ -139,8 +151,9 @@ impl Lent {
         }
     }
 
-    /// The key is refused, connections are cut and nothing changes any more when this returns.
-    pub(super) async fn revoke(self) {
+    /// The key is refused, connections are cut and nothing changes any more when this returns. Answers what the
+    /// folder's owner has to know of this machine.
+    pub(super) async fn revoke(self) -> Option<String> {
         let admission = self.admission;
         // A file call that is under way ends first, which may take a moment.
         let revoked = tokio::task::spawn_blocking(move || admission.revoke()).await;
@@ -150,6 +163,13 @@ impl Lent {
         if let Some(tunnel) = self.tunnel {
             tunnel.close();
         }
+        let unstored = self.unstored.load(Ordering::Relaxed);
+        (unstored > 0).then(|| {
+            format!(
+                "the disk of the machine that lends the folder is full: {unstored} changes of the remote failed; make room \
+                 where the folder and $AWCP_HOME are, then delegate again"
+            )
+        })
     }
 }
 
@@ -157,6 +177,9 @@ impl Lent {
 
 impl Journal for Notes {
     fn record(&self, line: &Line<'_>) {
+        if matches!(line.outcome, Err(Refusal::DiskFull)) {
+            self.unstored.fetch_add(1, Ordering::Relaxed);
+        }
         let (path, to, at) = (line.path(), line.to(), self.env.now());
         let refusal = line.outcome.err().map(|refusal| refusal.name());
         let entry = Entry {
