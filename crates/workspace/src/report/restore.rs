@@ -14,7 +14,7 @@ use rustix::{
 
 use super::compare::kept;
 use crate::export::{
-    KeptFile, Kind, Moment, Record, Refusal, Was,
+    Attributes, KeptFile, Kind, Moment, Record, Refusal, Was,
     path::Place,
     root::{Found, Root},
     set_times,
@@ -95,7 +95,9 @@ pub(super) fn file(
     twins: &mut Twins,
 ) -> Result<(), Refusal> {
     let there = root.look_maybe(place.whole())?;
-    let same = there.filter(|there| there.attributes.inode == was.inode && was.links > 1);
+    // A link may have been given the inode of a file that is gone.
+    let is_same = |now: &Attributes| now.inode == was.inode && now.kind == Kind::File && was.links > 1;
+    let same = there.filter(|there| is_same(&there.attributes));
     let twin = match twins.put_back.get(&identity(was)) {
         Some(twin) => Some(twin.clone()),
         None if same.is_none() && twins.several.contains(&identity(was)) => other_name(root, was)?,
