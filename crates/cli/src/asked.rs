@@ -113,9 +113,22 @@ pub(crate) fn facts(request: &PermissionRequest, now: Timestamp) -> Table {
     for path in &request.paths {
         row("path", exact(path));
     }
+    if !request.undisclosed.is_empty() {
+        row("not disclosed", Cell::styled(clean::exact_line(&request.undisclosed.join(", ")), Style::Busy));
+    }
     row("bound to", Cell::dim(&request.subject));
     row("tool", Cell::styled(clean::exact_line(&request.tool), Style::Strong));
     table
+}
+
+/// How a line of a unified diff is painted.
+pub(crate) fn diff_style(line: &str) -> Style {
+    match line.as_bytes().first() {
+        Some(b'+') => Style::Good,
+        Some(b'-') => Style::Bad,
+        Some(b'@') => Style::Dim,
+        _ => Style::Plain,
+    }
 }
 
 /// What happens without an answer.

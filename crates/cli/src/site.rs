@@ -70,6 +70,7 @@ impl Site {
         let lock = take(&data).await?;
         let listen = listener.local_addr()?;
         let mut options = Options::new(&data, listen);
+        options.tools = Some(attache_mcp::http::PATH.to_owned());
         adjust(&mut options);
         let env = Env::system();
         let clients = place.tls.client_certificates();

@@ -10,6 +10,7 @@ use attache_protocol::{
     ConversationId, Json, Secret,
     wire::{
         call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
+        run::Sandbox,
         usage::Budget,
     },
 };
@@ -134,6 +135,12 @@ impl Call {
     /// Is told when the call has ended, signed as [`crate::webhook`] says.
     pub fn callback(mut self, url: impl Into<String>) -> Self {
         self.request.callback_url = Some(url.into());
+        self
+    }
+
+    /// Limits that whoever does it must enforce, or refuse it.
+    pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.request.sandbox = Some(sandbox);
         self
     }
 

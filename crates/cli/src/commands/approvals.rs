@@ -198,6 +198,12 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
         let heading = output.paint(Style::Dim, &clean::exact_line(name));
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
     }
+    if let Some(diff) = &request.diff {
+        output.line(format_args!("\n{}", output.paint(Style::Dim, "what would change")))?;
+        for line in diff.trim_end_matches('\n').split('\n') {
+            output.line(output.paint(asked::diff_style(line), &clean::exact_line(line)))?;
+        }
+    }
     if request.state == State::Pending {
         let id = request.permission_request_id;
         output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));

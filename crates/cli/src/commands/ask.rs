@@ -3,7 +3,8 @@
 use std::{io::Read as _, time::Duration};
 
 use attache_client::{Call, Client, Hub};
-use attache_protocol::{ConversationId, RunId, error::exit};
+use attache_protocol::{ConversationId, RunId, error::exit, wire::run::Sandbox};
+use clap::ValueEnum;
 
 use crate::{
     Context, Failure,
@@ -17,6 +18,7 @@ use crate::{
 #[command(after_help = "Examples:
   attache ask local \"uname -a\"
   attache ask builder \"run the tests\" --timeout 600
+  attache ask builder \"…\" --sandbox cwd-only,no-network
   git diff | attache ask reviewer -          the task from standard input
   attache ask builder \"…\" --no-wait          print the run's id and go on
   attache ask builder \"…\" --json             the run as JSON when it has ended
@@ -48,11 +50,23 @@ pub(crate) struct Args {
     /// Tell this URL when the run has ended, see docs/webhooks.md
     #[arg(long, value_name = "URL")]
     callback: Option<String>,
+    /// Limits that the agent's device must enforce, or refuse the task: cwd-only, no-network, no-exec
+    #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
+    sandbox: Vec<Limit>,
     /// Higher goes first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
     #[command(flatten)]
     hub: HubArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Limit {
+    /// Nothing outside the working folder
+    CwdOnly,
+    NoNetwork,
+    /// No programs
+    NoExec,
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -108,6 +122,13 @@ fn call(hub: &Hub, text: String, args: &Args) -> Call {
     }
     if let Some(priority) = args.priority {
         call = call.priority(priority);
+    }
+    if !args.sandbox.is_empty() {
+        call = call.sandbox(args.sandbox.iter().fold(Sandbox::default(), |sandbox, limit| match limit {
+            Limit::CwdOnly => Sandbox { cwd_only: Some(true), ..sandbox },
+            Limit::NoNetwork => Sandbox { allow_network: Some(false), ..sandbox },
+            Limit::NoExec => Sandbox { allow_exec: Some(false), ..sandbox },
+        }));
     }
     if let Some(url) = &args.callback {
         call = call.callback(url);

@@ -2,12 +2,13 @@
 
 use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
-    ConversationId, RunId,
-    rules::{permission::State, recovery::Recovery, run::Status},
+    ConversationId, Json, RunId,
+    rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
     wire::{
         ask::InputRequest,
         call::CallId,
-        run::{Run, Waiting},
+        run::{Run, Sandbox, Waiting},
+        usage::Used,
     },
 };
 use clap::Subcommand;
@@ -195,6 +196,12 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
     if run.status == Status::Pending {
         row("expires", Cell::plain(time::relative_or(run.expires_at, now, "–")));
     }
+    if let Some(used) = run.usage.as_ref().and_then(used) {
+        row("used", Cell::plain(used));
+    }
+    if let Some(limits) = run.sandbox.and_then(limits) {
+        row("sandbox", Cell::plain(limits));
+    }
     row("attempt", Cell::plain(format!("{} of {}", run.attempt, run.max_attempts)));
     row("conversation", Cell::plain(run.conversation_id.to_string()));
     output.table(&table)?;
@@ -207,6 +214,26 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }
     Ok(())
+}
+
+/// Tokens and dollars, and how sure they are; none where nothing can be counted.
+fn used(usage: &Json) -> Option<String> {
+    let used = Used::read(usage).ok()?;
+    let tokens = used.tokens.map(|tokens| format!("{tokens} tokens"));
+    let cost = used.micro_usd.map(|cost| format!("${}", usd(cost)));
+    let amounts: Vec<String> = tokens.into_iter().chain(cost).collect();
+    (!amounts.is_empty()).then(|| format!("{} ({})", amounts.join(", "), used.source.as_str()))
+}
+
+/// The limits that the caller asked for.
+fn limits(sandbox: Sandbox) -> Option<String> {
+    let words = [
+        (sandbox.cwd_only == Some(true), "cwd-only"),
+        (sandbox.allow_network == Some(false), "no-network"),
+        (sandbox.allow_exec == Some(false), "no-exec"),
+    ];
+    let words: Vec<&str> = words.into_iter().filter(|(asked, _)| *asked).map(|(_, word)| word).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// What the run waits for, and the command that lets it go on.

@@ -46,7 +46,9 @@ struct Sum {
     tokens: u64,
     #[serde(rename = "cost_usd", serialize_with = "as_dollars")]
     micro_usd: u64,
-    /// Calls whose cost nobody said.
+    /// Calls that said what they used, that had it estimated, and of which nobody knows.
+    reported: u64,
+    estimated: u64,
     unknown: u64,
     duration_ms: u64,
 }
@@ -96,7 +98,7 @@ fn show(
     keys: &[&'static str],
     rows: impl Iterator<Item = (Vec<String>, Sum)>,
 ) -> Result<(), Failure> {
-    let titles: Vec<&str> = keys.iter().copied().chain(["CALLS", "FAILED", "TOKENS", "COST"]).collect();
+    let titles: Vec<&str> = keys.iter().copied().chain(["CALLS", "FAILED", "TOKENS", "COST", "SOURCE"]).collect();
     let mut table = Table::new(&titles);
     let mut total = Sum::default();
     for (keys, sum) in rows {
@@ -106,7 +108,7 @@ fn show(
             format!("${}", usd(sum.micro_usd))
         };
         let cells = keys.into_iter().map(Cell::strong);
-        let numbers = [sum.calls.to_string(), sum.failed.to_string(), sum.tokens.to_string(), cost];
+        let numbers = [sum.calls.to_string(), sum.failed.to_string(), sum.tokens.to_string(), cost, sum.source()];
         table.row(cells.chain(numbers.into_iter().map(Cell::plain)));
         total = total.and(sum);
     }
@@ -138,9 +140,22 @@ impl Sum {
             failed: row.failed,
             tokens: row.tokens,
             micro_usd: micro_usd(row.cost_usd.get()).unwrap_or(0),
+            reported: row.reported,
+            estimated: row.estimated,
             unknown: row.unknown,
             duration_ms: row.duration_ms,
         })
+    }
+
+    /// How sure it is: one word where all calls agree.
+    fn source(self) -> String {
+        let parts = [(self.reported, "reported"), (self.estimated, "estimated"), (self.unknown, "unknown")];
+        let parts: Vec<_> = parts.into_iter().filter(|(calls, _)| *calls > 0).collect();
+        match parts.as_slice() {
+            [] => "–".to_owned(),
+            [(_, word)] => (*word).to_owned(),
+            several => several.iter().map(|(calls, word)| format!("{calls} {word}")).collect::<Vec<_>>().join(", "),
+        }
     }
 
     const fn and(self, other: Self) -> Self {
@@ -149,6 +164,8 @@ impl Sum {
             failed: self.failed.saturating_add(other.failed),
             tokens: self.tokens.saturating_add(other.tokens),
             micro_usd: self.micro_usd.saturating_add(other.micro_usd),
+            reported: self.reported.saturating_add(other.reported),
+            estimated: self.estimated.saturating_add(other.estimated),
             unknown: self.unknown.saturating_add(other.unknown),
             duration_ms: self.duration_ms.saturating_add(other.duration_ms),
         }

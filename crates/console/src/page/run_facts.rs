@@ -96,18 +96,18 @@ pub(crate) async fn told(console: &Console, session: &Session, run: &Run) -> Res
 fn used(usage: &Json, t: &'static Text) -> Vec<Fact> {
     let counted = Used::read(usage).unwrap_or(Used::NOTHING);
     let mut facts = Vec::new();
+    let source = match counted.source {
+        CostSource::Reported => t.office.cost_reported,
+        CostSource::Estimated => t.office.cost_estimated,
+        CostSource::Unknown => t.office.cost_unknown,
+    };
     if let Some(tokens) = counted.tokens {
-        facts.push(Fact::text(t.office.fact_tokens, &count(tokens)));
+        facts.push(Fact::text(t.office.fact_tokens, &format!("{}, {source}", count(tokens))));
     }
     if let Some(cost) = counted.micro_usd {
-        let source = match counted.source {
-            CostSource::Reported => t.office.cost_reported,
-            CostSource::Estimated => t.office.cost_estimated,
-            CostSource::Unknown => t.office.cost_unknown,
-        };
         facts.push(Fact::text(t.office.fact_cost, &format!("{}, {source}", money(cost))));
     }
-    let known = ["tokens", "cost_usd", "cost_source"];
+    let known = ["tokens", "cost_usd", "source", "cost_source"];
     let says_more = match usage.parse::<serde_json::Value>() {
         Ok(serde_json::Value::Object(members)) => members.keys().any(|member| !known.contains(&member.as_str())),
         Ok(_) | Err(_) => true,

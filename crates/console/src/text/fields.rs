@@ -409,6 +409,9 @@ text! {
     fact_reason
     fact_folder
     fact_paths
+    fact_undisclosed
+    undisclosed_input
+    undisclosed_paths
     fact_channel
     fact_waits
     agent_on

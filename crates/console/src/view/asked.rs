@@ -104,6 +104,19 @@ impl Input {
     }
 }
 
+impl Input {
+    /// Before everything else what would change, as the agent says it. A text that is no diff is shown as it is.
+    pub(crate) fn with_diff(mut self, diff: Option<&str>, t: &Text) -> Self {
+        let Some(text) = diff.filter(|text| !text.trim().is_empty()) else { return self };
+        let block = match Diff::unified(None, text, t) {
+            Some(diff) => Block::Diff(Box::new(diff)),
+            None => Block::Text { name: Markup::text(t.proposed_change), text: Folded::new(text, t) },
+        };
+        self.blocks.insert(0, block);
+        self
+    }
+}
+
 /// The diffs of an input, and the members that they show.
 struct Diffs {
     shown: Vec<Diff>,
@@ -261,6 +274,22 @@ mod tests {
         );
         // A change with something more to it is shown as it is.
         assert!(blocks(r#"{"edits":[{"old_string":"a","new_string":"b","all":true}]}"#)[0].starts_with("{\n"));
+    }
+
+    #[test]
+    fn what_would_change_comes_first_and_stays_inert() {
+        let t = ALL[0];
+        let shown = |diff: &str| {
+            let input = input(r#"{"path":"a"}"#).with_diff(Some(diff), t);
+            let Block::Diff(diff) = &input.blocks[0] else { panic!("{input:?}") };
+            diff.lines.iter().map(|line| format!("{} {}", line.class, line.text)).collect::<Vec<_>>()
+        };
+        let lines = shown("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+<script>alert(1)</script>\n");
+        assert_eq!(lines[3..], ["cut old", "add &lt;script&gt;alert(1)&lt;/script&gt;"]);
+        let odd = input("{}").with_diff(Some("not a <b>diff</b>"), t);
+        let Block::Text { text, .. } = &odd.blocks[0] else { panic!("{odd:?}") };
+        assert_eq!(text.shown.to_string(), "not a &lt;b&gt;diff&lt;/b&gt;");
+        assert_eq!(input("{}").with_diff(Some(" \n"), t), input("{}"));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Card {
             sign: sign::big(request.agent_id),
             heading: Markup::sentence(t.wants, &blanks),
             place: place(&request.task_run_id.to_string(), about, scene),
-            input: Input::new(&request.input, t),
+            input: Input::new(&request.input, t).with_diff(request.diff.as_deref(), t),
             facts: facts(request, about, scene),
             expires: request.expires_at.map(When::left),
             otherwise: otherwise(request, t),
@@ -115,6 +115,15 @@ fn facts(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Vec<Fa
     if !request.paths.is_empty() {
         let paths: Vec<_> = request.paths.iter().map(|path| format!("<code>{}</code>", exact_line(path))).collect();
         facts.push(Fact::markup(t.fact_paths, Markup::own(paths.join("<br>"))));
+    }
+    if !request.undisclosed.is_empty() {
+        let known = |what: &String| match what.as_str() {
+            "input" => Markup::text(t.undisclosed_input),
+            "paths" => Markup::text(t.undisclosed_paths),
+            other => exact_line(other),
+        };
+        let parts: Vec<String> = request.undisclosed.iter().map(|what| known(what).to_string()).collect();
+        facts.push(Fact::markup(t.fact_undisclosed, Markup::own(parts.join("<br>"))));
     }
     let href = format!("/agents/{}", request.agent_id);
     let agent = Markup::sentence("{agent}", &[("agent", Blank::Link(&href, &request.agent_name))]);
