@@ -73,7 +73,8 @@ pub fn parse(prompt: &str) -> Vec<Word> {
     let mut before = None;
     while let Some(first) = rest.chars().next() {
         let may_begin = before.is_none_or(|c: char| c.is_whitespace() || "\"'>([".contains(c));
-        let taken = if may_begin { word(rest) } else { None };
+        let quote = before.filter(|c| "\"'".contains(*c));
+        let taken = if may_begin { word(rest, quote) } else { None };
         let length = match taken {
             Some((word, length)) => {
                 words.push(word);
@@ -87,8 +88,9 @@ pub fn parse(prompt: &str) -> Vec<Word> {
     words
 }
 
-/// The word at the very beginning, and how long it is.
-fn word(text: &str) -> Option<(Word, usize)> {
+/// The word at the very beginning, and how long it is. A quote before it ends it, if it stands at the end of the line: hosts
+/// put what a person asks for in quotes.
+fn word(text: &str, quote: Option<char>) -> Option<(Word, usize)> {
     let name = &text[..text.find(|c: char| !c.is_ascii_uppercase()).unwrap_or(text.len())];
     let after = &text[name.len()..];
     let bare = match name {
@@ -110,6 +112,7 @@ fn word(text: &str) -> Option<(Word, usize)> {
     }
     let argument = after.strip_prefix(':')?;
     let line = argument.lines().next().unwrap_or_default();
+    let line = quote.and_then(|quote| line.trim_end().strip_suffix(quote)).unwrap_or(line);
     let short = line.split(|c: char| c.is_whitespace() || "\"'<)]".contains(c)).next().unwrap_or_default();
     let (word, length) = match name {
         "WRITE" => {
@@ -211,6 +214,13 @@ mod tests {
     #[test]
     fn what_only_resembles_a_word_is_text() {
         assert_eq!(parse("REWRITE:x LOOPS UN-LOOP SYSTEM_PROMPT WRITE: FAIL:soon FAIL:500xmany SLEEP:-1 ünd"), []);
+    }
+
+    #[test]
+    fn a_quoted_word_ends_with_its_quote() {
+        let written = Word::Write { path: "a".to_owned(), text: "b c".to_owned() };
+        assert_eq!(parse("\"WRITE:a=b c\"\nmore"), [written]);
+        assert_eq!(parse("RUN:echo \"x\""), [Word::Run("echo \"x\"".to_owned())]);
     }
 
     #[test]
