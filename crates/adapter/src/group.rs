@@ -1,6 +1,6 @@
 //! The processes of one run: the group of the one that was started, and whatever left that group but carries the run's mark.
 
-use std::{process::Stdio, time::Duration};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use attache_protocol::RunId;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
@@ -56,6 +56,11 @@ impl Group {
         if let Some(leader) = self.leader {
             let _ = kill_process(leader, Signal::INT);
         }
+    }
+
+    /// The programs that the run executes now, where the system tells.
+    pub(crate) fn programs(&self) -> Vec<PathBuf> {
+        programs(&self.mark)
     }
 
     /// Ends whatever is left of the group, politely first, and returns when it is gone.
@@ -148,6 +153,17 @@ fn end_marked(mark: &str) {
 
 #[cfg(not(target_os = "linux"))]
 fn end_marked(_mark: &str) {}
+
+#[cfg(target_os = "linux")]
+fn programs(mark: &str) -> Vec<PathBuf> {
+    let program = |process: Pid| std::fs::read_link(format!("/proc/{}/exe", process.as_raw_nonzero())).ok();
+    marked(mark).filter_map(program).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn programs(_mark: &str) -> Vec<PathBuf> {
+    Vec::new()
+}
 
 /// The processes of ours that carry the mark; one that is dead has no environment any more.
 #[cfg(target_os = "linux")]

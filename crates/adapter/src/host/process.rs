@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -83,6 +84,11 @@ impl Process {
     /// Asks it to stop, as Ctrl-C would.
     pub(crate) fn interrupt(&self) {
         self.group.interrupt();
+    }
+
+    /// The programs that run in it now, where the system tells.
+    pub(crate) fn programs(&self) -> Vec<PathBuf> {
+        self.group.programs()
     }
 
     /// Waits until it ends by itself. May be called again.

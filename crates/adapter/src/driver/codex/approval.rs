@@ -1,0 +1,357 @@
+//! What Codex asks before a step, as people are asked about it, and their answer in Codex's terms. Pure.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Component, Path},
+};
+
+use attache_protocol::Json;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    message::{Change, ChangeKind, Item, RawItem},
+    settings,
+};
+use crate::{
+    Limit,
+    host::{
+        Answer, Question,
+        question::{Risk, diff},
+    },
+};
+
+/// What was told of steps before Codex asks about them.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    changes: HashMap<String, Vec<Change>>,
+    /// Whether a command wants to run outside of the sandbox, as its model said. Codex's own question does not tell.
+    calls: HashMap<String, Reach>,
+    asked: HashSet<String>,
+}
+
+/// A step that Codex asks about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) question: Question,
+    pub(super) manner: Manner,
+    /// Why the run's limits forbid it, whatever people would say.
+    pub(super) forbidden: Option<&'static str>,
+}
+
+/// How an answer is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Manner {
+    Decision,
+    Elicitation,
+    /// With the permissions that were asked for.
+    Permissions(Json),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Reply {
+    Decision { decision: &'static str },
+    Elicitation { action: &'static str, content: Option<Json> },
+    Permissions { permissions: Json, scope: &'static str },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Sandboxed,
+    Outside,
+    Unknown,
+}
+
+/// Of `item/commandExecution/requestApproval`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Command {
+    item_id: String,
+    approval_id: Option<String>,
+    kind: Option<String>,
+    command: Option<String>,
+    cwd: Option<String>,
+    reason: Option<String>,
+    command_actions: Option<Vec<Json>>,
+    network_approval_context: Option<Json>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Action {
+    #[serde(rename = "type")]
+    kind: String,
+    path: Option<String>,
+}
+
+/// Of `item/fileChange/requestApproval`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Patch {
+    item_id: String,
+    reason: Option<String>,
+    grant_root: Option<String>,
+}
+
+/// Of `item/permissions/requestApproval`.
+#[derive(Debug, Deserialize)]
+struct Wider {
+    permissions: Json,
+    reason: Option<String>,
+}
+
+/// Of `mcpServer/elicitation/request`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Elicitation {
+    server_name: String,
+    message: String,
+    #[serde(rename = "_meta")]
+    meta: Meta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    codex_approval_kind: Option<String>,
+    tool_params: Option<Json>,
+}
+
+/// What people see of a command.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<&'a str>,
+    /// Absent where Codex does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<&'a [Json]>,
+}
+
+#[derive(Debug, Serialize)]
+struct Files<'a> {
+    changes: Vec<File<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant_root: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct File<'a> {
+    path: &'a str,
+    change: &'static str,
+}
+
+// === impl Steps ===
+
+impl Steps {
+    pub(super) fn note(&mut self, item: &Item) {
+        if item.kind == "fileChange" {
+            self.changes.insert(item.id.clone(), item.changes.clone());
+        }
+    }
+
+    pub(super) fn note_raw(&mut self, item: RawItem) {
+        #[derive(Deserialize)]
+        struct Arguments {
+            sandbox_permissions: Option<String>,
+        }
+        let RawItem::FunctionCall { call_id, arguments } = item else { return };
+        let reach = match serde_json::from_str(&arguments) {
+            Ok(Arguments { sandbox_permissions: None }) => Reach::Sandboxed,
+            Ok(Arguments { sandbox_permissions: Some(word) }) if word == "use_default" => Reach::Sandboxed,
+            Ok(_) => Reach::Outside,
+            Err(_) => Reach::Unknown,
+        };
+        self.calls.insert(call_id, reach);
+    }
+
+    /// None when this is nothing that people can be asked about.
+    pub(super) fn asked(&mut self, method: &str, params: &Json, cwd: &Path, limits: &[Limit]) -> Option<Asked> {
+        match method {
+            "item/commandExecution/requestApproval" => Some(self.command(&params.parse().ok()?, limits)),
+            "item/fileChange/requestApproval" => Some(self.patch(&params.parse().ok()?, cwd, limits)),
+            "item/permissions/requestApproval" => Some(wider(params.parse().ok()?, limits)),
+            "mcpServer/elicitation/request" => tool(&params.parse().ok()?, limits),
+            _ => None,
+        }
+    }
+
+    fn command(&mut self, command: &Command, limits: &[Limit]) -> Asked {
+        let reach = self.reach(command);
+        let shown = Shown {
+            command: command.command.as_deref(),
+            cwd: command.cwd.as_deref(),
+            sandbox: match reach {
+                Reach::Sandboxed => Some("on"),
+                Reach::Outside => Some("off"),
+                Reach::Unknown => None,
+            },
+            network: command.network_approval_context.as_ref(),
+            actions: command.command_actions.as_deref(),
+        };
+        let disclosed = command.command.is_some() || command.network_approval_context.is_some();
+        let outside = (reach == Reach::Outside).then(|| "it wants to run outside of Codex's sandbox".to_owned());
+        let reason: Vec<String> = outside.into_iter().chain(command.reason.clone()).collect();
+        let confined = settings::is_confined(limits);
+        let forbidden = if limits.contains(&Limit::NoExec) {
+            Some("the run may not start programs")
+        } else if limits.contains(&Limit::NoNetwork) && command.network_approval_context.is_some() {
+            Some("the run may not use the network")
+        } else if confined && reach != Reach::Sandboxed {
+            Some("it may run outside of the sandbox that keeps the run's limits")
+        } else {
+            None
+        };
+        let tool = if command.kind.as_deref() == Some("writeStdin") { "write_stdin" } else { "shell" };
+        let question = Question {
+            input: disclosed.then(|| Json::of(&shown)),
+            paths: command.command_actions.as_deref().and_then(paths_read),
+            reason: (!reason.is_empty()).then(|| reason.join(": ")),
+            risk: Risk::High,
+            ..Question::about(tool)
+        };
+        Asked { question, manner: Manner::Decision, forbidden }
+    }
+
+    fn reach(&mut self, command: &Command) -> Reach {
+        let again = !self.asked.insert(command.item_id.clone());
+        if again && command.approval_id.is_none() {
+            // Asked once more about the same command: it failed in the sandbox and is to be tried without.
+            return Reach::Outside;
+        }
+        self.calls.get(&command.item_id).copied().unwrap_or(Reach::Unknown)
+    }
+
+    fn patch(&self, patch: &Patch, cwd: &Path, limits: &[Limit]) -> Asked {
+        let changes = self.changes.get(&patch.item_id).map(Vec::as_slice).filter(|changes| !changes.is_empty());
+        let paths =
+            changes.map(|changes| changes.iter().flat_map(Change::paths).map(str::to_owned).collect::<Vec<_>>());
+        let inside = |path: &String| is_inside(Path::new(path), cwd);
+        let all_inside = patch.grant_root.is_none() && paths.as_ref().is_some_and(|paths| paths.iter().all(inside));
+        let forbidden = (limits.contains(&Limit::CwdOnly) && !all_inside)
+            .then_some("the run may not touch files outside of its folder");
+        let input = changes.map(|changes| {
+            let changes =
+                changes.iter().map(|change| File { path: &change.path, change: change.kind.name() }).collect();
+            Json::of(&Files { changes, grant_root: patch.grant_root.as_deref() })
+        });
+        let question = Question {
+            input,
+            paths,
+            reason: patch.reason.clone(),
+            diff: changes.map(|changes| changes.iter().map(Change::unified).collect()),
+            ..Question::about("apply_patch")
+        };
+        Asked { question, manner: Manner::Decision, forbidden }
+    }
+}
+
+fn wider(wider: Wider, limits: &[Limit]) -> Asked {
+    let question = Question {
+        input: Some(wider.permissions.clone()),
+        reason: wider.reason,
+        risk: Risk::High,
+        ..Question::about("request_permissions")
+    };
+    let forbidden = (!limits.is_empty()).then_some("the run has limits that are not to be widened");
+    Asked { question, manner: Manner::Permissions(wider.permissions), forbidden }
+}
+
+/// A tool of a server of the user's. Other forms of such servers are not for the people who are asked here.
+fn tool(asked: &Elicitation, limits: &[Limit]) -> Option<Asked> {
+    if asked.meta.codex_approval_kind.as_deref() != Some("mcp_tool_call") {
+        return None;
+    }
+    // The name of the tool stands in the message only: Allow the X MCP server to run tool "Y"?
+    let name = asked.message.split('"').nth(1);
+    let tool = name.map_or_else(|| asked.server_name.clone(), |name| format!("mcp__{}__{name}", asked.server_name));
+    let question = Question {
+        input: asked.meta.tool_params.clone(),
+        reason: Some(asked.message.clone()),
+        ..Question::about(tool)
+    };
+    let forbidden = (!limits.is_empty()).then_some("the servers of the user know nothing of the run's limits");
+    Some(Asked { question, manner: Manner::Elicitation, forbidden })
+}
+
+/// The files of a command that only reads, as Codex understands it.
+fn paths_read(actions: &[Json]) -> Option<Vec<String>> {
+    let actions: Option<Vec<Action>> = actions.iter().map(|action| action.parse().ok()).collect();
+    let actions = actions.filter(|actions| !actions.is_empty())?;
+    let known = |action: &Action| matches!(action.kind.as_str(), "read" | "listFiles" | "search");
+    actions.iter().all(known).then(|| actions.into_iter().filter_map(|action| action.path).collect())
+}
+
+fn is_inside(path: &Path, folder: &Path) -> bool {
+    let plain = path.components().all(|part| part != Component::ParentDir);
+    plain && (path.is_relative() || path.starts_with(folder))
+}
+
+// === impl Manner ===
+
+impl Manner {
+    /// Only ever for this once.
+    pub(super) fn reply(self, answer: &Answer) -> Reply {
+        let word = match answer {
+            Answer::Allowed => "accept",
+            Answer::Denied { .. } => "decline",
+            Answer::Stopped => "cancel",
+        };
+        match self {
+            Self::Decision => Reply::Decision { decision: word },
+            Self::Elicitation => {
+                let content = (*answer == Answer::Allowed).then(Json::empty_object);
+                Reply::Elicitation { action: word, content }
+            }
+            Self::Permissions(asked) => {
+                let permissions = if *answer == Answer::Allowed { asked } else { Json::empty_object() };
+                Reply::Permissions { permissions, scope: "turn" }
+            }
+        }
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        let moved = match &self.kind {
+            ChangeKind::Update { move_path } => move_path.as_deref(),
+            ChangeKind::Add | ChangeKind::Delete | ChangeKind::Other => None,
+        };
+        [self.path.as_str()].into_iter().chain(moved)
+    }
+
+    fn unified(&self) -> String {
+        match &self.kind {
+            ChangeKind::Add => diff(&self.path, "", &self.diff),
+            ChangeKind::Delete => diff(&self.path, &self.diff, ""),
+            ChangeKind::Update { move_path } => {
+                format!("--- {}\n+++ {}\n{}", self.path, move_path.as_ref().unwrap_or(&self.path), self.diff)
+            }
+            ChangeKind::Other => self.diff.clone(),
+        }
+    }
+}
+
+// === impl ChangeKind ===
+
+impl ChangeKind {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Delete => "delete",
+            Self::Update { move_path: None } => "update",
+            Self::Update { move_path: Some(_) } => "move",
+            Self::Other => "other",
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "approval_tests.rs"]
+mod tests;

@@ -1,0 +1,180 @@
+//! What a turn of Codex ended as: its status, its error, and what was said. Pure.
+
+use attache_protocol::Json;
+use serde::Deserialize;
+
+use super::message::{TurnEnd, TurnError};
+use crate::host::{Verdict, outage::is_outage};
+
+/// What else is known of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Neither a word nor the use of a tool.
+    Nothing,
+    Something,
+}
+
+/// The word of an error, and the status of HTTP that came with it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Kind {
+    word: String,
+    status: Option<u16>,
+}
+
+pub(super) fn verdict(end: &TurnEnd, heard: Heard) -> Verdict {
+    match end.status.as_str() {
+        "completed" => {
+            let text =
+                end.items.iter().rev().find(|item| item.kind == "agentMessage").and_then(|item| item.text.clone());
+            if heard == Heard::Nothing && text.is_none() {
+                // Codex says nothing at all when its model refuses.
+                return Verdict::Refused { message: "its model gave no answer".to_owned() };
+            }
+            Verdict::Done { text }
+        }
+        "interrupted" => failed("its turn was interrupted, though nobody here asked for that"),
+        "failed" => match &end.error {
+            Some(error) => failure(error),
+            None => failed("it did not say why"),
+        },
+        other => Verdict::Unreadable { message: format!("a turn that ended as `{other}`") },
+    }
+}
+
+/// What is wrong with a login, and what to do about it.
+pub(super) fn not_logged_in(why: &str) -> Verdict {
+    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    Verdict::Failed {
+        message: format!("it is not logged in{why}. Run `codex login` on this device, and send the task again"),
+    }
+}
+
+/// The number of an attempt and of how many, from `Reconnecting... 2/5`.
+pub(super) fn attempt(message: &str) -> Option<(u64, u64)> {
+    let (attempt, most) = message.rsplit(' ').next()?.split_once('/')?;
+    Some((attempt.parse().ok()?, most.parse().ok()?))
+}
+
+fn failure(error: &TurnError) -> Verdict {
+    let message = match &error.additional_details {
+        Some(details) => format!("{} ({details})", error.message),
+        None => error.message.clone(),
+    };
+    let Kind { word, status } = Kind::of(error.codex_error_info.as_ref());
+    match (word.as_str(), status) {
+        ("unauthorized", _) | (_, Some(401 | 403)) => not_logged_in(&message),
+        ("usageLimitExceeded", _) => {
+            failed(&format!("its account has nothing left: {message}; wait, or change the plan of the account"))
+        }
+        ("contextWindowExceeded", _) => failed(&format!("the task is too long for its model: {message}")),
+        ("sandboxError", _) => failed(&format!("its sandbox does not work on this device: {message}")),
+        ("sessionBudgetExceeded", _) => Verdict::OverBudget { message },
+        ("cyberPolicy" | "misalignmentPolicyViolation", _) => Verdict::Refused { message },
+        // People said no so often that Codex gave up; their no decides.
+        ("tooManyDenials", _) => Verdict::Done { text: Some(message) },
+        ("modelNotFound" | "badRequest", _) | (_, Some(400 | 404 | 422)) => failed(&message),
+        (
+            "rateLimitExceeded"
+            | "flexUnavailable"
+            | "serverOverloaded"
+            | "policyCapacityUnavailable"
+            | "internalServerError"
+            | "httpConnectionFailed"
+            | "responseStreamConnectionFailed"
+            | "responseStreamDisconnected"
+            | "responseTooManyFailedAttempts",
+            _,
+        ) => Verdict::ModelUnreachable { message },
+        _ if is_outage(&message) => Verdict::ModelUnreachable { message },
+        _ => failed(&message),
+    }
+}
+
+fn failed(message: &str) -> Verdict {
+    Verdict::Failed { message: message.to_owned() }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn of(info: Option<&Json>) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Inside {
+            http_status_code: Option<u16>,
+        }
+        let Some(info) = info else { return Self::default() };
+        if let Ok(word) = info.parse() {
+            return Self { word, status: None };
+        }
+        let named = info.parse::<std::collections::BTreeMap<String, Json>>().unwrap_or_default();
+        let first = named.into_iter().next();
+        first.map_or_else(Self::default, |(word, inside)| Self {
+            word,
+            status: inside.parse::<Inside>().ok().and_then(|inside| inside.http_status_code),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(text: &str) -> Verdict {
+        verdict(&serde_json::from_str(text).unwrap(), Heard::Something)
+    }
+
+    fn ended_by(info: &str, message: &str) -> Verdict {
+        let error = format!(
+            r#"{{"message":"{message}","codexErrorInfo":{info},"additionalDetails":null,"misalignment":null}}"#
+        );
+        ended(&format!(r#"{{"id":"u","items":[],"itemsView":"notLoaded","status":"failed","error":{error}}}"#))
+    }
+
+    #[test]
+    fn the_last_message_is_the_answer() {
+        let turn = r#"{"id":"u","items":[{"type":"agentMessage","id":"m","text":"done","phase":null}],"itemsView":"summary",
+            "status":"completed","error":null,"startedAt":1,"completedAt":2,"durationMs":671}"#;
+        assert_eq!(ended(turn), Verdict::Done { text: Some("done".to_owned()) });
+        let silent = r#"{"id":"u","items":[],"status":"completed","error":null}"#;
+        assert_eq!(ended(silent), Verdict::Done { text: None });
+        let refused = Verdict::Refused { message: "its model gave no answer".to_owned() };
+        assert_eq!(verdict(&serde_json::from_str(silent).unwrap(), Heard::Nothing), refused);
+        assert!(matches!(ended(r#"{"status":"interrupted"}"#), Verdict::Failed { .. }));
+        assert!(matches!(ended(r#"{"status":"paused"}"#), Verdict::Unreadable { .. }));
+    }
+
+    #[test]
+    fn an_outage_is_told_apart_from_a_failure() {
+        let away = [
+            (r#""internalServerError""#, "high demand"),
+            (r#"{"httpConnectionFailed":{"httpStatusCode":null}}"#, "Connection failed: error sending request"),
+            (r#"{"responseTooManyFailedAttempts":{"httpStatusCode":429}}"#, "exceeded retry limit, last status: 429"),
+            (r#"{"responseStreamDisconnected":{"httpStatusCode":null}}"#, "stream disconnected"),
+            ("null", "connection refused"),
+        ];
+        for (info, message) in away {
+            assert_eq!(ended_by(info, message), Verdict::ModelUnreachable { message: message.to_owned() }, "{info}");
+        }
+        let other = [(r#""badRequest""#, "no"), (r#""other""#, "no"), ("null", "no"), (r#"{"new":[]}"#, "no")];
+        for (info, message) in other {
+            assert_eq!(ended_by(info, message), Verdict::Failed { message: message.to_owned() }, "{info}");
+        }
+        let missing = ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":404}}"#, "no such model");
+        assert_eq!(missing, Verdict::Failed { message: "no such model".to_owned() });
+    }
+
+    #[test]
+    fn a_missing_login_says_what_to_do() {
+        let message = "it is not logged in (status 401). Run `codex login` on this device, and send the task again";
+        let expected = Verdict::Failed { message: message.to_owned() };
+        assert_eq!(ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":401}}"#, "status 401"), expected);
+        assert_eq!(ended_by(r#""unauthorized""#, "status 401"), expected);
+    }
+
+    #[test]
+    fn attempts_are_counted() {
+        assert_eq!(attempt("Reconnecting... 2/5"), Some((2, 5)));
+        assert_eq!(attempt("Reconnecting... waiting for network"), None);
+    }
+}

@@ -1,0 +1,331 @@
+//! The messages of `codex app-server` that we need, as version 0.166 has them. What is not named here is ignored.
+
+use attache_protocol::Json;
+use serde::{Deserialize, Serialize};
+
+use crate::host::Usage;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Initialize {
+    client_info: ClientInfo,
+    capabilities: Capabilities,
+}
+
+#[derive(Debug, Serialize)]
+struct ClientInfo {
+    name: &'static str,
+    title: &'static str,
+    version: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Capabilities {
+    /// Without it there are no raw events, and only those tell whether a command wants out of the sandbox.
+    experimental_api: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Initialized {
+    pub(super) codex_home: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AccountRead {
+    pub(super) account: Option<Json>,
+    pub(super) requires_openai_auth: bool,
+}
+
+/// Of `thread/start` and `thread/resume`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OpenThread<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thread_id: Option<&'a str>,
+    pub(super) cwd: &'a str,
+    pub(super) approval_policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sandbox: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) developer_instructions: Option<&'a str>,
+    pub(super) config: &'a Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ephemeral: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) experimental_raw_events: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Opened {
+    pub(super) thread: Named,
+    #[serde(default)]
+    pub(super) active_permission_profile: Option<Named>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Named {
+    pub(super) id: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StartTurn<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) input: [Input<'a>; 1],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(super) enum Input<'a> {
+    Text { text: &'a str },
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Started {
+    pub(super) turn: Named,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Interrupt<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) turn_id: &'a str,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Delta {
+    #[serde(default)]
+    pub(super) item_id: String,
+    #[serde(default)]
+    pub(super) delta: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ItemEvent {
+    pub(super) item: Item,
+}
+
+/// One step of a turn. Which members there are depends on its kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Item {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) id: String,
+    pub(super) status: Option<String>,
+    pub(super) text: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    pub(super) aggregated_output: Option<String>,
+    pub(super) exit_code: Option<i64>,
+    pub(super) changes: Vec<Change>,
+    pub(super) server: Option<String>,
+    pub(super) tool: Option<String>,
+    pub(super) arguments: Option<Json>,
+    pub(super) result: Option<Json>,
+    pub(super) error: Option<Json>,
+    pub(super) query: Option<String>,
+}
+
+/// What a patch does to one file. Of a new or a deleted file `diff` is its text.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Change {
+    pub(super) path: String,
+    pub(super) kind: ChangeKind,
+    #[serde(default)]
+    pub(super) diff: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub(super) enum ChangeKind {
+    Add,
+    Delete,
+    Update {
+        move_path: Option<String>,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// `rawResponseItem/completed`: what the model itself said.
+#[derive(Debug, Deserialize)]
+pub(super) struct RawEvent {
+    pub(super) item: RawItem,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum RawItem {
+    FunctionCall {
+        call_id: String,
+        #[serde(default)]
+        arguments: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageEvent {
+    #[serde(default)]
+    pub(super) turn_id: String,
+    token_usage: TokenUsage,
+}
+
+#[derive(Debug, Deserialize)]
+struct TokenUsage {
+    total: Tokens,
+}
+
+/// A thread's total, over all its turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Tokens {
+    input_tokens: u64,
+    output_tokens: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ErrorEvent {
+    pub(super) error: TurnError,
+    #[serde(default)]
+    pub(super) will_retry: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TurnError {
+    #[serde(default)]
+    pub(super) message: String,
+    /// A word, or an object with one member whose name is the word.
+    pub(super) codex_error_info: Option<Json>,
+    pub(super) additional_details: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TurnEvent {
+    #[serde(default)]
+    pub(super) thread_id: String,
+    pub(super) turn: TurnEnd,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct TurnEnd {
+    #[serde(default)]
+    pub(super) status: String,
+    pub(super) error: Option<TurnError>,
+    #[serde(default)]
+    pub(super) items: Vec<Item>,
+}
+
+/// `mcpServer/startupStatus/updated`.
+#[derive(Debug, Deserialize)]
+pub(super) struct ServerStatus {
+    #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) status: String,
+    pub(super) error: Option<String>,
+}
+
+// === impl Initialize ===
+
+impl Initialize {
+    pub(super) const fn ours() -> Self {
+        let version = env!("CARGO_PKG_VERSION");
+        Self {
+            client_info: ClientInfo { name: "attache", title: "Attaché", version },
+            capabilities: Capabilities { experimental_api: true },
+        }
+    }
+}
+
+// === impl UsageEvent ===
+
+impl UsageEvent {
+    pub(super) const fn total(&self) -> Tokens {
+        self.token_usage.total
+    }
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// Without what the thread had used before this run.
+    pub(super) fn since(self, before: Self) -> Usage {
+        let input = self.input_tokens.saturating_sub(before.input_tokens);
+        let output = self.output_tokens.saturating_sub(before.output_tokens);
+        Usage::of_tokens(input, output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn items_are_read_as_the_real_program_writes_them() {
+        let event: ItemEvent = read(
+            r#"{"item":{"type":"commandExecution","id":"call_1","pluginId":null,"scriptPath":null,"command":"/bin/bash -lc ls",
+            "cwd":"/ws","processId":"46041","source":"unifiedExecStartup","status":"failed","commandActions":[{"type":
+            "listFiles","command":"ls","path":null}],"aggregatedOutput":"no\n","exitCode":1,"durationMs":210,"startedAtMs":1,
+            "completedAtMs":2},"threadId":"t","turnId":"u","completedAtMs":2}"#,
+        );
+        let expected = Item {
+            kind: "commandExecution".to_owned(),
+            id: "call_1".to_owned(),
+            status: Some("failed".to_owned()),
+            command: Some("/bin/bash -lc ls".to_owned()),
+            cwd: Some("/ws".to_owned()),
+            aggregated_output: Some("no\n".to_owned()),
+            exit_code: Some(1),
+            ..Item::default()
+        };
+        assert_eq!(event.item, expected);
+        let event: ItemEvent = read(
+            r#"{"item":{"type":"fileChange","id":"call_2","changes":[{"path":"/ws/a","kind":{"type":"update","move_path":null},
+            "diff":"@@ -1 +1 @@\n-old\n+new\n"},{"path":"/ws/b","kind":{"type":"add"},"diff":"hi\n"}],"status":"inProgress"}}"#,
+        );
+        let update = ChangeKind::Update { move_path: None };
+        let change = |path: &str, kind, diff: &str| Change { path: path.to_owned(), kind, diff: diff.to_owned() };
+        let expected = [change("/ws/a", update, "@@ -1 +1 @@\n-old\n+new\n"), change("/ws/b", ChangeKind::Add, "hi\n")];
+        assert_eq!(event.item.changes, expected);
+    }
+
+    #[test]
+    fn the_model_says_whether_a_command_wants_out() {
+        let event: RawEvent = read(
+            r#"{"threadId":"t","turnId":"u","item":{"type":"function_call","status":"completed","id":"i","name":"exec_command",
+            "arguments":"{\"cmd\":\"ls\",\"sandbox_permissions\":\"require_escalated\"}","call_id":"call_1"}}"#,
+        );
+        let RawItem::FunctionCall { call_id, arguments } = event.item else { panic!("a call is expected") };
+        assert_eq!((call_id.as_str(), arguments.contains("require_escalated")), ("call_1", true));
+        let event: RawEvent = read(r#"{"item":{"type":"message","id":"m","role":"user","content":[]}}"#);
+        assert!(matches!(event.item, RawItem::Other));
+    }
+
+    #[test]
+    fn what_a_thread_used_before_does_not_count() {
+        let event: UsageEvent = read(
+            r#"{"threadId":"t","turnId":"u","tokenUsage":{"total":{"totalTokens":36,"inputTokens":22,"cachedInputTokens":0,
+            "cacheWriteInputTokens":0,"outputTokens":14,"reasoningOutputTokens":0},"last":{"totalTokens":18,"inputTokens":11,
+            "cachedInputTokens":0,"outputTokens":7,"reasoningOutputTokens":0},"modelContextWindow":258400}}"#,
+        );
+        let before = Tokens { input_tokens: 11, output_tokens: 7 };
+        assert_eq!(event.total().since(before), Usage::of_tokens(11, 7));
+        assert_eq!(event.total().since(Tokens::default()), Usage::of_tokens(22, 14));
+    }
+}

@@ -1,0 +1,159 @@
+//! What Codex is told before a task of somebody else: nothing of the folder decides how it works, and the run's limits are
+//! its sandbox. Pure.
+
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
+
+use attache_protocol::{Json, wire::adapter::Tools};
+use serde::Serialize;
+
+use crate::Limit;
+
+/// Our tools, as Codex knows them.
+pub(super) const SERVER: &str = "attache";
+
+/// Where Codex finds the token of our tools. Its commands do not see variables with such a name.
+pub(super) const TOKEN: &str = "ATTACHE_TOOLS_TOKEN";
+
+/// The name of the limits of a run.
+pub(super) const PROFILE: &str = "attache_run";
+
+/// Opening a thread in a folder makes Codex trust it, note that in the user's configuration, and then load the folder's own
+/// settings, rules, hooks and servers. A folder that is called untrusted stays so. The folder is its own root, because the
+/// user may have trusted one above.
+const ALWAYS: &[&str] = &[
+    "project_root_markers=[]",
+    "project_doc_max_bytes=0",
+    // Skills of a folder are read whether or not it is trusted.
+    "skills.include_instructions=false",
+    // Keys and tokens are not for commands.
+    "shell_environment_policy.ignore_default_excludes=false",
+    // Without a network it would wait for ever.
+    "features.unbounded_connection_retries=false",
+    // What goes on beside or after the turn would be neither counted nor awaited.
+    "features.multi_agent=false",
+    "features.goals=false",
+    // The user's accounts elsewhere.
+    "features.apps=false",
+    "check_for_update_on_startup=false",
+];
+
+/// Configuration of one thread.
+#[derive(Debug, Default, Serialize)]
+struct Config<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    mcp_servers: BTreeMap<&'static str, Server<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_permissions: Option<&'static str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    permissions: BTreeMap<&'static str, Permissions>,
+}
+
+#[derive(Debug, Serialize)]
+struct Server<'a> {
+    url: &'a str,
+    bearer_token_env_var: &'static str,
+    /// The hub decides on each call, and the token is worth only this run's rights.
+    default_tools_approval_mode: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Permissions {
+    filesystem: BTreeMap<String, Access>,
+    network: Network,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Access {
+    Whole(&'static str),
+    Below(BTreeMap<&'static str, &'static str>),
+}
+
+#[derive(Debug, Serialize)]
+struct Network {
+    enabled: bool,
+}
+
+/// The arguments of `codex` after those of the setup.
+pub(super) fn arguments(cwd: &str, limits: &[Limit]) -> Vec<OsString> {
+    let key = Json::of(cwd);
+    let untrusted = format!("projects={{{}={{trust_level=\"untrusted\"}}}}", key.get());
+    let limiting = limits.iter().flat_map(|limit| match limit {
+        Limit::NoExec => ["features.shell_tool=false", "features.unified_exec=false"].as_slice(),
+        // It reads pictures itself, outside of the sandbox.
+        Limit::CwdOnly => &["features.view_image=false"],
+        Limit::NoNetwork => &["web_search=\"disabled\""],
+    });
+    let settings = ALWAYS.iter().chain(limiting).map(|setting| (*setting).to_owned());
+    let settings = settings.chain([untrusted]).flat_map(|setting| ["-c".to_owned(), setting]);
+    ["app-server".to_owned()].into_iter().chain(settings).map(OsString::from).collect()
+}
+
+/// Whether the sandbox of a run is made for its limits.
+pub(super) fn is_confined(limits: &[Limit]) -> bool {
+    limits.iter().any(|limit| matches!(limit, Limit::CwdOnly | Limit::NoNetwork))
+}
+
+/// Configuration that goes with the thread: our tools, and the limits. `programs` are the folders that Codex needs to start
+/// itself inside of the sandbox.
+pub(super) fn config(tools: Option<&Tools>, limits: &[Limit], programs: &[&Path]) -> Json {
+    let mut config = Config {
+        mcp_servers: tools.map(|tools| (SERVER, Server::of(tools))).into_iter().collect(),
+        ..Config::default()
+    };
+    if is_confined(limits) {
+        config.default_permissions = Some(PROFILE);
+        config.permissions = [(PROFILE, permissions(limits, programs))].into();
+    }
+    Json::of(&config)
+}
+
+fn permissions(limits: &[Limit], programs: &[&Path]) -> Permissions {
+    let mut filesystem = BTreeMap::from([(":project_roots".to_owned(), Access::Below([(".", "write")].into()))]);
+    if limits.contains(&Limit::CwdOnly) {
+        filesystem.insert(":minimal".to_owned(), Access::Whole("read"));
+        filesystem.extend(programs.iter().map(|folder| (folder.display().to_string(), Access::Whole("read"))));
+    } else {
+        let usual = [(":root", "read"), (":slash_tmp", "write"), (":tmpdir", "write")];
+        filesystem.extend(usual.map(|(path, access)| (path.to_owned(), Access::Whole(access))));
+    }
+    Permissions { filesystem, network: Network { enabled: !limits.contains(&Limit::NoNetwork) } }
+}
+
+// === impl Server ===
+
+impl<'a> Server<'a> {
+    fn of(tools: &'a Tools) -> Self {
+        Self { url: &tools.url, bearer_token_env_var: TOKEN, default_tools_approval_mode: "approve" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_never_trusted() {
+        let arguments = arguments("/srv/a \"b\"", &[]);
+        assert_eq!(arguments[0], "app-server");
+        assert_eq!(arguments.len(), 1 + 2 * (ALWAYS.len() + 1));
+        assert_eq!(arguments.last().unwrap(), r#"projects={"/srv/a \"b\""={trust_level="untrusted"}}"#);
+    }
+
+    #[test]
+    fn the_token_is_named_and_never_told() {
+        let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "sesame".to_owned() };
+        let expected = r#"{"mcp_servers":{"attache":{"url":"http://127.0.0.1:1/mcp","bearer_token_env_var":"ATTACHE_TOOLS_TOKEN","default_tools_approval_mode":"approve"}}}"#;
+        assert_eq!(config(Some(&tools), &[], &[]).get(), expected);
+        assert_eq!(config(None, &[Limit::NoExec], &[]).get(), "{}");
+    }
+
+    #[test]
+    fn limits_are_a_sandbox() {
+        let folder = Path::new("/opt/codex/bin");
+        let expected = r#"{"default_permissions":"attache_run","permissions":{"attache_run":{"filesystem":{"/opt/codex/bin":"read",":minimal":"read",":project_roots":{".":"write"}},"network":{"enabled":true}}}}"#;
+        assert_eq!(config(None, &[Limit::CwdOnly], &[folder]).get(), expected);
+        let expected = r#"{"default_permissions":"attache_run","permissions":{"attache_run":{"filesystem":{":project_roots":{".":"write"},":root":"read",":slash_tmp":"write",":tmpdir":"write"},"network":{"enabled":false}}}}"#;
+        assert_eq!(config(None, &[Limit::NoNetwork], &[folder]).get(), expected);
+    }
+}
