@@ -355,7 +355,8 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
         );
         return Verdict::Failed { message };
     }
-    if is_outage(&text) { Verdict::ModelUnreachable { message: text } } else { Verdict::Failed { message: text } }
+    // Some agents hand on the status with which their model answered.
+    if matches!(error.code, 429 | 500..=599) || is_outage(&text) { Verdict::ModelUnreachable { message: text } } else { Verdict::Failed { message: text } }
 }
 
 #[cfg(test)]

@@ -208,12 +208,13 @@ pub(super) struct WriteFile {
 // === impl Initialize ===
 
 impl Initialize {
-    /// Files only, and those only below the run's folder; no terminals.
+    /// Neither files nor terminals: no editor holds unsaved text here, and an agent that goes through us for its files gains
+    /// nothing. Those that do so all the same are served below the run's folder.
     pub(super) const fn ours() -> Self {
         Self {
             protocol_version: VERSION,
             client_capabilities: ClientCapabilities {
-                fs: FileCapabilities { read_text_file: true, write_text_file: true },
+                fs: FileCapabilities { read_text_file: false, write_text_file: false },
                 terminal: false,
             },
             client_info: Info { name: "attache-adapter", title: "Attaché", version: env!("CARGO_PKG_VERSION") },
