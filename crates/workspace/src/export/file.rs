@@ -87,11 +87,6 @@ impl Export {
         self.0.journal.record(&Line { op, path, to: None, bytes: None, outcome: done.as_ref().map(|_| ()) });
         done
     }
-
-    /// Whether nothing has this name, so that no original is kept when it is used.
-    pub(crate) fn is_free(&self, path: &[u8]) -> bool {
-        Place::parse(path).is_ok_and(|place| matches!(self.0.root.look_maybe(place.whole()), Ok(None)))
-    }
 }
 
 // === impl Inner ===

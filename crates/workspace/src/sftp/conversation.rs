@@ -60,12 +60,6 @@ impl Conversation {
         Self { export, locator: locator.as_bytes().to_vec(), handles: Handles::new(budget), began: false }
     }
 
-    /// Whether a packet asks for nothing that takes long.
-    pub(crate) fn is_quick(&self, packet: &[u8]) -> bool {
-        let is_free = |path: &[u8]| self.below(path).is_ok_and(|path| self.export.is_free(&path));
-        self.began && matches!(read_request(packet), Ok((_, Some(request))) if request.is_quick(is_free))
-    }
-
     /// Carries out what one packet asks for, and appends the reply.
     pub(crate) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Result<(), Over> {
         if !self.began {

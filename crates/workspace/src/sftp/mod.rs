@@ -10,4 +10,8 @@ mod request;
 mod tests;
 mod wire;
 
-pub(crate) use self::{conversation::Conversation, handles::MAX_HANDLES, request::first_packet};
+pub(crate) use self::{
+    conversation::Conversation,
+    handles::MAX_HANDLES,
+    request::{first_packet, is_quick},
+};

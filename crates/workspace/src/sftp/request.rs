@@ -146,31 +146,28 @@ pub(crate) fn read_request(packet: &[u8]) -> Result<(u32, Option<Request<'_>>), 
     Ok((id, fields.request(kind).ok()))
 }
 
-// === impl Request ===
-
-impl Request<'_> {
-    /// Whether it takes no longer than a look at the file system and a few kilobytes. What may copy an original first (a file
-    /// opened for writing, removed or renamed) or waits for the disk is not quick. `is_free` says whether a name is.
-    pub(super) fn is_quick(&self, is_free: impl FnOnce(&[u8]) -> bool) -> bool {
-        match *self {
-            Self::Read { length, .. } => length as usize <= QUICK,
-            Self::Write { data, .. } => data.len() <= QUICK,
-            Self::Open { path, flags, .. } => {
-                flags & (flag::WRITE | flag::APPEND | flag::TRUNCATE) == 0 || is_free(path)
-            }
-            _ => matches!(
-                self,
-                Self::Close { .. }
-                    | Self::LinkAttributes { .. }
-                    | Self::HandleAttributes { .. }
-                    | Self::OpenDirectory { .. }
-                    | Self::ReadDirectory { .. }
-                    | Self::MakeDirectory { .. }
-                    | Self::RealPath { .. }
-                    | Self::Attributes { .. }
-                    | Self::ReadLink { .. }
-            ),
-        }
+/// Whether a request takes no longer than a look at the file system and a few kilobytes. What may copy an original first (a
+/// file opened for writing, removed or renamed) or waits for the disk is not quick.
+pub(crate) fn is_quick(packet: &[u8]) -> bool {
+    match read_request(packet) {
+        Ok((_, Some(Request::Read { length, .. }))) => length as usize <= QUICK,
+        Ok((_, Some(Request::Write { data, .. }))) => data.len() <= QUICK,
+        Ok((_, Some(Request::Open { flags, .. }))) => flags & (flag::WRITE | flag::APPEND | flag::TRUNCATE) == 0,
+        Ok((_, request)) => matches!(
+            request,
+            Some(
+                Request::Close { .. }
+                    | Request::LinkAttributes { .. }
+                    | Request::HandleAttributes { .. }
+                    | Request::OpenDirectory { .. }
+                    | Request::ReadDirectory { .. }
+                    | Request::MakeDirectory { .. }
+                    | Request::RealPath { .. }
+                    | Request::Attributes { .. }
+                    | Request::ReadLink { .. }
+            )
+        ),
+        Err(_) => false,
     }
 }
 

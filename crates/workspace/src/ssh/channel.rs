@@ -1,8 +1,8 @@
 //! One SFTP channel: requests come in as they arrive, a thread of its own answers them in their order.
 //!
 //! In order is what clients rely on (a write, then a close, then a rename), a thread may block in a file call without
-//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets. A few
-//! quick requests that find the thread idle are answered where they arrive: waking two threads costs more than the work.
+//! holding up anybody else, and one that never waits for the next request while there is one is as fast as it gets. One
+//! quick request that finds the thread idle is answered where it arrives: waking two threads costs more than the work.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -10,12 +10,10 @@ use russh::{ChannelId, server::Handle};
 use tokio::runtime;
 
 use super::gate::Gate;
-use crate::sftp::{Conversation, first_packet};
+use crate::sftp::{Conversation, first_packet, is_quick};
 
 /// Replies are sent when there are this many bytes of them, or when nothing is left to answer.
 const BATCH: usize = 64 * 1024;
-/// So many quick requests at once are a few: a file is opened and looked at, or closed and the next one is looked at.
-const FEW: usize = 2;
 
 /// What came in on one channel and is not answered yet. How much that can be is limited by the connection's [`Gate`].
 pub(super) struct Inbox {
@@ -101,29 +99,20 @@ impl Inbox {
         Self { gate, state: Mutex::default(), arrived: Condvar::new(), conversation: Mutex::new(conversation) }
     }
 
-    /// The replies to what came, when that is a few quick requests and nothing waits before them.
+    /// The reply to what came, when that is one quick request and nothing waits before it.
     pub(super) fn answer_here(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_idle = state.end == End::Open && !state.at_work && state.bytes.is_empty();
         drop(state);
-        if !is_idle {
+        let packet = first_packet(bytes).ok().flatten().filter(|packet| packet.len() + 4 == bytes.len())?;
+        if !is_idle || !is_quick(packet) {
             return None;
-        }
-        let (mut packets, mut rest) = (Vec::with_capacity(FEW), bytes);
-        while !rest.is_empty() && packets.len() < FEW {
-            let packet = first_packet(rest).ok().flatten()?;
-            rest = &rest[4 + packet.len()..];
-            packets.push(packet);
         }
         // The thread gets new requests from nobody but the caller, so it stays idle meanwhile.
         let mut conversation = self.conversation.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rest.is_empty() || !packets.iter().all(|packet| conversation.is_quick(packet)) {
-            return None;
-        }
         let mut replies = Vec::new();
-        // What ends the conversation ends it on the thread, which then closes the channel: only the end of the lease can be
-        // that, and then the thread is refused all of it.
-        packets.into_iter().all(|packet| conversation.answer(packet, &mut replies).is_ok()).then_some(replies)
+        // What ends the conversation ends it on the thread, which then closes the channel.
+        conversation.answer(packet, &mut replies).is_ok().then_some(replies)
     }
 
     pub(super) fn push(&self, bytes: &[u8]) {
