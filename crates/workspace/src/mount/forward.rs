@@ -3,7 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc};
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, copy_bidirectional},
+    io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
@@ -27,6 +27,8 @@ pub struct Forward {
 /// sshfs has one connection, and a second one while it connects again. Whoever else of this machine knocks finds SSH behind
 /// the port, without a key to it.
 const MOST: usize = 4;
+/// What is read at once at most. Each piece becomes a message of its own on the way.
+const PIECE: usize = 128 << 10;
 
 // === impl Forward ===
 
@@ -63,7 +65,7 @@ async fn connect(mut near: TcpStream, dial: Dial) {
     let _ = near.set_nodelay(true);
     match dial().await {
         Ok(mut far) => {
-            if let Err(error) = copy_bidirectional(&mut near, &mut far).await {
+            if let Err(error) = copy_bidirectional_with_sizes(&mut near, &mut far, PIECE, PIECE).await {
                 tracing::debug!(%error, "a connection through a tunnel broke");
             }
         }
