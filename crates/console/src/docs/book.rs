@@ -119,6 +119,7 @@ const PARTS: &[(&str, &[Source])] = &[
     (
         "Be an agent",
         &[
+            source!("hosts", "Hosts", "connect Claude Code, Codex, Gemini, Hermes and others that speak ACP; add your own"),
             source!("adapter", "Adapters", "serve an agent on a device: two HTTP calls in any language"),
             source!(
                 "runtime",
@@ -153,6 +154,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
     example!("python-adapter/adapter.py"),
     example!("python-asking-adapter/adapter.py"),
     example!("python-subagent/subagent.py"),
+    example!("hermes-adapter/adapter.py"),
 ];
 
 /// The part of `/llms.txt` that people write; the list of pages follows from the table.

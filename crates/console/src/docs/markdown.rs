@@ -66,9 +66,10 @@ pub(super) fn render(source: &str) -> Rendered {
     Rendered { title, html: Markup::own(page), headings }
 }
 
-/// Raw HTML becomes text, and links lead to pages instead of files.
+/// Raw HTML becomes text, comments become nothing, and links lead to pages instead of files.
 fn calm(event: Event<'_>) -> Event<'_> {
     match event {
+        Event::Html(html) if html.starts_with("<!--") => Event::Text("".into()),
         Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
         Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
             Event::Start(Tag::Link { link_type, dest_url: address(&dest_url).into(), title, id })
