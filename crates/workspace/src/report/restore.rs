@@ -24,6 +24,8 @@ use crate::export::{
 pub(super) struct Twins {
     several: BTreeSet<Identity>,
     put_back: BTreeMap<Identity, Place>,
+    /// The inodes of files that this revert made. One may be that of a file which is gone, and then is no name of it.
+    made: BTreeSet<u64>,
 }
 
 /// Inode, size and modification time: an inode alone may be used again for another file.
@@ -45,7 +47,7 @@ impl Twins {
                 several.insert(identity(file));
             }
         }
-        Self { several, put_back: BTreeMap::new() }
+        Self { several, put_back: BTreeMap::new(), made: BTreeSet::new() }
     }
 }
 
@@ -100,7 +102,9 @@ pub(super) fn file(
     let same = there.filter(|there| is_same(&there.attributes));
     let twin = match twins.put_back.get(&identity(was)) {
         Some(twin) => Some(twin.clone()),
-        None if same.is_none() && twins.several.contains(&identity(was)) => other_name(root, was)?,
+        None if same.is_none() && twins.several.contains(&identity(was)) && !twins.made.contains(&was.inode) => {
+            other_name(root, was)?
+        }
         None => None,
     };
     if let Some(twin) = twin {
@@ -122,7 +126,9 @@ pub(super) fn file(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat(&parent, MAKING, flags, Mode::RUSR | Mode::WUSR)?;
     copy(record, was, File::from(made.try_clone()?))?;
-    attributes(&Found::of(made)?, was.mode, was.modified)?;
+    let made = Found::of(made)?;
+    twins.made.insert(made.attributes.inode);
+    attributes(&made, was.mode, was.modified)?;
     Ok(renameat(&parent, MAKING, &parent, place.name())?)
 }
 
