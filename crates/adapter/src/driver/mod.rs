@@ -1,6 +1,7 @@
 //! How one kind of agent is put to work. The service around it owns HTTP, the slot, the deadline and the outcome.
 
 mod acp;
+mod claude;
 mod codex;
 mod command;
 mod conformance;
@@ -17,7 +18,9 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-pub use self::{acp::Acp, codex::Codex, command::Command, conformance::Conformance, exec::Exec, shell::Shell};
+pub use self::{
+    acp::Acp, claude::Claude, codex::Codex, command::Command, conformance::Conformance, exec::Exec, shell::Shell,
+};
 use crate::{Asker, Environment, Events};
 
 /// Drives one kind of agent. It is given one job at a time, unless the adapter is told to take more.

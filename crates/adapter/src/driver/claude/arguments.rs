@@ -1,0 +1,250 @@
+//! The command line and the variables of Claude Code, from the setup, the task and its limits. Pure.
+//!
+//! Foreign work gets safe defaults: what lies in the folder (settings, hooks, MCP servers, instructions, git's own hooks) does
+//! not take effect, the person who owns the device keeps theirs, and whatever is risky is asked about.
+
+use std::path::Path;
+
+use attache_protocol::{
+    Json,
+    wire::adapter::{TaskReply, Tools},
+};
+use serde::Serialize;
+
+use crate::host::{Launch, Limit, Setup};
+
+/// The name under which our tools are offered.
+pub(super) const SERVER: &str = "attache";
+
+/// What every run gets.
+const ALWAYS: &[&str] = &[
+    "-p",
+    "--input-format",
+    "stream-json",
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--include-partial-messages",
+    "--permission-prompt-tool",
+    "stdio",
+    "--permission-mode",
+    "default",
+    // Not those of the folder: they could run programs and allow everything.
+    "--setting-sources",
+    "user",
+    "--strict-mcp-config",
+    // Even `git status` runs what the folder's own git configuration says, and is not asked about otherwise.
+    "--settings",
+    r#"{"permissions":{"ask":["Bash(git:*)"]}}"#,
+];
+
+/// Tools that make no sense without a person at the keyboard, outlive the run, or talk to other work on the device.
+const NEVER: &[&str] = &[
+    "AskUserQuestion",
+    "CronCreate",
+    "CronDelete",
+    "CronList",
+    "EnterPlanMode",
+    "EnterWorktree",
+    "ExitPlanMode",
+    "ExitWorktree",
+    "ListAgents",
+    "ScheduleWakeup",
+    "SendMessage",
+];
+
+/// All that is left when a limit is asked for: none of these runs programs.
+const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "TodoWrite", "Write"];
+
+/// Also left unless the network is off.
+const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
+
+/// Names that callers may write in another case.
+const KNOWN: &[&str] = &["Bash", "Monitor", "Skill", "Task", "ToolSearch", "Workflow"];
+
+const VARIABLES: &[(&str, &str)] = &[
+    ("DISABLE_AUTOUPDATER", "1"),
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    // `@/etc/passwd` in a task would be read without a question.
+    ("CLAUDE_CODE_DISABLE_FILE_MENTIONS", "1"),
+    // Notes that one run leaves for the next would carry foreign words into other work.
+    ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
+    // The end of the turn is the end of the work.
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+    ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
+    // Hooks of the folder's repository are programs of the folder.
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_KEY_0", "core.hooksPath"),
+    ("GIT_CONFIG_VALUE_0", "/dev/null"),
+    ("GIT_CONFIG_KEY_1", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_1", "false"),
+];
+
+/// What of one run is on the command line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line<'a> {
+    pub(super) limits: &'a [Limit],
+    /// The tools that the task allows; none: all.
+    pub(super) allowed: Option<&'a [String]>,
+    /// The file that tells of our own tools.
+    pub(super) tools: Option<&'a Path>,
+    pub(super) cost_usd: Option<f64>,
+    pub(super) record: Record<'a>,
+}
+
+/// What the program keeps of the conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Record<'a> {
+    #[default]
+    Nothing,
+    New,
+    Resumed(&'a str),
+}
+
+pub(super) fn launch(setup: &Setup, line: &Line<'_>) -> Launch {
+    let mut args = setup.args.clone();
+    let mut add = |parts: &[&str]| args.extend(parts.iter().map(Into::into));
+    add(ALWAYS);
+    add(&["--disallowedTools", &NEVER.join(",")]);
+    if line.limits.contains(&Limit::CwdOnly) {
+        // Keeps the tools for files within the folder, through links as well.
+        add(&["--restricted"]);
+    }
+    if let Some(names) = offered(line) {
+        add(&["--tools", &names.join(",")]);
+    }
+    if let Some(file) = line.tools {
+        // Their rights end at the hub, which knows what this run may do.
+        add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{SERVER}")]);
+    }
+    if let Some(usd) = line.cost_usd {
+        add(&["--max-budget-usd", &usd.to_string()]);
+    }
+    match line.record {
+        Record::Nothing => add(&["--no-session-persistence"]),
+        Record::New => {}
+        Record::Resumed(session) => add(&["--resume", session]),
+    }
+    let variables = VARIABLES.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    Launch { program: setup.program.clone(), args, variables }
+}
+
+/// The tools that there are; none: all that the program has.
+fn offered(line: &Line<'_>) -> Option<Vec<String>> {
+    let within: Option<Vec<&str>> = (!line.limits.is_empty()).then(|| {
+        let network: &[&str] = if line.limits.contains(&Limit::NoNetwork) { &[] } else { NETWORK };
+        WITHIN_LIMITS.iter().chain(network).copied().collect()
+    });
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    match (line.allowed, within) {
+        (None, None) => None,
+        (None, Some(within)) => Some(owned(&within)),
+        (Some(allowed), None) => Some(allowed.to_vec()),
+        (Some(allowed), Some(within)) => {
+            Some(allowed.iter().filter(|name| within.contains(&name.as_str())).cloned().collect())
+        }
+    }
+}
+
+/// The names in a task's `allowed_tools`; none when they allow everything.
+pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskReply> {
+    let Some(list) = list.filter(|list| list.get() != "null") else { return Ok(None) };
+    let wrong = |why: String| TaskReply::failed("rejected", format!("`allowed_tools` of the task {why}"));
+    let names: Vec<String> =
+        list.parse().map_err(|_| wrong(r#"must be a list of names, such as ["Read","Grep"]"#.to_owned()))?;
+    let plain = |name: &String| name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.:/".contains(letter));
+    if let Some(name) = names.iter().find(|name| !plain(name)) {
+        return Err(wrong(format!("names `{name}`, but Claude Code can only be given whole tools, such as `Bash`")));
+    }
+    Ok((!names.is_empty()).then(|| names.into_iter().map(as_written).collect()))
+}
+
+/// As the program writes it, where it is a tool of its own.
+fn as_written(name: String) -> String {
+    let known = WITHIN_LIMITS.iter().chain(NETWORK).chain(KNOWN).chain(NEVER);
+    known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)).map_or(name, |known| (*known).to_owned())
+}
+
+/// The file that tells of our tools. It holds the token, so that no command line does.
+pub(super) fn tools_file(tools: &Tools) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct File<'a> {
+        mcp_servers: Servers<'a>,
+    }
+    #[derive(Serialize)]
+    struct Servers<'a> {
+        attache: Server<'a>,
+    }
+    #[derive(Serialize)]
+    struct Server<'a> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        url: &'a str,
+        headers: Headers,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Headers {
+        authorization: String,
+    }
+    let headers = Headers { authorization: format!("Bearer {}", tools.token) };
+    let file = File { mcp_servers: Servers { attache: Server { kind: "http", url: &tools.url, headers } } };
+    Json::of(&file).get().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &Line<'_>) -> String {
+        let launch = launch(&Setup::new("claude_cli", "Claude Code", "claude"), line);
+        assert_eq!(launch.program, "claude");
+        let words: Vec<String> = launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+        let (always, rest) = words.split_at(ALWAYS.len() + 2);
+        assert_eq!(always[..ALWAYS.len()], *ALWAYS);
+        rest.join(" ")
+    }
+
+    #[test]
+    fn a_run_without_wishes_keeps_nothing_and_has_all_tools() {
+        assert_eq!(words(&Line::default()), "--no-session-persistence");
+        let line = Line { cost_usd: Some(0.25), record: Record::Resumed("6f1f"), ..Line::default() };
+        assert_eq!(words(&line), "--max-budget-usd 0.25 --resume 6f1f");
+        assert_eq!(words(&Line { record: Record::New, ..Line::default() }), "");
+        let line = Line { tools: Some(Path::new("/s/tools.json")), ..Line::default() };
+        assert_eq!(words(&line), "--mcp-config /s/tools.json --allowedTools mcp__attache --no-session-persistence");
+    }
+
+    #[test]
+    fn a_limit_leaves_no_tool_that_could_break_it() {
+        let limited = |limits: &[Limit]| words(&Line { limits, record: Record::New, ..Line::default() });
+        let files = "Agent,Edit,Glob,Grep,NotebookEdit,Read,TodoWrite,Write";
+        assert_eq!(limited(&[Limit::NoExec]), format!("--tools {files},WebFetch,WebSearch"));
+        assert_eq!(limited(&[Limit::NoNetwork]), format!("--tools {files}"));
+        assert_eq!(limited(&[Limit::CwdOnly, Limit::NoNetwork]), format!("--restricted --tools {files}"));
+    }
+
+    #[test]
+    fn what_a_task_allows_is_all_there_is() {
+        let list = |text: &str| allowed(Some(&Json::from_text(text).unwrap()));
+        assert_eq!((allowed(None), list("null"), list("[]")), (Ok(None), Ok(None), Ok(None)));
+        let names = list(r#"["bash","READ","mcp__attache__remote_agent"]"#).unwrap().unwrap();
+        assert_eq!(names, ["Bash", "Read", "mcp__attache__remote_agent"]);
+        let line = Line { allowed: Some(&names), record: Record::New, ..Line::default() };
+        assert_eq!(words(&line), "--tools Bash,Read,mcp__attache__remote_agent");
+        assert_eq!(words(&Line { limits: &[Limit::NoExec], ..line }), "--tools Read");
+        for bad in [r#"["Bash(git *)"]"#, r#"["Read,Bash"]"#, r#"{"a":1}"#, "[1]"] {
+            assert_eq!(list(bad).unwrap_err().error.unwrap().code, "rejected", "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_in_the_file() {
+        let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
+        assert_eq!(
+            tools_file(&tools),
+            r#"{"mcpServers":{"attache":{"type":"http","url":"http://127.0.0.1:1/mcp","headers":{"Authorization":"Bearer secret"}}}}"#
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! What the end of a turn means, from everything that the `result` message says: no single member can be trusted. Pure.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::Json;
+use serde::Deserialize;
+
+use super::message::Tokens;
+use crate::host::{Usage, Verdict};
+
+/// The `result` message, as far as we use it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Ending {
+    pub(super) subtype: String,
+    pub(super) is_error: bool,
+    pub(super) terminal_reason: Option<String>,
+    pub(super) stop_reason: Option<String>,
+    /// The last answer, or what went wrong.
+    pub(super) result: Option<String>,
+    pub(super) errors: Vec<String>,
+    /// Such as `connection_failed`.
+    pub(super) api_error: Option<String>,
+    pub(super) api_error_status: Option<u16>,
+    pub(super) permission_denials: Vec<Denial>,
+    pub(super) session_id: String,
+    total_cost_usd: Option<f64>,
+    usage: Option<Tokens>,
+    #[serde(rename = "modelUsage")]
+    models: BTreeMap<String, Model>,
+}
+
+/// A tool that was not used, by people's decision or its own rules.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Denial {
+    pub(super) tool_name: String,
+    pub(super) tool_use_id: String,
+    pub(super) tool_input: Option<Json>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Model {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_input_tokens: u64,
+    cache_creation_input_tokens: u64,
+}
+
+/// What people have to do when the model does not let this device in.
+pub(super) const SIGN_IN: &str = "it is not signed in on this device; start `claude` here and log in, or set ANTHROPIC_API_KEY for \
+                                  the adapter";
+
+// === impl Ending ===
+
+impl Ending {
+    pub(super) fn verdict(&self) -> Verdict {
+        let reason = self.terminal_reason.as_deref().unwrap_or_default();
+        if reason == "budget_exhausted" || self.subtype == "error_max_budget_usd" {
+            return Verdict::OverBudget { message: self.words() };
+        }
+        if self.stop_reason.as_deref() == Some("refusal") {
+            return Verdict::Refused { message: self.words() };
+        }
+        let failed = self.is_error || self.subtype != "success";
+        if failed && self.lacks_sign_in() {
+            return Verdict::ModelUnreachable { message: format!("{SIGN_IN} ({})", self.words()) };
+        }
+        if failed && (reason == "api_error" || self.api_error.is_some() || self.api_error_status.is_some()) {
+            // A request that the model takes for wrong has reached it.
+            let message = self.words();
+            return match self.api_error_status {
+                Some(400 | 404 | 413 | 422) => Verdict::Failed { message },
+                _ => Verdict::ModelUnreachable { message },
+            };
+        }
+        match reason {
+            _ if failed => Verdict::Failed { message: self.words() },
+            "" | "completed" => Verdict::Done { text: self.result.clone() },
+            other => Verdict::Failed { message: format!("it ended its turn early (`{other}`): {}", self.words()) },
+        }
+    }
+
+    /// What this run used. Its own count of models also has what it asked them beside the task.
+    pub(super) fn usage(&self) -> Usage {
+        let all = self.models.values().fold((0_u64, 0_u64), |(input, output), model| {
+            let parts = [model.input_tokens, model.cache_read_input_tokens, model.cache_creation_input_tokens];
+            (parts.into_iter().fold(input, u64::saturating_add), output.saturating_add(model.output_tokens))
+        });
+        let usage = match (all, self.usage) {
+            ((0, 0), Some(tokens)) => Usage::of_tokens(tokens.input(), tokens.output()),
+            ((input, output), _) => Usage::of_tokens(input, output),
+        };
+        self.total_cost_usd.map_or(usage, |usd| usage.with_cost(usd))
+    }
+
+    /// Whether it was to go on with a conversation that is not there any more.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.is_error && self.errors.iter().any(|error| error.starts_with("No conversation found"))
+    }
+
+    fn lacks_sign_in(&self) -> bool {
+        let words = self.words();
+        let said = ["Please run /login", "Not logged in", "Invalid API key", "OAuth token has expired"];
+        matches!(self.api_error_status, Some(401 | 403)) || said.iter().any(|part| words.contains(part))
+    }
+
+    /// In its own words. Its diagnostics are for those who make it.
+    fn words(&self) -> String {
+        let errors: Vec<&str> =
+            self.errors.iter().map(String::as_str).filter(|error| !error.starts_with("[ede_diagnostic]")).collect();
+        match (errors.is_empty(), self.result.as_deref().map(str::trim)) {
+            (false, _) => errors.join("; "),
+            (true, Some(result)) if !result.is_empty() => result.to_owned(),
+            _ => match self.terminal_reason.as_deref() {
+                Some("aborted_streaming" | "aborted_tools") => "it was interrupted".to_owned(),
+                Some(reason) => format!("it ended with `{reason}`"),
+                None => format!("it ended with `{}`", self.subtype),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As Claude Code 2.1.325 wrote them, without what is not read.
+    const DONE: &str = r#"{"stop_reason":"end_turn","session_id":"47aae263","total_cost_usd":0.000368,"usage":{"input_tokens":22,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":14},"modelUsage":{"claude-opus-5-5":{"inputTokens":22,"outputTokens":14,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,"webSearchRequests":0,"costUSD":0.000368,"contextWindow":1000000}},"permission_denials":[],"terminal_reason":"completed","safety_stops":0,"is_error":false,"num_turns":2,"subtype":"success","api_error_status":null,"result":"STUB-OK","type":"result"}"#;
+    const DENIED: &str = r#"{"stop_reason":"end_turn","permission_denials":[{"tool_name":"Write","tool_use_id":"toolu_stub53","tool_input":{"file_path":"/srv/b.txt","content":"hello\n"}}],"terminal_reason":"completed","is_error":false,"subtype":"success","result":"STUB-OK after tool","type":"result"}"#;
+    const BUDGET: &str = r#"{"stop_reason":"tool_use","total_cost_usd":0.2,"terminal_reason":"budget_exhausted","is_error":true,"subtype":"error_max_budget_usd","errors":["Reached maximum budget ($0.2)"],"type":"result"}"#;
+    const REFUSED: &str = r#"{"stop_reason":"refusal","terminal_reason":"api_error","safety_stops":2,"is_error":true,"subtype":"success","api_error_status":null,"result":"API Error: the safeguards flagged this message.","type":"result"}"#;
+    const INTERRUPTED: &str = r#"{"stop_reason":null,"terminal_reason":"aborted_streaming","is_error":true,"subtype":"error_during_execution","errors":["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"],"type":"result"}"#;
+    const DEAD: &str = r#"{"stop_reason":"stop_sequence","terminal_reason":"api_error","is_error":true,"subtype":"success","api_error_status":null,"api_error":"connection_failed","result":"API Error: Connection refused","type":"result"}"#;
+    const BUSY: &str = r#"{"stop_reason":"stop_sequence","terminal_reason":"api_error","is_error":true,"subtype":"success","api_error_status":429,"api_error_type":"rate_limit_error","result":"API Error: Request rejected (429)","type":"result"}"#;
+    const FORBIDDEN: &str = r#"{"terminal_reason":"api_error","is_error":true,"subtype":"success","api_error_status":403,"result":"Failed to authenticate. API Error: 403","type":"result"}"#;
+    const STRANGER: &str = r#"{"terminal_reason":"api_error","is_error":true,"subtype":"success","api_error_status":null,"result":"Not logged in · Please run /login","type":"result"}"#;
+    const FORGOTTEN: &str = r#"{"is_error":true,"subtype":"error_during_execution","errors":["No conversation found with session ID: 0000"],"type":"result"}"#;
+
+    fn ending(text: &str) -> Ending {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn each_end_is_judged_by_all_that_is_said() {
+        let message = |text: &str| text.to_owned();
+        let sign_in = |words: &str| Verdict::ModelUnreachable { message: format!("{SIGN_IN} ({words})") };
+        let table = [
+            (DONE, Verdict::Done { text: Some(message("STUB-OK")) }),
+            (DENIED, Verdict::Done { text: Some(message("STUB-OK after tool")) }),
+            (BUDGET, Verdict::OverBudget { message: message("Reached maximum budget ($0.2)") }),
+            (REFUSED, Verdict::Refused { message: message("API Error: the safeguards flagged this message.") }),
+            (INTERRUPTED, Verdict::Failed { message: message("it was interrupted") }),
+            (DEAD, Verdict::ModelUnreachable { message: message("API Error: Connection refused") }),
+            (BUSY, Verdict::ModelUnreachable { message: message("API Error: Request rejected (429)") }),
+            (FORBIDDEN, sign_in("Failed to authenticate. API Error: 403")),
+            (STRANGER, sign_in("Not logged in · Please run /login")),
+        ];
+        for (text, verdict) in table {
+            assert_eq!(ending(text).verdict(), verdict, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_success_that_is_none_fails() {
+        let early = r#"{"subtype":"success","is_error":false,"terminal_reason":"hook_stopped","result":"so far"}"#;
+        let message = "it ended its turn early (`hook_stopped`): so far".to_owned();
+        assert_eq!(ending(early).verdict(), Verdict::Failed { message });
+        let wrong = r#"{"subtype":"success","is_error":true,"terminal_reason":"api_error","api_error_status":404,"result":"no such model"}"#;
+        assert_eq!(ending(wrong).verdict(), Verdict::Failed { message: "no such model".to_owned() });
+        let bare = r#"{"subtype":"error_during_execution","is_error":false}"#;
+        let message = "it ended with `error_during_execution`".to_owned();
+        assert_eq!(ending(bare).verdict(), Verdict::Failed { message });
+    }
+
+    #[test]
+    fn usage_denials_and_lost_conversations_are_read() {
+        assert_eq!(ending(DONE).usage(), Usage::of_tokens(29, 14).with_cost(0.000_368));
+        let plain = r#"{"usage":{"input_tokens":5,"output_tokens":6}}"#;
+        assert_eq!(ending(plain).usage(), Usage::of_tokens(5, 6));
+        let denied = ending(DENIED).permission_denials;
+        let names: Vec<_> = denied.iter().map(|denial| (&*denial.tool_name, &*denial.tool_use_id)).collect();
+        assert_eq!(names, [("Write", "toolu_stub53")]);
+        assert!(ending(FORGOTTEN).has_forgotten() && !ending(INTERRUPTED).has_forgotten());
+    }
+}

@@ -1,0 +1,389 @@
+//! What Claude Code says, one JSON object a line (`--output-format stream-json`), as far as we use it. Pure.
+//!
+//! Members come in any order, new kinds of messages come with every version: what is not known is passed over.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::Json;
+use serde::Deserialize;
+
+use super::ending::Ending;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Message {
+    /// It is up and has the task.
+    Init(Init),
+    Retry(Retry),
+    /// A piece of an answer of the model.
+    Piece {
+        /// The use of a tool in which another agent speaks; none for the one that was asked.
+        within: Option<String>,
+        piece: Piece,
+    },
+    /// A part of an answer of the model, whole.
+    Assistant(Assistant),
+    /// What came of uses of tools.
+    Results(Vec<ToolResult>),
+    /// It wants to use a tool.
+    Ask {
+        id: String,
+        ask: Ask,
+    },
+    /// It asks for something that we do not know.
+    Unknown {
+        id: String,
+    },
+    /// A question that needs no answer any more.
+    Withdrawn {
+        id: String,
+    },
+    /// What came of a request of ours: an error, or nothing to know.
+    Answer {
+        error: Option<String>,
+    },
+    Ended(Box<Ending>),
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Init {
+    #[serde(default)]
+    pub(super) session_id: String,
+    #[serde(default)]
+    pub(super) tools: Vec<String>,
+    #[serde(default)]
+    pub(super) mcp_servers: Vec<Server>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Server {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) status: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Retry {
+    pub(super) attempt: u64,
+    pub(super) max_retries: Option<u64>,
+    /// None when there was no answer at all.
+    pub(super) error_status: Option<u16>,
+    #[serde(default)]
+    pub(super) error: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Piece {
+    Begins {
+        id: String,
+        usage: Tokens,
+    },
+    /// A text begins.
+    Text,
+    Said(String),
+    Thought(String),
+    /// What the answer has used so far.
+    Used(Tokens),
+    Other,
+}
+
+/// Totals of one answer; what is not told is zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Tokens {
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Assistant {
+    pub(super) within: Option<String>,
+    pub(super) id: String,
+    pub(super) usage: Tokens,
+    pub(super) blocks: Vec<Block>,
+    /// Not by the model: the program says what went wrong.
+    pub(super) is_error: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Block {
+    Text(String),
+    Thought(String),
+    Tool { id: String, name: String, input: Json },
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ToolResult {
+    pub(super) id: String,
+    pub(super) failed: bool,
+    pub(super) text: String,
+}
+
+/// `can_use_tool`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Ask {
+    pub(super) tool_name: String,
+    pub(super) input: Json,
+    #[serde(default)]
+    pub(super) description: Option<String>,
+    #[serde(default)]
+    pub(super) decision_reason: Option<String>,
+    #[serde(default)]
+    pub(super) blocked_path: Option<String>,
+    #[serde(default)]
+    pub(super) tool_use_id: String,
+}
+
+/// Reads one line.
+pub(super) fn read(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(default)]
+        subtype: Option<String>,
+    }
+    let head: Head = serde_json::from_str(line)?;
+    match (head.kind.as_str(), head.subtype.as_deref()) {
+        ("system", Some("init")) => serde_json::from_str(line).map(Message::Init),
+        ("system", Some("api_retry")) => serde_json::from_str(line).map(Message::Retry),
+        ("stream_event", _) => piece(line),
+        ("assistant", _) => assistant(line),
+        ("user", _) => results(line),
+        ("control_request", _) => request(line),
+        ("control_cancel_request", _) => withdrawn(line),
+        ("control_response", _) => answer(line),
+        ("result", _) => serde_json::from_str(line).map(|ending| Message::Ended(Box::new(ending))),
+        _ => Ok(Message::Other),
+    }
+}
+
+fn piece(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Event {
+        event: Inner,
+        parent_tool_use_id: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(rename = "type")]
+        kind: String,
+        message: Option<Begun>,
+        content_block: Option<Begun>,
+        delta: Option<Delta>,
+        usage: Option<Tokens>,
+    }
+    #[derive(Deserialize)]
+    struct Begun {
+        id: Option<String>,
+        #[serde(rename = "type")]
+        kind: Option<String>,
+        usage: Option<Tokens>,
+    }
+    #[derive(Deserialize)]
+    struct Delta {
+        text: Option<String>,
+        thinking: Option<String>,
+    }
+    let Event { event, parent_tool_use_id: within } = serde_json::from_str(line)?;
+    let piece = match (event.kind.as_str(), event.message, event.content_block, event.delta) {
+        ("message_start", Some(Begun { id: Some(id), usage, .. }), _, _) => {
+            Piece::Begins { id, usage: usage.unwrap_or_default() }
+        }
+        ("content_block_start", _, Some(begun), _) if begun.kind.as_deref() == Some("text") => Piece::Text,
+        ("content_block_delta", _, _, Some(Delta { text: Some(text), .. })) => Piece::Said(text),
+        ("content_block_delta", _, _, Some(Delta { thinking: Some(thought), .. })) => Piece::Thought(thought),
+        ("message_delta", ..) => event.usage.map_or(Piece::Other, Piece::Used),
+        _ => Piece::Other,
+    };
+    Ok(Message::Piece { within, piece })
+}
+
+/// A block of content, of the model or of a tool.
+#[derive(Deserialize)]
+struct Content {
+    #[serde(rename = "type", default)]
+    kind: String,
+    text: Option<String>,
+    thinking: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    input: Option<Json>,
+    tool_use_id: Option<String>,
+    content: Option<Json>,
+    #[serde(default)]
+    is_error: Option<bool>,
+}
+
+fn assistant(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Said {
+        message: Inner,
+        parent_tool_use_id: Option<String>,
+        #[serde(default)]
+        is_api_error_message: bool,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(default)]
+        id: String,
+        #[serde(default)]
+        content: Vec<Content>,
+        usage: Option<Tokens>,
+    }
+    let said: Said = serde_json::from_str(line)?;
+    Ok(Message::Assistant(Assistant {
+        within: said.parent_tool_use_id,
+        id: said.message.id,
+        usage: said.message.usage.unwrap_or_default(),
+        blocks: said.message.content.into_iter().map(Block::from).collect(),
+        is_error: said.is_api_error_message,
+    }))
+}
+
+fn results(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Said {
+        message: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        content: Json,
+    }
+    let said: Said = serde_json::from_str(line)?;
+    // What a person says is a string or text; only what tools say is of interest.
+    let blocks: Vec<Content> = said.message.content.parse().unwrap_or_default();
+    let results = blocks.into_iter().filter(|block| block.kind == "tool_result").map(|block| ToolResult {
+        id: block.tool_use_id.unwrap_or_default(),
+        failed: block.is_error == Some(true),
+        text: block.content.as_ref().map(text_of).unwrap_or_default(),
+    });
+    Ok(Message::Results(results.collect()))
+}
+
+/// Of a string, or of blocks with a text.
+fn text_of(content: &Json) -> String {
+    content.parse::<String>().unwrap_or_else(|_| {
+        let blocks: Vec<Content> = content.parse().unwrap_or_default();
+        blocks.into_iter().filter_map(|block| block.text).collect::<Vec<_>>().join("\n")
+    })
+}
+
+fn request(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Request {
+        request_id: String,
+        request: Json,
+    }
+    #[derive(Deserialize)]
+    struct Kind {
+        subtype: String,
+    }
+    let Request { request_id: id, request } = serde_json::from_str(line)?;
+    let asks = request.parse::<Kind>().is_ok_and(|kind| kind.subtype == "can_use_tool");
+    Ok(match request.parse::<Ask>() {
+        Ok(ask) if asks => Message::Ask { id, ask },
+        _ => Message::Unknown { id },
+    })
+}
+
+fn withdrawn(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Withdrawn {
+        request_id: String,
+    }
+    serde_json::from_str(line).map(|Withdrawn { request_id: id }| Message::Withdrawn { id })
+}
+
+fn answer(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Answer {
+        response: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        error: Option<String>,
+    }
+    serde_json::from_str(line).map(|answer: Answer| Message::Answer { error: answer.response.error })
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    pub(super) fn input(self) -> u64 {
+        let parts = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];
+        parts.into_iter().flatten().fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn output(self) -> u64 {
+        self.output_tokens.unwrap_or(0)
+    }
+
+    /// The larger of each: messages tell the total so far, and later ones leave out what did not change.
+    pub(super) fn most(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.max(other.input_tokens),
+            cache_creation_input_tokens: self.cache_creation_input_tokens.max(other.cache_creation_input_tokens),
+            cache_read_input_tokens: self.cache_read_input_tokens.max(other.cache_read_input_tokens),
+            output_tokens: self.output_tokens.max(other.output_tokens),
+        }
+    }
+}
+
+// === impl Block ===
+
+impl From<Content> for Block {
+    fn from(content: Content) -> Self {
+        match (content.kind.as_str(), content.text, content.thinking) {
+            ("text", Some(text), _) => Self::Text(text),
+            ("thinking", _, Some(thought)) => Self::Thought(thought),
+            ("tool_use" | "server_tool_use", ..) => Self::Tool {
+                id: content.id.unwrap_or_default(),
+                name: content.name.unwrap_or_default(),
+                input: content.input.unwrap_or_else(Json::empty_object),
+            },
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What the answers of a run have used, each counted once however often it is told.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    answers: BTreeMap<String, Tokens>,
+    /// Which answer is being given, by where.
+    current: BTreeMap<Option<String>, String>,
+}
+
+// === impl Tally ===
+
+impl Tally {
+    pub(super) fn begins(&mut self, within: Option<String>, id: String, tokens: Tokens) {
+        self.count(&id, tokens);
+        self.current.insert(within, id);
+    }
+
+    pub(super) fn goes_on(&mut self, within: &Option<String>, tokens: Tokens) {
+        if let Some(id) = self.current.get(within).cloned() {
+            self.count(&id, tokens);
+        }
+    }
+
+    pub(super) fn count(&mut self, id: &str, tokens: Tokens) {
+        let known = self.answers.entry(id.to_owned()).or_default();
+        *known = known.most(tokens);
+    }
+
+    /// Input and output of all answers.
+    pub(super) fn total(&self) -> (u64, u64) {
+        self.answers.values().fold((0, 0), |(input, output), tokens| {
+            (input.saturating_add(tokens.input()), output.saturating_add(tokens.output()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

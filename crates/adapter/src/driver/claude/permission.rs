@@ -1,0 +1,246 @@
+//! A question of Claude Code (`can_use_tool`) as people are asked it, and their answer in its own terms. Pure.
+
+use attache_protocol::Json;
+use serde::{Deserialize, Serialize};
+
+use super::message::Ask;
+use crate::host::{
+    Answer, Question,
+    question::{Risk, diff},
+};
+
+/// What a file holds before the step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Present {
+    Text(String),
+    /// There is no such file.
+    Absent,
+    /// It is outside of the folder, or cannot be read as text.
+    Unknown,
+}
+
+/// The members of a tool's input that name files or show changes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Input {
+    file_path: Option<String>,
+    notebook_path: Option<String>,
+    path: Option<String>,
+    content: Option<String>,
+    command: Option<String>,
+    url: Option<String>,
+    pattern: Option<String>,
+    edits: Vec<Edit>,
+    #[serde(flatten)]
+    edit: Edit,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Edit {
+    old_string: Option<String>,
+    new_string: Option<String>,
+    replace_all: bool,
+}
+
+pub(super) fn question(ask: &Ask, present: &Present) -> Question {
+    let input: Input = ask.input.parse().unwrap_or_default();
+    Question {
+        tool: ask.tool_name.clone(),
+        input: Some(ask.input.clone()),
+        paths: paths(ask, &input),
+        reason: reason(ask),
+        risk: risk(&ask.tool_name),
+        diff: change(&ask.tool_name, &input, present),
+    }
+}
+
+/// The file that the step would change.
+pub(super) fn changes(ask: &Ask) -> Option<String> {
+    let changes = matches!(ask.tool_name.as_str(), "Edit" | "MultiEdit" | "Write");
+    changes.then(|| ask.input.parse::<Input>().ok()?.file_path).flatten()
+}
+
+/// A use of a tool in a few words: what it is about.
+pub(super) fn title(name: &str, input: &Json) -> Option<String> {
+    let input: Input = input.parse().unwrap_or_default();
+    let about = [input.command, input.file_path, input.notebook_path, input.url, input.pattern, input.path];
+    let about = about.into_iter().flatten().next()?;
+    let line = about.lines().next().unwrap_or_default();
+    Some(format!("{name} {}", &line[..line.floor_char_boundary(200)]))
+}
+
+/// None where the tool does not say what it touches.
+fn paths(ask: &Ask, input: &Input) -> Option<Vec<String>> {
+    let named = [&input.file_path, &input.notebook_path, &input.path, &ask.blocked_path];
+    let mut paths: Vec<String> = named.into_iter().flatten().cloned().collect();
+    paths.dedup();
+    let touches_none = matches!(ask.tool_name.as_str(), "WebFetch" | "WebSearch");
+    (touches_none || !paths.is_empty()).then_some(paths)
+}
+
+fn reason(ask: &Ask) -> Option<String> {
+    let parts = [ask.description.as_deref(), ask.decision_reason.as_deref()];
+    let clean = |part: &str| part.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect::<String>();
+    let parts: Vec<String> = parts.into_iter().flatten().map(clean).filter(|part| !part.trim().is_empty()).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn risk(tool: &str) -> Risk {
+    match tool {
+        "Read" | "Glob" | "Grep" | "LS" | "TodoWrite" | "NotebookRead" => Risk::Low,
+        "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "WebFetch" | "WebSearch" | "Agent" | "Task" => Risk::Medium,
+        // Programs, tools of other servers, and whatever comes with the next version.
+        _ => Risk::High,
+    }
+}
+
+fn change(tool: &str, input: &Input, present: &Present) -> Option<String> {
+    let path = input.file_path.as_deref()?;
+    match (tool, present) {
+        ("Write", Present::Text(old)) => Some(diff(path, old, input.content.as_deref()?)),
+        ("Write", Present::Absent) => Some(diff(path, "", input.content.as_deref()?)),
+        ("Edit" | "MultiEdit", _) => {
+            let edits: Vec<&Edit> =
+                if input.edits.is_empty() { vec![&input.edit] } else { input.edits.iter().collect() };
+            if let Present::Text(old) = present
+                && let Some(new) = edits.iter().try_fold(old.clone(), |text, edit| edit.applied(&text))
+            {
+                return Some(diff(path, old, &new));
+            }
+            // Only the parts are known.
+            let parts: Option<Vec<String>> = edits
+                .iter()
+                .map(|edit| Some(diff(path, edit.old_string.as_deref()?, edit.new_string.as_deref()?)))
+                .collect();
+            parts.map(|parts| parts.concat())
+        }
+        _ => None,
+    }
+}
+
+// === impl Edit ===
+
+impl Edit {
+    /// None if the text is not as the edit wants it.
+    fn applied(&self, text: &str) -> Option<String> {
+        let (old, new) = (self.old_string.as_deref()?, self.new_string.as_deref()?);
+        if old.is_empty() || !text.contains(old) {
+            return None;
+        }
+        Some(if self.replace_all { text.replace(old, new) } else { text.replacen(old, new, 1) })
+    }
+}
+
+/// What goes back to the program. Always this once: how far a yes reaches is a matter of the hub.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Behavior<'a> {
+    behavior: &'static str,
+    /// On a yes: the input that was asked about, to the letter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated_input: Option<&'a Json>,
+    /// On a no: what the model is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+// === impl Behavior ===
+
+impl<'a> Behavior<'a> {
+    /// None if nobody answered.
+    pub(super) fn of(answer: &Answer, input: &'a Json) -> Option<Self> {
+        match answer {
+            Answer::Allowed => Some(Self { behavior: "allow", updated_input: Some(input), message: None }),
+            Answer::Denied { comment } => {
+                let why = comment.as_deref().map_or_else(String::new, |comment| format!(" They said: {comment}"));
+                Some(Self::denied(format!("The person who was asked does not allow this.{why}")))
+            }
+            Answer::Stopped => None,
+        }
+    }
+
+    pub(super) const fn denied(message: String) -> Self {
+        Self { behavior: "deny", updated_input: None, message: Some(message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(tool: &str, input: &str) -> Ask {
+        Ask {
+            tool_name: tool.to_owned(),
+            input: Json::from_text(input).unwrap(),
+            description: None,
+            decision_reason: None,
+            blocked_path: None,
+            tool_use_id: "toolu_1".to_owned(),
+        }
+    }
+
+    fn text(text: &str) -> Present {
+        Present::Text(text.to_owned())
+    }
+
+    #[test]
+    fn a_file_that_is_written_shows_its_path_and_its_change() {
+        let input = r#"{"file_path":"/srv/a.txt","content":"two\n"}"#;
+        let mut write = ask("Write", input);
+        write.description = Some("a.txt".to_owned());
+        let expected = Question {
+            tool: "Write".to_owned(),
+            input: Some(Json::from_text(input).unwrap()),
+            paths: Some(vec!["/srv/a.txt".to_owned()]),
+            reason: Some("a.txt".to_owned()),
+            risk: Risk::Medium,
+            diff: Some("--- /srv/a.txt\n+++ /srv/a.txt\n@@ -1 +1 @@\n-one\n+two\n".to_owned()),
+        };
+        assert_eq!(question(&write, &text("one\n")), expected);
+        let created = "--- /srv/a.txt\n+++ /srv/a.txt\n@@ -0,0 +1 @@\n+two\n".to_owned();
+        assert_eq!(question(&write, &Present::Absent), Question { diff: Some(created), ..expected.clone() });
+        assert_eq!(question(&write, &Present::Unknown), Question { diff: None, ..expected });
+        assert_eq!(changes(&write).as_deref(), Some("/srv/a.txt"));
+    }
+
+    #[test]
+    fn an_edit_shows_the_line_it_is_in_where_the_file_is_known() {
+        let edit = ask("Edit", r#"{"file_path":"a","old_string":"b","new_string":"B","replace_all":true}"#);
+        let change = |present: &Present| question(&edit, present).diff.unwrap();
+        assert_eq!(change(&text("a b b\n")), "--- a\n+++ a\n@@ -1 +1 @@\n-a b b\n+a B B\n");
+        let part = "--- a\n+++ a\n@@ -1 +1 @@\n-b\n\\ No newline at end of file\n+B\n\\ No newline at end of file\n";
+        assert_eq!(change(&Present::Unknown), part);
+        assert_eq!(change(&text("something else\n")), part);
+        let several =
+            r#"{"file_path":"a","edits":[{"old_string":"1","new_string":"2"},{"old_string":"2","new_string":"3"}]}"#;
+        let diff = question(&ask("MultiEdit", several), &text("1\n")).diff.unwrap();
+        assert_eq!(diff, "--- a\n+++ a\n@@ -1 +1 @@\n-1\n+3\n");
+    }
+
+    #[test]
+    fn what_is_not_told_is_not_made_up() {
+        let mut bash = ask("Bash", r#"{"command":"ls -la\nrm x","description":"Lists"}"#);
+        bash.description = Some("Lists".to_owned());
+        bash.decision_reason = Some("\u{1b}[31mneeds approval".to_owned());
+        let asked = question(&bash, &Present::Unknown);
+        assert_eq!((asked.paths, asked.diff, asked.risk), (None, None, Risk::High));
+        assert_eq!(asked.reason.as_deref(), Some("Lists; [31mneeds approval"));
+        assert_eq!(title("Bash", &bash.input).as_deref(), Some("Bash ls -la"));
+        let fetch = question(&ask("WebFetch", r#"{"url":"http://x"}"#), &Present::Unknown);
+        assert_eq!((fetch.paths, fetch.risk), (Some(Vec::new()), Risk::Medium));
+        assert_eq!(question(&ask("Read", r#"{"file_path":"/etc/x"}"#), &Present::Unknown).risk, Risk::Low);
+        assert_eq!((changes(&bash), title("Other", &Json::empty_object())), (None, None));
+    }
+
+    #[test]
+    fn answers_in_the_programs_own_terms() {
+        let input = Json::from_text(r#"{"b": 1.0,"a":"\u00e4"}"#).unwrap();
+        let said = |answer: &Answer| Behavior::of(answer, &input).map(|said| serde_json::to_string(&said).unwrap());
+        let allowed = r#"{"behavior":"allow","updatedInput":{"b": 1.0,"a":"\u00e4"}}"#;
+        assert_eq!(said(&Answer::Allowed).as_deref(), Some(allowed));
+        let denied = r#"{"behavior":"deny","message":"The person who was asked does not allow this. They said: no"}"#;
+        assert_eq!(said(&Answer::Denied { comment: Some("no".to_owned()) }).as_deref(), Some(denied));
+        assert_eq!(said(&Answer::Stopped), None);
+    }
+}
