@@ -7,7 +7,7 @@ use attache_protocol::{
     wire::{
         account::AccountRequest,
         key::Role,
-        permission::{ApprovalPolicy, DecisionRequest},
+        permission::{ApprovalPolicy, AskPermission, DecisionRequest},
     },
 };
 use axum::http::StatusCode;
@@ -73,6 +73,26 @@ async fn a_card_shows_exactly_what_is_asked_and_what_happens_without_an_answer()
     }
     assert!(page.contains(">Upgrade the parser</a>, called by"), "the run is named");
     assert!(page.contains(&first.subject[..4]), "the hash is shown");
+}
+
+#[tokio::test]
+async fn a_card_shows_what_would_change_and_what_is_not_told() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new <script>alert(1)</script>\n";
+    let (diff, undisclosed) = (Some(diff.to_owned()), vec!["input".to_owned(), "the <i>model</i>".to_owned()]);
+    device.ask(run, AskPermission { diff, undisclosed, ..asking("Edit", "{}") }).await;
+    let page = world.signed_in(Role::Operator).await.get("/approvals").await.body;
+    for shown in [
+        "old &lt;b&gt;",
+        "new &lt;script&gt;alert(1)&lt;/script&gt;",
+        "Not disclosed",
+        "The agent does not say what the tool would be given.",
+        "the &lt;i&gt;model&lt;/i&gt;",
+    ] {
+        assert!(page.contains(shown), "{shown} is missing in {page}");
+    }
+    assert!(!page.contains("<script>alert"));
 }
 
 #[tokio::test]
