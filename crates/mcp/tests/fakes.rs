@@ -11,7 +11,7 @@ use attache_mcp::{Agent, Agents, Ask, Call, Caller, Delegations, State, Trouble}
 use attache_protocol::{
     DelegationId,
     env::Env,
-    rules::delegation::Status,
+    rules::delegation::{Status, Terms},
     wire::{
         awcp::{AccessMode, ErrorCode},
         delegation::{Change, ChangedPath, Changes, Delegate, Delegation, DiffStat, Failure, Outcome},
@@ -127,27 +127,12 @@ impl Delegations for FakeDaemon {
         if let Some(trouble) = self.0.refusal.lock().unwrap().clone() {
             return Err(trouble);
         }
-        let delegation = Delegation {
-            delegation_id: DelegationId::from_uuid(Env::system().uuid()),
-            status: Status::Created,
-            description: request.description.clone(),
-            peer_url: request.peer_url.clone(),
-            workspace_dir: request.workspace_dir.clone(),
-            session_id: request.session_id.clone(),
+        let terms = Terms {
             access_mode: request.access_mode.unwrap_or(AccessMode::Rw),
-            ttl_seconds: request.ttl_seconds.unwrap_or(3600),
-            created_at: "2026-11-15T11:00:00.000Z".parse().unwrap(),
-            started_at: None,
-            expires_at: None,
-            ended_at: None,
-            waits_for: None,
-            remote_mount_point: None,
-            task_id: None,
-            progress: None,
-            revision: 1,
-            result: None,
-            changes: None,
+            ttl: Duration::from_secs(request.ttl_seconds.unwrap_or(3600)),
         };
+        let (id, at) = (DelegationId::from_uuid(Env::system().uuid()), "2026-11-15T11:00:00.000Z".parse().unwrap());
+        let delegation = Delegation::of(&request, terms, id, at);
         self.0.asked.lock().unwrap().push(request);
         self.0.state.lock().unwrap().insert(delegation.delegation_id, delegation.clone());
         self.0.made.notify_waiters();

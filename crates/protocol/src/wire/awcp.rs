@@ -433,12 +433,14 @@ impl ErrorCode {
             Self::MountpointDenied => {
                 "The remote's owner must allow a place to mount at: `mount_roots` in its policy.toml."
             }
-            Self::StartExpired => "The lease was over before the work began. Delegate again, with a longer --ttl.",
+            Self::StartExpired => {
+                "Nothing was lent. Check that the remote is online (`attache agents`), then delegate again, with a longer --ttl."
+            }
             Self::AuthFailed => "Delegate again: every lease has a key of its own, and this one was not accepted.",
             Self::MountFailed => {
                 "Look at the remote's log, and whether it reaches this machine: `attache doctor` on both."
             }
-            Self::TaskFailed => "Look at what the remote wrote: `attache delegations show ID`.",
+            Self::TaskFailed => "Look at what the remote wrote: `attache delegations log ID`.",
             Self::Cancelled => {
                 "Nothing is left to do. What was written until then is in the folder: `attache delegations diff ID`."
             }

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{
     DelegationId, Timestamp,
-    rules::delegation::Status,
+    rules::delegation::{Status, Terms},
     wire::awcp::{AccessMode, ErrorCode},
 };
 
@@ -75,6 +75,33 @@ pub struct Delegation {
     pub result: Option<Outcome>,
     #[serde(default)]
     pub changes: Option<Changes>,
+}
+
+impl Delegation {
+    /// One that nothing has happened to yet, on the terms that were asked for.
+    pub fn of(request: &Delegate, terms: Terms, delegation_id: DelegationId, created_at: Timestamp) -> Self {
+        Self {
+            delegation_id,
+            status: Status::Created,
+            description: request.description.clone(),
+            peer_url: request.peer_url.clone(),
+            workspace_dir: request.workspace_dir.clone(),
+            session_id: request.session_id.clone(),
+            access_mode: terms.access_mode,
+            ttl_seconds: terms.ttl.as_secs(),
+            created_at,
+            started_at: None,
+            expires_at: None,
+            ended_at: None,
+            waits_for: None,
+            remote_mount_point: None,
+            task_id: None,
+            progress: None,
+            revision: 1,
+            result: None,
+            changes: None,
+        }
+    }
 }
 
 /// How it ended: `result.json`.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use attache_protocol::{Pin, wire::awcp::AccessMode};
+use attache_workspace::export::Rules;
 use serde::Deserialize;
 
 use super::{expand, normal_url};
@@ -13,7 +14,8 @@ use super::{expand, normal_url};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delegator {
-    pub default_ttl_seconds: u64,
+    /// An hour, or the most that is allowed, unless a person says so.
+    pub default_ttl_seconds: Option<u64>,
     pub max_ttl_seconds: u64,
     pub default_access_mode: AccessMode,
     /// At a time, of all that is lent.
@@ -87,7 +89,7 @@ pub struct Git {
 impl Default for Delegator {
     fn default() -> Self {
         Self {
-            default_ttl_seconds: 3600,
+            default_ttl_seconds: None,
             max_ttl_seconds: 86_400,
             default_access_mode: AccessMode::Rw,
             max_running: 8,
@@ -142,8 +144,18 @@ impl Delegator {
                 return wrong(format!("`{url}` is not a URL"), url, "Write it with https:// or http://.");
             }
         }
+        for pattern in self.export.exclude.iter().chain(&self.export.withhold) {
+            let rules = Rules { exclude: vec![pattern.clone()], ..Rules::default() };
+            if let Err(error) = rules.check() {
+                return wrong(error.to_string(), pattern, "Write it as in a .gitignore: target/, *.log, /secret.");
+            }
+        }
+        if self.default_ttl_seconds.is_some_and(|ttl| ttl > self.max_ttl_seconds) {
+            let what = format!("`default_ttl_seconds` is more than `max_ttl_seconds` ({})", self.max_ttl_seconds);
+            return wrong(what, "default_ttl_seconds", "Write at most that, or raise `max_ttl_seconds`.");
+        }
         for (name, is_zero) in [
-            ("default_ttl_seconds", self.default_ttl_seconds == 0),
+            ("default_ttl_seconds", self.default_ttl_seconds == Some(0)),
             ("max_ttl_seconds", self.max_ttl_seconds == 0),
             ("max_running", self.max_running == 0),
             ("max_per_peer", self.max_per_peer == 0),

@@ -68,7 +68,7 @@ pub enum ChangeError {
     File(#[from] Error),
 }
 
-const KEYS: &str = "docs/delegations.md lists every key with what it means.";
+const KEYS: &str = "Correct it in an editor; docs/delegations.md lists every key with what it means.";
 
 // === impl PolicyFile ===
 

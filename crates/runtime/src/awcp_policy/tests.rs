@@ -54,7 +54,7 @@ fn a_missing_file_allows_nothing() {
 #[test]
 fn everything_is_read_and_peers_are_found_however_they_are_written() {
     let policy = file(WRITTEN).1.read().unwrap().delegator;
-    assert_eq!((policy.max_ttl_seconds, policy.default_ttl_seconds), (7200, 3600));
+    assert_eq!((policy.max_ttl_seconds, policy.default_ttl_seconds), (7200, None));
     assert_eq!(policy.default_access_mode, AccessMode::Rw);
     let found = policy.peer("HTTPS://hub.example.org:443/a2a/builder/.well-known/agent-card.json").unwrap();
     assert_eq!((found.reach, found.key_file.as_deref()), (Reach::Tunnel, Some("~/keys/hub")));
@@ -73,6 +73,13 @@ fn a_mistake_is_told_with_its_line() {
         ("[delegator]\nmax_running = 0\n", Some(2), "`max_running` is 0"),
         ("[[delegator.peers]]\nurl = \"builder\"\n", Some(2), "`builder` is not the URL of an agent"),
         ("[[delegator.peers]]\nurl = \"http://x\"\nadvertise = \"host\"\n", Some(3), "`host` is not an address"),
+        ("[delegator.export]\nexclude = [\n  \"ok\",\n  \"a[b\",\n]\n", Some(4), "`a[b` is no pattern"),
+        ("[delegator.export]\nwithhold = [\"a[b\"]\n", Some(2), "`a[b` is no pattern"),
+        (
+            "[delegator]\nmax_ttl_seconds = 60\ndefault_ttl_seconds = 90\n",
+            Some(3),
+            "`default_ttl_seconds` is more than",
+        ),
         ("[delegator\n", Some(1), ""),
     ] {
         let invalid = file(text).1.read().unwrap_err();

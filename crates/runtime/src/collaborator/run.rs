@@ -309,8 +309,7 @@ impl Work<'_> {
                 return self.said_with(last, None, usage.as_ref()).await;
             }
         };
-        let notes = format!("{} of {}", lent.access_mode(), lent.invite().workspace.export_name);
-        let last = lent.done(output.text_member("text").unwrap_or_default(), highlights, Some(notes)).await;
+        let last = lent.done(output.text_member("text").unwrap_or_default(), highlights, None).await;
         self.said_with(last, Some(&output), usage.as_ref()).await
     }
 

@@ -10,7 +10,7 @@ use std::{
 use attache_protocol::{
     Code, DelegationId,
     env::Env,
-    rules::delegation::{State, Status},
+    rules::delegation::State,
     wire::delegation::{Delegate, Delegation, Session},
 };
 use tokio::sync::{oneshot, watch};
@@ -21,7 +21,7 @@ use super::{
     audit::Entry as AuditEntry,
     keyring::Keyring,
     lease::Lease,
-    lend::Ground,
+    lend::{self, Ground},
     policy::Admitted,
     queue::{Claim, Verdict},
     records::Records,
@@ -93,32 +93,19 @@ impl Delegator {
             let hint = "Wait until some have ended, or cancel them.";
             return Err(Refused::new(Code::Overloaded, "too many delegations wait already", hint));
         }
-        let policy = self.0.options.policy.clone();
-        let asked = request.clone();
-        let admitted = blocking(move || policy.admit(&asked)).await??;
+        let (policy, home, asked) = (self.0.options.policy.clone(), self.0.options.home.clone(), request.clone());
+        let admitted = blocking(move || {
+            let admitted = policy.admit(&asked)?;
+            lend::check(&home, &admitted, &asked).map(|()| admitted)
+        });
+        let admitted = admitted.await??;
         let now = self.env().now();
         let delegation_id = DelegationId::from_uuid(self.env().uuid());
         let state = State::new(admitted.terms, now);
         let delegation = Delegation {
-            delegation_id,
-            status: Status::Created,
-            description: request.description.clone(),
             peer_url: admitted.peer.url.clone(),
             workspace_dir: admitted.folder.to_string_lossy().into_owned(),
-            session_id: request.session_id.clone(),
-            access_mode: admitted.terms.access_mode,
-            ttl_seconds: admitted.terms.ttl.as_secs(),
-            created_at: now,
-            started_at: None,
-            expires_at: None,
-            ended_at: None,
-            waits_for: None,
-            remote_mount_point: None,
-            task_id: None,
-            progress: None,
-            revision: 1,
-            result: None,
-            changes: None,
+            ..Delegation::of(&request, admitted.terms, delegation_id, now)
         };
         let credentials = self.credentials(&admitted).await?;
         let (records, written, asked) = (self.0.records.clone(), delegation.clone(), request.clone());

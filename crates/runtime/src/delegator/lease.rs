@@ -394,12 +394,12 @@ impl Lease {
             }
             Interrupted::Overdue => {
                 let seconds = self.state.terms.ttl.as_secs();
-                let message = if self.state.is_lent() {
-                    format!("the lease of {seconds} seconds was over before the work was")
+                let (code, message) = if self.state.is_lent() {
+                    (ErrorCode::Expired, format!("the lease of {seconds} seconds was over before the work was"))
                 } else {
-                    format!("the remote did not take it up within {seconds} seconds")
+                    (ErrorCode::StartExpired, format!("the remote did not take it up within {seconds} seconds"))
                 };
-                End::because(Command::Tick, ErrorCode::Expired, message)
+                End::because(Command::Tick, code, message)
             }
         }
     }

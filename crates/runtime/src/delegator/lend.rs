@@ -10,7 +10,7 @@ use std::{
 };
 
 use attache_protocol::{
-    DelegationId, Timestamp,
+    Code, DelegationId, Timestamp,
     env::Env,
     rules::delegation::Terms,
     wire::{
@@ -24,6 +24,7 @@ use attache_workspace::{
 };
 
 use super::{
+    Refused,
     audit::{AuditSink, Entry},
     policy::Admitted,
     tunnel::Serving,
@@ -198,6 +199,20 @@ pub(super) fn rules(admitted: &Admitted, request: &Delegate) -> Rules {
     let mut exclude = admitted.export.exclude.clone();
     exclude.extend(request.exclude.iter().cloned());
     Rules { include: request.include.clone(), exclude, withhold: admitted.export.withhold.clone() }
+}
+
+/// What would keep the folder from being lent, said before anybody is invited. Reads folders.
+pub(super) fn check(home: &Path, admitted: &Admitted, request: &Delegate) -> Result<(), Refused> {
+    if let Err(error) = rules(admitted, request).check() {
+        let hint = "Write patterns as in a .gitignore: target/, *.log, /secret, !keep.log.";
+        return Err(Refused::new(Code::InvalidRequest, error.to_string(), hint));
+    }
+    if home.canonicalize().is_ok_and(|home| home.starts_with(&admitted.folder)) {
+        let message = format!("{} cannot be lent: $AWCP_HOME ({}) is in it", admitted.folder.display(), home.display());
+        let hint = "Lend a folder below it, or set AWCP_HOME to a folder elsewhere.";
+        return Err(Refused::new(Code::InvalidRequest, message, hint));
+    }
+    Ok(())
 }
 
 /// A message for the remote with what it needs.

@@ -37,6 +37,7 @@ pub use peer::Pace;
 pub use policy::{Admitted, FilePolicy, Keys, Policy};
 pub use queue::{Claim, Fair, Limits, Scheduler, Verdict};
 pub use refused::Refused;
+pub use socket::LONGEST_SOCKET;
 
 use crate::awcp_policy::PolicyFile;
 

@@ -62,6 +62,8 @@ pub struct FilePolicy {
     file: PolicyFile,
 }
 
+/// In seconds.
+const DEFAULT_TTL: u64 = 3600;
 /// A policy with a mistake in it allows nothing, and this much of what was admitted before.
 const CAREFUL: Limits = Limits { running: 1, per_peer: 1 };
 
@@ -119,7 +121,7 @@ fn terms(rules: &Rules, request: &Delegate) -> Result<Terms, Refused> {
     let access_mode: AccessMode = request.access_mode.unwrap_or(rules.default_access_mode);
     let most = rules.max_ttl_seconds;
     let ttl = match request.ttl_seconds {
-        None => rules.default_ttl_seconds.min(most),
+        None => rules.default_ttl_seconds.unwrap_or(DEFAULT_TTL).min(most),
         Some(0) => {
             let hint = "Ask for at least one second.";
             return Err(Refused::new(Code::InvalidRequest, "a lease of no time lends nothing", hint));

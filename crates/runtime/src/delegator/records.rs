@@ -39,6 +39,8 @@ struct MetaTask<'a> {
     prompt: &'a str,
 }
 
+const DIFF: &str = "changes.diff";
+
 // === impl Records ===
 
 impl Records {
@@ -72,6 +74,16 @@ impl Records {
 
     pub(super) fn keep_result(&self, delegation: DelegationId, result: &Outcome) -> Result<(), Error> {
         self.write(&self.folder(delegation).join("result.json"), result)
+    }
+
+    /// What the lease changed, as the folder was at its end.
+    pub(super) fn keep_diff(&self, delegation: DelegationId, diff: &str) -> Result<(), Error> {
+        files::replace(&self.folder(delegation).join(DIFF), diff.as_bytes(), &self.env)
+    }
+
+    /// `None` where it could not be kept.
+    pub(super) fn diff(&self, delegation: DelegationId) -> Option<String> {
+        fs::read_to_string(self.folder(delegation).join(DIFF)).ok()
     }
 
     /// `exports/<id>/meta`.

@@ -20,6 +20,7 @@ use super::{
     desk::{Delegator, blocking},
     lend, notify,
     policy::Admitted,
+    undo::LONGEST_DIFF,
 };
 
 /// Commits the folder as it is to the delegation's own ref, where it is in a repository. Blocks. What does not work is
@@ -77,10 +78,13 @@ pub(super) async fn end(
     desk: &Delegator,
     id: DelegationId,
     status: Status,
-    result: Outcome,
+    mut result: Outcome,
     admitted: Option<&Admitted>,
     request: Option<&Delegate>,
 ) {
+    if let Some(failure) = &mut result.error {
+        failure.hint = failure.hint.replace(" ID`", &format!(" {id}`"));
+    }
     let event = match status {
         Status::Completed => "done",
         Status::Cancelled => "cancel",
@@ -137,6 +141,11 @@ fn changes(
     }
     let told = Record::load(&before).map_err(report::Error::Before).and_then(|record| {
         let changes = report::changes(folder, &record)?;
+        // Later it could not be told from what somebody here does next.
+        let diff = report::diff(folder, &record, LONGEST_DIFF)?;
+        if let Err(error) = desk.0.records.keep_diff(id, &diff) {
+            tracing::warn!(delegation.id = %id, %error, "the diff cannot be kept");
+        }
         Ok((record, changes))
     });
     match told {

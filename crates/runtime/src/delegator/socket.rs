@@ -21,14 +21,14 @@ pub(super) struct Socket {
 }
 
 /// A path of a socket is at most this long, whatever is shown by `ls`.
-const LONGEST: usize = 100;
+pub const LONGEST_SOCKET: usize = 100;
 
 // === impl Socket ===
 
 impl Socket {
     /// Whoever holds the daemon's lock may replace a socket that a daemon before it left behind.
     pub(super) fn bind(path: &Path) -> Result<Self, Error> {
-        if path.as_os_str().len() > LONGEST {
+        if path.as_os_str().len() > LONGEST_SOCKET {
             let source = io::Error::other("the path is too long for a socket; choose a shorter AWCP_HOME");
             return Err(Error::io(path)(source));
         }

@@ -6,7 +6,10 @@ use attache_protocol::{
     Code, DelegationId,
     wire::delegation::{Changes, Revert, Reverted},
 };
-use attache_workspace::{export::Record, report};
+use attache_workspace::{
+    export::Record,
+    report::{self, NOT_SHOWN},
+};
 
 use super::{
     Refused,
@@ -14,15 +17,23 @@ use super::{
 };
 
 /// A longer diff is cut; the files beyond are named.
-const LONGEST_DIFF: usize = 4 << 20;
+pub(super) const LONGEST_DIFF: usize = 4 << 20;
+const AS_IT_IS_NOW: &str =
+    "# How the folder was when the lease ended is not known; this compares with how it is now.\n";
 
 impl Delegator {
     /// A unified diff of what the lease changed, so far or in all.
     pub async fn diff(&self, delegation: DelegationId) -> Result<String, Refused> {
         let (folder, before) = self.places(delegation)?;
-        blocking(move || match record(&before)? {
-            Some(record) => report::diff(&folder, &record, LONGEST_DIFF).map_err(|error| unreported(&error)),
-            None => Ok(String::new()),
+        let has_ended = self.get(delegation)?.status.has_ended();
+        let records = self.0.records.clone();
+        blocking(move || {
+            if let Some(kept) = records.diff(delegation).filter(|_| has_ended) {
+                return Ok(kept);
+            }
+            let Some(record) = record(&before)? else { return Ok(String::new()) };
+            let diff = report::diff(&folder, &record, LONGEST_DIFF).map_err(|error| unreported(&error))?;
+            Ok(if has_ended && !diff.is_empty() { format!("{AS_IT_IS_NOW}{diff}") } else { diff })
         })
         .await?
     }
@@ -34,9 +45,14 @@ impl Delegator {
             let message = format!("the folder is lent: {holder} has not ended");
             return Err(Refused::new(Code::StillLent, message, Code::StillLent.hint()));
         }
+        let records = self.0.records.clone();
         let (reverted, changes) = blocking(move || {
             let Some(record) = record(&before)? else { return Ok((Reverted::default(), Changes::default())) };
-            let reverted = report::revert(&folder, &record, &request).map_err(|error| unreported(&error))?;
+            let reverted =
+                report::revert(&folder, &record, &request).map_err(|error| unreverted(delegation, &error))?;
+            if let Some(diff) = records.diff(delegation) {
+                records.keep_diff(delegation, &without(&diff, &reverted.restored))?;
+            }
             let left = report::changes(&folder, &record).map_err(|error| unreported(&error))?;
             Ok::<_, Refused>((reverted, left))
         })
@@ -63,6 +79,49 @@ fn record(before: &Path) -> Result<Option<Record>, Refused> {
     Record::load(before).map(Some).map_err(|error| unreported(&report::Error::Before(error)))
 }
 
+/// The diff without the files that were put back.
+fn without(diff: &str, restored: &[String]) -> String {
+    let mut kept = String::new();
+    let mut is_kept = true;
+    for line in diff.split_inclusive('\n') {
+        // No line of a file's content begins so: each has a sign before it.
+        if let Some(names) = line.strip_prefix("diff --git a/") {
+            is_kept = !restored.iter().any(|path| names.trim_end() == format!("{path} b/{path}"));
+        } else if let Some(name) = line.strip_prefix(NOT_SHOWN) {
+            is_kept = !restored.iter().any(|path| name.trim_end() == path);
+        }
+        if is_kept {
+            kept.push_str(line);
+        }
+    }
+    kept
+}
+
+/// A name that means nothing is the caller's to correct.
+fn unreverted(delegation: DelegationId, error: &report::Error) -> Refused {
+    let (code, hint) = match error {
+        report::Error::NotBelow(_) => (Code::InvalidRequest, "Name paths as they are seen from the folder"),
+        report::Error::Untouched(_) => (Code::NotFound, "Name something that it changed"),
+        other => return unreported(other),
+    };
+    let hint = format!("{hint}, such as `attache delegations show {delegation}` lists them. Nothing was put back.");
+    Refused::new(code, error.to_string(), hint)
+}
+
 fn unreported(error: &report::Error) -> Refused {
     Refused::new(Code::Internal, error.to_string(), "Check that the folder is still there and can be read.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_back_is_not_in_the_diff() {
+        let diff = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+diff --git a/b b/b\ndiff --git a/a b b/a b\nold \
+                    mode 100644\n# not shown here: c\n# not shown here: d\n";
+        let left = without(diff, &["a".to_owned(), "d".to_owned()]);
+        assert_eq!(left, "diff --git a/a b b/a b\nold mode 100644\n# not shown here: c\n");
+        assert_eq!(without(diff, &[]), diff);
+    }
 }

@@ -49,7 +49,7 @@ pub enum Unexportable {
     NoConfinement,
     #[error("/proc is not mounted; mount it (mount -t proc proc /proc), file handles are reopened through it")]
     NoProc,
-    #[error("{pattern:?} is no pattern in gitignore's syntax ({reason}); correct it")]
+    #[error("`{pattern}` is no pattern in gitignore's syntax ({reason})")]
     Pattern { pattern: String, reason: &'static str },
     #[error(
         "{dir}: originals cannot be kept there ({source}); check that the folder can be written and the disk has space"

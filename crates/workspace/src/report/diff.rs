@@ -25,6 +25,8 @@ enum Side {
     Binary,
 }
 
+/// Begins the line that names a file beyond the longest diff.
+pub const NOT_SHOWN: &str = "# not shown here: ";
 /// Larger files are told without lines.
 const LARGEST: u64 = 4 << 20;
 /// A diff that takes longer is a rougher one.
@@ -36,7 +38,7 @@ pub fn diff(dir: &Path, record: &Record, most: usize) -> Result<String, Error> {
     let mut text = String::new();
     for difference in differences(&root, record) {
         if text.len() > most {
-            let _ = writeln!(text, "# not shown here: {}", show(difference.path));
+            let _ = writeln!(text, "{NOT_SHOWN}{}", show(difference.path));
             continue;
         }
         one(record, &difference, &mut text);

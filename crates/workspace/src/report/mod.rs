@@ -14,7 +14,10 @@ use std::{io, path::Path};
 use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat};
 
 use self::compare::{Difference, differences};
-pub use self::{diff::diff, revert::revert};
+pub use self::{
+    diff::{NOT_SHOWN, diff},
+    revert::revert,
+};
 use crate::export::{Record, Unexportable, root::Root, show};
 
 /// Why there is no report.

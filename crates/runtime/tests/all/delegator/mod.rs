@@ -93,6 +93,7 @@ impl Machine {
             poll: Duration::from_millis(50),
             tell: Duration::from_secs(5),
         };
+        options.desktop = Some(root.join("notice"));
         let daemon = Daemon::start(options).await.unwrap();
         let (client, stop) = (DaemonClient::at(daemon.socket()).unwrap(), CancellationToken::new());
         let stopped = stop.clone();
@@ -204,6 +205,80 @@ async fn a_folder_is_lent_worked_in_and_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_diff_is_of_the_lease_whatever_happens_after_it() {
+    let scene = Scene::new(Script::Work).await;
+    let machine = &scene.machine;
+    let ended = machine.ended(&scene.delegate().await).await;
+    let (id, made) = (ended.delegation_id, machine.project().join("made.txt"));
+    let diff = machine.client.diff(id).await.unwrap();
+    fs::write(&made, "made there\nand edited here\n").unwrap();
+    fs::write(machine.project().join("here.txt"), "edited here\n").unwrap();
+    assert_eq!(machine.client.diff(id).await.unwrap(), diff);
+    for (path, code) in [("wrong.txt", Code::NotFound), ("/etc/passwd", Code::InvalidRequest)] {
+        let asked = Revert { paths: vec!["made.txt".to_owned(), path.to_owned()] };
+        let refused = machine.client.revert(id, &asked).await.unwrap_err();
+        assert_eq!(refused.code(), Some(code), "{path}");
+    }
+    assert!(made.exists());
+    // Of a delegation that an older daemon wrote down, it is said that this is not known.
+    let kept = machine.root().join("awcp/delegations").join(id.to_string()).join("changes.diff");
+    fs::remove_file(kept).unwrap();
+    let now = machine.client.diff(id).await.unwrap();
+    assert!(
+        now.starts_with("# How the folder was when the lease ended is not known") && now.contains("+and edited here")
+    );
+}
+
+/// What is posted to a URL on this machine.
+async fn hook() -> (String, tokio::sync::mpsc::Receiver<Value>, AbortOnDropHandle<()>) {
+    let (told, heard) = tokio::sync::mpsc::channel(8);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/told", listener.local_addr().unwrap());
+    let router = axum::Router::new().route(
+        "/told",
+        axum::routing::post(move |axum::Json(body): axum::Json<Value>| async move { told.send(body).await.unwrap() }),
+    );
+    let served = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, heard, AbortOnDropHandle::new(served))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_everything_is_done_that_is_told_once() {
+    let scene = Scene::new(Script::Work).await;
+    let machine = &scene.machine;
+    let (url, mut heard, _served) = hook().await;
+    let file = machine.root().join("awcp/policy.toml");
+    let policy = fs::read_to_string(&file).unwrap();
+    fs::write(file, policy.replacen("[delegator]\n", &format!("[delegator]\nnotify_webhook = {url:?}\n"), 1)).unwrap();
+    let (notice, shown) = (machine.root().join("notice"), machine.root().join("notice.shown"));
+    fs::write(&notice, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >> {}\n", shown.display())).unwrap();
+    fs::set_permissions(&notice, fs::Permissions::from_mode(0o755)).unwrap();
+    // The second waits for the folder, so both belong to one round.
+    let (first, second) = (scene.delegate().await, scene.delegate().await);
+    machine.ended(&first).await;
+    machine.ended(&second).await;
+    let told = tokio::time::timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    let one = |delegation: &Delegation| {
+        json!({"delegation_id": delegation.delegation_id, "status": "completed", "description": "make it",
+               "peer_url": scene.url()})
+    };
+    let all = json!([one(&first), one(&second)]);
+    assert_eq!(told, json!({"type": "delegations.all_done", "session_id": "s1", "delegations": all}));
+    scene.machine.stop.cancel();
+    // A daemon ends when whoever has to be told was told.
+    tokio::time::timeout(PATIENCE, async {
+        while !scene.machine.running.is_finished() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await
+    .unwrap();
+    assert!(heard.try_recv().is_err(), "once is enough");
+    let said = fs::read_to_string(shown).unwrap();
+    assert_eq!(said, "--app-name=attache\n--\nDelegations are done\n2 delegations have ended, 2 of them completed\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_of_0_3_is_lent_a_folder_too() {
     let scene = Scene::new(Script::Work).await;
     let (url, _server) = old::only_0_3(scene.url()).await;
@@ -237,6 +312,22 @@ async fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
     fs::write(root.join("awcp/policy.toml"), "[delegator]\nrots = []\n").unwrap();
     let (code, _) = refusal(machine.client.delegate(&machine.request(&scene.url())).await);
     assert_eq!(code, Code::PolicyInvalid);
+    // What could never be lent is not offered to anybody.
+    let policy = |more: &str| {
+        let text = format!("[delegator]\nroots = [{root:?}]\n\n[[delegator.peers]]\nurl = {:?}\n{more}", scene.url());
+        fs::write(root.join("awcp/policy.toml"), text).unwrap();
+    };
+    policy("");
+    let wrong = Delegate { exclude: vec!["a[b".to_owned()], ..machine.request(&scene.url()) };
+    assert_eq!(refusal(machine.client.delegate(&wrong).await).0, Code::InvalidRequest);
+    let around = Delegate { workspace_dir: root.to_string_lossy().into_owned(), ..machine.request(&scene.url()) };
+    let (code, hint) = refusal(machine.client.delegate(&around).await);
+    assert_eq!(
+        (code, &*hint),
+        (Code::InvalidRequest, "Lend a folder below it, or set AWCP_HOME to a folder elsewhere.")
+    );
+    policy("[delegator.export]\nexclude = [\"a[b\"]\n");
+    assert_eq!(refusal(machine.client.delegate(&machine.request(&scene.url())).await).0, Code::PolicyInvalid);
     assert_eq!(machine.client.list().await.unwrap(), []);
 }
 
@@ -302,7 +393,7 @@ async fn a_lease_ends_when_its_time_is_up() {
     let silent = Scene::new(Script::Silent).await;
     let request = Delegate { ttl_seconds: Some(1), ..silent.machine.request(&silent.url()) };
     let ended = silent.machine.ended(&silent.machine.client.delegate(&request).await.unwrap()).await;
-    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::Expired));
+    assert_eq!(failure(&ended), (Status::Expired, ErrorCode::StartExpired), "nothing was lent");
 }
 
 #[tokio::test(flavor = "multi_thread")]
