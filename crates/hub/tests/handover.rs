@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     channel::peer::{read_run, run, worker},
-    world::World,
+    world::{Device, World},
 };
 
 const KEY: &str = "planted-private-key-0123456789";
@@ -31,6 +31,20 @@ async fn wait_for_input(world: &World, id: &str) {
     while read_run(world, id).await["waiting"] != "input" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// A device that asked for START and was given it: the run, and where the answer is.
+async fn given(world: &World) -> (Device, String, String) {
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let id = run(world, "builder").await;
+    device.claim().await;
+    let path = format!("/api/v1/task-runs/{id}/input");
+    let asked = json!({"epoch": 1, "prompt": "START?"});
+    let asked = device.client.post(&format!("{path}-requests"), asked).await.expect(201);
+    world.owner.post(&path, json!({"parts": in_full()})).await.expect(200);
+    let answer = format!("{path}-requests/{}", asked["input_request_id"].as_str().unwrap());
+    (device, id, answer)
 }
 
 #[tokio::test]
@@ -70,14 +84,7 @@ async fn a_worker_is_given_them_over_its_channel() {
 #[tokio::test]
 async fn a_device_is_given_them_over_http_while_it_holds_the_run() {
     let world = World::timed(crate::world::Engine::Model, |_| {}).await;
-    world.agent("builder").await;
-    let device = world.device("builder").await;
-    let id = run(&world, "builder").await;
-    device.claim().await;
-    let asked = json!({"epoch": 1, "prompt": "START?"});
-    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
-    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
-    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    let (device, id, answer) = given(&world).await;
     for _ in 0..2 {
         assert_eq!(
             device.client.get(&answer).await.expect(200)["parts"],
@@ -96,31 +103,17 @@ async fn a_device_is_given_them_over_http_while_it_holds_the_run() {
 #[tokio::test]
 async fn after_a_restart_the_runtime_can_tell() {
     let world = World::on_sqlite().await;
-    world.agent("builder").await;
-    let device = world.device("builder").await;
-    let id = run(&world, "builder").await;
-    device.claim().await;
-    let asked = json!({"epoch": 1, "prompt": "START?"});
-    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
-    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    let (device, _, answer) = given(&world).await;
     let _world = world.restart().await;
-    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
     assert_eq!(device.client.get(&answer).await.expect(200)["parts"], hidden());
 }
 
 #[tokio::test]
 async fn another_channel_of_the_agent_is_given_nothing() {
     let world = World::start().await;
-    world.agent("builder").await;
-    let device = world.device("builder").await;
-    let id = run(&world, "builder").await;
-    device.claim().await;
-    let asked = json!({"epoch": 1, "prompt": "START?"});
-    let asked = device.client.post(&format!("/api/v1/task-runs/{id}/input-requests"), asked).await.expect(201);
-    world.owner.post(&format!("/api/v1/task-runs/{id}/input"), json!({"parts": in_full()})).await.expect(200);
+    let (_device, _, answer) = given(&world).await;
     // A newer device of the same agent takes over; the run is lost with the older one.
     let newer = world.device("builder").await;
-    let answer = format!("/api/v1/task-runs/{id}/input-requests/{}", asked["input_request_id"].as_str().unwrap());
     let reply = newer.client.get(&answer).await;
     let body = String::from_utf8_lossy(&reply.body).into_owned();
     assert!(!body.contains(KEY) && !body.contains(TOKEN), "{body}");
