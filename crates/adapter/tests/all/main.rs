@@ -5,6 +5,8 @@
 
 mod acp;
 mod artifacts;
+mod claude;
+mod codex;
 mod command;
 mod conformance;
 mod document;
@@ -15,6 +17,7 @@ mod preset;
 mod python;
 mod question;
 mod real_acp;
+mod real_codex;
 mod shell;
 mod stop;
 mod stream;

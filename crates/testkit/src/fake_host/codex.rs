@@ -31,6 +31,8 @@ struct Thread {
     folder: PathBuf,
     policy: String,
     instructions: Option<String>,
+    /// Whether what the model said is told as it is, too.
+    is_raw: bool,
 }
 
 enum Heard {
@@ -72,6 +74,7 @@ impl Codex {
         let answer = match request["method"].as_str().unwrap_or_default() {
             "initialize" => Ok(json!({"userAgent": "fake/0.166.0 (Linux; x86_64)", "codexHome": "/nowhere",
                 "platformFamily": "unix", "platformOs": "linux"})),
+            "account/read" => Ok(json!({"account": null, "requiresOpenaiAuth": false, "workspaceRouting": null})),
             "thread/start" | "thread/resume" => {
                 let known = parameters["threadId"].as_str().map(str::to_owned);
                 let id = known.unwrap_or_else(|| format!("fake-thread-{}", self.serial()));
@@ -82,6 +85,7 @@ impl Codex {
                     folder: PathBuf::from(text(&parameters["cwd"])),
                     policy: text(&parameters["approvalPolicy"]),
                     instructions: (!instructions.is_empty()).then(|| instructions.join("\n")),
+                    is_raw: parameters["experimentalRawEvents"] == true,
                 };
                 let thread = json!({"id": id, "preview": "", "ephemeral": parameters["ephemeral"] == true,
                     "status": {"type": "idle"}, "cwd": parameters["cwd"], "cliVersion": "0.166.0", "turns": []});
@@ -232,6 +236,12 @@ impl Stage for Codex {
     }
 
     fn begin(&mut self, deed: &Deed) {
+        if let (What::Run(command), true) = (&deed.what, self.thread.is_raw) {
+            let arguments = json!({"cmd": command}).to_string();
+            let call =
+                json!({"type": "function_call", "name": "exec_command", "arguments": arguments, "call_id": deed.id});
+            self.notify("rawResponseItem/completed", json!({"item": call}));
+        }
         let item = self.item(deed, "inProgress", None);
         self.notify("item/started", json!({"item": item}));
     }
