@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_protocol::{Json, env::Env, rules::delegation::Status, wire::delegation::Delegation};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     Result, Shape,

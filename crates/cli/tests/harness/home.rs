@@ -19,19 +19,26 @@ pub struct Home {
     log: Option<&'static str>,
     /// The network namespace that its processes live in, when it is not the test's own.
     network: Option<String>,
+    /// Variables beside those that every process gets.
+    variables: Vec<(String, String)>,
 }
 
 // === impl Home ===
 
 impl Home {
     pub fn new() -> Self {
-        Self { folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(), log: None, network: None }
+        Self {
+            folder: tempfile::Builder::new().prefix("attache-test-").tempdir().unwrap(),
+            log: None,
+            network: None,
+            variables: Vec::new(),
+        }
     }
 
     /// A home in a folder of the test's own choice.
     pub fn within(folder: &Path, name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
-        Self { folder, log: None, network: None }
+        Self { folder, log: None, network: None, variables: Vec::new() }
     }
 
     /// Leaves the folder behind, for somebody who wants to know why the test failed.
@@ -47,6 +54,11 @@ impl Home {
     /// A home whose processes live in a network namespace.
     pub fn in_network(namespace: String) -> Self {
         Self { network: Some(namespace), ..Self::new() }
+    }
+
+    /// From now on its processes see this variable.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     /// The home folder itself.
@@ -108,6 +120,7 @@ impl Home {
         if let Some(level) = self.log {
             command.env("RUST_LOG", level);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

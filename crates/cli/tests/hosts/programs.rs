@@ -1,0 +1,160 @@
+//! The hosts' programs: where they are, and the files and variables with which each finds the stub model.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+
+use super::model::Model;
+use crate::harness::Home;
+
+/// One host as this suite knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program {
+    /// The preset's name.
+    pub kind: &'static str,
+    /// The program's file.
+    pub file: &'static str,
+    /// Whether it asks before it writes, when nothing else was configured.
+    pub asks: Asks,
+    /// Whether `./test` installs it, or only `./test --agents`.
+    pub since: Since,
+    pub prepare: fn(&mut Home, &Model),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    BeforeItWrites,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    Always,
+    Agents,
+}
+
+pub const CLAUDE: Program = Program {
+    kind: "claude_cli",
+    file: "claude",
+    asks: Asks::BeforeItWrites,
+    since: Since::Always,
+    prepare: |home, model| {
+        home.set("ANTHROPIC_BASE_URL", model.url());
+        home.set("ANTHROPIC_API_KEY", "stub-key");
+        home.set("CLAUDE_CODE_MAX_RETRIES", "1");
+    },
+};
+
+pub const CODEX: Program = Program {
+    kind: "codex",
+    file: "codex",
+    asks: Asks::BeforeItWrites,
+    since: Since::Always,
+    prepare: |home, model| {
+        let provider = format!(
+            "model = \"stub-model\"\nmodel_provider = \"stub\"\n[model_providers.stub]\nname = \"stub\"\nbase_url = \
+             \"{}/v1\"\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"\nrequest_max_retries = 1\n\
+             stream_max_retries = 1\n",
+            model.url()
+        );
+        write(home, ".codex/config.toml", &provider);
+        home.set("OPENAI_API_KEY", "stub-key");
+    },
+};
+
+pub const GEMINI: Program = Program {
+    kind: "gemini",
+    file: "gemini",
+    asks: Asks::BeforeItWrites,
+    since: Since::Agents,
+    prepare: |home, model| {
+        write(home, ".gemini/settings.json", r#"{"security":{"auth":{"selectedType":"gemini-api-key"}}}"#);
+        home.set("GEMINI_API_KEY", "stub-key");
+        home.set("GOOGLE_GEMINI_BASE_URL", model.url());
+    },
+};
+
+pub const OPENCODE: Program = Program {
+    kind: "opencode",
+    file: "opencode",
+    asks: Asks::BeforeItWrites,
+    since: Since::Agents,
+    prepare: |home, model| {
+        let config = json!({
+            "model": "stub/stub-model",
+            "provider": {"stub": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": format!("{}/v1", model.url()), "apiKey": "stub-key"},
+                "models": {"stub-model": {"name": "stub"}},
+            }},
+        });
+        write(home, ".config/opencode/opencode.json", &config.to_string());
+        home.set("OPENCODE_DISABLE_MODELS_FETCH", "1");
+    },
+};
+
+pub const QWEN: Program = Program {
+    kind: "qwen",
+    file: "qwen",
+    asks: Asks::BeforeItWrites,
+    since: Since::Agents,
+    prepare: |home, model| {
+        write(home, ".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
+        home.set("OPENAI_API_KEY", "stub-key");
+        home.set("OPENAI_BASE_URL", &format!("{}/v1", model.url()));
+        home.set("OPENAI_MODEL", "stub-model");
+    },
+};
+
+pub const HERMES: Program = Program {
+    kind: "hermes",
+    file: "hermes-acp",
+    asks: Asks::BeforeItWrites,
+    since: Since::Agents,
+    prepare: |home, model| {
+        let config = format!(
+            "model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub-key\n",
+            model.url()
+        );
+        write(home, ".hermes/config.yaml", &config);
+    },
+};
+
+pub const OPENCLAW: Program = Program {
+    kind: "openclaw",
+    file: "openclaw",
+    asks: Asks::Never,
+    since: Since::Agents,
+    prepare: |home, model| {
+        let config = json!({
+            "models": {"providers": {"stub": {
+                "baseUrl": format!("{}/v1", model.url()),
+                "apiKey": "stub-key",
+                "api": "openai-completions",
+                "models": [{"id": "stub-model", "name": "stub"}],
+            }}},
+            "agents": {"defaults": {"model": {"primary": "stub/stub-model"}}},
+        });
+        write(home, ".openclaw/openclaw.json", &config.to_string());
+    },
+};
+
+// === impl Program ===
+
+impl Program {
+    /// The folder with the programs, when this one is in it and is to be tried.
+    pub fn found(&self) -> Option<PathBuf> {
+        let wanted = self.since == Since::Always || std::env::var_os("ATTACHE_AGENTS").is_some();
+        let folder = PathBuf::from(std::env::var_os("ATTACHE_HOSTS")?).join("bin");
+        (wanted && folder.join(self.file).exists()).then_some(folder)
+    }
+}
+
+fn write(home: &Home, name: &str, text: &str) {
+    let file = home.path().join(name);
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("/"))).unwrap();
+    fs::write(file, text).unwrap();
+}

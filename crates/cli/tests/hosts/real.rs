@@ -1,0 +1,140 @@
+//! Each host through its whole life: allowed, denied, cancelled, without a model, and with its supervisors killed.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    device::{Device, processes_of},
+    matrix::Row,
+    programs::{self, Asks, Program},
+};
+use crate::{device_or_skip, harness::process};
+
+#[test]
+fn claude_code() {
+    through_its_life(&programs::CLAUDE);
+}
+
+#[test]
+fn codex() {
+    through_its_life(&programs::CODEX);
+}
+
+#[test]
+fn gemini() {
+    through_its_life(&programs::GEMINI);
+}
+
+#[test]
+fn opencode() {
+    through_its_life(&programs::OPENCODE);
+}
+
+#[test]
+fn qwen() {
+    through_its_life(&programs::QWEN);
+}
+
+#[test]
+fn hermes() {
+    through_its_life(&programs::HERMES);
+}
+
+#[test]
+fn openclaw() {
+    through_its_life(&programs::OPENCLAW);
+}
+
+fn through_its_life(program: &Program) {
+    let mut device = device_or_skip!(program);
+    let mut row = Row::of(program, &device);
+    row.took("task", || allowed(&device, program));
+    if program.asks == Asks::BeforeItWrites {
+        row.took("deny", || denied(&device));
+    }
+    row.took("cancel", || cancelled(&device));
+    row.took("runtime killed", || runtime_killed(&mut device));
+    row.took("adapter killed", || adapter_killed(&device));
+    row.took("no model", || without_a_model(&mut device));
+    row.keep();
+}
+
+/// Task, question, yes, file written, completed; the tokens are counted.
+fn allowed(device: &Device, program: &Program) {
+    let run = device.create("WRITE:approved.txt=written by the agent", json!({}));
+    let (ended, asked) = device.answer(&run, true);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let written = std::fs::read_to_string(device.folder.join("approved.txt")).unwrap_or_default();
+    assert_eq!(written.trim_end(), "written by the agent", "{ended}");
+    assert_eq!(asked.is_empty(), program.asks == Asks::Never, "{asked:?}");
+    if let Some(question) = asked.first() {
+        // What would happen can be judged: it is there, or said not to be.
+        let undisclosed = question["undisclosed"].as_array().cloned().unwrap_or_default();
+        let text = question.to_string();
+        assert!(text.contains("approved.txt") || undisclosed.contains(&json!("input")), "{question}");
+    }
+    assert!(ended["usage"]["tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{}", ended["usage"]);
+    assert_eq!(processes_of(&run), Vec::<u32>::new());
+}
+
+fn denied(device: &Device) {
+    let run = device.create("WRITE:denied.txt=never", json!({}));
+    let (ended, asked) = device.answer(&run, false);
+    assert!(!asked.is_empty(), "{ended}");
+    assert!(!device.folder.join("denied.txt").exists());
+    assert_eq!(
+        (&ended["status"], &ended["task_result"]["code"]),
+        (&json!("failed"), &json!("permission_denied")),
+        "{ended}"
+    );
+}
+
+/// Cancelled in the middle of an answer: nothing is left after two seconds (five here, the machine may be busy).
+fn cancelled(device: &Device) {
+    let run = at_work(device);
+    let begun = Instant::now();
+    device.hub.post(&format!("/api/v1/task-runs/{run}/cancel"), &json!({})).expect(200);
+    device.gone(&run);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    assert_eq!((device.hub.run(&run)["status"].clone(), device.ends(&run)), (json!("cancelled"), 1));
+}
+
+fn runtime_killed(device: &mut Device) {
+    let run = at_work(device);
+    device.runtime.kill();
+    device.gone(&run);
+    device.runtime = device.home.runtime(&[]);
+    let ended = device.ended(&run);
+    assert_eq!((ended["status"].as_str(), device.ends(&run)), (Some("failed"), 1), "{ended}");
+}
+
+fn adapter_killed(device: &Device) {
+    let run = at_work(device);
+    let adapters = process::children(device.runtime.id());
+    assert!(!adapters.is_empty());
+    adapters.iter().for_each(|adapter| process::signal(*adapter, "KILL"));
+    device.gone(&run);
+    let ended = device.ended(&run);
+    assert_eq!((ended["status"].as_str(), device.ends(&run)), (Some("failed"), 1), "{ended}");
+}
+
+/// Last, because the model does not come back.
+fn without_a_model(device: &mut Device) {
+    device.hub.agent_is(super::device::AGENT, "online");
+    device.model.switch_off();
+    let run = device.create("SAY:hello", json!({}));
+    let ended = device.ended(&run);
+    let result: &Value = &ended["task_result"];
+    assert_eq!((&ended["status"], &result["code"]), (&json!("failed"), &json!("model_unreachable")), "{ended}");
+    assert!(result["error"].as_str().is_some_and(|error| error.contains("model")), "{result}");
+}
+
+/// A run whose model takes its time.
+fn at_work(device: &Device) -> String {
+    let before = device.model.requests().len();
+    let run = device.create("SLEEP:120 SAY:too late", json!({}));
+    device.works(before);
+    assert_ne!(processes_of(&run), Vec::<u32>::new());
+    run
+}
