@@ -45,6 +45,15 @@ pub(crate) fn is_outage(text: &str) -> bool {
         || (STATUS_WORDS.iter().any(|word| text.contains(word)) && STATUSES.iter().any(number))
 }
 
+/// How hosts begin that give such a failure out as their answer.
+const CONFESSIONS: &[&str] = &["api call failed", "api error"];
+
+/// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
+pub(crate) fn is_all_there_is(answer: &str) -> bool {
+    let answer = answer.trim().to_lowercase();
+    answer.lines().count() == 1 && CONFESSIONS.iter().any(|words| answer.starts_with(words)) && is_outage(&answer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +75,16 @@ mod tests {
         let other = ["the file has 500 lines", "Invalid API key", "status: done", "tool not found: http500x", ""];
         for text in other {
             assert!(!is_outage(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_a_failure_is_told_from_one_about_failures() {
+        assert!(is_all_there_is("API call failed after 3 retries: Connection error."));
+        for answer in
+            ["A connection error means that nobody listens.", "API errors are rare\nConnection error", "fine", ""]
+        {
+            assert!(!is_all_there_is(answer), "{answer}");
         }
     }
 }

@@ -35,6 +35,16 @@ struct Agent {
     home: TempDir,
     model: StubModel,
     variables: Vec<(String, String)>,
+    outside: Outside,
+}
+
+/// What becomes of a request to anywhere but this machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    /// It goes to a proxy that is not there.
+    Closed,
+    /// The program would send what is meant for its model to the proxy, too.
+    Untouched,
 }
 
 /// What is written down about a host.
@@ -62,7 +72,7 @@ async fn agent(name: &'static str, row: &str, program: &str) -> Option<Agent> {
     }
     let row = Table::parse("").unwrap().get(row).unwrap().clone();
     let (home, model) = (tempfile::tempdir().unwrap(), StubModel::start().await);
-    Some(Agent { name, program, row, home, model, variables: Vec::new() })
+    Some(Agent { name, program, row, home, model, variables: Vec::new(), outside: Outside::Closed })
 }
 
 // === impl Agent ===
@@ -87,8 +97,8 @@ impl Agent {
     fn environment(&self) -> Environment {
         let own = |name: &str| (name.to_owned(), std::env::var(name).unwrap_or_default());
         let home = ("HOME".to_owned(), self.home.path().display().to_string());
-        // Whatever a program wants from the network, it gets nothing.
-        let closed = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+        let closed = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].into_iter();
+        let closed = closed.filter(|_| self.outside == Outside::Closed);
         let closed = closed.map(|name| (name.to_owned(), "http://127.0.0.1:9".to_owned()));
         let open = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), "127.0.0.1,localhost".to_owned()));
         let all = [own("PATH"), home, ("TERM".to_owned(), "dumb".to_owned())].into_iter();
@@ -102,16 +112,17 @@ impl Agent {
     }
 
     /// File written after a yes, and not after a no; cancel; a model that is away.
-    async fn drive(&self, world: World, asks: Asks) {
+    async fn drive(self, world: World, asks: Asks) {
         let mut facts = Facts::default();
         self.writes(&world, asks, &mut facts).await;
         if asks == Asks::People {
             self.is_denied(&world, &mut facts).await;
         }
         self.is_cancelled(&world, &mut facts).await;
-        self.loses_its_model(&world, &mut facts).await;
+        let about = self.about().await;
+        loses_its_model(self, &world, &mut facts).await;
         world.stop().await;
-        self.note(&facts).await;
+        facts.note(about);
     }
 
     async fn writes(&self, world: &World, asks: Asks, facts: &mut Facts) {
@@ -166,16 +177,8 @@ impl Agent {
         drop(events);
     }
 
-    async fn loses_its_model(&self, world: &World, facts: &mut Facts) {
-        let begun = Instant::now();
-        let (_, events) = answered_within(world, &task("FAIL:500"), SLOW, yes).await;
-        let ended = failure(result(&events));
-        assert!(ended.starts_with("model_unreachable: "), "{}: {ended}", self.name);
-        facts.notes.push(ended);
-        facts.pass("outage", begun);
-    }
-
-    async fn note(&self, facts: &Facts) {
+    /// The host, by its own words.
+    async fn about(&self) -> Value {
         let around = Surroundings {
             path: std::env::var_os("PATH").unwrap_or_default(),
             home: Some(self.home.path().to_owned()),
@@ -183,20 +186,21 @@ impl Agent {
             patience: SLOW,
         };
         let version = preset::version(&self.row, &self.program, &around).await;
-        let seconds: serde_json::Map<String, Value> =
-            facts.seconds.iter().map(|(name, seconds)| ((*name).to_owned(), json!(seconds))).collect();
-        let row = json!({
-            "host": self.name, "label": self.row.label, "driver": self.row.driver.as_str(),
-            "version": version.map_or_else(|trouble| trouble.to_string(), |version| version.to_string()),
-            "passed": facts.passed, "seconds": seconds, "notes": facts.notes,
-        });
-        // `<target>/<profile>/deps/all-…`
-        let own = std::env::current_exe().unwrap();
-        let folder = own.ancestors().nth(3).unwrap().join("hosts-matrix");
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{}.json", self.name)), format!("{row:#}\n")).unwrap();
-        println!("{row:#}");
+        let version = version.map_or_else(|trouble| trouble.to_string(), |version| version.to_string());
+        json!({"host": self.name, "label": self.row.label, "driver": self.row.driver.as_str(), "version": version})
     }
+}
+
+/// Nobody answers where the model was.
+async fn loses_its_model(agent: Agent, world: &World, facts: &mut Facts) {
+    let Agent { name, model, home: _home, .. } = agent;
+    drop(model);
+    let begun = Instant::now();
+    let (_, events) = answered_within(world, &task("SAY:nobody hears this"), SLOW, yes).await;
+    let ended = failure(result(&events));
+    assert!(ended.starts_with("model_unreachable: "), "{name}: {ended}");
+    facts.notes.push(ended);
+    facts.pass("outage", begun);
 }
 
 /// Whether a host asks before it acts.
@@ -212,6 +216,19 @@ impl Facts {
     fn pass(&mut self, what: &'static str, begun: Instant) {
         self.passed.push(what);
         self.seconds.push((what, (begun.elapsed().as_secs_f64() * 100.0).round() / 100.0));
+    }
+
+    fn note(&self, mut about: Value) {
+        about["passed"] = json!(self.passed);
+        about["seconds"] = self.seconds.iter().map(|(name, seconds)| ((*name).to_owned(), json!(seconds))).collect();
+        about["notes"] = json!(self.notes);
+        // `<target>/<profile>/deps/all-…`
+        let own = std::env::current_exe().unwrap();
+        let folder = own.ancestors().nth(3).unwrap().join("hosts-matrix");
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(format!("{}.json", about["host"].as_str().unwrap()));
+        std::fs::write(file, format!("{about:#}\n")).unwrap();
+        println!("{about:#}");
     }
 }
 
@@ -250,6 +267,7 @@ async fn opencode() {
 async fn qwen() {
     let _one = ONE.lock().await;
     let Some(mut agent) = agent("qwen", "qwen", "qwen").await else { return };
+    agent.outside = Outside::Untouched;
     agent.write(".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
     agent.set("OPENAI_API_KEY", "stub");
     agent.set("OPENAI_BASE_URL", format!("{}/v1", agent.model.url()));

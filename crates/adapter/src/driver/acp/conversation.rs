@@ -356,7 +356,11 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
         return Verdict::Failed { message };
     }
     // Some agents hand on the status with which their model answered.
-    if matches!(error.code, 429 | 500..=599) || is_outage(&text) { Verdict::ModelUnreachable { message: text } } else { Verdict::Failed { message: text } }
+    if matches!(error.code, 429 | 500..=599) || is_outage(&text) {
+        Verdict::ModelUnreachable { message: text }
+    } else {
+        Verdict::Failed { message: text }
+    }
 }
 
 #[cfg(test)]

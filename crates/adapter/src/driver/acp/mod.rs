@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 
 use self::conversation::Conversation;
 use super::{Driver, Job};
-use crate::host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outcome, paths::Beneath, prompt};
+use crate::host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outage, outcome, paths::Beneath, prompt};
 
 #[derive(Debug, Clone)]
 pub struct Acp {
@@ -75,5 +75,15 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     };
     let turn = conversation.close().finish();
     let ended = process.end(patience).await;
-    Ok(outcome::reply(verdict, &turn, &ended))
+    Ok(outcome::reply(honest(verdict, &turn.text), &turn, &ended))
+}
+
+/// Some agents end their turn in good order and say that there is no model.
+fn honest(verdict: Verdict, answer: &str) -> Verdict {
+    match verdict {
+        Verdict::Done { .. } if outage::is_all_there_is(answer) => {
+            Verdict::ModelUnreachable { message: answer.trim().to_owned() }
+        }
+        verdict => verdict,
+    }
 }
