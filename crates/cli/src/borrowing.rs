@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use attache_protocol::Pin;
+use attache_protocol::{Pin, error::exit};
 use attache_runtime::{
     awcp_policy::Collaborator as Rules,
     collaborator::{Collaborator, FileAudit, FilePolicy, GuardCommand, HubTunnels, Options, Place, Slots, missing},
 };
 
-use crate::{Context, Failure, lending};
+use crate::{Context, Failure, home, lending, output::Style};
 
 /// Whether a person said on the command line that folders are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,21 @@ pub(crate) fn collaborator(
     let rules = match (file.read(), wish) {
         (Ok(policy), _) => policy.collaborator,
         // Whoever wants to lend something is declined until it is mended.
-        (Err(_), Wish::AsPolicySays) => Rules::default(),
+        (Err(error), Wish::AsPolicySays) => {
+            context.output.say_styled(Style::Busy, format_args!("{error} Until then no folders are taken."));
+            Rules::default()
+        }
         (Err(error), Wish::Take) => return Err(Failure::usage(error.to_string())),
     };
+    if rules.enabled || wish == Wish::Take {
+        home::private_folder(&home).map_err(|error| Failure::file("use the folder", &home, &error))?;
+        let roots = rules.roots(&home, context.config.person.as_deref());
+        // Said now, to the person who can mend it, and not to whoever lends a folder.
+        drop(Place::reserve(&roots, "start", &context.env).map_err(|error| {
+            Failure::new("policy_invalid", exit::USAGE, format!("folders cannot be taken: {error}"))
+                .hint(format!("Correct `mount_roots` in {}, or take no folders.", file.path().display()))
+        })?);
+    }
     let policy = FilePolicy::new(file, home.clone());
     let policy = if wish == Wish::Take { policy.enabled() } else { policy };
     let program = std::env::current_exe().map_err(|error| {

@@ -37,13 +37,13 @@ impl Failure {
 
     /// A file or folder that cannot be used.
     pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
-        let hint = match error.kind() {
-            io::ErrorKind::NotFound => "Check the path.",
-            io::ErrorKind::PermissionDenied => "Check who owns it and its mode: `ls -ld` shows both.",
-            io::ErrorKind::StorageFull => "Make room on the disk.",
-            _ => "Check the path and the disk.",
+        let (code, hint) = match error.kind() {
+            io::ErrorKind::NotFound => ("not_found", "Check the path."),
+            io::ErrorKind::PermissionDenied => ("denied", "Check who owns it and its mode: `ls -ld` shows both."),
+            io::ErrorKind::StorageFull => ("failed", "Make room on the disk."),
+            _ => ("failed", "Check the path and the disk."),
         };
-        Self::failed(format!("cannot {doing} {}: {error}", path.display())).hint(hint)
+        Self::new(code, exit::FAILED, format!("cannot {doing} {}: {error}", path.display())).hint(hint)
     }
 
     #[must_use]

@@ -16,7 +16,7 @@ use attache_protocol::{
 };
 use attache_runtime::{
     awcp_policy::{Change, ChangeError, PolicyFile},
-    delegator::SOCKET,
+    delegator::{LONGEST_SOCKET, SOCKET},
 };
 
 use crate::{Context, Failure, home, output::Style};
@@ -53,7 +53,16 @@ pub(crate) async fn daemon(context: &Context) -> Result<DaemonClient, Failure> {
 
 /// A client of the daemon, whether one runs or not.
 pub(crate) fn client(context: &Context) -> Result<DaemonClient, Failure> {
-    Ok(DaemonClient::at(context.config.awcp_home()?.join(SOCKET))?)
+    let socket = context.config.awcp_home()?.join(SOCKET);
+    let length = socket.as_os_str().len();
+    if length > LONGEST_SOCKET {
+        return Err(Failure::usage(format!(
+            "{} has {length} bytes, and the path of a socket has at most {LONGEST_SOCKET}",
+            socket.display()
+        ))
+        .hint("Set AWCP_HOME to a folder with a shorter path."));
+    }
+    Ok(DaemonClient::at(socket)?)
 }
 
 /// Starts a daemon that outlives this process. When two do so at once, the second daemon finds the first and ends.
@@ -83,9 +92,14 @@ impl From<ChangeError> for Failure {
     fn from(error: ChangeError) -> Self {
         match &error {
             ChangeError::NotThere { .. } => Self::new("not_found", exit::NOT_FOUND, error.to_string()),
-            ChangeError::Invalid(_) => Self::new("policy_invalid", exit::USAGE, error.to_string()),
+            ChangeError::Invalid(invalid) => {
+                let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
+                let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
+                Self::new("policy_invalid", exit::USAGE, message).hint(invalid.fix.clone())
+            }
             ChangeError::NotAUrl(_) => Self::usage(error.to_string()),
-            ChangeError::ByHand(_) | ChangeError::File(_) => Self::failed(error.to_string()),
+            ChangeError::ByHand(_) => Self::new("policy_invalid", exit::FAILED, error.to_string()),
+            ChangeError::File(_) => Self::failed(error.to_string()),
         }
     }
 }
@@ -122,17 +136,26 @@ pub(crate) fn verdict(delegation: &Delegation) -> Result<(), Failure> {
     let failure = delegation.result.as_ref().and_then(|result| result.error.as_ref());
     let (code, exit) = match (delegation.status, failure.map(|failure| failure.code)) {
         (Status::Completed, _) => return Ok(()),
+        (Status::Expired, Some(ErrorCode::StartExpired)) => ("start_expired", exit::TIMED_OUT),
         (Status::Expired, _) => ("expired", exit::TIMED_OUT),
-        (_, Some(ErrorCode::Declined | ErrorCode::MountpointDenied | ErrorCode::AuthFailed)) => {
-            ("declined", exit::DENIED)
-        }
         (Status::Cancelled, _) => ("cancelled", exit::FAILED),
-        _ => ("failed", exit::FAILED),
+        (_, None) => ("failed", exit::FAILED),
+        (_, Some(code)) => match code {
+            ErrorCode::Declined => ("declined", exit::DENIED),
+            ErrorCode::MountpointDenied => ("mountpoint_denied", exit::DENIED),
+            ErrorCode::AuthFailed => ("auth_failed", exit::DENIED),
+            ErrorCode::DepMissing => ("dep_missing", exit::FAILED),
+            ErrorCode::MountFailed => ("mount_failed", exit::FAILED),
+            ErrorCode::StartExpired => ("start_expired", exit::FAILED),
+            ErrorCode::Expired => ("expired", exit::FAILED),
+            ErrorCode::Cancelled => ("cancelled", exit::FAILED),
+            ErrorCode::TaskFailed => ("task_failed", exit::FAILED),
+        },
     };
-    let id = delegation.delegation_id.to_string();
     Err(match failure {
-        Some(failure) => Failure::new(code, exit, format!("{}: {}", failure.code, failure.message))
-            .hint(failure.hint.replace(" ID`", &format!(" {id}`"))),
+        Some(failure) => {
+            Failure::new(code, exit, format!("{}: {}", failure.code, failure.message)).hint(failure.hint.clone())
+        }
         None => Failure::new(code, exit, format!("the delegation is {}", delegation.status)),
     })
 }

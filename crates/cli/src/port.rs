@@ -7,22 +7,22 @@ use attache_protocol::Code;
 
 use crate::Failure;
 
-/// The failure for an address that cannot be bound, with what to do about it.
-pub(crate) async fn explain(address: SocketAddr, error: &io::Error) -> Failure {
+/// The failure for an address that cannot be bound, with what to do about it. `option` is the one that named it.
+pub(crate) async fn explain(option: &str, address: SocketAddr, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::AddrInUse => {}
         io::ErrorKind::PermissionDenied => {
             return Failure::failed(format!("this user may not listen on {address}"))
-                .hint("Ports below 1024 belong to root; take a higher one, like --listen 127.0.0.1:7800.");
+                .hint(format!("Ports below 1024 belong to root; take a higher one, like {option} 127.0.0.1:7800."));
         }
         io::ErrorKind::AddrNotAvailable => {
             return Failure::usage(format!("{address} is not an address of this machine"))
-                .hint("Use --listen 127.0.0.1:7800.");
+                .hint(format!("Use {option} 127.0.0.1:7800."));
         }
         _ => return Failure::failed(format!("cannot listen on {address}: {error}")),
     }
     let owner = owner(address.port()).map(|owner| format!(" ({owner})")).unwrap_or_default();
-    let other = format!("or take a free port: --listen {}", SocketAddr::new(address.ip(), 0));
+    let other = format!("or take a free port: {option} {}", SocketAddr::new(address.ip(), 0));
     if let Some(scheme) = hub_at(address).await {
         return Failure::failed(format!("an Attaché hub already runs at {scheme}://{address}{owner}"))
             .hint(format!("Use it (`attache agents`), stop it, {other}"));
@@ -84,8 +84,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let owner = owner(address.port()).unwrap();
         assert!(owner.ends_with(&format!("process {}", std::process::id())), "{owner}");
-        let failure = explain(address, &io::ErrorKind::AddrInUse.into()).await;
+        let failure = explain("--http", address, &io::ErrorKind::AddrInUse.into()).await;
         assert!(failure.message.starts_with("another program ("), "{failure}");
-        assert!(failure.hint.ends_with("--listen 127.0.0.1:0"), "{failure}");
+        assert!(failure.hint.ends_with("--http 127.0.0.1:0"), "{failure}");
     }
 }

@@ -65,7 +65,7 @@ impl Site {
         // The port first: when a hub runs already, its address says more than its lock.
         let listener = match TcpListener::bind(place.listen).await {
             Ok(listener) => listener,
-            Err(error) => return Err(port::explain(place.listen, &error).await),
+            Err(error) => return Err(port::explain("--listen", place.listen, &error).await),
         };
         let lock = take(&data).await?;
         let listen = listener.local_addr()?;

@@ -118,13 +118,21 @@ fn a_delegation_waits_for_its_remote_and_is_cancelled() {
     let nothing = scene.home.attache(&["--json", "delegations", "wait"]).succeeds().json();
     assert_eq!(nothing, json!({"delegations": []}));
     scene.home.attache(&["delegations", "show", "dlg_00000000000000000000000000000001"]).exits(3);
+    assert_eq!(scene.home.attache(&["delegations", "log", &id]).succeeds().stderr, "The remote wrote nothing.\n");
+    let shown = scene.home.attache(&["delegations", "show", &id]).succeeds().stdout;
+    assert!(!shown.contains("expires") && shown.contains(&format!("attache delegations diff {id}")), "{shown}");
+    let waited = scene.home.attache(&["delegations", "wait", &id]).exits(1);
+    assert!(waited.stderr.contains(&format!("{id} cancelled; nothing was lent")), "{}", waited.stderr);
+    let nobody = scene.home.attache(&["delegations", "wait", "--session", "zzz"]).exits(3);
+    assert!(nobody.stderr.contains("nothing was delegated in a session `zzz`"), "{}", nobody.stderr);
 }
 
 #[test]
 fn a_lease_that_nobody_takes_up_expires() {
     let scene = Scene::new().allowed();
     let ran = scene.home.attache(&["delegate", &scene.folder, "--to", &scene.url, "--ttl", "2", "do it"]).exits(124);
-    assert!(ran.stderr.contains("invited") && ran.stderr.contains("error: EXPIRED"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("invited") && ran.stderr.contains("error: START_EXPIRED"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("expired; nothing was lent\n") && !ran.stderr.contains(" ID`"), "{}", ran.stderr);
 }
 
 #[test]
@@ -157,4 +165,47 @@ fn a_daemon_that_was_killed_is_followed_by_one_that_cleans_up() {
     assert!(!process::exists(u32::try_from(ready["pid"].as_u64().unwrap()).unwrap()));
     let stopped = scene.home.attache(&["daemon", "--stop"]).succeeds();
     assert_eq!(stopped.stderr, "No daemon runs.\n");
+}
+
+#[test]
+fn what_cannot_be_lent_or_allowed_is_said_before_anything_is_sent() {
+    let scene = Scene::new().allowed();
+    let (url, folder) = (&scene.url, &scene.folder);
+    let delegate = |more: &[&str]| {
+        let all = [&["--json", "delegate", folder, "--to", url, "do it"], more].concat();
+        let ran = scene.home.attache(&all).exits(2);
+        let error: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
+        error["error"].clone()
+    };
+    let wrong = delegate(&["--exclude", "a[b"]);
+    assert_eq!(wrong["code"], "invalid_request", "{wrong}");
+    assert!(wrong["message"].as_str().unwrap().contains("`a[b` is no pattern"), "{wrong}");
+    let root = fs::canonicalize(scene.home.path()).unwrap();
+    let allowed = scene.home.attache(&["delegations", "allow", "--folder", root.to_str().unwrap()]).succeeds();
+    assert!(allowed.stderr.contains("warning: everything below"), "{}", allowed.stderr);
+    let around = scene.home.attache(&["delegate", root.to_str().unwrap(), "--to", url, "do it"]).exits(2);
+    assert!(around.stderr.contains("$AWCP_HOME") && around.stderr.contains("is in it"), "{}", around.stderr);
+    assert_eq!(scene.home.attache(&["--json", "delegations"]).succeeds().json(), json!({"delegations": []}));
+    let no_key = scene.home.attache(&["delegations", "allow", "--peer", url, "--key-file", "/nofile"]).exits(2);
+    assert!(no_key.stderr.contains("/nofile"), "{}", no_key.stderr);
+    let policy = scene.home.path().join(".AWCP/policy.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("{text}\n[delegator.export]\nexclude = [\"a[b\"]\n")).unwrap();
+    let mistake = delegate(&[]);
+    assert_eq!(mistake["code"], "policy_invalid", "{mistake}");
+    assert!(mistake["hint"].as_str().unwrap().contains(".gitignore"), "{mistake}");
+    let line = text.lines().count() + 3;
+    assert!(mistake["message"].as_str().unwrap().contains(&format!("line {line}: `a[b` is no pattern")), "{mistake}");
+}
+
+#[test]
+fn a_home_with_a_path_too_long_for_a_socket_is_named_at_once() {
+    let home = Home::new();
+    let long = home.path().join("x".repeat(100));
+    let begun = std::time::Instant::now();
+    let ran = home.command(&["delegations"]).env("AWCP_HOME", &long).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.contains("the path of a socket") && said.contains("AWCP_HOME"), "{said}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
 }

@@ -141,7 +141,17 @@ fn describe(delegation: &Delegation) -> String {
                 None => drop(words.line("The delegation failed, and nothing says why.")),
             }
         }
+        Status::Cancelled if delegation.started_at.is_none() => {
+            words.line("The delegation was cancelled before anything was lent.");
+        }
         Status::Cancelled => drop(words.line("The delegation was cancelled, and the folder was taken back.")),
+        Status::Expired if delegation.started_at.is_none() => {
+            words.line(&format!(
+                "The remote agent did not take it up within {} s, and nothing was lent. Check with list_agents that it is \
+                 online, then delegate again.",
+                delegation.ttl_seconds
+            ));
+        }
         Status::Expired => {
             words.line(&format!(
                 "The lease of {} s ran out before the work was done, and the folder was taken back. Delegate again with a \
@@ -166,11 +176,22 @@ fn describe(delegation: &Delegation) -> String {
         if let Some(changes) = &delegation.changes {
             words.line(&told(changes));
         }
-        words.line(&format!(
-            "Next: look at the changes in {}; the diff is {}. `attache delegations revert {id}` undoes them.",
-            delegation.workspace_dir,
-            resources::diff_uri(id)
-        ));
+        let has_changed = match &delegation.changes {
+            Some(changes) => !changes.changed_paths.is_empty(),
+            // What cannot be told may still have happened.
+            None => delegation.started_at.is_some(),
+        };
+        if has_changed {
+            words.line(&format!(
+                "Next: look at the changes in {}; the diff is {}. `attache delegations revert {id}` undoes them.",
+                delegation.workspace_dir,
+                resources::diff_uri(id)
+            ));
+        } else if delegation.status == Status::Completed {
+            words.line("Next: nothing has to be looked at or undone.");
+        } else {
+            words.line("Next: nothing has to be undone; mend what went wrong, or do it without this agent.");
+        }
     } else {
         words.line(&format!(
             "Next: it goes on by itself. Call delegate_output with delegation_id \"{id}\" and block true to wait for the \

@@ -13,6 +13,7 @@ mod attend;
 mod daemon;
 mod delegations;
 pub mod http;
+mod lines;
 mod peers;
 mod resources;
 mod schema;

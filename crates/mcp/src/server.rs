@@ -1,6 +1,6 @@
 //! One client's server: what it says of itself, and which tool does what.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use attache_protocol::env::Env;
 use axum::http::request::Parts;
@@ -9,9 +9,9 @@ use rmcp::model::SetLevelRequestParams;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, InitializeResult,
-        ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
+        Implementation, InitializeResult, ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, Tool,
     },
     service::RequestContext,
 };
@@ -22,7 +22,7 @@ use crate::{
     Agents, Caller, Delegations, Trouble, answer,
     attend::Beat,
     http::Connection,
-    resources,
+    lines, resources,
     session::Session,
     tools::{self, Kind, delegate, delegate_cancel, delegate_output, list_agents, remote_agent},
 };
@@ -42,8 +42,6 @@ pub struct Options {
     pub patience: Duration,
     /// How often a client that wants to know is told that its call goes on.
     pub beat: Duration,
-    /// Where a relative `workspace_dir` begins; without one it must be absolute.
-    pub base_dir: Option<PathBuf>,
     pub env: Env,
 }
 
@@ -79,13 +77,14 @@ impl Service {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
+        let (lines, pipes) = lines::between(input, output);
         let served = async {
-            let running = self.connect().serve((input, output)).await.map_err(|error| Broken(error.to_string()))?;
+            let running = self.connect().serve(pipes).await.map_err(|error| Broken(error.to_string()))?;
             running.waiting().await.map_err(|error| Broken(error.to_string()))?;
             Ok(())
         };
         tokio::select! {
-            served = served => served,
+            (served, ()) = async { tokio::join!(served, lines) } => served,
             () = stop.cancelled() => Ok(()),
         }
     }
@@ -106,7 +105,7 @@ pub struct Broken(String);
 
 impl Default for Options {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(50), beat: Duration::from_secs(8), base_dir: None, env: Env::system() }
+        Self { patience: Duration::from_secs(50), beat: Duration::from_secs(8), env: Env::system() }
     }
 }
 
@@ -194,6 +193,15 @@ impl ServerHandler for Server {
         };
         let result = self.call(kind, request, &context).await;
         Ok(result.into())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let message = format!("There is no method `{}`.", request.method);
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
     }
 
     async fn list_resource_templates(

@@ -1,6 +1,6 @@
 //! What can go wrong with a tool, told so that a model or a person knows what to do next.
 
-use attache_client::{a2a, daemon};
+use attache_client::{a2a, daemon, egress::Failure};
 use attache_protocol::Code;
 
 /// Becomes a result with `isError`: a protocol error is shown to nobody.
@@ -60,6 +60,13 @@ impl From<a2a::Error> for Trouble {
                     "unauthenticated",
                     "the agent wants a key that it accepts",
                     "Ask the person to start the MCP server with --peer-key ORIGIN=FILE for this origin.",
+                );
+            }
+            a2a::Error::Call(Failure::Refused(refused)) if !refused.is_malformed() => {
+                return Self::new(
+                    Code::EgressRefused.as_str(),
+                    "the agent's address is private or not encrypted, and nobody has allowed to call it",
+                    "A person allows it with `attache delegations allow --peer URL`.",
                 );
             }
             a2a::Error::Call(_) => {

@@ -94,3 +94,11 @@ async fn agents_are_listed_for_programs_and_for_models() {
         assert_eq!(wrong["isError"], json!(true));
     }
 }
+
+#[tokio::test]
+async fn a_wrong_call_names_nobody() {
+    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let refused = pipe.call("remote_agent", json!({ "tusk": "x" })).await;
+    assert!(text(&refused).ends_with("\n\n(refused)"), "{refused}");
+    assert_eq!(refused["structuredContent"]["title"], "Nobody was asked");
+}

@@ -346,3 +346,22 @@ async fn links_can_be_read() {
         }
     }
 }
+
+#[tokio::test]
+async fn where_nothing_changed_nothing_has_to_be_looked_at() {
+    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let call = pipe.begin_call("delegate", delegation()).await;
+    let id = pipe.daemon.made(1).await[0].delegation_id;
+    pipe.daemon.change(id, |delegation| {
+        delegation.status = Status::Completed;
+        delegation.changes = Some(attache_protocol::wire::delegation::Changes::default());
+    });
+    let result = pipe.answer(call).await["result"].take();
+    let said = text(&result);
+    assert!(said.contains("Nothing in the folder was changed.\n\nNext: nothing has to be looked at"), "{said}");
+    let call = pipe.begin_call("delegate", delegation()).await;
+    let id = pipe.daemon.made(2).await.iter().find(|one| one.delegation_id != id).unwrap().delegation_id;
+    pipe.daemon.change(id, |delegation| delegation.status = Status::Expired);
+    let result = pipe.answer(call).await["result"].take();
+    assert!(text(&result).contains("did not take it up") && !text(&result).contains("ran out"), "{result}");
+}

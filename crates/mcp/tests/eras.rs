@@ -81,6 +81,26 @@ async fn schemas_are_plain_and_say_what_the_seed_says() {
 }
 
 #[tokio::test]
+async fn what_is_no_message_is_answered_and_the_rest_goes_on() {
+    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    for (line, id, code, says) in [
+        ("{nonsense", Value::Null, -32700, "The line is not JSON"),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Value::Null, -32600, "Batches are not taken"),
+        ("7", Value::Null, -32600, "A message is a JSON object"),
+        (r#"{"jsonrpc":"2.0","id":7}"#, json!(7), -32600, "neither `method`"),
+        (r#"{"jsonrpc":"2.0","id":8,"method":"nonsense"}"#, json!(8), -32601, "There is no method `nonsense`."),
+    ] {
+        pipe.send_text(line).await;
+        let answer = pipe.read().await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(says), "{answer}");
+    }
+    pipe.send_text("").await;
+    assert_eq!(pipe.ask("ping", json!({})).await["result"], json!({}));
+    assert_eq!(pipe.close().await, Ok(()));
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_speak_mcp_is_told_and_let_go() {
     let mut pipe = Pipe::silent(&FakeDaemon::default(), Era::Legacy, options());
     pipe.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;

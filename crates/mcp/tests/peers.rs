@@ -79,8 +79,8 @@ async fn rpc(Shared(agent): Shared<Agent>, headers: HeaderMap, Json(request): Js
 }
 
 fn peers(keys: &[(&str, &str)]) -> Peers {
-    let keys = keys.iter().map(|(url, key)| ((*url).to_owned(), Secret::new((*key).to_owned()))).collect();
-    Peers::new(PeersOptions { hub: Box::new(|| None), keys, allow: vec![], env: Env::system() }).unwrap()
+    let known = keys.iter().map(|(url, key)| ((*url).to_owned(), Some(Secret::new((*key).to_owned())))).collect();
+    Peers::new(PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() }).unwrap()
 }
 
 async fn ask(peers: &Peers, url: &str, task: &str, call_id: Option<&str>) -> Result<Call, Trouble> {
@@ -114,7 +114,7 @@ async fn a_key_is_never_sent_to_another_origin() {
     let liar = Agent::start(Some(other.origin.clone())).await;
     let peers = peers(&[(&liar.origin, "key-of-liar")]);
     let refused = ask(&peers, &liar.origin, "say it", None).await.unwrap_err();
-    assert_eq!(refused.code, "unreachable", "{refused}");
+    assert_eq!(refused.code, "egress_refused", "{refused}");
     assert_eq!(liar.seen(), ["card: Bearer key-of-liar"]);
     assert_eq!(other.seen(), Vec::<String>::new());
 }
@@ -125,7 +125,8 @@ async fn what_nobody_configured_is_reached_only_if_it_is_public() {
     let peers = peers(&[]);
     for url in [agent.origin.as_str(), "http://169.254.169.254/latest", "https://10.0.0.1/", "file:///etc/passwd"] {
         let refused = ask(&peers, url, "say it", None).await.unwrap_err();
-        assert_eq!(refused.code, "unreachable", "{url}: {refused}");
+        let expected = if url.starts_with("http") { "egress_refused" } else { "unreachable" };
+        assert_eq!(refused.code, expected, "{url}: {refused}");
     }
     assert_eq!(agent.seen(), Vec::<String>::new());
     let refused = ask(&peers, "builder", "say it", None).await.unwrap_err();
@@ -145,4 +146,17 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
     assert_eq!(names, ["remote_agent", "list_agents"]);
     let unknown = pipe.ask("tools/call", json!({ "name": "delegate", "arguments": {} })).await;
     assert_eq!(unknown["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_private_address_is_called_when_a_person_allowed_it() {
+    let agent = Agent::start(None).await;
+    let refused = ask(&peers(&[]), &agent.origin, "hi", None).await.unwrap_err();
+    assert_eq!(refused.code, "egress_refused", "{refused}");
+    let command = format!("attache delegations allow --peer {}", agent.origin);
+    assert!(refused.hint.contains(&command) && !refused.to_string().contains("--egress-allow"), "{refused}");
+    let known = vec![(agent.origin.clone(), None)];
+    let options = PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() };
+    let answer = ask(&Peers::new(options).unwrap(), &agent.origin, "hi", None).await;
+    assert!(answer.is_ok(), "{answer:?}");
 }

@@ -37,7 +37,7 @@ pub struct Pipe {
 }
 
 pub fn options() -> Options {
-    Options { patience: Duration::from_secs(30), beat: Duration::from_millis(20), base_dir: None, env: Env::system() }
+    Options { patience: Duration::from_secs(30), beat: Duration::from_millis(20), env: Env::system() }
 }
 
 pub fn service(daemon: &FakeDaemon, options: Options) -> Service {
@@ -80,7 +80,11 @@ impl Pipe {
     }
 
     pub async fn send(&mut self, message: &Value) {
-        self.to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.send_text(&message.to_string()).await;
+    }
+
+    pub async fn send_text(&mut self, line: &str) {
+        self.to.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     pub async fn read(&mut self) -> Value {

@@ -89,7 +89,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Ok(());
     }
     let ended = tokio::select! {
-        ended = follow(&context, &daemon, delegation) => ended?,
+        ended = follow(&context, &daemon, delegation, "") => ended?,
         () = signals.next() => {
             if args.no_cancel {
                 return Err(Failure::new("interrupted", exit::FAILED, "interrupted; it goes on")
@@ -164,29 +164,30 @@ async fn delegate(context: &Context, daemon: &DaemonClient, request: &Delegate) 
     }
 }
 
-/// Tells what happens until it has ended.
+/// Tells what happens until it has ended, each line with `name` before it.
 pub(super) async fn follow(
     context: &Context,
     daemon: &DaemonClient,
     mut delegation: Delegation,
+    name: &str,
 ) -> Result<Delegation, Failure> {
     let quiet = context.output.is_json();
     let (mut status, mut waits_for, mut progress) = (None::<Status>, None::<String>, None::<String>);
     loop {
         if !quiet && status != Some(delegation.status) {
             status = Some(delegation.status);
-            context.output.say_styled(Style::Dim, announcement(context, &delegation));
+            context.output.say_styled(Style::Dim, format_args!("{name}{}", announcement(context, &delegation)));
         }
         if !quiet && waits_for != delegation.waits_for && !delegation.status.has_ended() {
             waits_for.clone_from(&delegation.waits_for);
             if let Some(reason) = &waits_for {
-                context.output.say_styled(Style::Busy, format_args!("waiting for {}", clean::line(reason)));
+                context.output.say_styled(Style::Busy, format_args!("{name}waiting for {}", clean::line(reason)));
             }
         }
         if !quiet && progress != delegation.progress {
             progress.clone_from(&delegation.progress);
             if let Some(text) = &progress {
-                context.output.say(clean::line(text));
+                context.output.say(format_args!("{name}{}", clean::line(text)));
             }
         }
         if delegation.status.has_ended() {
@@ -207,8 +208,11 @@ fn announcement(context: &Context, delegation: &Delegation) -> String {
             format!("lent {}, ends {until}", delegation.access_mode)
         }
         Status::Running => "the remote works in it".to_owned(),
+        // What went wrong comes last, with what to do about it.
+        Status::Error if delegation.started_at.is_some() => "failed; the folder is taken back".to_owned(),
+        Status::Error => "failed; nothing was lent".to_owned(),
         ended if delegation.started_at.is_some() => format!("{ended}; the folder is taken back"),
-        ended => ended.to_string(),
+        ended => format!("{ended}; nothing was lent"),
     }
 }
 

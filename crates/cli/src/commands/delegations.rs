@@ -1,6 +1,9 @@
 //! `attache delegations`: what is lent from this machine, what came of it, and what may be lent.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use attache_client::daemon::DaemonClient;
 use attache_protocol::{
@@ -14,7 +17,7 @@ use serde::Serialize;
 
 use super::delegate;
 use crate::{
-    Context, Failure, lending,
+    Context, Failure, home, lending,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -24,6 +27,7 @@ use crate::{
   attache delegations                                     what is lent, and what was
   attache delegations show dlg_…
   attache delegations output dlg_…                        what the remote said in the end
+  attache delegations log dlg_…                           what it wrote while it worked
   attache delegations diff dlg_…                          what it changed
   attache delegations revert dlg_… src/main.rs            put it back as it was
   attache delegations cancel dlg_… | --all
@@ -49,6 +53,8 @@ enum Command {
     Show { delegation: DelegationId },
     /// Print what the remote said in the end, or how far it is
     Output { delegation: DelegationId },
+    /// Print what the remote wrote while it worked
+    Log { delegation: DelegationId },
     /// Take the folder back and stop the remote
     Cancel {
         #[arg(required_unless_present = "all")]
@@ -117,6 +123,12 @@ struct Changed {
     changed: bool,
 }
 
+/// What `log` prints as JSON.
+#[derive(Serialize)]
+struct Log {
+    log: String,
+}
+
 const LOOK: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -124,6 +136,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Command::List { live } => list(&context, live).await,
         Command::Show { delegation } => show(&context, &lending::daemon(&context).await?.get(delegation).await?),
         Command::Output { delegation } => output(&context, &lending::daemon(&context).await?.get(delegation).await?),
+        Command::Log { delegation } => log(&context, delegation).await,
         Command::Cancel { delegation, all } => cancel(&context, delegation, all).await,
         Command::Diff { delegation } => {
             let text = lending::daemon(&context).await?.diff(delegation).await?;
@@ -136,10 +149,15 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Command::Wait { delegation, session, timeout } => wait(&context, delegation, session, timeout).await,
         Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
+            if let Some(file) = &key_file {
+                // One that cannot be read would only be noticed when a folder is lent.
+                home::read_secret(file).map_err(|failure| Failure { exit: exit::USAGE, ..failure })?;
+            }
             let mut changes: Vec<_> =
                 peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone(), pin }).collect();
             if let Some(folder) = folder {
                 let found = std::fs::canonicalize(&folder).map_err(|error| Failure::file("allow", &folder, &error))?;
+                warn_of(&context, &found);
                 changes.push(Change::AddRoot(found));
             }
             change(&context, &changes)
@@ -153,6 +171,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }));
             change(&context, &changes)
         }
+    }
+}
+
+/// What is allowed by this is much more than a person thinks of.
+fn warn_of(context: &Context, folder: &Path) {
+    let person = context.config.person.as_deref().and_then(|home| home.canonicalize().ok());
+    if folder.parent().is_none() || person.is_some_and(|home| home.starts_with(folder)) {
+        let text = format!(
+            "warning: everything below {} may be lent now; take it back: attache delegations disallow --folder {}",
+            folder.display(),
+            folder.display()
+        );
+        context.output.say_styled(Style::Busy, text);
     }
 }
 
@@ -214,9 +245,8 @@ fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
     row("folder", Cell::plain(&delegation.workspace_dir));
     row("mode", Cell::plain(delegation.access_mode.as_str()));
     row("created", Cell::plain(time::relative(delegation.created_at, now)));
-    for (name, at) in
-        [("lent", delegation.started_at), ("expires", delegation.expires_at), ("ended", delegation.ended_at)]
-    {
+    let expires = delegation.expires_at.filter(|_| !delegation.status.has_ended());
+    for (name, at) in [("lent", delegation.started_at), ("expires", expires), ("ended", delegation.ended_at)] {
         if let Some(at) = at {
             row(name, Cell::plain(time::relative(at, now)));
         }
@@ -257,6 +287,26 @@ fn output(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
     let known = known.map(|text| format!(": {}", clean::line(text))).unwrap_or_default();
     context.output.say(format_args!("It is {}{known}", delegation.status));
     Ok(())
+}
+
+/// The daemon of this machine wrote it.
+async fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure> {
+    lending::daemon(context).await?.get(delegation).await?;
+    let folder = context.config.awcp_home()?.join("delegations").join(delegation.to_string());
+    let path = folder.join("logs").join("remote.log");
+    let text = match std::fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Failure::file("read the log", &path, &error)),
+    };
+    if context.output.is_json() {
+        return context.output.json(&Log { log: text });
+    }
+    if text.is_empty() {
+        context.output.say("The remote wrote nothing.");
+        return Ok(());
+    }
+    context.output.raw(&clean::lines(&text))
 }
 
 async fn cancel(context: &Context, mut wanted: Vec<DelegationId>, all: bool) -> Result<(), Failure> {
@@ -337,6 +387,16 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
     for id in state.ended {
         ended.push(daemon.get(id).await?);
     }
+    if ended.is_empty() {
+        // One of before the daemon was started.
+        ended = daemon.list().await?;
+        ended.retain(|delegation| delegation.session_id.as_deref() == Some(session));
+    }
+    if ended.is_empty() {
+        let message = format!("nothing was delegated in a session `{session}`");
+        return Err(Failure::new("not_found", exit::NOT_FOUND, message)
+            .hint("`attache delegations list --json` has the `session_id` of each."));
+    }
     Ok(ended)
 }
 
@@ -356,7 +416,8 @@ async fn ended_of(
     };
     let mut ended = Vec::new();
     for delegation in all {
-        ended.push(delegate::follow(context, daemon, delegation).await?);
+        let name = format!("{} ", delegation.delegation_id);
+        ended.push(delegate::follow(context, daemon, delegation, &name).await?);
     }
     Ok(ended)
 }

@@ -37,6 +37,13 @@ fn edits(way: Way) {
     let id = ended["delegation_id"].as_str().unwrap();
     let diff = world.lend(&["diff", id]).succeeds().stdout;
     assert!(diff.contains("+world") && diff.contains("-to be removed"), "{diff}");
+    // What happens here afterwards is no work of the remote's.
+    world.write("mine.txt", "mine\n");
+    assert_eq!(world.lend(&["diff", id]).succeeds().stdout, diff);
+    let log = world.lend(&["log", id]).succeeds().stdout;
+    assert!(log.contains("hello\n"), "{log}");
+    world.lend(&["revert", id, "wrong.txt"]).exits(3);
+    world.lend(&["revert", id, "/etc/passwd"]).exits(2);
     // And back to what it was.
     world.lend(&["revert", id]).succeeds();
     assert_eq!(world.read("greeting.txt"), "hello\n");

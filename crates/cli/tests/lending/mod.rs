@@ -2,5 +2,6 @@
 
 mod life;
 mod nets;
+mod tools;
 mod trouble;
 mod world;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::harness::Home;
 
 /// `attache mcp` as a client starts it. It is ended with the test.
-struct Tools {
+pub(crate) struct Tools {
     child: Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
@@ -23,7 +23,7 @@ struct Tools {
 }
 
 impl Tools {
-    fn start(home: &Home, args: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
         let mut all = vec!["mcp"];
         all.extend(args);
         let mut command = home.command(&all);
@@ -55,12 +55,12 @@ impl Tools {
     }
 
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))["result"].take()
     }
 
     /// Hangs up, as clients do, and waits for the end.
-    fn close(mut self) -> bool {
+    pub(crate) fn close(mut self) -> bool {
         drop(self.to.take());
         self.child.wait().unwrap().success()
     }
@@ -157,6 +157,8 @@ fn over_http_the_secret_is_in_a_private_file_and_only_this_machine_is_served() {
     assert_eq!(status(&[accept, ("authorization", &bearer), ("origin", "http://evil.example")]), 403);
     assert_eq!(status(&[accept, ("authorization", &bearer)]), 200);
     assert!(!server.stderr().contains(&secret) && !server.stdout().contains(&secret));
+    let taken = home.attache(&["mcp", "--http", &format!("127.0.0.1:{port}")]).exits(1);
+    assert!(taken.stderr.contains("--http 127.0.0.1:0") && !taken.stderr.contains("--listen"), "{}", taken.stderr);
     server.terminate();
     home.attache(&["mcp", "--http", "0.0.0.0:0"]).exits(2);
 }

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use attache_client::{
     Client, Hub,
     a2a::{Credentials, Error, discover},
-    egress::{Allow, Guard, Policy, origin},
+    egress::{Allow, Failure, Guard, Policy, origin},
 };
-use attache_protocol::{Secret, env::Env};
+use attache_protocol::{Code, Secret, env::Env};
 use tokio::sync::watch;
 
 use crate::{Agent, Agents, Ask, Call, Caller, Trouble, agent_at};
@@ -29,8 +29,8 @@ pub struct Peers {
 pub struct PeersOptions {
     /// The hub whose agents are listed, and meant by a name without a URL. Asked each time: one may be started later.
     pub hub: FindHub,
-    /// A URL at the origin, and the key for it. A person configured it, so it may be private.
-    pub keys: Vec<(String, Secret<String>)>,
+    /// A URL at the origin, and the key for it if it wants one. A person configured it, so it may be private.
+    pub known: Vec<(String, Option<Secret<String>>)>,
     /// What else may be reached beyond the public internet.
     pub allow: Vec<Allow>,
     pub env: Env,
@@ -42,7 +42,7 @@ pub type FindHub = Box<dyn Fn() -> Option<Hub> + Send + Sync>;
 /// An origin that a person configured.
 struct Known {
     origin: String,
-    key: Secret<String>,
+    key: Option<Secret<String>>,
     guard: Guard,
 }
 
@@ -58,8 +58,8 @@ enum Route {
 impl Peers {
     /// Fails on the URL of a key that is none.
     pub fn new(options: PeersOptions) -> Result<Self, Trouble> {
-        let PeersOptions { hub, keys, allow, env } = options;
-        let known = keys.into_iter().map(|(url, key)| Known::new(&url, key)).collect::<Result<_, _>>()?;
+        let PeersOptions { hub, known, allow, env } = options;
+        let known = known.into_iter().map(|(url, key)| Known::new(&url, key)).collect::<Result<_, _>>()?;
         Ok(Self { hub, known, stranger: Guard::new(Policy { allow }), env })
     }
 
@@ -82,7 +82,7 @@ impl Peers {
         }
         let known = self.known.iter().find(|known| known.origin == origin(url));
         let (guard, credentials) = match known {
-            Some(known) => (&known.guard, Credentials::key(known.key.clone())),
+            Some(known) => (&known.guard, known.key.clone().map_or_else(Credentials::none, Credentials::key)),
             None => (&self.stranger, Credentials::none()),
         };
         match discover(guard, url, &credentials, &[]).await {
@@ -95,13 +95,30 @@ impl Peers {
                 Ok(Route::A2a(attache_client::a2a::Peer::new(guard, &found.card, credentials)?))
             }
             // A hub without a default agent has no card, and its call API all the same.
-            Err(Error::NoCard { .. }) if known.is_some_and(|known| url.trim_end_matches('/') == known.origin) => {
-                let known = known.expect("the guard says so");
-                let client = Client::connect(known.origin.clone(), known.key.expose().clone())?;
-                Ok(Route::Hub(client, ask.agent_type.clone()))
+            Err(error @ Error::NoCard { .. }) => {
+                let own = known.filter(|known| url.trim_end_matches('/') == known.origin);
+                let Some((origin, key)) = own.and_then(|known| Some((&known.origin, known.key.as_ref()?))) else {
+                    return Err(error.into());
+                };
+                Ok(Route::Hub(Client::connect(origin.clone(), key.expose().clone())?, ask.agent_type.clone()))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(unreached(url, error)),
         }
+    }
+}
+
+/// What a person can allow is told with the command for it.
+fn unreached(url: &str, error: Error) -> Trouble {
+    match &error {
+        Error::Call(Failure::Refused(refused)) if !refused.is_malformed() => Trouble::new(
+            Code::EgressRefused.as_str(),
+            format!("nobody has allowed to call {url}, which is private or not encrypted"),
+            format!(
+                "A person allows it with `attache delegations allow --peer {url}` (and --key-file FILE where it wants a \
+                 key); then the MCP server has to be started anew."
+            ),
+        ),
+        _ => error.into(),
     }
 }
 
@@ -144,15 +161,15 @@ impl fmt::Debug for Peers {
 
 impl fmt::Debug for PeersOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.keys.iter().map(|(url, _)| url).collect();
-        f.debug_struct("PeersOptions").field("keys", &keys).field("allow", &self.allow).finish_non_exhaustive()
+        let known: Vec<_> = self.known.iter().map(|(url, _)| url).collect();
+        f.debug_struct("PeersOptions").field("known", &known).field("allow", &self.allow).finish_non_exhaustive()
     }
 }
 
 // === impl Known ===
 
 impl Known {
-    fn new(url: &str, key: Secret<String>) -> Result<Self, Trouble> {
+    fn new(url: &str, key: Option<Secret<String>>) -> Result<Self, Trouble> {
         let origin = origin(url);
         let host = origin.split_once("://").map(|(_, rest)| rest).and_then(|rest| match rest.strip_prefix('[') {
             Some(address) => address.split_once(']').map(|(address, _)| address),

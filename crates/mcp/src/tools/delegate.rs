@@ -60,7 +60,7 @@ pub(crate) async fn run(
 ) -> CallToolResult {
     let session = server.session_id(context);
     let background = arguments.background.unwrap_or(false);
-    let request = match arguments.into_request(server.options().base_dir.as_deref(), &session) {
+    let request = match arguments.into_request(&session) {
         Ok(request) => request,
         Err(trouble) => return answer::refused(&trouble, &session, None),
     };
@@ -134,29 +134,25 @@ fn saying(delegation: &Delegation) -> String {
 // === impl Arguments ===
 
 impl Arguments {
-    fn into_request(self, base: Option<&Path>, session: &str) -> Result<Delegate, Trouble> {
+    fn into_request(self, session: &str) -> Result<Delegate, Trouble> {
         let given = [("description", &self.description), ("prompt", &self.prompt), ("peer_url", &self.peer_url)];
         for (name, text) in given.into_iter().chain([("workspace_dir", &self.workspace_dir)]) {
             if text.trim().is_empty() {
                 return Err(Trouble::invalid(format!("{name} is empty"), "Say what it is and call delegate again."));
             }
         }
-        let folder = Path::new(&self.workspace_dir);
-        let folder = match (folder.is_absolute(), base) {
-            (true, _) => folder.to_owned(),
-            (false, Some(base)) if !self.workspace_dir.starts_with('~') => base.join(folder),
-            (false, _) => {
-                return Err(Trouble::invalid(
-                    format!("workspace_dir `{}` is not an absolute path", self.workspace_dir),
-                    "Give the whole path of the folder, beginning with `/`.",
-                ));
-            }
-        };
+        // Nobody knows for sure which folder a client means by a relative one.
+        if !Path::new(&self.workspace_dir).is_absolute() {
+            return Err(Trouble::invalid(
+                format!("workspace_dir `{}` is not an absolute path", self.workspace_dir),
+                "Give the whole path of the folder, beginning with `/`.",
+            ));
+        }
         Ok(Delegate {
             description: self.description,
             prompt: self.prompt,
             peer_url: self.peer_url,
-            workspace_dir: folder.to_string_lossy().into_owned(),
+            workspace_dir: self.workspace_dir,
             ttl_seconds: self.ttl_seconds.map(|Seconds(ttl)| ttl.as_secs_f64().ceil() as u64),
             access_mode: self.access_mode.map(Mode::into),
             session_id: Some(session.to_owned()),

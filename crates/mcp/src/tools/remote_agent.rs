@@ -134,9 +134,13 @@ fn told(task: &str, agent_url: &str, answered: Result<Call, Trouble>) -> CallToo
 
 fn refusal(short: &str, agent_url: &str, trouble: &Trouble, status: &str, call_id: Option<String>) -> Output {
     Output {
-        title: format!("Remote agent failed: {short}"),
+        title: if short.is_empty() { "Nobody was asked".to_owned() } else { format!("Remote agent failed: {short}") },
         output: trouble.to_string(),
-        long_term_memory: format!("The agent at {agent_url} did not do it ({}): {short}", trouble.code),
+        long_term_memory: if agent_url.is_empty() {
+            format!("remote_agent was called wrongly: {}", trouble.message)
+        } else {
+            format!("The agent at {agent_url} did not do it ({}): {short}", trouble.code)
+        },
         metadata: Metadata {
             status: status.to_owned(),
             agent_url: agent_url.to_owned(),
@@ -149,7 +153,8 @@ fn refusal(short: &str, agent_url: &str, trouble: &Trouble, status: &str, call_i
 fn result(output: Output) -> CallToolResult {
     let Metadata { status, agent_url, call_id, .. } = &output.metadata;
     let call = call_id.as_ref().map(|id| format!(", call {id}")).unwrap_or_default();
-    let text = format!("{}\n\n({status} by {agent_url}{call})", output.output.trim_end());
+    let by = if agent_url.is_empty() { String::new() } else { format!(" by {agent_url}") };
+    let text = format!("{}\n\n({status}{by}{call})", output.output.trim_end());
     let content = vec![ContentBlock::text(text)];
     let failed = matches!(status.as_str(), "failed" | "refused");
     let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };

@@ -47,15 +47,12 @@ fn service(context: &Context, args: &Serve) -> Result<Service, Failure> {
     let daemon = Daemon::new(lending::client(context)?, Waker(context.clone()), awcp.join("delegations"));
     let peers = PeersOptions {
         hub: hub(context, args.hub.clone())?,
-        keys: keys(context, &args.peer_key)?,
+        known: known(context, &args.peer_key)?,
         allow: Vec::new(),
         env: context.env.clone(),
     };
     let peers = Peers::new(peers).map_err(|trouble| Failure::usage(trouble.message).hint(trouble.hint))?;
-    // A client starts the server in the folder that its person works in; over HTTP there is no such folder.
-    let base_dir = if args.http.is_none() { std::env::current_dir().ok() } else { None };
-    let options =
-        Options { patience: Duration::from_secs(args.wait), base_dir, env: context.env.clone(), ..Options::default() };
+    let options = Options { patience: Duration::from_secs(args.wait), env: context.env.clone(), ..Options::default() };
     Ok(Service { agents: Arc::new(peers), delegations: Some(Arc::new(daemon)), options })
 }
 
@@ -69,28 +66,29 @@ fn hub(context: &Context, args: HubArgs) -> Result<FindHub, Failure> {
     Ok(Box::new(move || context.hub(&args).ok()))
 }
 
-/// Those of the command line, then those of the peers in policy.toml.
-fn keys(context: &Context, given: &[String]) -> Result<Vec<(String, Secret<String>)>, Failure> {
-    let mut keys = Vec::new();
+/// Those of the command line, then the peers in policy.toml.
+fn known(context: &Context, given: &[String]) -> Result<Vec<(String, Option<Secret<String>>)>, Failure> {
+    let mut known = Vec::new();
     for text in given {
         let (url, file) = text.split_once('=').ok_or_else(|| {
             Failure::usage(format!("`{text}` names no file")).hint("Write it like https://agents.example.org=FILE.")
         })?;
-        keys.push((url.to_owned(), home::read_secret(Path::new(file))?));
+        known.push((url.to_owned(), Some(home::read_secret(Path::new(file))?)));
     }
     let policy = lending::policy(context)?;
     // What is wrong with it is said where it is needed: by the daemon.
     if let Ok(policy_now) = policy.read() {
         for peer in policy_now.delegator.peers {
-            let Some(file) = peer.key_file else { continue };
-            let file = attache_runtime::awcp_policy::expand(&file, policy.person());
-            match home::read_secret(&file) {
-                Ok(key) => keys.push((peer.url, key)),
-                Err(failure) => tracing::warn!(peer = peer.url, %failure, "a peer is asked without its key"),
-            }
+            let file = peer.key_file.map(|file| attache_runtime::awcp_policy::expand(&file, policy.person()));
+            let key = file.and_then(|file| {
+                let key = home::read_secret(&file);
+                key.inspect_err(|failure| tracing::warn!(peer = peer.url, %failure, "a peer is asked without its key"))
+                    .ok()
+            });
+            known.push((peer.url, key));
         }
     }
-    Ok(keys)
+    Ok(known)
 }
 
 async fn over_http(
@@ -106,7 +104,7 @@ async fn over_http(
     }
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
-        Err(error) => return Err(port::explain(address, &error).await),
+        Err(error) => return Err(port::explain("--http", address, &error).await),
     };
     let address = listener.local_addr()?;
     let home = context.home()?;
