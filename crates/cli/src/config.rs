@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use attache_adapter::Environment;
+use attache_adapter::{
+    Environment,
+    preset::{self, Surroundings},
+};
 use attache_protocol::Secret;
 
 use crate::Failure;
@@ -100,6 +103,16 @@ fn desktop() -> Option<PathBuf> {
 /// What the tasks of an adapter see of our own environment: an allow-list, and what `also` names.
 pub(crate) fn task_environment(also: &[String]) -> Environment {
     Environment::select(std::env::vars_os(), also)
+}
+
+/// Where hosts of agents are looked for, and what there is of the environment for them.
+pub(crate) fn surroundings() -> Surroundings {
+    Surroundings {
+        path: variable("PATH").unwrap_or_default(),
+        home: variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
+        environment: std::env::vars_os().collect(),
+        patience: preset::PATIENCE,
+    }
 }
 
 fn variable(name: &str) -> Option<OsString> {

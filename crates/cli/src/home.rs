@@ -57,6 +57,16 @@ impl Home {
         self.0.join("runtime.json")
     }
 
+    /// A person's own rows of the table of hosts.
+    pub(crate) fn presets(&self) -> PathBuf {
+        self.0.join("presets.toml")
+    }
+
+    /// Where is noted which of a host's sessions belongs to which conversation.
+    pub(crate) fn host_sessions(&self) -> PathBuf {
+        self.0.join("host-sessions")
+    }
+
     pub(crate) fn adapters(&self) -> PathBuf {
         self.0.join("adapters")
     }

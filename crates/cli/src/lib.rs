@@ -14,6 +14,7 @@ mod failure;
 mod follow;
 mod gathered;
 mod home;
+mod hosts;
 mod hub_agents;
 mod lending;
 mod log;

@@ -8,26 +8,43 @@ use std::{
 use attache_runtime::{AdapterCommand, AdapterSource, profile::Profile};
 
 use crate::{
-    Failure,
-    home::{self, Home},
+    Context, Failure, config, home,
+    hosts::{self, CUSTOM},
 };
 
-/// The kinds of agents for which we have a driver.
+/// The kinds of agents that are no hosts of the table.
 pub(crate) const SHELL: &str = "shell";
 pub(crate) const COMMAND: &str = "command";
 
+/// What the adapter itself reads of the environment. Tasks see less, hosts see what their row names.
+const OURS: [&str; 5] = ["A2A_HOME", "AWCP_HOME", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"];
+
 /// The adapter of a profile: the one it names, or a child of ours. `cwd` is where its tasks work unless the profile says.
-pub(crate) fn source(home: &Home, profile: &Profile, cwd: Option<&Path>) -> Result<AdapterSource, Failure> {
+pub(crate) fn source(context: &Context, profile: &Profile, cwd: Option<&Path>) -> Result<AdapterSource, Failure> {
     if profile.local_agent_endpoint.is_some() {
         return Ok(AdapterSource::Profile);
     }
+    let home = context.home()?;
     let executor = &profile.local_executor;
-    let (kind, program) = match (executor.kind.as_deref(), executor.reference.as_deref()) {
-        (None | Some(SHELL), _) => (SHELL, Vec::new()),
-        (Some(COMMAND), Some(reference)) => (COMMAND, words(reference)),
-        // The runtime says what is missing.
-        _ => return Ok(AdapterSource::Profile),
-    };
+    let host = || hosts::host(context, executor.kind.as_deref().unwrap_or_default(), executor.reference.as_deref());
+    let mut variables: Vec<String> = OURS.map(str::to_owned).into();
+    let (kind, options, program): (&str, Vec<OsString>, Vec<OsString>) =
+        match (executor.kind.as_deref(), executor.reference.as_deref()) {
+            (None | Some(SHELL), _) => (SHELL, Vec::new(), Vec::new()),
+            (Some(COMMAND), Some(reference)) => (COMMAND, Vec::new(), hosts::words(reference)),
+            // The runtime says what is missing.
+            (Some(COMMAND), None) => return Ok(AdapterSource::Profile),
+            (Some(CUSTOM), _) => {
+                let host = host()?;
+                variables.extend(host.preset.env);
+                ("acp", Vec::new(), std::iter::once(host.program.into_os_string()).chain(host.args).collect())
+            }
+            (Some(name), _) => {
+                let host = host()?;
+                variables.extend(host.preset.env);
+                ("preset", vec![name.into(), "--program".into(), host.program.into_os_string()], Vec::new())
+            }
+        };
     let program_file = std::env::current_exe().map_err(|error| {
         Failure::failed(format!("cannot find the program that is running: {error}")).hint("Start it by its full path.")
     })?;
@@ -37,6 +54,10 @@ pub(crate) fn source(home: &Home, profile: &Profile, cwd: Option<&Path>) -> Resu
     let ready_file = folder.join(format!("{}.{}.ready", profile.runtime_id, std::process::id()));
     let mut arguments: Vec<OsString> =
         ["adapter", kind, "--listen", "127.0.0.1:0", "--exit-with-parent"].map(Into::into).into();
+    arguments.extend(options);
+    if executor.keep_sessions && !matches!(kind, SHELL | COMMAND) {
+        arguments.push("--keep-sessions".into());
+    }
     arguments.extend(["--ready-file".into(), ready_file.clone().into()]);
     if let Some(file) = &executor.instruction_file {
         arguments.extend(["--instruction-file".into(), file.into()]);
@@ -48,13 +69,6 @@ pub(crate) fn source(home: &Home, profile: &Profile, cwd: Option<&Path>) -> Resu
         arguments.push("--".into());
         arguments.extend(program);
     }
-    Ok(AdapterSource::Child(AdapterCommand { program: program_file, arguments, ready_file }))
-}
-
-/// A program with arguments that contain no blanks, or a path that may.
-fn words(reference: &str) -> Vec<OsString> {
-    if Path::new(reference).exists() {
-        return vec![reference.into()];
-    }
-    reference.split_whitespace().map(Into::into).collect()
+    let environment = config::task_environment(&variables).into_pairs();
+    Ok(AdapterSource::Child(AdapterCommand { program: program_file, arguments, environment, ready_file }))
 }

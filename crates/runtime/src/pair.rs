@@ -96,8 +96,10 @@ fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Res
         profile.last_heartbeat_at = None;
         profile.pin = options.pin.or(profile.pin);
         profile.device_name = options.device_name.or(profile.device_name);
-        if options.local_agent_endpoint.is_some() {
-            // A secret belongs to its endpoint.
+        let another =
+            options.local_executor.kind.is_some() && options.local_executor.kind != profile.local_executor.kind;
+        if options.local_agent_endpoint.is_some() || another {
+            // A secret belongs to its endpoint, and an endpoint to what executes there.
             profile.local_agent_endpoint = options.local_agent_endpoint;
             profile.adapter_secret = None;
         }
@@ -113,6 +115,11 @@ fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Res
 impl LocalExecutor {
     /// Replaces what `other` knows better.
     fn take_over(&mut self, other: Self) {
+        if other.kind.is_some() && other.kind != self.kind {
+            // The program of one kind is none of another.
+            (self.reference, self.keep_sessions) = (None, false);
+        }
+        self.keep_sessions |= other.keep_sessions;
         let pairs = [
             (&mut self.kind, other.kind),
             (&mut self.reference, other.reference),

@@ -75,6 +75,9 @@ pub struct LocalExecutor {
     pub cwd: Option<String>,
     #[serde(default)]
     pub instruction_file: Option<String>,
+    /// The host remembers a conversation from one run to the next.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_sessions: bool,
     /// Members that this version does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -26,6 +26,8 @@ use crate::{Error, Notice, adapter::Endpoint, link::Link};
 pub struct AdapterCommand {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
+    /// All that it sees of the environment.
+    pub environment: Vec<(OsString, OsString)>,
     /// Where the adapter says that it listens: `{"url":"http://127.0.0.1:PORT"}`. No other process may use it, not even
     /// an earlier runtime of the same profile: its adapter may still be starting.
     pub ready_file: PathBuf,
@@ -124,6 +126,8 @@ impl Keeper {
         }
         let mut child = Command::new(&self.command.program)
             .args(&self.command.arguments)
+            .env_clear()
+            .envs(self.command.environment.iter().map(|(name, value)| (name, value)))
             // Held open as long as this process lives: its end tells the adapter that its parent is gone.
             .stdin(Stdio::piped())
             .kill_on_drop(true)
@@ -201,6 +205,7 @@ mod tests {
         let command = AdapterCommand {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
+            environment: std::env::vars_os().collect(),
             ready_file: ready_file.clone(),
         };
         let supervisor = Supervisor::start(command, home.path(), Env::seeded(1), Link::new(None)).await.unwrap();

@@ -5,6 +5,7 @@
 //! come after them and win. Adding a host that speaks a protocol that a driver knows is adding a row.
 
 mod detect;
+mod make;
 mod output;
 mod row;
 mod table;
@@ -19,6 +20,7 @@ use crate::{Limit, Setup};
 
 pub use self::{
     detect::{Found, Login, PATIENCE, Surroundings, Trouble, detect, look, version},
+    make::driver,
     output::{Counts, ExecShape, Format, Pointer, Rule, Said, Tool},
     table::{Mistake, Table},
     trust::Untrusted,

@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use attache_adapter::preset::{Found, Login, PATIENCE, Surroundings, Table, Trouble, Untrusted, Version, detect};
@@ -158,14 +158,8 @@ async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
 async fn a_program_that_says_nothing_is_not_waited_for_and_ends() {
     let machine = Machine { patience: Duration::from_secs(1), ..Machine::new() };
     machine.program("gemini", "sleep 600 & echo $! > \"$0.id\"; wait");
-    let begun = Instant::now();
     let all = machine.detect("").await;
     assert_eq!(all[0].trouble, Some(Trouble::NoVersion("no answer within 1 s".to_owned())));
     let id = fs::read_to_string(machine.folder.path().join("bin/gemini.id")).unwrap();
-    // Whoever is dead and not yet collected does not count.
-    let alive = || fs::read_to_string(format!("/proc/{}/stat", id.trim())).is_ok_and(|stat| !stat.contains(") Z"));
-    while alive() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "something is left of it");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    crate::world::until("nothing to be left of it", || !crate::world::is_alive(id.trim())).await;
 }

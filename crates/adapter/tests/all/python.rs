@@ -1,6 +1,6 @@
-//! The Python examples keep the contract: one speaks its two plain calls, the other asks.
+//! The Python examples keep the contract: one speaks its two plain calls, one asks, one drives Hermes.
 
-use std::{net::SocketAddr, process::Stdio};
+use std::{ffi::OsStr, fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 use attache_protocol::{
     Json,
@@ -18,8 +18,13 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
 /// Starts an example on a free port; none where there is no Python.
 async fn start(name: &str) -> Option<(Child, SocketAddr)> {
+    start_with(name, &std::env::var_os("PATH").unwrap_or_default()).await
+}
+
+async fn start_with(name: &str, path: &OsStr) -> Option<(Child, SocketAddr)> {
     let started = tokio::process::Command::new("python3")
         .args([&format!("{EXAMPLES}/{name}/adapter.py"), "0"])
+        .env("PATH", path)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -120,5 +125,72 @@ async fn the_asking_example_waits_for_people() {
     let denied = json!({"code": "permission_denied", "message": "`false` was not allowed: why?"});
     let result = (7, "result".to_owned(), json!({"success": false, "error": denied}));
     assert_eq!(events.rest().await, [result]);
+    python.kill().await.unwrap();
+}
+
+/// What `hermes` of the example is: it says its version, and obeys its prompt.
+const HERMES: &str = r#"#!/bin/sh
+case $1 in
+--version) echo 'Hermes Agent v0.19.0 (2026.7.20)'; exit;;
+-z) prompt=$2;;
+esac
+echo '{"total_tokens": 12, "estimated_cost_usd": 0.25, "cost_status": "estimated"}' > "$4"
+case $prompt in
+*WRITE*) echo done > made; pwd; printf '%s\n' "$prompt";;
+*FAIL*) echo 'hermes -z: agent failed: no model' >&2; exit 1;;
+*HANG*) sleep 600 & echo $! > child; wait;;
+esac
+"#;
+
+#[tokio::test]
+async fn the_hermes_example_keeps_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bin, work) = (folder.path().join("bin"), folder.path().canonicalize().unwrap().join("work"));
+    fs::create_dir(&bin).unwrap();
+    fs::create_dir(&work).unwrap();
+    fs::write(bin.join("hermes"), HERMES).unwrap();
+    fs::set_permissions(bin.join("hermes"), fs::Permissions::from_mode(0o755)).unwrap();
+    let folders = [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+    let Some((mut python, address)) = start_with("hermes-adapter", &std::env::join_paths(folders).unwrap()).await
+    else {
+        return;
+    };
+    let health =
+        exchange(address, format!("GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
+            .await;
+    let host = Host { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
+    let expected = Health { ok: true, host: Some(host), running: None, also_running: Vec::new() };
+    assert_eq!(serde_json::from_str::<Health>(&health.body).unwrap(), expected);
+
+    let here = |text: &str| crate::world::with(task(text), "cwd", work.to_str().unwrap());
+    let body = |reply: &Reply| serde_json::from_str::<Value>(&reply.body).unwrap();
+    let usage = json!({"tokens": 12, "cost_usd": 0.25, "source": "estimated"});
+    let written = post(address, &crate::world::with(here("please WRITE"), "instructions", "be brief")).await;
+    let text = format!("{}\nbe brief\n\nplease WRITE\n", work.display());
+    assert_eq!(body(&written), json!({"success": true, "output": {"text": text, "artifact_refs": [], "usage": usage}}));
+    assert_eq!(fs::read_to_string(work.join("made")).unwrap(), "done\n");
+
+    let failed =
+        json!({"code": "task_failed", "message": "hermes ended with exit status 1: hermes -z: agent failed: no model"});
+    assert_eq!(body(&post(address, &here("FAIL")).await), json!({"success": false, "error": failed, "usage": usage}));
+    let mut limited = here("please WRITE");
+    limited["sandbox"] = json!({"allow_network": false, "cwd_only": false});
+    let refused =
+        json!({"code": "refused", "message": "the run asks for limits that nobody keeps here: allow_network"});
+    assert_eq!(body(&post(address, &limited).await), json!({"success": false, "error": refused}));
+
+    let hanging = here("HANG");
+    let run = hanging["task_run_id"].as_str().unwrap().to_owned();
+    let open = tokio::spawn(async move { post(address, &hanging).await });
+    let child = work.join("child");
+    crate::world::until("the child to start", || fs::read_to_string(&child).is_ok_and(|id| id.ends_with('\n'))).await;
+    assert_eq!(post(address, &here("please WRITE")).await.status, 409);
+    assert_eq!(post_to(address, "/run-task/run_nothing/cancel", &json!({})).await.status, 404);
+    let cancelled = json!({"code": "cancelled", "message": "the run was cancelled"});
+    let answer = post_to(address, &format!("/run-task/{run}/cancel"), &json!({})).await;
+    assert_eq!(body(&answer), json!({"success": false, "error": cancelled}));
+    assert_eq!(body(&open.await.unwrap()), json!({"success": false, "error": cancelled, "usage": usage}));
+    let id = fs::read_to_string(child).unwrap();
+    crate::world::until("nothing to be left of it", || !crate::world::is_alive(id.trim())).await;
     python.kill().await.unwrap();
 }

@@ -11,8 +11,9 @@ use std::{
 };
 
 use attache_adapter::{
-    Adapter, Driver, Options,
+    Adapter, Driver, Environment, Memory, Options,
     driver::{Command, Conformance, Shell},
+    preset,
 };
 use attache_protocol::{Secret, error::exit, secret::Kind};
 use clap::Subcommand;
@@ -21,20 +22,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Context, Failure, config, home,
+    hosts::{self, CUSTOM, Host},
     output::Style,
     process::{self, Signals},
 };
 
-/// Serve an agent to this device's runtime: a shell, any program, the A2A kits' agent
+/// Serve an agent to this device's runtime: Claude Code, Codex, anything that speaks ACP, a shell, any program
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script
   attache adapter command -- wc -w             the task on standard input, the answer from standard output
   attache adapter command -- my-agent --task {}   the task in the place of {}
+  attache adapter claude                       Claude Code; `attache adapter codex` is Codex
+  attache adapter preset gemini                a host of the table; `attache doctor` says which are here
+  attache adapter acp -- my-agent --acp        any program that speaks the Agent Client Protocol
 
 Then: attache runtime pair CODE --api-base URL --local-agent-endpoint http://127.0.0.1:PORT
-`attache runtime start` supervises an adapter of its own when the profile names none. docs/adapter.md says how to
-write your own in any language.")]
+`attache runtime start` supervises an adapter of its own when the profile names none. docs/hosts.md is about the hosts,
+docs/adapter.md says how to write an adapter of your own in any language.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     driver: Kinds,
@@ -52,6 +57,28 @@ enum Kinds {
         #[arg(required = true, last = true, value_name = "PROG")]
         program: Vec<OsString>,
     },
+    /// Claude Code
+    Claude(HostArgs),
+    /// Codex
+    Codex(HostArgs),
+    /// A host of the table, by its name: gemini, hermes, opencode, …
+    Preset {
+        #[command(flatten)]
+        host: HostArgs,
+        /// The host's name
+        name: String,
+    },
+    /// A program that speaks the Agent Client Protocol
+    Acp {
+        #[command(flatten)]
+        common: Common,
+        /// Let the agent remember a conversation from one task to the next
+        #[arg(long)]
+        keep_sessions: bool,
+        /// The program and its arguments
+        #[arg(required = true, last = true, value_name = "PROG")]
+        program: Vec<OsString>,
+    },
     /// Behaves as the public A2A conformance kits ask, many tasks at a time
     Conformance {
         #[command(flatten)]
@@ -63,6 +90,18 @@ enum Kinds {
         #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
         streaming_timeout: Duration,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct HostArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The host's program [default: what PATH has]
+    #[arg(long, value_name = "PROG")]
+    program: Option<String>,
+    /// Let the host remember a conversation from one task to the next
+    #[arg(long)]
+    keep_sessions: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,26 +153,39 @@ impl Args {
     /// Whether a runtime supervises this adapter, which then does the talking.
     pub(super) const fn is_supervised(&self) -> bool {
         match &self.driver {
-            Kinds::Shell(common) | Kinds::Command { common, .. } | Kinds::Conformance { common, .. } => {
-                common.exit_with_parent
-            }
+            Kinds::Shell(common)
+            | Kinds::Command { common, .. }
+            | Kinds::Conformance { common, .. }
+            | Kinds::Acp { common, .. } => common.exit_with_parent,
+            Kinds::Claude(host) | Kinds::Codex(host) | Kinds::Preset { host, .. } => host.common.exit_with_parent,
         }
     }
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut at_a_time = NonZeroUsize::MIN;
-    let (driver, common): (Arc<dyn Driver>, Common) = match args.driver {
-        Kinds::Shell(common) => (Arc::new(Shell), common),
+    let plain = |common: &Common| config::task_environment(&common.pass_env);
+    let (driver, environment, common): (Arc<dyn Driver>, Environment, Common) = match args.driver {
+        Kinds::Shell(common) => (Arc::new(Shell), plain(&common), common),
         Kinds::Conformance { common, concurrency, streaming_timeout } => {
             at_a_time = concurrency;
-            (Arc::new(Conformance { streaming_timeout, ..Conformance::default() }), common)
+            (Arc::new(Conformance { streaming_timeout, ..Conformance::default() }), plain(&common), common)
         }
         Kinds::Command { common, program } => {
-            let mut words = program.into_iter();
-            let name = words.next().expect("clap asks for at least one value");
-            (Arc::new(Command::new(name, words)), common)
+            let (name, words) = split(program);
+            (Arc::new(Command::new(name, words)), plain(&common), common)
         }
+        Kinds::Acp { common, keep_sessions, program } => {
+            let (name, words) = split(program);
+            let table = hosts::table(&context)?;
+            let custom = table.get(CUSTOM).expect("a test reads the table that comes along");
+            let host = hosts::named(&config::surroundings(), custom, name, words)?;
+            let (driver, environment) = hosted(&context, host, keep_sessions, &common).await?;
+            (driver, environment, common)
+        }
+        Kinds::Claude(args) => by_name(&context, "claude_cli", args).await?,
+        Kinds::Codex(args) => by_name(&context, "codex", args).await?,
+        Kinds::Preset { host, name } => by_name(&context, &name, host).await?,
     };
     let home = context.home()?;
     let scratch = home.path().join("scratch");
@@ -146,7 +198,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 
     let mut options = Options::new(driver, secret.clone(), working_directory(common.cwd)?, scratch);
     options.listen = common.listen;
-    options.environment = config::task_environment(&common.pass_env);
+    options.environment = environment;
     options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
     options.concurrency = at_a_time;
     options.env = context.env.clone();
@@ -188,6 +240,42 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let _ = fs::remove_file(ready);
     }
     ended.map_err(|error| Failure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
+}
+
+async fn by_name(
+    context: &Context,
+    name: &str,
+    args: HostArgs,
+) -> Result<(Arc<dyn Driver>, Environment, Common), Failure> {
+    let host = hosts::host(context, name, args.program.as_deref())
+        .map_err(|failure| Failure { hint: failure.hint.replace("--local-executor-ref", "--program"), ..failure })?;
+    let (driver, environment) = hosted(context, host, args.keep_sessions, &args.common).await?;
+    Ok((driver, environment, args.common))
+}
+
+/// The driver of a host, and what the host may see.
+async fn hosted(
+    context: &Context,
+    mut host: Host,
+    keep_sessions: bool,
+    common: &Common,
+) -> Result<(Arc<dyn Driver>, Environment), Failure> {
+    host.preset.env.extend(common.pass_env.iter().cloned());
+    let mut setup = host.preset.setup(&host.program);
+    setup.args.append(&mut host.args);
+    setup.version = host.glance().await;
+    if keep_sessions {
+        let folder = host.sessions(&context.home()?)?;
+        home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;
+        setup.memory = Memory::PerConversation(folder);
+    }
+    Ok((preset::driver(&host.preset, setup), config::surroundings().environment_of(&host.preset)))
+}
+
+fn split(program: Vec<OsString>) -> (OsString, Vec<OsString>) {
+    let mut words = program.into_iter();
+    let name = words.next().expect("clap asks for at least one value");
+    (name, words.collect())
 }
 
 /// A supervised adapter leaves Ctrl-C, which reaches the whole terminal, to the runtime above it.

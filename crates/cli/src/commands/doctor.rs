@@ -1,5 +1,7 @@
 //! `attache doctor`: what is right and wrong on this machine, each with its fix, and never a secret.
 
+mod hosts;
+
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -17,8 +19,9 @@ use crate::{
     borrowing::{self, Readiness},
     context::{Choice, HubArgs, KeySource},
     home::Home,
+    lending,
     output::{Style, clean, time},
-    probe, supervised,
+    probe,
 };
 
 /// Look for problems on this machine and say how to fix them
@@ -39,6 +42,8 @@ struct Report {
     ok: bool,
     version: &'static str,
     findings: Vec<Finding>,
+    /// The hosts of agents that are installed.
+    hosts: Vec<hosts::View>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,14 +69,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut findings = vec![check_home(&context)];
     let choice = check_hub(&context, &args.hub, &mut findings).await;
     check_profiles(&context, choice.as_ref(), &mut findings).await;
-    check_collaborator(&context, &mut findings);
+    check_delegations(&context, &mut findings).await;
+    let hosts = hosts::check(&context, &mut findings).await;
     if args.hub.hub.is_none() && context.config.url.is_none() {
         excuse_device(&context, &mut findings);
     }
     let ok = findings.iter().all(|finding| finding.state != State::Problem);
-    let report = Report { ok, version: env!("CARGO_PKG_VERSION"), findings };
+    let mut report = Report { ok, version: env!("CARGO_PKG_VERSION"), findings, hosts };
     let output = &context.output;
     if output.is_json() {
+        report.redact(&context);
         output.json(&report)?;
     } else {
         for finding in &report.findings {
@@ -205,7 +212,7 @@ async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &m
         findings.push(check_profile(context, &home, profile));
         if let Some(endpoint) = &profile.local_agent_endpoint {
             findings.push(check_adapter(endpoint).await);
-        } else if let Some(finding) = check_executor(profile) {
+        } else if let Some(finding) = hosts::check_executor(context, profile) {
             findings.push(finding);
         }
         let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
@@ -219,6 +226,39 @@ async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &m
             });
         }
     }
+}
+
+/// What policy.toml says about folders, and whether what it needs is here.
+async fn check_delegations(context: &Context, findings: &mut Vec<Finding>) {
+    let Ok(file) = lending::policy(context) else { return };
+    match file.read() {
+        Ok(policy) => {
+            let (roots, peers) = (policy.delegator.roots.len(), policy.delegator.peers.len());
+            findings.push(if roots == 0 && peers == 0 {
+                Finding::ok("policy", "no folder of this machine may be lent")
+            } else {
+                Finding::ok("policy", format!("folders below {roots} roots may be lent to {peers} agents elsewhere"))
+            });
+            check_collaborator(context, findings);
+        }
+        // Nothing is lent and nothing is taken until it is mended.
+        Err(invalid) => {
+            let line = invalid.line.map(|line| format!(", line {line}")).unwrap_or_default();
+            let message = format!("{}{line}: {}", invalid.path.display(), invalid.what);
+            findings.push(Finding::problem("policy", message).fix(invalid.fix));
+        }
+    }
+    let Ok(client) = lending::client(context) else { return };
+    findings.push(match client.health().await {
+        Ok(_) => Finding::ok("daemon", "the daemon that lends folders runs"),
+        Err(attache_client::daemon::Error::NotRunning { .. }) => {
+            Finding::ok("daemon", "no daemon runs; one is started when a folder is lent")
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            Finding::problem("daemon", failure.message).fix(failure.hint)
+        }
+    });
 }
 
 /// Whether folders that others lend could be mounted here.
@@ -250,17 +290,6 @@ fn check_profile(context: &Context, home: &Home, profile: &Profile) -> Finding {
         .fix(format!("attache runtime start --profile {key}"))
 }
 
-fn check_executor(profile: &Profile) -> Option<Finding> {
-    let executor = &profile.local_executor;
-    match (executor.kind.as_deref(), &executor.reference) {
-        (None | Some(supervised::SHELL), _) | (Some(supervised::COMMAND), Some(_)) => None,
-        (kind, _) => Some(
-            Finding::problem("adapter", format!("nothing executes tasks of the kind `{}`", kind.unwrap_or_default()))
-                .fix("Start an adapter and pair again with --local-agent-endpoint URL."),
-        ),
-    }
-}
-
 /// Health is open to all, so no secret is needed for a look.
 async fn check_adapter(endpoint: &str) -> Finding {
     match probe::adapter(endpoint).await {
@@ -272,6 +301,19 @@ async fn check_adapter(endpoint: &str) -> Finding {
 
 fn is_loose(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+}
+
+// === impl Report ===
+
+impl Report {
+    /// What is sent to others does not say whose machine it is.
+    fn redact(&mut self, context: &Context) {
+        let Some(person) = context.config.person.as_ref().map(|path| path.display().to_string()) else { return };
+        let texts = self.findings.iter_mut().flat_map(|finding| [Some(&mut finding.message), finding.fix.as_mut()]);
+        for text in texts.flatten().filter(|_| person.len() > 1) {
+            *text = text.replace(&person, "~");
+        }
+    }
 }
 
 // === impl Finding ===

@@ -25,9 +25,9 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    Context, Failure,
+    Context, Failure, config,
     home::{DEFAULT_LISTEN, Home},
-    notices,
+    hosts, notices,
     output::Style,
     process::{self, Ending},
     site::{Place, Site},
@@ -88,6 +88,16 @@ struct Started<'a> {
     agent_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pin: Option<Pin>,
+    /// Hosts on this machine that could be agents as well.
+    hosts: Vec<Offer>,
+}
+
+/// A host that is installed and no agent yet, with the command that makes it one.
+#[derive(Debug, Serialize)]
+struct Offer {
+    name: String,
+    label: String,
+    command: String,
 }
 
 /// The built-in agent.
@@ -135,10 +145,15 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id, pin })?;
     let link = hub.login_link(&owner).map_err(|error| Failure::failed(error.message))?;
-    greet(
-        &context,
-        &Started { url: &url, login_url: &link.url, agent_id: account.agent_id, agent_name: &account.name, pin },
-    )?;
+    let started = Started {
+        url: &url,
+        login_url: &link.url,
+        agent_id: account.agent_id,
+        agent_name: &account.name,
+        pin,
+        hosts: offers(&context),
+    };
+    greet(&context, &started)?;
 
     let mut serving = serving;
     if let Some(working) = working {
@@ -175,7 +190,46 @@ fn greet(context: &Context, started: &Started<'_>) -> Result<(), Failure> {
     let strong = |text: &str| output.paint(Style::Strong, text);
     output.line(format_args!("Attaché is up: {}", strong(started.url)))?;
     output.line(format_args!("Sign in (works once, for ten minutes): {}", started.login_url))?;
-    output.line(format_args!("Try, in another terminal: {}", strong("attache ask local \"uname -a\"")))
+    output.line(format_args!("Try, in another terminal: {}", strong("attache ask local \"uname -a\"")))?;
+    if !started.hosts.is_empty() {
+        output.line("On this machine, and an agent with one command in a terminal of its own:")?;
+    }
+    for offer in &started.hosts {
+        output.line(format_args!("  {}: {}", offer.label, strong(&offer.command)))?;
+    }
+    Ok(())
+}
+
+/// The hosts that are installed and not paired yet. None is started for this: some take seconds.
+fn offers(context: &Context) -> Vec<Offer> {
+    let table = match hosts::table(context) {
+        Ok(table) => table,
+        Err(failure) => {
+            context.output.say_styled(Style::Busy, failure);
+            return Vec::new();
+        }
+    };
+    let paired = context.home().ok().and_then(|home| Profiles::at(home.path(), context.env.clone()).load().ok());
+    let is_paired = |name: &str| {
+        let mut profiles = paired.iter().flat_map(|set| set.profiles.values());
+        profiles.any(|profile| profile.local_executor.kind.as_deref() == Some(name))
+    };
+    let (around, mut seen) = (config::surroundings(), Vec::new());
+    let mut offers = Vec::new();
+    for preset in table.iter() {
+        // Two rows may drive one program in two ways; the first is the usual one.
+        let Some(program) = around.find(preset).filter(|program| !seen.contains(program)) else { continue };
+        seen.push(program);
+        if !is_paired(&preset.name) {
+            let (name, agent) = (&preset.name, preset.name.trim_end_matches("_cli"));
+            offers.push(Offer {
+                name: name.clone(),
+                label: preset.label.clone(),
+                command: format!("attache runtime pair --agent {agent} --local-executor-type {name} --start"),
+            });
+        }
+    }
+    offers
 }
 
 async fn find_or_create(site: &Site, owner: &Principal) -> Result<Account, Failure> {
@@ -281,7 +335,7 @@ fn runtime(
 ) -> Result<Runtime, Failure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(&home, profile, Some(&cwd))?;
+    options.adapter = supervised::source(context, profile, Some(&cwd))?;
     options.cwd = Some(cwd);
     options.profile = Some(profile.key());
     // The port may be another one than last time.

@@ -9,6 +9,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("hermes", "Hermes Agent"),
     ("openclaw", "OpenClaw"),
     ("cursor", "Cursor Agent"),
+    ("cursor_acp", "Cursor Agent (ACP)"),
     ("custom", "Custom Agent"),
     ("shell", "Built-in shell"),
     ("command", "Command"),

@@ -19,6 +19,7 @@ fn script(world: &World, body: &str) -> AdapterCommand {
     AdapterCommand {
         program: "/bin/sh".into(),
         arguments: vec![path.into(), ready_file.clone().into(), world.adapter.url.clone().into()],
+        environment: std::env::vars_os().collect(),
         ready_file: ready_file.into(),
     }
 }

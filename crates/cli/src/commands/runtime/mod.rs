@@ -38,6 +38,7 @@ impl Args {
     pub(super) const fn weight(&self) -> Weight {
         match &self.command {
             Runtime::Start(_) => Weight::Server,
+            Runtime::Pair(args) if args.stays() => Weight::Server,
             Runtime::Pair(_) | Runtime::Status(_) | Runtime::Profiles(_) | Runtime::Unpair(_) => Weight::Client,
         }
     }

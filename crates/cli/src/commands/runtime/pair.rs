@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 
 use attache_client::{Address, PairingTicket};
-use attache_protocol::{Pin, Secret, pairing::PairingCode};
+use attache_protocol::{Code, Pin, Secret, pairing::PairingCode, wire::account::AccountRequest};
 use attache_runtime::{
     pair::{self, PairOptions},
     profile::{LocalExecutor, Profile, ProfileSet, Profiles},
 };
 
-use super::status;
+use super::{start, status};
 use crate::{
-    Context, Failure,
+    Context, Failure, config,
     context::HubArgs,
     home::{self, Home},
+    hosts::{self, CUSTOM},
     output::{Style, qr, time},
     process::Signals,
     supervised,
@@ -25,25 +26,34 @@ use crate::{
   attache runtime pair K7QM-2XHD --api-base https://hub.example.org
   attache runtime pair K7QM-2XHD --api-base https://10.0.0.5:7800 --pin sha256:…     a hub with a certificate of its own
   attache runtime pair --api-base https://hub.example.org     show a code, a QR code and an address to confirm it at
+  attache runtime pair K7QM-2XHD --local-executor-type claude_cli      Claude Code; `attache doctor` lists what is here
+  attache runtime pair K7QM-2XHD --local-executor-type custom --local-executor-ref \"my-agent --acp\"
   attache runtime pair K7QM-2XHD --local-executor-type command --local-executor-ref ./my-agent
   attache runtime pair K7QM-2XHD --local-agent-endpoint http://127.0.0.1:7801
+  attache runtime pair --agent claude --local-executor-type claude_cli --start     all at once, with a key of the hub
 
 Pairing again with the same agent replaces its device and keeps what the profile says about this one.")]
 pub(super) struct Args {
     /// The code that a person made for the agent; without one, this device shows a code to confirm
     code: Option<String>,
+    /// Pair with this agent, which is made where there is none; it takes a key of the hub, as on the hub's own machine
+    #[arg(long, value_name = "NAME", conflicts_with = "code")]
+    agent: Option<String>,
     /// The hub: its origin, with or without /api/v1 [default: the hub of this machine]
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
     /// The pin of a hub that made its own certificate; the profile keeps it [default: $ATTACHE_PIN]
     #[arg(long, value_name = "sha256:…")]
     pin: Option<Pin>,
-    /// What executes tasks: `shell`, `command`, or a label for an adapter of your own [default: shell]
+    /// What executes tasks: a host such as `claude_cli` or `codex`, `custom`, `command`, `shell` [default: shell]
     #[arg(long, value_name = "TYPE")]
     local_executor_type: Option<String>,
-    /// For `command`: the program; else a name for people
+    /// The host's program, where PATH has none or another; for `custom` and `command` the program with its arguments
     #[arg(long, value_name = "REF")]
     local_executor_ref: Option<String>,
+    /// Let the host remember a conversation from one task to the next
+    #[arg(long)]
+    keep_sessions: bool,
     /// The folder that the agent works in
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
@@ -62,15 +72,32 @@ pub(super) struct Args {
     /// What people call this device [default: the host name]
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
+    /// Start working at once, as `attache runtime start` does
+    #[arg(long)]
+    start: bool,
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Whether it stays when it is done.
+    pub(super) const fn stays(&self) -> bool {
+        self.start
+    }
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let home = context.home()?;
     let code = args.code.as_deref().map(read_code).transpose()?;
     let options = options(&context, &home, &args)?;
-    if let Some(warning) = without_adapter(&options) {
-        context.output.say_styled(Style::Busy, warning);
+    // Looked at before the code is spent: a profile that nothing can execute is not what anybody wants.
+    if options.local_agent_endpoint.is_none() {
+        check_executor(&context, &options.local_executor, &args).await?;
     }
+    let code = match &args.agent {
+        Some(agent) => Some(code_for(&context, &args, agent).await?),
+        None => code,
+    };
     let profile = match code {
         Some(code) => pair::redeem(home.path(), options, &code).await?,
         None => {
@@ -85,6 +112,12 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }
         }
     };
+    if args.start {
+        context
+            .output
+            .say_styled(Style::Good, format_args!("Paired with {} at {}.", profile.agent_id, profile.api_base));
+        return Box::pin(start::run(context, start::Args::of(&profile))).await;
+    }
     done(&context, &home, &profile)
 }
 
@@ -122,7 +155,8 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
     let earlier = earlier(&set, &address);
     let local_executor = LocalExecutor {
         kind: kind(args, earlier),
-        reference: args.local_executor_ref.clone(),
+        reference: reference(args)?,
+        keep_sessions: args.keep_sessions,
         workspace: args.workspace.as_deref().map(absolute).transpose()?,
         cwd: args.cwd.as_deref().map(absolute).transpose()?,
         instruction_file: args.instruction_file.as_deref().map(absolute).transpose()?,
@@ -142,6 +176,18 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
     })
 }
 
+/// A path means the same wherever the runtime is started.
+fn reference(args: &Args) -> Result<Option<String>, Failure> {
+    let is_program = !matches!(args.local_executor_type.as_deref(), Some(supervised::COMMAND | CUSTOM) | None);
+    match &args.local_executor_ref {
+        Some(path) if is_program && args.local_agent_endpoint.is_none() && path.contains('/') => {
+            let path = std::path::absolute(path).map_err(|error| Failure::file("use", path.as_ref(), &error))?;
+            Ok(path.into_os_string().into_string().ok())
+        }
+        other => Ok(other.clone()),
+    }
+}
+
 /// The earlier pairing with the same hub, if there is one. A device that is paired again stays what it was, unless told.
 fn earlier<'a>(set: &'a ProfileSet, address: &Address) -> Option<&'a Profile> {
     let api_base = address.api_base();
@@ -157,19 +203,41 @@ fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
     })
 }
 
-/// Said before the code is spent: a profile that nothing can execute is not what anybody wants.
-fn without_adapter(options: &PairOptions) -> Option<String> {
-    let executor = &options.local_executor;
-    match executor.kind.as_deref() {
-        _ if options.local_agent_endpoint.is_some() => None,
+/// A device that is paired again without a word about its executor keeps the one it has.
+async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args) -> Result<(), Failure> {
+    let kind = match args.local_executor_type.as_deref() {
+        None | Some(supervised::SHELL) => return Ok(()),
         Some(supervised::COMMAND) if executor.reference.is_none() => {
-            Some("`command` needs a program: pair with --local-executor-ref PROG as well.".to_owned())
+            return Err(Failure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG."));
         }
-        None | Some(supervised::SHELL | supervised::COMMAND) => None,
-        Some(other) => Some(format!(
-            "There is no built-in adapter for `{other}`; start one and pair with --local-agent-endpoint URL as well."
-        )),
+        Some(supervised::COMMAND) => return Ok(()),
+        Some(kind) => kind,
+    };
+    let host = hosts::host(context, kind, executor.reference.as_deref())?;
+    if args.keep_sessions {
+        host.sessions(&context.home()?)?;
     }
+    let around = config::surroundings();
+    let found = host.look(&around).await;
+    let style = if hosts::is_ready(&found) { Style::Dim } else { Style::Busy };
+    context.output.say_styled(style, hosts::describe(&found, &around));
+    if let Some(fix) = &found.fix {
+        context.output.say(format_args!("  → {fix}"));
+    }
+    Ok(())
+}
+
+/// A fresh code for an agent of the hub, which is made where there is none.
+async fn code_for(context: &Context, args: &Args, agent: &str) -> Result<Secret<String>, Failure> {
+    let hub = context.hub(&HubArgs { hub: args.api_base.clone(), key_file: None, pin: args.pin })?;
+    match hub.account(agent).await {
+        Ok(_) => {}
+        Err(error) if error.code() == Some(Code::NotFound) => {
+            hub.create_account(&AccountRequest { name: Some(agent.to_owned()), ..AccountRequest::default() }).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Secret::new(hub.create_pairing_code(agent).await?.pairing_code))
 }
 
 fn read_endpoint(text: &str) -> Result<String, Failure> {

@@ -4,7 +4,10 @@ use std::{num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use attache_client::Address;
 use attache_protocol::{Pin, error::exit};
-use attache_runtime::{Notice, Options, Runtime, Shutdown, Stopped, profile::Profiles};
+use attache_runtime::{
+    Notice, Options, Runtime, Shutdown, Stopped,
+    profile::{Profile, Profiles},
+};
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -54,6 +57,22 @@ struct Ready<'a> {
 /// More than this many would not fit into one answer of the hub.
 const MOST: usize = 200;
 
+// === impl Args ===
+
+impl Args {
+    /// What somebody means who has just paired.
+    pub(super) fn of(profile: &Profile) -> Self {
+        Self {
+            api_base: None,
+            pin: None,
+            profile: Some(profile.key()),
+            concurrency: NonZeroUsize::MIN,
+            collaborator: false,
+            ready_file: None,
+        }
+    }
+}
+
 fn at_a_time(text: &str) -> Result<NonZeroUsize, String> {
     let given = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= MOST);
     given.ok_or_else(|| format!("must be a number from 1 to {MOST}"))
@@ -65,7 +84,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = set.select(args.profile.as_deref())?;
     let key = profile.key();
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(&home, profile, None)?;
+    options.adapter = supervised::source(&context, profile, None)?;
     options.profile = Some(key.clone());
     let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
     options.pin = context.pin(args.pin, profile.pin, &address)?;

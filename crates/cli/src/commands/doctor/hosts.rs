@@ -1,0 +1,82 @@
+//! What `attache doctor` says about the hosts of agents on this machine: where, how old, logged in or not, and the fix.
+
+use attache_adapter::preset::{self, Found, Login, Surroundings};
+use attache_runtime::profile::Profile;
+use serde::Serialize;
+
+use super::Finding;
+use crate::{Context, config, hosts, supervised};
+
+/// A host as `--json` shows it. The home folder is `~`, and of a login only how one sees it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct View {
+    preset: String,
+    label: String,
+    program: String,
+    version: Option<String>,
+    login: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    login_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+/// Looks for every host of the table.
+pub(super) async fn check(context: &Context, findings: &mut Vec<Finding>) -> Vec<View> {
+    let table = match hosts::table(context) {
+        Ok(table) => table,
+        Err(failure) => {
+            findings.push(Finding::problem("presets", failure.message).fix(failure.hint));
+            return Vec::new();
+        }
+    };
+    let around = config::surroundings();
+    let found = preset::detect(&table, &around).await;
+    if found.is_empty() {
+        let fix = "docs/hosts.md lists those that Attaché knows and how to install them.";
+        findings.push(Finding::ok("host", "no host of agents is on this machine besides the shell").fix(fix));
+    }
+    findings.extend(found.iter().map(|found| {
+        let said = hosts::describe(found, &around);
+        let finding = if hosts::is_ready(found) { Finding::ok("host", said) } else { Finding::warning("host", said) };
+        finding.fix(found.fix.as_deref().unwrap_or_default())
+    }));
+    found.iter().map(|found| View::of(found, &around)).collect()
+}
+
+/// Whether something can execute the tasks of a profile without an adapter of the user's own.
+pub(super) fn check_executor(context: &Context, profile: &Profile) -> Option<Finding> {
+    let executor = &profile.local_executor;
+    match (executor.kind.as_deref(), executor.reference.as_deref()) {
+        (None | Some(supervised::SHELL), _) | (Some(supervised::COMMAND), Some(_)) => None,
+        (Some(supervised::COMMAND), None) => Some(
+            Finding::problem("adapter", format!("{} has no program to execute tasks with", profile.key()))
+                .fix("Pair again with --local-executor-ref PROG."),
+        ),
+        (Some(kind), reference) => {
+            let failure = hosts::host(context, kind, reference).err()?;
+            Some(Finding::problem("adapter", failure.message).fix(failure.hint))
+        }
+    }
+}
+
+// === impl View ===
+
+impl View {
+    fn of(found: &Found, around: &Surroundings) -> Self {
+        let (login, login_by) = match &found.login {
+            Login::In(how) => ("in", Some(how.clone())),
+            Login::Out => ("out", None),
+            Login::Unknown => ("unknown", None),
+        };
+        Self {
+            preset: found.preset.clone(),
+            label: found.label.clone(),
+            program: around.shown(&found.program),
+            version: found.version.as_ref().map(ToString::to_string),
+            login,
+            login_by,
+            trouble: found.trouble.as_ref().map(ToString::to_string),
+        }
+    }
+}

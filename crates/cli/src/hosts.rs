@@ -1,0 +1,150 @@
+//! The hosts of agents as the commands use them: the table with a person's own rows, and the program that one names.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_adapter::preset::{self, Found, Login, Preset, Surroundings, Table};
+
+use crate::{Context, Failure, config, home::Home};
+
+/// A host that is meant, with the program that is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    pub(crate) preset: Preset,
+    pub(crate) program: PathBuf,
+    /// What a person wrote after the program; the row's arguments come first.
+    pub(crate) args: Vec<OsString>,
+}
+
+/// The preset without a program: whatever speaks ACP.
+pub(crate) const CUSTOM: &str = "custom";
+
+/// A host that starts is not waited for longer than this only to know its version.
+const GLANCE: Duration = Duration::from_secs(2);
+
+/// All hosts: those that come along, and those of `$A2A_HOME/presets.toml`.
+pub(crate) fn table(context: &Context) -> Result<Table, Failure> {
+    let Some(file) = context.config.home.clone().map(|path| Home::at(path).presets()) else {
+        return Ok(Table::parse("").expect("a test reads the table that comes along"));
+    };
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Failure::file("read", &file, &error)),
+    };
+    Table::parse(&text).map_err(|mistake| {
+        let place = mistake.line.map(|line| format!(", line {line}")).unwrap_or_default();
+        Failure::usage(format!("{}{place}: {}", file.display(), mistake.what))
+            .hint("Correct it; docs/hosts.md lists every key with what it means.")
+    })
+}
+
+/// The host of a name, with the program that `reference` names or that is found in `PATH`.
+pub(crate) fn host(context: &Context, name: &str, reference: Option<&str>) -> Result<Host, Failure> {
+    let (table, around) = (table(context)?, config::surroundings());
+    let Some(preset) = table.get(name) else {
+        return Err(Failure::usage(format!("nothing here executes tasks of the kind `{name}`")).hint(format!(
+            "Known are shell, command, {}; --local-agent-endpoint URL names an adapter of your own.",
+            table.names()
+        )));
+    };
+    let mut words = match reference {
+        Some(reference) if name == CUSTOM => words(reference).into_iter(),
+        Some(reference) => vec![OsString::from(reference)].into_iter(),
+        None => Vec::new().into_iter(),
+    };
+    match words.next() {
+        Some(program) => named(&around, preset, program, words.collect()),
+        None => found(&around, preset),
+    }
+}
+
+/// A host whose program and arguments were given as words.
+pub(crate) fn named(
+    around: &Surroundings,
+    preset: &Preset,
+    program: OsString,
+    args: Vec<OsString>,
+) -> Result<Host, Failure> {
+    let path = Path::new(&program);
+    let place =
+        if path.components().count() > 1 { std::path::absolute(path).ok() } else { around.find_program(&program) };
+    match place.filter(|place| place.is_file()) {
+        Some(program) => Ok(Host { preset: preset.clone(), program, args }),
+        None => Err(Failure::usage(format!("there is no program `{}`", path.display()))
+            .hint("Write its path, or a name that is in PATH.")),
+    }
+}
+
+fn found(around: &Surroundings, preset: &Preset) -> Result<Host, Failure> {
+    if preset.programs.is_empty() {
+        return Err(Failure::usage(format!("`{}` needs a program that speaks ACP", preset.name))
+            .hint("Name it with --local-executor-ref \"PROG ARG…\"."));
+    }
+    let Some(program) = around.find(preset) else {
+        let names = preset.programs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        return Err(Failure::failed(format!("{} is not on this machine: there is no {names} in PATH", preset.label))
+            .hint(format!("Install it ({}), or name its program with --local-executor-ref PATH.", preset.install)));
+    };
+    Ok(Host { preset: preset.clone(), program, args: Vec::new() })
+}
+
+/// A program with arguments that contain no blanks, or a path that may.
+pub(crate) fn words(reference: &str) -> Vec<OsString> {
+    if Path::new(reference).exists() {
+        return vec![reference.into()];
+    }
+    reference.split_whitespace().map(Into::into).collect()
+}
+
+/// `claude 2.1.325 at ~/bin/claude, logged in (…)`, for people.
+pub(crate) fn describe(found: &Found, around: &Surroundings) -> String {
+    let version = found.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+    let login = match &found.login {
+        Login::In(how) => format!(", logged in ({how})"),
+        Login::Out => ", no login was found".to_owned(),
+        Login::Unknown => String::new(),
+    };
+    let trouble = found.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+    format!("{}{version} at {}{login}{trouble}", found.label, around.shown(&found.program))
+}
+
+/// Whether a person should do something about a host before its first task.
+pub(crate) fn is_ready(found: &Found) -> bool {
+    found.trouble.is_none() && found.login != Login::Out
+}
+
+// === impl Host ===
+
+impl Host {
+    /// A look at the program: its version and its login.
+    pub(crate) async fn look(&self, around: &Surroundings) -> Found {
+        preset::look(&self.preset, self.program.clone(), around).await
+    }
+
+    /// Where is noted which of its sessions belongs to which conversation.
+    pub(crate) fn sessions(&self, home: &Home) -> Result<PathBuf, Failure> {
+        if !self.preset.driver.keeps_sessions() {
+            return Err(Failure::usage(format!(
+                "{} keeps no sessions that could be taken up again",
+                self.preset.label
+            ))
+            .hint("Leave --keep-sessions out."));
+        }
+        Ok(home.host_sessions().join(&self.preset.name))
+    }
+
+    /// The version, if the program says it at once.
+    pub(crate) async fn glance(&self) -> Option<String> {
+        let around = Surroundings { patience: GLANCE, ..config::surroundings() };
+        let asked = preset::version(&self.preset, &self.program, &around).await;
+        asked
+            .inspect_err(|trouble| tracing::warn!(host = self.preset.name, "{trouble}"))
+            .ok()
+            .map(|version| version.to_string())
+    }
+}
