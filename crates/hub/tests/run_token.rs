@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use attache_hub::control::CallHeaders;
+use attache_protocol::wire::run::CreateRunRequest;
 use serde_json::{Value, json};
 
 use crate::world::{Client, Device, Engine, World, on_both};
@@ -207,8 +209,8 @@ async fn who_is_given_one(engine: Engine) {
     three.world.owner.patch("/api/v1/agent-accounts/a", open).await.expect(200);
     let agent = three.a.agent.parse().unwrap();
     let stranger = three.world.hub.anonymous(agent).await.unwrap();
-    let request = attache_protocol::wire::run::CreateRunRequest { agent_id: "a".to_owned(), ..Default::default() };
-    three.world.hub.create_run(&stranger, request, Default::default()).await.unwrap();
+    let request = CreateRunRequest { agent_id: "a".to_owned(), ..CreateRunRequest::default() };
+    three.world.hub.create_run(&stranger, request, CallHeaders::default()).await.unwrap();
     assert_eq!(three.a.claim().await["mcp"], Value::Null);
 
     // Where nothing is left to pass on, there is nothing to give.

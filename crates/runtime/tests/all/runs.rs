@@ -72,6 +72,28 @@ async fn a_run_is_pulled_executed_told_and_reported() {
 }
 
 #[tokio::test]
+async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
+    const RUN_TOKEN: &str = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJydW4ifQ.c2lnbmF0dXJl";
+    let world = World::new().await;
+    let mut claimed = claim(7, "say it");
+    claimed["budget"] = json!({"tokens": 43, "cost_usd": 0.25});
+    claimed["sandbox"] = json!({"cwd_only": true, "allow_network": false});
+    claimed["mcp"] = json!({"url": "https://as.the.hub/knows/itself/mcp", "token": RUN_TOKEN});
+    world.hub.offer(claimed);
+    let running = world.start();
+    world.hub.heard("complete", 1).await;
+    assert_eq!(running.stop().await.unwrap(), Stopped::Finished);
+    let task = &world.adapter.tasks()[0];
+    assert_eq!(task["budget"], json!({"tokens": 43, "cost_usd": 0.25}));
+    assert_eq!(task["sandbox"], json!({"cwd_only": true, "allow_network": false}));
+    let base = world.profiles().load().unwrap().select(None).unwrap().api_base.clone();
+    assert_eq!(task["mcp"], json!({"url": format!("{base}/knows/itself/mcp"), "token": RUN_TOKEN}));
+    assert!(!world.written().contains(RUN_TOKEN), "the ledger and the log say nothing of it");
+    let told = world.hub.all_calls(&["progress", "complete", "heartbeat"]);
+    assert!(told.iter().all(|call| !call.body.to_string().contains(RUN_TOKEN)), "nor does the hub hear it again");
+}
+
+#[tokio::test]
 async fn a_plain_adapter_and_its_failures_are_understood() {
     let world = World::new().await;
     world
