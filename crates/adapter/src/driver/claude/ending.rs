@@ -26,8 +26,12 @@ pub(super) struct Ending {
     pub(super) session_id: String,
     total_cost_usd: Option<f64>,
     usage: Option<Tokens>,
+    /// Since the conversation began, in earlier runs as well.
     #[serde(rename = "modelUsage")]
     models: BTreeMap<String, Model>,
+    /// In this run.
+    #[serde(rename = "model_usage_since_last_result")]
+    models_now: Option<BTreeMap<String, Model>>,
 }
 
 /// A tool that was not used, by people's decision or its own rules.
@@ -46,6 +50,8 @@ struct Model {
     output_tokens: u64,
     cache_read_input_tokens: u64,
     cache_creation_input_tokens: u64,
+    #[serde(rename = "costUSD")]
+    cost_usd: f64,
 }
 
 /// What people have to do when the model does not let this device in.
@@ -82,17 +88,26 @@ impl Ending {
         }
     }
 
-    /// What this run used. Its own count of models also has what it asked them beside the task.
+    /// What this run used. The count by models also has what they were asked beside the task.
     pub(super) fn usage(&self) -> Usage {
-        let all = self.models.values().fold((0_u64, 0_u64), |(input, output), model| {
+        let models = self.models_now.as_ref().unwrap_or(&self.models);
+        if models.is_empty() {
+            let usage =
+                self.usage.map_or_else(Usage::default, |tokens| Usage::of_tokens(tokens.input(), tokens.output()));
+            // Interrupted at its first words, it says that those were free.
+            return match self.total_cost_usd {
+                Some(usd) if usd > 0.0 => usage.with_cost(usd),
+                _ => usage,
+            };
+        }
+        let (input, output, cost) = models.values().fold((0_u64, 0_u64, 0.0), |(input, output, cost), model| {
             let parts = [model.input_tokens, model.cache_read_input_tokens, model.cache_creation_input_tokens];
-            (parts.into_iter().fold(input, u64::saturating_add), output.saturating_add(model.output_tokens))
+            let input = parts.into_iter().fold(input, u64::saturating_add);
+            (input, output.saturating_add(model.output_tokens), cost + model.cost_usd)
         });
-        let usage = match (all, self.usage) {
-            ((0, 0), Some(tokens)) => Usage::of_tokens(tokens.input(), tokens.output()),
-            ((input, output), _) => Usage::of_tokens(input, output),
-        };
-        self.total_cost_usd.map_or(usage, |usd| usage.with_cost(usd))
+        let cost = if self.models_now.is_some() { Some(cost) } else { self.total_cost_usd };
+        let usage = Usage::of_tokens(input, output);
+        cost.map_or(usage, |usd| usage.with_cost(usd))
     }
 
     /// Whether it was to go on with a conversation that is not there any more.
@@ -177,6 +192,10 @@ mod tests {
     #[test]
     fn usage_denials_and_lost_conversations_are_read() {
         assert_eq!(ending(DONE).usage(), Usage::of_tokens(29, 14).with_cost(0.000_368));
+        let resumed = r#"{"total_cost_usd":0.3,"modelUsage":{"m":{"inputTokens":77,"outputTokens":16000,"costUSD":0.3}},"model_usage_since_last_result":{"m":{"inputTokens":55,"outputTokens":5000,"costUSD":0.1}}}"#;
+        assert_eq!(ending(resumed).usage(), Usage::of_tokens(55, 5000).with_cost(0.1));
+        let cut = r#"{"total_cost_usd":0,"modelUsage":{},"model_usage_since_last_result":{}}"#;
+        assert_eq!(ending(cut).usage(), Usage::default());
         let plain = r#"{"usage":{"input_tokens":5,"output_tokens":6}}"#;
         assert_eq!(ending(plain).usage(), Usage::of_tokens(5, 6));
         let denied = ending(DENIED).permission_denials;
