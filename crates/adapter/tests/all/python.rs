@@ -150,7 +150,8 @@ async fn the_hermes_example_keeps_the_contract() {
     fs::create_dir(&work).unwrap();
     fs::write(bin.join("hermes"), HERMES).unwrap();
     fs::set_permissions(bin.join("hermes"), fs::Permissions::from_mode(0o755)).unwrap();
-    let folders = [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+    let path = std::env::var_os("PATH").unwrap();
+    let folders = [bin].into_iter().chain(std::env::split_paths(&path));
     let Some((mut python, address)) = start_with("hermes-adapter", &std::env::join_paths(folders).unwrap()).await
     else {
         return;
