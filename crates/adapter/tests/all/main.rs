@@ -17,6 +17,7 @@ mod preset;
 mod python;
 mod question;
 mod real_acp;
+mod real_claude;
 mod real_codex;
 mod shell;
 mod stop;

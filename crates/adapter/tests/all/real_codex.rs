@@ -412,7 +412,7 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
 }
 
 /// A server with one tool, for one test.
-async fn tools() -> String {
+pub(crate) async fn tools() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
