@@ -250,7 +250,7 @@ async fn cancel_ends_all_of_it_at_once() {
             crate::hosts::answer(&world, &task, &json!({"id": "q1"}), &json!({"approved": true})).await;
             let sleeps = |pid: &String| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                line.starts_with(b"sleep\0120")
+                line.starts_with(b"sleep\x00120")
             };
             until("the command runs", || marked(run).iter().any(sleeps)).await;
         }

@@ -194,8 +194,13 @@ impl Steps {
             actions: command.command_actions.as_deref(),
         };
         let disclosed = command.command.is_some() || command.network_approval_context.is_some();
-        let outside = (reach == Reach::Outside).then(|| "it wants to run outside of Codex's sandbox".to_owned());
-        let reason: Vec<String> = outside.into_iter().chain(command.reason.clone()).collect();
+        let remark = match reach {
+            Reach::Sandboxed => None,
+            Reach::Outside => Some("it wants to run outside of Codex's sandbox".to_owned()),
+            // Models that write programs to call tools, and helpers of Codex, leave it in the dark.
+            Reach::Unknown => Some("Codex does not tell whether this runs inside of its sandbox".to_owned()),
+        };
+        let reason: Vec<String> = remark.into_iter().chain(command.reason.clone()).collect();
         let confined = settings::is_confined(limits);
         let forbidden = if limits.contains(&Limit::NoExec) {
             Some("the run may not start programs")

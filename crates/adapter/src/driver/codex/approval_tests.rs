@@ -59,7 +59,8 @@ fn a_command_is_shown_with_all_that_is_known() {
     let outside = command(&mut called(r#"{"cmd":"touch /x","sandbox_permissions":"require_escalated"}"#), &[]);
     let reason = "it wants to run outside of Codex's sandbox: must write there";
     assert_eq!(outside.question, question(r#""sandbox":"off","#, reason));
-    assert_eq!(command(&mut Steps::default(), &[]).question, question("", "must write there"));
+    let reason = "Codex does not tell whether this runs inside of its sandbox: must write there";
+    assert_eq!(command(&mut Steps::default(), &[]).question, question("", reason));
 }
 
 #[test]

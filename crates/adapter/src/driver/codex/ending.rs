@@ -3,7 +3,7 @@
 use attache_protocol::Json;
 use serde::Deserialize;
 
-use super::message::{TurnEnd, TurnError};
+use super::message::{Item, TurnEnd, TurnError};
 use crate::host::{Verdict, outage::is_outage};
 
 /// What else is known of a turn.
@@ -55,6 +55,20 @@ pub(super) fn attempt(message: &str) -> Option<(u64, u64)> {
     Some((attempt.parse().ok()?, most.parse().ok()?))
 }
 
+/// What a command that never ran says about the sandbox, on a system that does not let Codex make one.
+pub(super) fn sandbox_trouble(item: &Item) -> Option<&str> {
+    let output = item.aggregated_output.as_deref()?.trim();
+    let is_trouble = output.starts_with("bwrap: ") || output.contains("codex-linux-sandbox");
+    (item.kind == "commandExecution" && item.status.as_deref() == Some("failed") && is_trouble).then_some(output)
+}
+
+/// A turn in which nothing could run, whatever Codex says of it.
+pub(super) fn without_sandbox(trouble: &str) -> Verdict {
+    let fix = "Allow user namespaces to programs (sysctl kernel.unprivileged_userns_clone, \
+               kernel.apparmor_restrict_unprivileged_userns), and keep CODEX_HOME out of temporary folders";
+    failed(&format!("its sandbox does not work on this device ({trouble}). {fix}"))
+}
+
 fn failure(error: &TurnError) -> Verdict {
     let message = match &error.additional_details {
         Some(details) => format!("{} ({details})", error.message),
@@ -67,7 +81,7 @@ fn failure(error: &TurnError) -> Verdict {
             failed(&format!("its account has nothing left: {message}; wait, or change the plan of the account"))
         }
         ("contextWindowExceeded", _) => failed(&format!("the task is too long for its model: {message}")),
-        ("sandboxError", _) => failed(&format!("its sandbox does not work on this device: {message}")),
+        ("sandboxError", _) => without_sandbox(&message),
         ("sessionBudgetExceeded", _) => Verdict::OverBudget { message },
         ("cyberPolicy" | "misalignmentPolicyViolation", _) => Verdict::Refused { message },
         // People said no so often that Codex gave up; their no decides.
@@ -170,6 +184,20 @@ mod tests {
         let expected = Verdict::Failed { message: message.to_owned() };
         assert_eq!(ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":401}}"#, "status 401"), expected);
         assert_eq!(ended_by(r#""unauthorized""#, "status 401"), expected);
+    }
+
+    #[test]
+    fn a_sandbox_that_does_not_work_is_noticed() {
+        let item = |kind: &str, status: &str, output: &str| Item {
+            kind: kind.to_owned(),
+            status: Some(status.to_owned()),
+            aggregated_output: Some(output.to_owned()),
+            ..Item::default()
+        };
+        let output = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)\n";
+        assert_eq!(sandbox_trouble(&item("commandExecution", "failed", output)), Some(output.trim()));
+        assert_eq!(sandbox_trouble(&item("commandExecution", "completed", output)), None);
+        assert_eq!(sandbox_trouble(&item("commandExecution", "failed", "no bwrap: here")), None);
     }
 
     #[test]

@@ -100,13 +100,18 @@ pub(super) struct Interrupt<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Delta {
     #[serde(default)]
+    pub(super) thread_id: String,
+    #[serde(default)]
     pub(super) item_id: String,
     #[serde(default)]
     pub(super) delta: String,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ItemEvent {
+    #[serde(default)]
+    pub(super) thread_id: String,
     pub(super) item: Item,
 }
 
@@ -175,7 +180,7 @@ pub(super) enum RawItem {
 #[serde(rename_all = "camelCase")]
 pub(super) struct UsageEvent {
     #[serde(default)]
-    pub(super) turn_id: String,
+    pub(super) thread_id: String,
     token_usage: TokenUsage,
 }
 
@@ -260,11 +265,14 @@ impl UsageEvent {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Without what the thread had used before this run.
-    pub(super) fn since(self, before: Self) -> Usage {
-        let input = self.input_tokens.saturating_sub(before.input_tokens);
-        let output = self.output_tokens.saturating_sub(before.output_tokens);
-        Usage::of_tokens(input, output)
+    /// What all threads used, without what was used before this run.
+    pub(super) fn used(threads: impl IntoIterator<Item = Self>, before: Self) -> Usage {
+        let (mut input, mut output) = (0_u64, 0_u64);
+        for thread in threads {
+            input = input.saturating_add(thread.input_tokens);
+            output = output.saturating_add(thread.output_tokens);
+        }
+        Usage::of_tokens(input.saturating_sub(before.input_tokens), output.saturating_sub(before.output_tokens))
     }
 }
 
@@ -325,7 +333,7 @@ mod tests {
             "cachedInputTokens":0,"outputTokens":7,"reasoningOutputTokens":0},"modelContextWindow":258400}}"#,
         );
         let before = Tokens { input_tokens: 11, output_tokens: 7 };
-        assert_eq!(event.total().since(before), Usage::of_tokens(11, 7));
-        assert_eq!(event.total().since(Tokens::default()), Usage::of_tokens(22, 14));
+        assert_eq!(Tokens::used([event.total()], before), Usage::of_tokens(11, 7));
+        assert_eq!(Tokens::used([event.total(), before], Tokens::default()), Usage::of_tokens(33, 21));
     }
 }

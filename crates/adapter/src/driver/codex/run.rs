@@ -3,7 +3,7 @@
 //! Everything comes in over one pipe and is taken in its order. Nothing here waits for a person: their answers come in
 //! beside Codex's messages.
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use attache_protocol::Json;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
@@ -26,6 +26,7 @@ use crate::{
         lines::Line,
         outage::is_outage,
         rpc::{self, Heard, Rpc},
+        turn::ToolStatus,
     },
 };
 
@@ -46,7 +47,11 @@ pub(super) struct Conversation<'a> {
     /// The message that is being streamed.
     streamed: Option<String>,
     said: Said,
-    /// What the thread had used before this run.
+    /// Why commands cannot run, as long as none did.
+    trouble: Option<String>,
+    /// What each thread has used: Codex may start helpers with threads of their own.
+    threads: HashMap<String, Tokens>,
+    /// What this thread had used before this run.
     before: Tokens,
     is_halting: bool,
 }
@@ -91,6 +96,8 @@ impl<'a> Conversation<'a> {
             ended: None,
             streamed: None,
             said: Said::Nothing,
+            trouble: None,
+            threads: HashMap::new(),
             before: Tokens::default(),
             is_halting: false,
         }
@@ -166,7 +173,11 @@ impl<'a> Conversation<'a> {
         }
         self.at_work = None;
         let said = if self.turn.was_denied() { Said::Something } else { self.said };
-        Ok(self.ended.as_ref().map_or(Verdict::Vanished, |ended| ending::verdict(ended, said)))
+        let verdict = self.ended.as_ref().map_or(Verdict::Vanished, |ended| ending::verdict(ended, said));
+        Ok(match (verdict, self.trouble.take()) {
+            (Verdict::Done { .. }, Some(trouble)) => ending::without_sandbox(&trouble),
+            (verdict, _) => verdict,
+        })
     }
 
     async fn request<T: DeserializeOwned>(&mut self, method: &str, params: &impl Serialize) -> Result<T, Verdict> {
@@ -212,7 +223,9 @@ impl<'a> Conversation<'a> {
         match method {
             "item/agentMessage/delta" => self.say(params),
             "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
-                if let Ok(Delta { delta, .. }) = params.parse() {
+                if let Ok(Delta { thread_id, delta, .. }) = params.parse()
+                    && self.is_own(&thread_id)
+                {
                     self.turn.think(&delta);
                 }
             }
@@ -240,7 +253,7 @@ impl<'a> Conversation<'a> {
             }
             "turn/completed" => {
                 if let Ok(TurnEvent { thread_id, turn }) = params.parse()
-                    && self.thread.as_ref().is_some_and(|thread| *thread == thread_id)
+                    && self.is_own(&thread_id)
                 {
                     self.ended = Some(turn);
                 }
@@ -250,8 +263,15 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
+    fn is_own(&self, thread: &str) -> bool {
+        self.thread.as_deref() == Some(thread)
+    }
+
     fn say(&mut self, params: &Json) {
-        let Ok(Delta { item_id, delta }) = params.parse() else { return };
+        let Ok(Delta { thread_id, item_id, delta }) = params.parse() else { return };
+        if !self.is_own(&thread_id) {
+            return;
+        }
         if self.streamed.as_ref() != Some(&item_id) {
             self.turn.next_message();
             self.streamed = Some(item_id);
@@ -261,14 +281,20 @@ impl<'a> Conversation<'a> {
     }
 
     fn item(&mut self, params: &Json, moment: Moment) {
-        let Ok(ItemEvent { item }) = params.parse() else { return };
+        let Ok(ItemEvent { thread_id, item }) = params.parse() else { return };
         self.steps.note(&item);
         if let Some(call) = tool_call(&item, moment) {
             self.said = Said::Something;
+            match ending::sandbox_trouble(&item) {
+                Some(trouble) => self.trouble = Some(trouble.to_owned()),
+                None if call.status == ToolStatus::Completed => self.trouble = None,
+                None => {}
+            }
             self.turn.tool(call);
         }
         if let (Moment::Completed, Item { id, text: Some(text), .. }) = (moment, &item)
             && item.kind == "agentMessage"
+            && self.is_own(&thread_id)
             && self.streamed.as_ref() != Some(id)
         {
             self.said = Said::Something;
@@ -279,12 +305,14 @@ impl<'a> Conversation<'a> {
 
     fn used(&mut self, params: &Json) -> Result<(), Verdict> {
         let Ok(used) = params.parse::<UsageEvent>() else { return Ok(()) };
-        if self.at_work.as_ref().is_none_or(|turn| *turn != used.turn_id) {
+        if self.at_work.is_none() {
             // Told when an earlier thread is taken up.
             self.before = used.total();
             return Ok(());
         }
-        let spent = self.turn.used(used.total().since(self.before));
+        let total = used.total();
+        self.threads.insert(used.thread_id, total);
+        let spent = self.turn.used(Tokens::used(self.threads.values().copied(), self.before));
         if spent && !self.is_halting {
             return Err(Verdict::OverBudget { message: self.turn.exceeded().unwrap_or_default() });
         }

@@ -29,7 +29,7 @@ const ALWAYS: &[&str] = &[
     "shell_environment_policy.ignore_default_excludes=false",
     // Without a network it would wait for ever.
     "features.unbounded_connection_retries=false",
-    // What goes on beside or after the turn would be neither counted nor awaited.
+    // What goes on beside or after the turn is not awaited.
     "features.multi_agent=false",
     "features.goals=false",
     // The user's accounts elsewhere.
