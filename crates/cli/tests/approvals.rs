@@ -78,6 +78,27 @@ impl<'a> Device<'a> {
 }
 
 #[test]
+fn what_would_change_is_shown_and_what_is_not_told_is_said() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "upgrade the parser");
+    let device = Device::claim(&hub, "builder");
+    let body = json!({
+        "epoch": device.epoch, "tool": "Edit", "input": {}, "undisclosed": ["input", "paths"],
+        "diff": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\u{1b}[31m\n",
+    });
+    let reply = hub.worker(&device.token, "POST", &device.path("permission-requests"), &body).expect(201).json();
+    let shown =
+        home.attache(&["approvals", "show", reply["permission_request_id"].as_str().unwrap()]).succeeds().stdout;
+    let lines: Vec<&str> = shown.lines().collect();
+    let at = lines.iter().position(|line| *line == "what would change").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(lines[at + 1..at + 5], ["--- a/x", "+++ b/x", "@@ -1 +1 @@", "-old"]);
+    assert!(lines[at + 5].starts_with("+new") && !shown.contains('\u{1b}'), "{shown}");
+    assert!(lines.iter().any(|line| line.starts_with("not disclosed") && line.ends_with("input, paths")), "{shown}");
+}
+
+#[test]
 fn a_request_is_listed_shown_and_decided_once() {
     let home = Home::new();
     let hub = home.hub(&[]);

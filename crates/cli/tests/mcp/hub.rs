@@ -75,3 +75,39 @@ fn the_new_era_works_at_the_hub_too() {
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["result"]["structuredContent"]["agents"][0]["name"], "local", "{answer}");
 }
+
+/// A device claims a run, and its agent passes the work on with the token that came along.
+#[test]
+fn a_run_asks_other_agents_with_its_own_token() {
+    let home = Home::new();
+    let hub = home.up(&[]);
+    hub.post("/api/v1/agent-accounts", &json!({ "name": "planner" })).expect(201);
+    let code = hub.post("/api/v1/agent-accounts/planner/pairing-codes", &json!({})).expect(201).json();
+    let attach = json!({ "pairing_token": code["pairing_code"] });
+    let attached = hub.post("/api/v1/agent-runtimes/runtime/attach-via-pairing", &attach).expect(200).json();
+    let runtime = attached["runtime_token"].as_str().unwrap();
+    let device = |path: &str, body: &Value| {
+        http::json("POST", &format!("{}{path}", hub.url), &[("x-runtime-token", runtime)], Some(body)).unwrap()
+    };
+    hub.post("/api/v1/task-runs", &json!({ "agent_id": "planner", "input": { "text": "plan" } })).expect(201);
+    let claim = device("/api/v1/agent-accounts/planner/task-runs/pull?wait_ms=0", &json!({})).json()["task_run"].take();
+    assert_eq!(claim["mcp"]["url"], format!("{}/mcp", hub.url), "{claim}");
+    let token = claim["mcp"]["token"].as_str().unwrap();
+
+    let listed = call(&hub, token, "list_agents", json!({}));
+    let names: Vec<_> = listed["structuredContent"]["agents"].as_array().unwrap().iter().map(|a| &a["name"]).collect();
+    assert!(names.contains(&&json!("local")), "{listed}");
+    let answer = call(&hub, token, "remote_agent", json!({ "task": "echo $((6 * 7))", "agent_url": "local" }));
+    assert_eq!(answer["structuredContent"]["output"].as_str().map(str::trim), Some("42"), "{answer}");
+    let path = format!("/api/v1/task-runs?parent_task_run_id={}", claim["task_run_id"].as_str().unwrap());
+    let below = hub.get(&path);
+    assert_eq!(below["task_runs"][0]["agent_name"], "local", "{below}");
+    assert_eq!(below["task_runs"][0]["caller"], format!("run:{}", claim["task_run_id"].as_str().unwrap()));
+
+    let circle = call(&hub, token, "remote_agent", json!({ "task": "plan", "agent_url": "planner" }));
+    assert_eq!(circle["structuredContent"]["metadata"]["code"], "loop_refused", "{circle}");
+    let path = format!("/api/v1/task-runs/{}/complete", claim["task_run_id"].as_str().unwrap());
+    device(&path, &json!({ "epoch": 1, "output": { "text": "done" } })).expect(200);
+    let (status, answer) = ask(&hub, Some(token), &[], "tools/list", json!({}));
+    assert_eq!((status, &answer["error"]["code"]), (401, &json!("unauthenticated")));
+}
