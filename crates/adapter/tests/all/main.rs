@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "`json!` builds value trees, which tests may compare")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is a failure")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod acp;
 mod artifacts;
