@@ -11,7 +11,7 @@ Commands:
   up             Run everything on this machine: a hub, its console, and a shell agent named `local`
   hub            Run a hub: the platform's API and the console on one port
   runtime        Pair this device with an agent, and run its tasks
-  adapter        Serve an agent to this device's runtime: Claude Code, Codex, anything that speaks ACP, a shell, any program
+  adapter        Serve an agent to this device's runtime: a coding agent, a shell, any program
   ask            Put an agent to work and follow it to the end
   watch          Follow a run to its end
   agents         List, add, change, show and remove agents, and make pairing codes for them

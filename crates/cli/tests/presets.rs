@@ -148,7 +148,7 @@ fn what_cannot_execute_is_refused_before_the_code_is_spent() {
 #[test]
 fn doctor_lists_hosts_and_what_to_do_and_shows_no_secret() {
     let mut home = home();
-    home.set("ANTHROPIC_API_KEY", "sk-very-secret");
+    home.set("CLAUDE_CODE_OAUTH_TOKEN", "sk-very-secret");
     program(&home, "claude", "echo '2.1.325 (Claude Code)'");
     program(&home, "codex", "case $1 in --version) echo 'codex-cli 0.20.0';; *) exit 1;; esac");
     let gemini = program(&home, "gemini", "echo 0.61.0");
@@ -161,7 +161,7 @@ fn doctor_lists_hosts_and_what_to_do_and_shows_no_secret() {
     let ran = home.attache(&["doctor"]).succeeds();
     let lines: Vec<&str> = ran.stdout.lines().skip_while(|line| !line.contains("Claude Code")).collect();
     let expected = [
-        "✓ Claude Code 2.1.325 at ~/bin/claude, logged in (ANTHROPIC_API_KEY is set)".to_owned(),
+        "✓ Claude Code 2.1.325 at ~/bin/claude, logged in (CLAUDE_CODE_OAUTH_TOKEN is set)".to_owned(),
         "! Codex 0.20.0 at ~/bin/codex, no login was found: version 0.20.0 is older than 0.166.0, the oldest that was tried"
             .to_owned(),
         "  → npm install -g @openai/codex".to_owned(),
@@ -178,7 +178,7 @@ fn doctor_lists_hosts_and_what_to_do_and_shows_no_secret() {
     let hosts = ran.json()["hosts"].clone();
     let expected = json!([
         {"preset": "claude_cli", "label": "Claude Code", "program": "~/bin/claude", "version": "2.1.325", "login": "in",
-         "login_by": "ANTHROPIC_API_KEY is set"},
+         "login_by": "CLAUDE_CODE_OAUTH_TOKEN is set"},
         {"preset": "codex", "label": "Codex", "program": "~/bin/codex", "version": "0.20.0", "login": "out",
          "trouble": "version 0.20.0 is older than 0.166.0, the oldest that was tried"},
         {"preset": "hermes", "label": "Hermes", "program": "~/bin/hermes-acp", "version": "0.19.0", "login": "in",

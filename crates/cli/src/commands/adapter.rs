@@ -27,7 +27,7 @@ use crate::{
     process::{self, Signals},
 };
 
-/// Serve an agent to this device's runtime: Claude Code, Codex, anything that speaks ACP, a shell, any program
+/// Serve an agent to this device's runtime: a coding agent, a shell, any program
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache adapter shell                        every task is a shell script

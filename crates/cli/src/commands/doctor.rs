@@ -309,8 +309,9 @@ impl Report {
     /// What is sent to others does not say whose machine it is.
     fn redact(&mut self, context: &Context) {
         let Some(person) = context.config.person.as_ref().map(|path| path.display().to_string()) else { return };
-        let texts = self.findings.iter_mut().flat_map(|finding| [Some(&mut finding.message), finding.fix.as_mut()]);
-        for text in texts.flatten().filter(|_| person.len() > 1) {
+        let findings = self.findings.iter_mut().flat_map(|finding| [Some(&mut finding.message), finding.fix.as_mut()]);
+        let troubles = self.hosts.iter_mut().map(|host| host.trouble.as_mut());
+        for text in findings.chain(troubles).flatten().filter(|_| person.len() > 1) {
             *text = text.replace(&person, "~");
         }
     }

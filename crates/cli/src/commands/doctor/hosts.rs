@@ -18,7 +18,7 @@ pub(super) struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     login_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 /// Looks for every host of the table.
