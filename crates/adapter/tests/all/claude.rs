@@ -2,10 +2,11 @@
 
 use attache_adapter::{Environment, Limit, Memory, Setup, driver::Claude};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
     hosts::{answered, cancelled, failure, fake, no, result, texts, until_told, yes},
-    world::{Event, World, is_alive, task, with},
+    world::{Event, World, is_alive, task, until, with},
 };
 
 async fn world() -> World {
@@ -286,4 +287,35 @@ async fn a_conversation_is_taken_up_again_only_where_that_is_wanted() {
     let stateless = crate::claude::world().await;
     assert!(said(&stateless, &task("ARGS")).await.contains("--no-session-persistence"));
     stateless.stop().await;
+}
+
+/// Not a test of its own: the process that the next one kills.
+#[tokio::test]
+#[ignore = "started by `killing_the_adapter_leaves_nothing`"]
+async fn an_adapter_that_waits_to_be_killed() {
+    let world = world().await;
+    let mut events = world.stream(&task("CHILD SLEEP:600")).await;
+    let pids = until_children(&mut events).await;
+    println!("children {}", pids.join(" "));
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn killing_the_adapter_leaves_nothing() {
+    let mut adapter = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "claude::an_adapter_that_waits_to_be_killed"])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(adapter.stdout.take().unwrap()).lines();
+    let pids = loop {
+        let line = lines.next_line().await.unwrap().expect("a line with the children");
+        if let Some((_, pids)) = line.split_once("children ") {
+            break pids.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        }
+    };
+    assert_eq!(pids.iter().filter(|pid| is_alive(pid)).count(), 2, "{pids:?}");
+    adapter.kill().await.unwrap();
+    until("the children are gone", || pids.iter().all(|pid| !is_alive(pid))).await;
 }

@@ -309,6 +309,21 @@ async fn a_hostile_folder_runs_nothing_and_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_asks_even_where_its_owner_is_never_asked() {
+    let Some(stage) = stage().await else { return };
+    let settings = stage.folder.path().join("home/.claude/settings.json");
+    std::fs::create_dir(settings.parent().unwrap()).unwrap();
+    let carefree =
+        json!({"permissions": {"defaultMode": "bypassPermissions"}, "skipDangerousModePermissionPrompt": true});
+    std::fs::write(settings, carefree.to_string()).unwrap();
+    let world = stage.world().await;
+    let (questions, events) = run(&world, &task("WRITE:a.txt"), no).await;
+    assert_eq!((questions.len(), &result(&events)["error"]["code"]), (1, &json!("permission_denied")));
+    assert!(!stage.workspace().join("a.txt").exists());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_words_and_neither_a_command_nor_a_file() {
     let Some(stage) = stage().await else { return };
     let world = stage.world().await;
