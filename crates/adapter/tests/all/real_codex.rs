@@ -298,6 +298,20 @@ async fn a_model_that_is_away_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_missing_login_is_said() {
+    let Some(stage) = stage().await else { return };
+    let mut setup = stage.setup("http://127.0.0.1:9", 0);
+    let account = "model_providers.stub={name=\"stub\",base_url=\"http://127.0.0.1:9/v1\",requires_openai_auth=true}";
+    setup.args.extend(["-c".into(), account.into()]);
+    let world = stage.world_of(setup).await;
+    let (_, events) = run(&world, &task("hello"), yes).await;
+    let expected = "task_failed: Codex failed: it is not logged in. Run `codex login` on this device, or give it a key with \
+                    `codex login --with-api-key`";
+    assert_eq!(failure(result(&events)), expected);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runaway_is_stopped_by_its_budget() {
     let Some(stage) = stage().await else { return };
     let world = stage.world().await;

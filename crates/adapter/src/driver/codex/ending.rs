@@ -44,9 +44,9 @@ pub(super) fn verdict(end: &TurnEnd, heard: Heard) -> Verdict {
 /// What is wrong with a login, and what to do about it.
 pub(super) fn not_logged_in(why: &str) -> Verdict {
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-    Verdict::Failed {
-        message: format!("it is not logged in{why}. Run `codex login` on this device, and send the task again"),
-    }
+    // A key in the environment is none: the app-server does not look at it, as `codex exec` does.
+    let fix = "Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
+    failed(&format!("it is not logged in{why}. {fix}"))
 }
 
 /// The number of an attempt and of how many, from `Reconnecting... 2/5`.
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_missing_login_says_what_to_do() {
-        let message = "it is not logged in (status 401). Run `codex login` on this device, and send the task again";
+        let message = "it is not logged in (status 401). Run `codex login` on this device, or give it a key with `codex login \
+                       --with-api-key`";
         let expected = Verdict::Failed { message: message.to_owned() };
         assert_eq!(ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":401}}"#, "status 401"), expected);
         assert_eq!(ended_by(r#""unauthorized""#, "status 401"), expected);
