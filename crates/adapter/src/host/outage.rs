@@ -1,5 +1,7 @@
 //! Whether what a host says about a failure means that its model cannot be reached. Pure.
 
+use super::Verdict;
+
 /// Words of the network, of model providers, and of the libraries that hosts reach them with.
 const SIGNS: &[&str] = &[
     "econnrefused",
@@ -48,8 +50,18 @@ pub(crate) fn is_outage(text: &str) -> bool {
 /// How hosts begin that give such a failure out as their answer.
 const CONFESSIONS: &[&str] = &["api call failed", "api error"];
 
+/// Some hosts end in good order and say that there is no model.
+pub(crate) fn honest(verdict: Verdict, answer: &str) -> Verdict {
+    match verdict {
+        Verdict::Done { .. } if is_all_there_is(answer) => {
+            Verdict::ModelUnreachable { message: answer.trim().to_owned() }
+        }
+        verdict => verdict,
+    }
+}
+
 /// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
-pub(crate) fn is_all_there_is(answer: &str) -> bool {
+fn is_all_there_is(answer: &str) -> bool {
     let answer = answer.trim().to_lowercase();
     answer.lines().count() == 1 && CONFESSIONS.iter().any(|words| answer.starts_with(words)) && is_outage(&answer)
 }

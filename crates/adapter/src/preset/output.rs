@@ -15,7 +15,7 @@ pub struct ExecShape {
     /// What to take from a document or a line. Every rule whose `when` holds is used, in order.
     pub read: Vec<Rule>,
     /// What to take from the file whose name takes the place of `{usage_file}` in the arguments.
-    pub usage_file: Option<Rule>,
+    pub usage_file: Vec<Rule>,
 }
 
 /// What the tokens and the cost of a line are of.
@@ -68,6 +68,8 @@ pub struct Rule {
     pub input_tokens: Option<Pointer>,
     pub output_tokens: Option<Pointer>,
     pub cost_usd: Option<Pointer>,
+    /// What it thinks that it cost.
+    pub estimated_cost_usd: Option<Pointer>,
     /// The host's own id of this conversation.
     pub session: Option<Pointer>,
 }
@@ -91,6 +93,7 @@ pub struct Said {
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
     pub cost_usd: Option<f64>,
+    pub estimated_cost_usd: Option<f64>,
     pub session: Option<String>,
 }
 
@@ -115,7 +118,7 @@ impl ExecShape {
 
     /// What the file of `{usage_file}` says.
     pub fn read_usage(&self, document: &str) -> Result<Said, serde_json::Error> {
-        read(self.usage_file.as_slice(), document)
+        read(&self.usage_file, document)
     }
 
     /// Whether some rule leads to a whole answer, so that output without one is not complete.
@@ -157,8 +160,12 @@ impl Said {
         keep(&mut self.tokens, count(&rule.tokens));
         keep(&mut self.input_tokens, count(&rule.input_tokens));
         keep(&mut self.output_tokens, count(&rule.output_tokens));
-        let cost = rule.cost_usd.as_ref().and_then(|pointer| pointer.find(document).first()?.as_f64());
-        keep(&mut self.cost_usd, cost.filter(|cost| cost.is_finite() && *cost >= 0.0));
+        let cost = |pointer: &Option<Pointer>| {
+            let cost = pointer.as_ref().and_then(|pointer| pointer.find(document).first()?.as_f64());
+            cost.filter(|cost| cost.is_finite() && *cost >= 0.0)
+        };
+        keep(&mut self.cost_usd, cost(&rule.cost_usd));
+        keep(&mut self.estimated_cost_usd, cost(&rule.estimated_cost_usd));
         keep(&mut self.session, text(&rule.session));
     }
 }

@@ -105,7 +105,7 @@ async fn text_is_the_answer_and_usage_is_in_a_file() {
             .to_vec(),
         ..Setup::new("sh", "Script", "sh")
     };
-    let form = "usage_file = { input_tokens = \"/in\", output_tokens = \"/out\" }";
+    let form = "[[usage_file]]\ninput_tokens = \"/in\"\noutput_tokens = \"/out\"\n";
     let world =
         World::start(Exec::new(setup, shape(form)), |options| options.instructions = Some("be brief".to_owned())).await;
     let usage = json!({"tokens": 7, "input_tokens": 3, "output_tokens": 4, "cost_source": "unknown"});
@@ -209,4 +209,106 @@ async fn limits_become_arguments_or_a_refusal() {
     let reply = world.run(&limited(json!({"cwd_only": true}))).await;
     assert!(failure(&reply).starts_with("refused: the run asks for limits that Fake host does not keep"), "{reply}");
     world.stop().await;
+}
+
+/// Rows that a person may write for programs that also speak otherwise.
+pub(crate) const ROWS: &str = r#"
+[hermes_text]
+driver = "exec"
+args = ["-z", "{prompt}", "--usage-file", "{usage_file}"]
+env = ["HERMES_HOME"]
+[[hermes_text.output.usage_file]]
+tokens = "/total_tokens"
+input_tokens = "/input_tokens"
+output_tokens = "/output_tokens"
+failed = "/failed"
+[[hermes_text.output.usage_file]]
+when = { "/cost_status" = "estimated" }
+estimated_cost_usd = "/estimated_cost_usd"
+
+[gemini_stream]
+driver = "exec"
+args = ["-p", "{prompt}", "-o", "stream-json", "--skip-trust", "--approval-mode", "auto_edit"]
+env = ["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"]
+[gemini_stream.output]
+format = "jsonl"
+[[gemini_stream.output.read]]
+when = { "/type" = "message", "/role" = "assistant" }
+chunk = "/content"
+[[gemini_stream.output.read]]
+when = { "/type" = "tool_use" }
+tool = "/tool_name"
+tool_id = "/tool_id"
+tool_input = "/parameters"
+[[gemini_stream.output.read]]
+when = { "/type" = "tool_result" }
+tool_id = "/tool_id"
+tool_output = "/status"
+[[gemini_stream.output.read]]
+when = { "/type" = "result" }
+tokens = "/stats/total_tokens"
+input_tokens = "/stats/input_tokens"
+output_tokens = "/stats/output_tokens"
+error = "/error/message"
+
+[qwen_stream]
+driver = "exec"
+args = ["--auth-type", "openai", "-o", "stream-json", "--approval-mode", "auto-edit", "{prompt}"]
+env = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"]
+[qwen_stream.output]
+format = "jsonl"
+[[qwen_stream.output.read]]
+when = { "/type" = "assistant" }
+chunk = "/message/content/*/text"
+thought = "/message/content/*/thinking"
+tool = "/message/content/*/name"
+tool_id = "/message/content/*/id"
+tool_input = "/message/content/*/input"
+[[qwen_stream.output.read]]
+when = { "/type" = "user" }
+tool_id = "/message/content/*/tool_use_id"
+tool_output = "/message/content/*/content"
+[[qwen_stream.output.read]]
+when = { "/type" = "result" }
+text = "/result"
+failed = "/is_error"
+tokens = "/usage/total_tokens"
+input_tokens = "/usage/input_tokens"
+output_tokens = "/usage/output_tokens"
+cost_usd = "/total_cost_usd"
+"#;
+
+/// Prints what was recorded, by the rules of a row.
+async fn played(row: &str, printed: &str) -> (Value, Vec<String>) {
+    let row = Table::parse(ROWS).unwrap().get(row).unwrap().clone();
+    let print = format!("cat <<'END'\n{printed}\nEND");
+    let setup = Setup { args: vec!["-c".into(), print.into()], ..Setup::new("sh", "Script", "sh") };
+    let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
+    let events = world.stream(&task("x")).await.rest().await;
+    world.stop().await;
+    (result(&events).clone(), texts(&events, "tool_call", "status"))
+}
+
+#[tokio::test]
+async fn a_row_is_enough_for_what_gemini_and_qwen_print() {
+    let usage = json!({"tokens": 54, "input_tokens": 33, "output_tokens": 21, "cost_source": "unknown"});
+    let done = |text: &str| json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
+    let gemini = r#"{"type":"init","session_id":"s","model":"auto"}
+{"type":"message","role":"user","content":"x"}
+{"type":"tool_use","tool_name":"write_file","tool_id":"w1","parameters":{"file_path":"b.txt","content":"hi\n"}}
+{"type":"tool_result","tool_id":"w1","status":"success"}
+{"type":"message","role":"assistant","content":"all ","delta":true}
+{"type":"message","role":"assistant","content":"done","delta":true}
+{"type":"result","status":"success","stats":{"total_tokens":54,"input_tokens":33,"output_tokens":21}}"#;
+    let both = vec!["started".to_owned(), "completed".to_owned()];
+    assert_eq!(played("gemini_stream", gemini).await, (done("all done"), both.clone()));
+    let failed =
+        r#"{"type":"result","status":"error","error":{"type":"Error","message":"fetch failed sending request"}}"#;
+    assert!(failure(&played("gemini_stream", failed).await.0).starts_with("model_unreachable: "));
+    let qwen = r#"{"type":"system","subtype":"init"}
+{"type":"assistant","message":{"content":[{"type":"tool_use","id":"c","name":"write_file","input":{"file_path":"c.txt"}}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"c","is_error":false,"content":"written"}]}}
+{"type":"assistant","message":{"content":[{"type":"text","text":"all done"}]}}
+{"type":"result","subtype":"success","is_error":false,"result":"all done","usage":{"input_tokens":33,"output_tokens":21,"total_tokens":54}}"#;
+    assert_eq!(played("qwen_stream", qwen).await, (done("all done"), both));
 }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
+    exec::ROWS,
     hosts::{answered_within, failure, marked, no, result, yes},
     world::{World, task},
 };
@@ -57,6 +58,11 @@ struct Facts {
 
 /// The agent behind a row; none where it is not to be run or not installed.
 async fn agent(name: &'static str, row: &str, program: &str) -> Option<Agent> {
+    agent_of("", name, row, program).await
+}
+
+/// The same with a person's own rows.
+async fn agent_of(rows: &str, name: &'static str, row: &str, program: &str) -> Option<Agent> {
     if std::env::var("ATTACHE_AGENTS").as_deref() != Ok("1") {
         println!("skipped: {name} runs with ./test --agents");
         return None;
@@ -70,7 +76,7 @@ async fn agent(name: &'static str, row: &str, program: &str) -> Option<Agent> {
         println!("skipped: {} is not installed", program.display());
         return None;
     }
-    let row = Table::parse("").unwrap().get(row).unwrap().clone();
+    let row = Table::parse(rows).unwrap().get(row).unwrap().clone();
     let (home, model) = (tempfile::tempdir().unwrap(), StubModel::start().await);
     Some(Agent { name, program, row, home, model, variables: Vec::new(), outside: Outside::Closed })
 }
@@ -280,14 +286,37 @@ async fn qwen() {
 async fn hermes() {
     let _one = ONE.lock().await;
     let Some(mut agent) = agent("hermes", "hermes", "hermes-acp").await else { return };
-    let config = format!(
-        "model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub\n",
-        agent.model.url()
-    );
+    let config = hermes_config(&agent.model);
     agent.write("hermes/config.yaml", &config);
     agent.set("HERMES_HOME", agent.home.path().join("hermes").display().to_string());
     let world = agent.world(Acp::new(agent.setup())).await;
     agent.drive(world, Asks::People).await;
+}
+
+fn hermes_config(model: &StubModel) -> String {
+    format!("model:\n  default: stub-model\n  provider: custom\n  base_url: {}/v1\n  api_key: stub\n", model.url())
+}
+
+/// Programs that also print, by rows of a person's own: nobody is asked, and the flags say what they may.
+#[tokio::test(flavor = "multi_thread")]
+async fn hermes_and_gemini_as_programs_that_print() {
+    let _one = ONE.lock().await;
+    let Some(mut hermes) = agent_of(ROWS, "hermes", "hermes_text", "hermes").await else { return };
+    let Some(mut gemini) = agent_of(ROWS, "gemini", "gemini_stream", "gemini").await else { return };
+    hermes.write("hermes/config.yaml", &hermes_config(&hermes.model));
+    hermes.set("HERMES_HOME", hermes.home.path().join("hermes").display().to_string());
+    gemini.write(".gemini/settings.json", r#"{"security":{"auth":{"selectedType":"gemini-api-key"}}}"#);
+    gemini.set("GEMINI_API_KEY", "stub");
+    gemini.set("GOOGLE_GEMINI_BASE_URL", gemini.model.url());
+    for agent in [hermes, gemini] {
+        let world = agent.world(Exec::new(agent.setup(), agent.row.output.clone())).await;
+        let (_, events) = answered_within(&world, &task("WRITE:printed.txt=hi"), SLOW, yes).await;
+        let ended = result(&events);
+        assert_eq!((&ended["success"], &ended["usage"]["cost_source"]), (&json!(true), &json!("unknown")), "{ended}");
+        assert!(ended["usage"]["tokens"].as_u64() >= Some(36), "{ended}");
+        assert_eq!(std::fs::read_to_string(world.cwd.join("printed.txt")).unwrap().trim_end(), "hi", "{}", agent.name);
+        world.stop().await;
+    }
 }
 
 /// Claude Code has a driver of its own; this is the way over ACP that other clients take.

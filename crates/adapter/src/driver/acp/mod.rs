@@ -75,15 +75,5 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     };
     let turn = conversation.close().finish();
     let ended = process.end(patience).await;
-    Ok(outcome::reply(honest(verdict, &turn.text), &turn, &ended))
-}
-
-/// Some agents end their turn in good order and say that there is no model.
-fn honest(verdict: Verdict, answer: &str) -> Verdict {
-    match verdict {
-        Verdict::Done { .. } if outage::is_all_there_is(answer) => {
-            Verdict::ModelUnreachable { message: answer.trim().to_owned() }
-        }
-        verdict => verdict,
-    }
+    Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
 }

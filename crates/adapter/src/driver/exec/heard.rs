@@ -8,6 +8,7 @@ use tokio::process::ChildStdout;
 use crate::{
     host::{
         Lines, Turn, Usage, Verdict,
+        budget::Source,
         lines::Line,
         outage::is_outage,
         process::Ended,
@@ -171,11 +172,15 @@ impl Heard {
         Ok(())
     }
 
-    /// What the program wrote into its file; a total.
+    /// What the program wrote into its file: a total, and perhaps that it failed.
     pub(super) fn usage_file(&mut self, document: &str) {
         match self.shape.read_usage(document) {
-            // It has ended: what is over the budget now is seen in the outcome.
-            Ok(said) => _ = self.turn.used(usage(&said)),
+            Ok(said) => {
+                // It has ended: what is over the budget now is seen in the outcome.
+                let _ = self.turn.used(usage(&said));
+                self.told.failed |= said.failed.unwrap_or_default();
+                self.told.error = self.told.error.take().or(said.error);
+            }
             Err(error) => self.turn.log("info", format!("its file about usage cannot be read: {error}")),
         }
     }
@@ -222,7 +227,11 @@ fn usage(said: &Said) -> Usage {
         output_tokens: said.output_tokens,
         ..Usage::default()
     };
-    said.cost_usd.map_or(usage, |cost| usage.with_cost(cost))
+    match (said.cost_usd, said.estimated_cost_usd) {
+        (Some(cost), _) => usage.with_cost(cost),
+        (None, Some(cost)) => Usage { cost_usd: Some(cost), cost_source: Source::Estimated, ..usage },
+        (None, None) => usage,
+    }
 }
 
 fn sum(one: &Usage, other: &Usage) -> Usage {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use self::heard::Heard;
 use super::{Driver, Job};
 use crate::{
-    host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outcome, prompt},
+    host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, prompt},
     preset::ExecShape,
     process::{self, LINGER},
     scratch::Scratch,
@@ -146,7 +146,8 @@ async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
         heard.usage_file(&usage);
     }
     let verdict = cut_short.unwrap_or_else(|| heard.verdict(&ended));
-    Ok(outcome::reply(verdict, &heard.finish(), &ended))
+    let turn = heard.finish();
+    Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
 }
 
 /// Until the program has ended and all that it printed was read, or must be stopped.
