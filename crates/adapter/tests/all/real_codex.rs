@@ -369,7 +369,12 @@ async fn nothing_of_a_hostile_folder_is_executed_or_told() {
         }
     }
     std::fs::create_dir(ws.join(".git")).unwrap();
-    let trusted = format!("[projects.{0:?}]\ntrust_level = \"trusted\"\n", ws.display().to_string());
+    // Nor do the user's own settings answer for people.
+    let trusted = format!(
+        "approval_policy = \"never\"\nsandbox_mode = \"danger-full-access\"\napprovals_reviewer = \"auto_review\"\n\
+         [projects.{0:?}]\ntrust_level = \"trusted\"\n",
+        ws.display().to_string()
+    );
     std::fs::write(stage.home().join("config.toml"), &trusted).unwrap();
     let world = stage.world().await;
     for folder in [&ws, &inner] {

@@ -47,6 +47,8 @@ pub(super) struct OpenThread<'a> {
     pub(super) thread_id: Option<&'a str>,
     pub(super) cwd: &'a str,
     pub(super) approval_policy: &'static str,
+    /// Else the user's settings may let a model answer.
+    pub(super) approvals_reviewer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sandbox: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -128,6 +128,7 @@ impl<'a> Conversation<'a> {
             cwd: opening.cwd,
             // It asks before each command and patch, unless rules of the user allow them.
             approval_policy: "untrusted",
+            approvals_reviewer: "user",
             sandbox: (!is_confined).then_some("workspace-write"),
             developer_instructions: opening.instructions.as_deref(),
             config: &opening.config,
