@@ -252,7 +252,12 @@ fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
 
 /// The tools at the address by which this device reaches the hub, which need not be the one that the hub has of itself.
 fn from_here(device: &Device, tools: Tools) -> Tools {
-    let path = tools.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| rest[at..].to_owned()));
-    let base = device.profile.api_base.trim_end_matches('/');
-    Tools { url: format!("{base}{}", path.unwrap_or_default()), ..tools }
+    // Where the path begins, behind the scheme and the host.
+    let path = |url: &str| {
+        let host = url.find("://").map_or(0, |at| at + 3);
+        url[host..].find('/').map_or(url.len(), |at| host + at)
+    };
+    let base = &device.profile.api_base;
+    let url = format!("{}{}", &base[..path(base)], &tools.url[path(&tools.url)..]);
+    Tools { url, ..tools }
 }

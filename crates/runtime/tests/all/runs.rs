@@ -79,6 +79,7 @@ async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
     claimed["budget"] = json!({"tokens": 43, "cost_usd": 0.25});
     claimed["sandbox"] = json!({"cwd_only": true, "allow_network": false});
     claimed["mcp"] = json!({"url": "https://as.the.hub/knows/itself/mcp", "token": RUN_TOKEN});
+    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
     world.hub.offer(claimed);
     let running = world.start();
     world.hub.heard("complete", 1).await;
@@ -86,8 +87,8 @@ async fn what_a_claim_brings_along_reaches_the_adapter_and_no_file() {
     let task = &world.adapter.tasks()[0];
     assert_eq!(task["budget"], json!({"tokens": 43, "cost_usd": 0.25}));
     assert_eq!(task["sandbox"], json!({"cwd_only": true, "allow_network": false}));
-    let base = world.profiles().load().unwrap().select(None).unwrap().api_base.clone();
-    assert_eq!(task["mcp"], json!({"url": format!("{base}/knows/itself/mcp"), "token": RUN_TOKEN}));
+    let url = format!("{}/knows/itself/mcp", world.hub.url);
+    assert_eq!(task["mcp"], json!({"url": url, "token": RUN_TOKEN}), "at the address by which the device reaches it");
     assert!(!world.written().contains(RUN_TOKEN), "the ledger and the log say nothing of it");
     let told = world.hub.all_calls(&["progress", "complete", "heartbeat"]);
     assert!(told.iter().all(|call| !call.body.to_string().contains(RUN_TOKEN)), "nor does the hub hear it again");
