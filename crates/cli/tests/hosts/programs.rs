@@ -11,7 +11,7 @@ use super::model::Model;
 use crate::harness::Home;
 
 /// One host as this suite knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// The preset's name.
     pub kind: &'static str,
@@ -19,6 +19,8 @@ pub struct Program {
     pub file: &'static str,
     /// Whether it asks before it writes, when nothing else was configured.
     pub asks: Asks,
+    /// Whether it tells how many tokens it used.
+    pub counts: Counts,
     /// Whether `./test` installs it, or only `./test --agents`.
     pub since: Since,
     pub prepare: fn(&mut Home, &Model),
@@ -31,6 +33,12 @@ pub enum Asks {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    Tokens,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
     Always,
     Agents,
@@ -40,6 +48,7 @@ pub const CLAUDE: Program = Program {
     kind: "claude_cli",
     file: "claude",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Tokens,
     since: Since::Always,
     prepare: |home, model| {
         home.set("ANTHROPIC_BASE_URL", model.url());
@@ -52,6 +61,7 @@ pub const CODEX: Program = Program {
     kind: "codex",
     file: "codex",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Tokens,
     since: Since::Always,
     prepare: |home, model| {
         let provider = format!(
@@ -69,9 +79,14 @@ pub const GEMINI: Program = Program {
     kind: "gemini",
     file: "gemini",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Tokens,
     since: Since::Agents,
     prepare: |home, model| {
-        write(home, ".gemini/settings.json", r#"{"security":{"auth":{"selectedType":"gemini-api-key"}}}"#);
+        write(
+            home,
+            ".gemini/settings.json",
+            r#"{"security":{"auth":{"selectedType":"gemini-api-key"}},"general":{"maxAttempts":2}}"#,
+        );
         home.set("GEMINI_API_KEY", "stub-key");
         home.set("GOOGLE_GEMINI_BASE_URL", model.url());
     },
@@ -81,6 +96,7 @@ pub const OPENCODE: Program = Program {
     kind: "opencode",
     file: "opencode",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Tokens,
     since: Since::Agents,
     prepare: |home, model| {
         let config = json!({
@@ -100,6 +116,7 @@ pub const QWEN: Program = Program {
     kind: "qwen",
     file: "qwen",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Nothing,
     since: Since::Agents,
     prepare: |home, model| {
         write(home, ".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
@@ -113,6 +130,7 @@ pub const HERMES: Program = Program {
     kind: "hermes",
     file: "hermes-acp",
     asks: Asks::BeforeItWrites,
+    counts: Counts::Tokens,
     since: Since::Agents,
     prepare: |home, model| {
         let config = format!(
@@ -127,6 +145,7 @@ pub const OPENCLAW: Program = Program {
     kind: "openclaw",
     file: "openclaw",
     asks: Asks::Never,
+    counts: Counts::Tokens,
     since: Since::Agents,
     prepare: |home, model| {
         let config = json!({

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     device::{Device, processes_of},
     matrix::Row,
-    programs::{self, Asks, Program},
+    programs::{self, Asks, Counts, Program},
 };
 use crate::{device_or_skip, harness::process};
 
@@ -74,7 +74,8 @@ fn allowed(device: &Device, program: &Program) {
         let text = question.to_string();
         assert!(text.contains("approved.txt") || undisclosed.contains(&json!("input")), "{question}");
     }
-    assert!(ended["usage"]["tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{}", ended["usage"]);
+    let counted = ended["usage"]["tokens"].as_u64().is_some_and(|tokens| tokens > 0);
+    assert_eq!(counted, program.counts == Counts::Tokens, "{}", ended["usage"]);
     assert_eq!(processes_of(&run), Vec::<u32>::new());
 }
 
