@@ -38,6 +38,10 @@ impl Environment {
         self.0
     }
 
+    pub(crate) fn get(&self, name: &str) -> Option<&OsString> {
+        self.0.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value)
+    }
+
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         self.0.iter().map(|(name, value)| (name, value))
     }

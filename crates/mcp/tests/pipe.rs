@@ -64,7 +64,7 @@ impl Pipe {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let server = tokio::spawn(async move {
             let (input, output) = tokio::io::split(theirs);
-            service.serve(input, output, CancellationToken::new()).await.map_err(|error| error.to_string())
+            Box::pin(service.serve(input, output, CancellationToken::new())).await.map_err(|error| error.to_string())
         });
         let (from, to) = tokio::io::split(ours);
         let from = BufReader::new(from).lines();

@@ -1,9 +1,13 @@
-//! The limits that a run asks for, against those that its host keeps: one that nobody keeps ends the run. Pure.
+//! The limits that a run asks for, against those that its host keeps: one that nobody keeps ends the run. And folders that a
+//! host is not let into.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 use attache_protocol::{Json, wire::adapter::TaskReply};
 use serde::{Deserialize, Serialize};
+
+use super::Setup;
+use crate::Job;
 
 /// One thing that a task must not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,6 +46,27 @@ pub(crate) fn kept(
         missing.join(", ")
     );
     Err(TaskReply::failed("refused", message))
+}
+
+/// A host that would execute what lies in a folder is not let into one that has such things. What lies in the person's own
+/// home folder, or above it, is theirs.
+pub(crate) fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
+    let home = job.environment.get("HOME").map(Path::new);
+    let folders = job.cwd.ancestors().take_while(|folder| Some(*folder) != home);
+    let found = folders.flat_map(|folder| setup.executes.iter().map(|name| folder.join(name)));
+    match found.into_iter().find(|path| path.symlink_metadata().is_ok()) {
+        None => Ok(()),
+        Some(path) => Err(TaskReply::failed(
+            "refused",
+            format!(
+                "{} would execute what lies in `{}`, and cannot be told not to, so nothing was started; remove it, or, if you \
+                 trust the folder, set `executes = []` for {} in presets.toml",
+                setup.label,
+                path.display(),
+                setup.kind
+            ),
+        )),
+    }
 }
 
 fn asked(sandbox: Option<&Json>) -> Result<Vec<Limit>, TaskReply> {

@@ -42,6 +42,9 @@ pub struct Setup {
     pub version: Option<String>,
     /// The limits that this host keeps by itself when it is told to.
     pub enforces: Vec<Limit>,
+    /// What this host would execute of the folder that it works in, whatever it is told: a run in a folder that has one of
+    /// these is refused.
+    pub executes: Vec<PathBuf>,
     pub memory: Memory,
 }
 
@@ -67,6 +70,7 @@ impl Setup {
             args: Vec::new(),
             version: None,
             enforces: Vec::new(),
+            executes: Vec::new(),
             memory: Memory::Stateless,
         }
     }

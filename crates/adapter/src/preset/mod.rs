@@ -12,7 +12,7 @@ mod table;
 mod trust;
 mod versions;
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use serde::Deserialize;
 
@@ -53,6 +53,8 @@ pub struct Preset {
     pub output: ExecShape,
     /// The limits of a run that the host keeps by itself, with the arguments that an `exec` host needs for each.
     pub enforces: BTreeMap<Limit, Vec<String>>,
+    /// What it would execute of a folder, with no way to switch that off.
+    pub executes: Vec<String>,
     /// Arguments that give the host what is left of the budget; `{cost_usd}` stands for it.
     pub budget: Vec<String>,
 }
@@ -105,6 +107,7 @@ impl Preset {
         Setup {
             args: self.args.iter().map(OsString::from).collect(),
             enforces: self.enforces.keys().copied().collect(),
+            executes: self.executes.iter().map(PathBuf::from).collect(),
             ..Setup::new(&self.name, &self.label, program)
         }
     }

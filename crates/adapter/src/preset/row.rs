@@ -22,6 +22,7 @@ pub(super) struct Row {
     sign_in: Option<String>,
     output: Option<ExecShape>,
     enforces: Option<BTreeMap<Limit, Vec<String>>>,
+    executes: Option<Vec<String>>,
     budget: Option<Vec<String>>,
 }
 
@@ -61,6 +62,7 @@ impl Row {
             sign_in: other.sign_in.or(self.sign_in),
             output: other.output.or(self.output),
             enforces: other.enforces.or(self.enforces),
+            executes: other.executes.or(self.executes),
             budget: other.budget.or(self.budget),
         }
     }
@@ -107,6 +109,7 @@ impl Row {
             sign_in: self.sign_in.unwrap_or_default(),
             output,
             enforces: self.enforces.unwrap_or_default(),
+            executes: self.executes.unwrap_or_default(),
             budget,
         })
     }

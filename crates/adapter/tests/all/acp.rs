@@ -51,6 +51,24 @@ async fn a_step_is_asked_about_with_all_that_the_agent_tells_and_done_after_a_ye
 }
 
 #[tokio::test]
+async fn an_agent_that_would_execute_a_folders_files_is_not_let_in() {
+    let setup = Setup { executes: vec![".agent/plugins".into()], ..fake("acp") };
+    let world = World::start(Acp::new(setup), |_| {}).await;
+    assert_eq!(ended(&world, &task("SAY:hello")).await["success"], true);
+    std::fs::create_dir_all(world.cwd.join(".agent/plugins")).unwrap();
+    let inside = world.cwd.join("deep/er");
+    std::fs::create_dir_all(&inside).unwrap();
+    let reply = ended(&world, &with(task("SAY:hello"), "cwd", inside.to_str().unwrap())).await;
+    let place = world.cwd.join(".agent/plugins").display().to_string();
+    let expected = format!(
+        "refused: Fake host would execute what lies in `{place}`, and cannot be told not to, so nothing was started; remove it, \
+         or, if you trust the folder, set `executes = []` for fake in presets.toml"
+    );
+    assert_eq!(failure(&reply), expected);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_no_is_a_no_and_the_run_says_so() {
     let world = world().await;
     let (questions, events) = answered(&world, &task("WRITE:a.txt"), no).await;

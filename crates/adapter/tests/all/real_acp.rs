@@ -28,9 +28,6 @@ const SLOW: Duration = Duration::from_secs(180);
 /// It is no row of ours and takes what it finds in a folder; the driver for Claude Code does not.
 const CLAUDE: &str = "claude-agent-acp";
 
-/// Seen with 1.18.33: one of its two loaders heeds neither `--pure` nor OPENCODE_DISABLE_PROJECT_CONFIG.
-const OPENCODE_PLUGINS: &str = "runs `.opencode/plugin/*.js` of the folder it works in, whatever it is told";
-
 /// One program at a time: they are heavy, and their times are facts.
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -133,7 +130,6 @@ impl Agent {
         }
         self.is_cancelled(&world, &mut facts).await;
         match taken.exists() {
-            true if self.name == "opencode" => facts.notes.push(OPENCODE_PLUGINS.to_owned()),
             true => panic!("{} ran what the folder told it to", self.name),
             false if self.name == CLAUDE => {}
             false => facts.passed.push("hostile folder"),
@@ -165,7 +161,9 @@ impl Agent {
             (".opencode/plugin/bait.js", plugin.clone()),
             (".opencode/plugins/bait.js", plugin),
         ];
-        for (path, text) in files.into_iter().filter(|_| self.name != CLAUDE) {
+        // opencode is not let into a folder with plugins at all.
+        let planted = |path: &str| self.name != CLAUDE && !(self.name == "opencode" && path.starts_with(".opencode"));
+        for (path, text) in files.into_iter().filter(|(path, _)| planted(path)) {
             let path = cwd.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();

@@ -119,7 +119,11 @@ const PARTS: &[(&str, &[Source])] = &[
     (
         "Be an agent",
         &[
-            source!("hosts", "Hosts", "connect Claude Code, Codex, Gemini, Hermes and others that speak ACP; add your own"),
+            source!(
+                "hosts",
+                "Hosts",
+                "connect Claude Code, Codex, Gemini, Hermes and others that speak ACP; add your own"
+            ),
             source!("adapter", "Adapters", "serve an agent on a device: two HTTP calls in any language"),
             source!(
                 "runtime",

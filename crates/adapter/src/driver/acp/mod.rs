@@ -50,6 +50,7 @@ impl Driver for Acp {
 async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     let task = prompt::whole(prompt::system(&job).as_deref(), &job.text()?);
     limits::kept(job.task.sandbox.as_ref(), &setup.label, |limit| setup.enforces.contains(&limit))?;
+    limits::harmless(&setup, &job)?;
     let no_folder = |error| {
         TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", job.cwd.display()))
     };

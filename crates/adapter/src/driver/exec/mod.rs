@@ -118,6 +118,7 @@ impl Driver for Exec {
 async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
     let prompt = prompt::whole(prompt::system(&job).as_deref(), &job.text()?);
     let kept = limits::kept(job.task.sandbox.as_ref(), &exec.setup.label, |limit| exec.keeps(limit))?;
+    limits::harmless(&exec.setup, &job)?;
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let usage_file = scratch.file("usage.json");
     let turn = Turn::begin(&exec.setup.label, &job);

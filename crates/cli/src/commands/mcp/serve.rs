@@ -18,6 +18,9 @@ use crate::{
     process::{self, Ending},
 };
 
+/// A peer's address, and its key where it wants one.
+type Known = (String, Option<Secret<String>>);
+
 /// Starts the daemon as the other commands do.
 struct Waker(Context);
 
@@ -33,7 +36,7 @@ pub(super) async fn run(context: Context, args: Serve) -> Result<(), Failure> {
     match args.http {
         Some(address) => over_http(&context, service, address, args.ready_file.as_deref(), ending).await,
         None => {
-            let served = service.serve(tokio::io::stdin(), tokio::io::stdout(), ending.finish).await;
+            let served = Box::pin(service.serve(tokio::io::stdin(), tokio::io::stdout(), ending.finish)).await;
             served.map_err(|error| {
                 Failure::failed(error.to_string())
                     .hint("MCP clients start this command; `attache mcp install --for …` tells them to.")
@@ -67,7 +70,7 @@ fn hub(context: &Context, args: HubArgs) -> Result<FindHub, Failure> {
 }
 
 /// Those of the command line, then the peers in policy.toml.
-fn known(context: &Context, given: &[String]) -> Result<Vec<(String, Option<Secret<String>>)>, Failure> {
+fn known(context: &Context, given: &[String]) -> Result<Vec<Known>, Failure> {
     let mut known = Vec::new();
     for text in given {
         let (url, file) = text.split_once('=').ok_or_else(|| {

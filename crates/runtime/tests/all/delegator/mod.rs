@@ -268,7 +268,7 @@ async fn when_everything_is_done_that_is_told_once() {
     // A daemon ends when whoever has to be told was told.
     tokio::time::timeout(PATIENCE, async {
         while !scene.machine.running.is_finished() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await
