@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use attache_protocol::wire::adapter::{Host, TaskReply};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::future::BoxFuture;
 
-use super::{Driver, Job};
+use super::{Driver, Job, settled};
 use crate::{
     process::{self, Program},
     scratch::Scratch,
@@ -47,12 +47,10 @@ impl Driver for Command {
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         let program = job.text().and_then(|text| self.program(text));
-        async move {
+        settled(async move {
             let program = program?;
             let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
             Ok(process::run(program, scratch, job).await)
-        }
-        .map(|ended: Result<_, TaskReply>| ended.unwrap_or_else(|failure| failure))
-        .boxed()
+        })
     }
 }

@@ -8,13 +8,13 @@ mod conformance;
 mod exec;
 mod shell;
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
 use attache_protocol::{
     env::Env,
     wire::adapter::{Host, RunTask, TaskReply},
 };
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,11 @@ pub struct Job {
     pub stop: CancellationToken,
 }
 
+/// A run that could not be begun has an answer as well.
+fn settled(run: impl Future<Output = Result<TaskReply, TaskReply>> + Send + 'static) -> BoxFuture<'static, TaskReply> {
+    run.map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+}
+
 // === impl Job ===
 
 impl Job {
@@ -62,6 +67,15 @@ impl Job {
         let parts = [self.task.instructions.as_deref(), self.standing.as_deref()];
         let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
         (!parts.is_empty()).then(|| parts.join("\n\n"))
+    }
+
+    /// The folder to work in without links on the way to it: hosts compare paths by their letters.
+    fn folder(&self) -> Result<PathBuf, TaskReply> {
+        self.cwd.canonicalize().map_err(|error| self.no_folder(&error))
+    }
+
+    fn no_folder(&self, error: &io::Error) -> TaskReply {
+        TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", self.cwd.display()))
     }
 
     /// The text of the task: `input.text`, or `input` itself when it is a string.

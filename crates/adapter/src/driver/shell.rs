@@ -1,9 +1,9 @@
 //! The built-in agent: the task's text is a script for `sh`.
 
 use attache_protocol::wire::adapter::{Host, TaskReply};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::future::BoxFuture;
 
-use super::{Driver, Job};
+use super::{Driver, Job, settled};
 use crate::{
     process::{self, MAX_ARGUMENT, Program},
     scratch::Scratch,
@@ -20,7 +20,7 @@ impl Driver for Shell {
     }
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        execute(job).map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+        settled(execute(job))
     }
 }
 

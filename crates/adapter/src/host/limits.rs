@@ -1,12 +1,12 @@
-//! The limits that a run asks for, against those that its host keeps: one that nobody keeps ends the run. And folders that a
-//! host is not let into.
+//! What is settled before a host is started: the limits that a run asks for, against those that its host keeps; folders that a
+//! host is not let into; something left to spend.
 
 use std::{fmt, path::Path};
 
 use attache_protocol::{Json, wire::adapter::TaskReply};
 use serde::{Deserialize, Serialize};
 
-use super::Setup;
+use super::{Setup, Usage, budget::Budget, outcome};
 use crate::Job;
 
 /// One thing that a task must not do.
@@ -29,14 +29,19 @@ struct Asked {
     allow_exec: Option<bool>,
 }
 
-/// The limits of a task that its host keeps; the answer of a run whose host does not keep one of them.
-pub(crate) fn kept(
-    sandbox: Option<&Json>,
-    host: &str,
-    enforces: impl Fn(Limit) -> bool,
-) -> Result<Vec<Limit>, TaskReply> {
+/// The limits of a task, all of which its host keeps; the answer of a run for which nothing is to be started.
+pub(crate) fn agreed(setup: &Setup, job: &Job) -> Result<Vec<Limit>, TaskReply> {
+    let limits = kept(job.task.sandbox.as_ref(), &setup.label, &setup.enforces)?;
+    harmless(setup, job)?;
+    match Budget::of(job.task.budget.as_ref()).exceeded_by(&Usage::of_tokens(0, 0).with_cost(0.0)) {
+        None => Ok(limits),
+        Some(message) => Err(outcome::over_budget(&setup.label, &message)),
+    }
+}
+
+fn kept(sandbox: Option<&Json>, host: &str, enforces: &[Limit]) -> Result<Vec<Limit>, TaskReply> {
     let asked = asked(sandbox)?;
-    let missing: Vec<String> = asked.iter().filter(|limit| !enforces(**limit)).map(Limit::to_string).collect();
+    let missing: Vec<String> = asked.iter().filter(|limit| !enforces.contains(limit)).map(Limit::to_string).collect();
     if missing.is_empty() {
         return Ok(asked);
     }
@@ -50,7 +55,7 @@ pub(crate) fn kept(
 
 /// A host that would execute what lies in a folder is not let into one that has such things. What lies in the person's own
 /// home folder, or above it, is theirs.
-pub(crate) fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
+fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
     let home = job.environment.get("HOME").map(Path::new);
     let folders = job.cwd.ancestors().take_while(|folder| Some(*folder) != home);
     let found = folders.flat_map(|folder| setup.executes.iter().map(|name| folder.join(name)));
@@ -101,7 +106,7 @@ mod tests {
 
     fn check(sandbox: &str, enforced: &[Limit]) -> Result<Vec<Limit>, String> {
         let json = Json::from_text(sandbox).unwrap();
-        let kept = kept(Some(&json), "the host", |limit| enforced.contains(&limit));
+        let kept = kept(Some(&json), "the host", enforced);
         kept.map_err(|reply| {
             let error = reply.error.unwrap();
             format!("{}: {}", error.code, error.message)
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_nobody_keeps_is_named_and_refused() {
-        assert_eq!(kept(None, "the host", |_| false), Ok(Vec::new()));
+        assert_eq!(kept(None, "the host", &[]), Ok(Vec::new()));
         assert_eq!(check("null", &[]), Ok(Vec::new()));
         assert_eq!(check(r#"{"cwd_only":false,"allow_network":true,"allow_exec":true}"#, &[]), Ok(Vec::new()));
         let all = r#"{"cwd_only":true,"allow_network":false,"allow_exec":false}"#;

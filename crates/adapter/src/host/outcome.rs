@@ -41,6 +41,15 @@ pub(crate) enum Verdict {
     Stopped,
 }
 
+// === impl Verdict ===
+
+impl Verdict {
+    /// Whether the host is to stop in the middle of its work.
+    pub(crate) const fn cuts_short(&self) -> bool {
+        matches!(self, Self::Stopped | Self::OverBudget { .. })
+    }
+}
+
 /// The answer to the run.
 pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskReply {
     let host = &turn.label;
@@ -76,7 +85,7 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
     reply
 }
 
-fn over_budget(host: &str, message: &str) -> TaskReply {
+pub(super) fn over_budget(host: &str, message: &str) -> TaskReply {
     let fix = "Give the run a larger budget, or wait until its quota is filled up again";
     TaskReply::failed(
         "quota_exceeded",

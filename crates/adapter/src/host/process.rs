@@ -15,6 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
+use super::{Memory, Verdict};
 use crate::{
     Events, Job,
     group::Group,
@@ -105,6 +106,17 @@ impl Process {
         self.reader.abort();
         let tail = std::mem::replace(&mut *self.errors.lock().unwrap_or_else(PoisonError::into_inner), Tail::new(0));
         Ended { status, errors: tail.into_text() }
+    }
+
+    /// The same after a conversation with it. With a memory it has something to write down; one that was cut short has had
+    /// its time.
+    pub(crate) async fn end_after(self, verdict: &Verdict, memory: &Memory) -> Ended {
+        let patience = match memory {
+            _ if verdict.cuts_short() => Duration::from_millis(50),
+            Memory::PerConversation(_) => Duration::from_secs(3),
+            Memory::Stateless => Duration::from_millis(300),
+        };
+        self.end(patience).await
     }
 }
 

@@ -8,26 +8,17 @@ mod files;
 mod message;
 mod update;
 
-use std::time::Duration;
-
 use attache_protocol::wire::adapter::{Host, TaskReply};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::future::BoxFuture;
 
 use self::conversation::Conversation;
-use super::{Driver, Job};
-use crate::host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outage, outcome, paths::Beneath, prompt};
+use super::{Driver, Job, settled};
+use crate::host::{Launch, Process, Setup, Turn, Verdict, limits, outage, outcome, paths::Beneath, prompt};
 
 #[derive(Debug, Clone)]
 pub struct Acp {
     setup: Setup,
 }
-
-/// How long an agent may take to end after its turn; with a memory it has something to write down.
-const END: Duration = Duration::from_millis(300);
-const END_WITH_MEMORY: Duration = Duration::from_secs(3);
-
-/// After a cancel it has had its time.
-const END_AT_ONCE: Duration = Duration::from_millis(50);
 
 // === impl Acp ===
 
@@ -43,20 +34,15 @@ impl Driver for Acp {
     }
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        execute(self.setup.clone(), job).map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+        settled(execute(self.setup.clone(), job))
     }
 }
 
 async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     let task = prompt::whole(prompt::system(&job).as_deref(), &job.text()?);
-    limits::kept(job.task.sandbox.as_ref(), &setup.label, |limit| setup.enforces.contains(&limit))?;
-    limits::harmless(&setup, &job)?;
-    let no_folder = |error| {
-        TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", job.cwd.display()))
-    };
-    // An agent names files by this path, and links on the way to it must not make them look foreign.
-    let cwd = job.cwd.canonicalize().map_err(no_folder)?;
-    let files = Beneath::open(&cwd).map_err(no_folder)?;
+    limits::agreed(&setup, &job)?;
+    let cwd = job.folder()?;
+    let files = Beneath::open(&cwd).map_err(|error| job.no_folder(&error))?;
     let turn = Turn::begin(&setup.label, &job);
     let launch = Launch { program: setup.program.clone(), args: setup.args.clone(), ..Launch::default() };
     let mut process = Process::start(&launch, &job)?;
@@ -66,15 +52,10 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
         verdict = conversation.talk(&setup, &job, &cwd, &task) => verdict,
         () = job.stop.cancelled() => Verdict::Stopped,
     };
-    let patience = match (&verdict, &setup.memory) {
-        (Verdict::Stopped | Verdict::OverBudget { .. }, _) => {
-            conversation.halt().await;
-            END_AT_ONCE
-        }
-        (_, Memory::PerConversation(_)) => END_WITH_MEMORY,
-        (_, Memory::Stateless) => END,
-    };
+    if verdict.cuts_short() {
+        conversation.halt().await;
+    }
     let turn = conversation.close().finish();
-    let ended = process.end(patience).await;
+    let ended = process.end_after(&verdict, &setup.memory).await;
     Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
 }

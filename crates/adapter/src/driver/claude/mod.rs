@@ -10,9 +10,9 @@ mod run;
 mod talk;
 
 use attache_protocol::wire::adapter::{Host, TaskReply};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::future::BoxFuture;
 
-use super::{Driver, Job};
+use super::{Driver, Job, settled};
 use crate::Setup;
 
 #[derive(Debug, Clone)]
@@ -35,6 +35,6 @@ impl Driver for Claude {
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         let setup = self.setup.clone();
-        async move { run::run(&setup, &job).await.unwrap_or_else(|failure| failure) }.boxed()
+        settled(async move { run::run(&setup, &job).await })
     }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Job,
-    host::{Lines, Process, Setup, Speaker, Turn, Usage, Verdict, limits, outcome::reply, process::Ended, prompt},
+    host::{Lines, Process, Setup, Speaker, Turn, Verdict, limits, outcome::reply, process::Ended, prompt},
     process::no_scratch,
     scratch::Scratch,
 };
@@ -31,17 +31,13 @@ const SHORT_FAREWELL: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply> {
     let task = request::words(job.text()?);
-    let limits = limits::kept(job.task.sandbox.as_ref(), &setup.label, |limit| setup.enforces.contains(&limit))?;
+    let limits = limits::agreed(setup, job)?;
     let allowed = arguments::allowed(job.task.allowed_tools.as_ref())?;
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| no_scratch(job, &error))?;
     let tools = write_tools(&scratch, job).map_err(|error| no_scratch(job, &error))?;
     let system = prompt::system(job);
     let mut note = Note::find(&setup.memory, job.task.conversation_id);
     let mut turn = Turn::begin(&setup.label, job);
-    if let Some(message) = turn.budget().exceeded_by(&Usage::of_tokens(0, 0).with_cost(0.0)) {
-        let never_started = Ended { status: None, errors: String::new() };
-        return Ok(reply(Verdict::OverBudget { message }, &turn.finish(), &never_started));
-    }
     loop {
         let line = Line {
             limits: &limits,

@@ -358,5 +358,4 @@ impl ChangeKind {
 }
 
 #[cfg(test)]
-#[path = "approval_tests.rs"]
 mod tests;

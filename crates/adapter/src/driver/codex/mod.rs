@@ -7,16 +7,13 @@ mod message;
 mod run;
 mod settings;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use attache_protocol::wire::adapter::{Host, TaskReply};
-use futures_util::{FutureExt as _, future::BoxFuture};
+use futures_util::future::BoxFuture;
 
 use self::run::{Conversation, Keeping, Opening};
-use super::{Driver, Job};
+use super::{Driver, Job, settled};
 use crate::{
     Limit,
     host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outcome, prompt},
@@ -26,13 +23,6 @@ use crate::{
 pub struct Codex {
     setup: Setup,
 }
-
-/// How long Codex may take to end after its turn; with a memory it has something to write down.
-const END: Duration = Duration::from_millis(300);
-const END_WITH_MEMORY: Duration = Duration::from_secs(3);
-
-/// After an interrupt it has had its time.
-const END_AT_ONCE: Duration = Duration::from_millis(50);
 
 // === impl Codex ===
 
@@ -48,15 +38,15 @@ impl Driver for Codex {
     }
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        execute(self.setup.clone(), job).map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+        settled(execute(self.setup.clone(), job))
     }
 }
 
 async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     let task = job.text()?;
-    let limits = limits::kept(job.task.sandbox.as_ref(), &setup.label, |limit| setup.enforces.contains(&limit))?;
+    let limits = limits::agreed(&setup, &job)?;
     // Codex looks for the folder's trust by this path.
-    let folder = job.cwd.canonicalize().map_err(|error| no_folder(&job.cwd, &error))?;
+    let folder = job.folder()?;
     let Some(cwd) = folder.to_str() else {
         let message = format!("Codex cannot work in `{}`: its name is not UTF-8; rename it", folder.display());
         return Err(TaskReply::failed("rejected", message));
@@ -75,16 +65,11 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
         verdict = talk(&mut conversation, &process, &setup, &job, cwd, &limits, &task) => verdict,
         () = job.stop.cancelled() => Verdict::Stopped,
     };
-    let patience = match (&verdict, &setup.memory) {
-        (Verdict::Stopped | Verdict::OverBudget { .. }, _) => {
-            conversation.halt().await;
-            END_AT_ONCE
-        }
-        (_, Memory::PerConversation(_)) => END_WITH_MEMORY,
-        (_, Memory::Stateless) => END,
-    };
+    if verdict.cuts_short() {
+        conversation.halt().await;
+    }
     let turn = conversation.close().finish();
-    let ended = process.end(patience).await;
+    let ended = process.end_after(&verdict, &setup.memory).await;
     Ok(outcome::reply(verdict, &turn, &ended))
 }
 
@@ -140,8 +125,4 @@ fn programs(process: &Process) -> Vec<PathBuf> {
 fn is_temporary(folder: &Path, job: &Job) -> bool {
     let own = job.environment.pairs().find(|(name, _)| *name == "TMPDIR").map(|(_, value)| PathBuf::from(value));
     [Some(PathBuf::from("/tmp")), own].into_iter().flatten().any(|temporary| folder.starts_with(temporary))
-}
-
-fn no_folder(folder: &Path, error: &std::io::Error) -> TaskReply {
-    TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", folder.display()))
 }

@@ -11,7 +11,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use self::heard::Heard;
-use super::{Driver, Job};
+use super::{Driver, Job, settled};
 use crate::{
     host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, prompt},
     preset::ExecShape,
@@ -54,6 +54,7 @@ impl Exec {
     /// The arguments by which the program is told to keep a limit.
     #[must_use]
     pub fn with_limits(mut self, limits: BTreeMap<Limit, Vec<String>>) -> Self {
+        self.setup.enforces.extend(limits.keys());
         self.limits = limits;
         self
     }
@@ -63,10 +64,6 @@ impl Exec {
     pub fn with_budget(mut self, args: Vec<String>) -> Self {
         self.budget = args;
         self
-    }
-
-    fn keeps(&self, limit: Limit) -> bool {
-        self.limits.contains_key(&limit) || self.setup.enforces.contains(&limit)
     }
 
     /// What to start, and what of the task goes to its standard input.
@@ -111,14 +108,13 @@ impl Driver for Exec {
     }
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        execute(self.clone(), job).map(|ended| ended.unwrap_or_else(|failure| failure)).boxed()
+        settled(execute(self.clone(), job))
     }
 }
 
 async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
     let prompt = prompt::whole(prompt::system(&job).as_deref(), &job.text()?);
-    let kept = limits::kept(job.task.sandbox.as_ref(), &exec.setup.label, |limit| exec.keeps(limit))?;
-    limits::harmless(&exec.setup, &job)?;
+    let kept = limits::agreed(&exec.setup, &job)?;
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let usage_file = scratch.file("usage.json");
     let turn = Turn::begin(&exec.setup.label, &job);
@@ -201,7 +197,7 @@ mod tests {
         let exec = exec(&["run"])
             .with_limits(BTreeMap::from([(Limit::NoNetwork, vec!["--offline".to_owned()])]))
             .with_budget(vec!["--max".to_owned(), "{cost_usd}".to_owned()]);
-        assert!(exec.keeps(Limit::NoNetwork) && !exec.keeps(Limit::NoExec));
+        assert_eq!(exec.setup.enforces, [Limit::NoNetwork]);
         let args = |limits| launched(&exec, "task", limits).unwrap();
         let expected = ["run", "--offline", "--max", "0.25"].map(OsString::from).to_vec();
         assert_eq!(args(&[Limit::NoNetwork]), (expected, Some("task".to_owned())));
