@@ -8,12 +8,12 @@ use attache_adapter::{
 use serde_json::{Value, json};
 
 use crate::{
-    hosts::{cancelled, children, failure, fake, result, texts},
-    world::{World, is_alive, task, with},
+    hosts::{failure, fake, result, texts},
+    world::{World, task, with},
 };
 
 /// How the fake host's JSON lines are read.
-const LINES: &str = r#"
+pub(crate) const LINES: &str = r#"
 format = "jsonl"
 counts = "step"
 [[read]]
@@ -42,39 +42,14 @@ text = "/text"
 failed = "/is_error"
 "#;
 
-fn shape(text: &str) -> ExecShape {
+pub(crate) fn shape(text: &str) -> ExecShape {
     toml::from_str(text).unwrap()
-}
-
-async fn lines() -> World {
-    World::start(Exec::new(fake("jsonl"), shape(LINES)), |_| {}).await
 }
 
 /// `sh -c script`, read in some form.
 async fn script(script: &str, form: &str) -> World {
     let setup = Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Script", "sh") };
     World::start(Exec::new(setup, shape(form)), |_| {}).await
-}
-
-#[tokio::test]
-async fn lines_become_events_and_an_answer() {
-    let world = lines().await;
-    let events = world.stream(&task("THINK:hm\nWRITE:a.txt=hi\nSAY:bye")).await.rest().await;
-    assert_eq!(std::fs::read_to_string(world.cwd.join("a.txt")).unwrap(), "hi\n");
-    let usage =
-        json!({"tokens": 18, "input_tokens": 11, "output_tokens": 7, "cost_usd": 0.001, "cost_source": "reported"});
-    let text = "bye\nFAKE-OK after tool: wrote a.txt";
-    let expected = json!({"success": true, "output": {"text": text, "artifact_refs": []}, "usage": usage});
-    assert_eq!(*result(&events), expected);
-    assert_eq!(texts(&events, "thought", "text").concat(), "hm");
-    let tools: Vec<&Value> = events.iter().filter(|event| event.1 == "tool_call").map(|event| &event.2).collect();
-    let input = json!({"file_path": "a.txt", "content": "hi\n"});
-    let begun = json!({"id": "deed_1", "name": "Write", "status": "started", "input": input});
-    let ended = json!({"id": "deed_1", "name": "Write", "status": "completed", "output": "wrote a.txt"});
-    assert_eq!(tools, [&begun, &ended]);
-    let told = ["starting Fake host", "Fake host works on the task"];
-    assert_eq!(texts(&events, "progress", "message"), told);
-    world.stop().await;
 }
 
 #[tokio::test]
@@ -160,42 +135,6 @@ async fn each_end_is_told_apart() {
         assert_eq!(failure(&world.run(&task("x")).await), expected, "{said}");
         world.stop().await;
     }
-    let world = lines().await;
-    let garbage = failure(&world.run(&task("GARBAGE")).await);
-    assert!(
-        garbage.starts_with("adapter_invalid_reply: Fake host said something that cannot be read: {\"type\":"),
-        "{garbage}"
-    );
-    assert_eq!(failure(&world.run(&task("CRASH")).await), "host_crashed: Fake host was killed by signal 6");
-    let refused = failure(&world.run(&task("REFUSE")).await);
-    assert_eq!(refused, "task_failed: Fake host failed: it ended with exit status 1: the model refused");
-    world.stop().await;
-}
-
-#[tokio::test]
-async fn cancel_ends_everything() {
-    let world = lines().await;
-    for script in ["CHILD SLEEP:600", "CHILD HANG"] {
-        let task = task(script);
-        let mut events = world.stream(&task).await;
-        let pids = children(&mut events, if script.ends_with("HANG") { "HANGING" } else { "\n" }).await;
-        cancelled(&world, &task, &pids).await;
-    }
-    world.stop().await;
-}
-
-#[tokio::test]
-async fn a_runaway_is_stopped_by_its_budget() {
-    let world = lines().await;
-    let task = with(task("CHILD LOOP TOKENS:89"), "budget", json!({"tokens": 250}));
-    let mut events = world.stream(&task).await;
-    let pids = children(&mut events, "\n").await;
-    let events = events.rest().await;
-    let expected = "quota_exceeded: Fake host was stopped because the run's budget is used up: 300 tokens were used of the 250 \
-                    that were left for it. Give the run a larger budget, or wait until its quota is filled up again";
-    assert_eq!(failure(result(&events)), expected);
-    assert!(pids.iter().all(|pid| !is_alive(pid)), "{pids:?}");
-    world.stop().await;
 }
 
 #[tokio::test]

@@ -53,6 +53,21 @@ pub(crate) async fn answered_within(
     (questions, all)
 }
 
+/// All events of a run that asks nobody.
+pub(crate) async fn unasked(world: &World, task: &Value) -> Vec<Event> {
+    answered(world, task, |question| panic!("nobody is to be asked {question}")).await.1
+}
+
+/// What such a run ends as.
+pub(crate) async fn ended(world: &World, task: &Value) -> Value {
+    result(&unasked(world, task).await).clone()
+}
+
+/// All that such a run says.
+pub(crate) async fn said(world: &World, task: &Value) -> String {
+    texts(&unasked(world, task).await, "chunk", "text").concat()
+}
+
 pub(crate) async fn answer(world: &World, task: &Value, question: &Value, decision: &Value) {
     let (run, id) = (task["task_run_id"].as_str().unwrap(), question["id"].as_str().unwrap());
     let reply = world.post(&format!("/run-task/{run}/permission/{id}"), decision.to_string().as_bytes()).await;

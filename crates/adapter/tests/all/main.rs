@@ -11,6 +11,7 @@ mod codex;
 mod command;
 mod conformance;
 mod document;
+mod drivers;
 mod exec;
 mod guard;
 mod hosts;

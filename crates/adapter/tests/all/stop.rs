@@ -157,8 +157,13 @@ async fn an_adapter_that_waits_to_be_killed() {
 
 #[tokio::test]
 async fn killing_the_adapter_kills_the_group() {
+    dies_with_its_adapter("stop::an_adapter_that_waits_to_be_killed", 3).await;
+}
+
+/// Runs a test that prints its family and waits, and kills it.
+pub(crate) async fn dies_with_its_adapter(test: &str, family: usize) {
     let mut adapter = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "stop::an_adapter_that_waits_to_be_killed"])
+        .args(["--ignored", "--exact", "--nocapture", test])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -170,7 +175,7 @@ async fn killing_the_adapter_kills_the_group() {
             break pids.split(' ').map(str::to_owned).collect::<Vec<_>>();
         }
     };
-    assert_eq!(pids.iter().filter(|pid| is_alive(pid)).count(), 3, "{pids:?}");
+    assert_eq!(pids.iter().filter(|pid| is_alive(pid)).count(), family, "{pids:?}");
     adapter.kill().await.unwrap();
     until("the group is gone", || pids.iter().all(|pid| !is_alive(pid))).await;
 }

@@ -150,13 +150,17 @@ impl World {
     }
 
     pub(crate) async fn start(driver: impl Driver, change: impl FnOnce(&mut Options)) -> Self {
+        Self::of(Arc::new(driver), change).await
+    }
+
+    pub(crate) async fn of(driver: Arc<dyn Driver>, change: impl FnOnce(&mut Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (cwd, scratch) = (folder.path().join("work"), folder.path().join("scratch"));
         std::fs::create_dir(&cwd).unwrap();
         std::fs::create_dir(&scratch).unwrap();
         let cwd = cwd.canonicalize().unwrap();
         let secret = Kind::AdapterSecret.generate(&Env::system());
-        let mut options = Options::new(Arc::new(driver), secret.clone(), &cwd, &scratch);
+        let mut options = Options::new(driver, secret.clone(), &cwd, &scratch);
         options.environment = Environment::select(std::env::vars_os(), &[]);
         change(&mut options);
         let adapter = Adapter::bind(options).await.unwrap();

@@ -1,7 +1,7 @@
 //! Speaks like `codex app-server` 0.166: JSON-RPC without the version, a thread with turns made of items.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,8 @@ struct Codex {
     waiting: Vec<Value>,
     /// What was said in this turn.
     said: Vec<Value>,
+    /// The change of a file that is about to be made, or was.
+    change: Value,
     total: Spent,
 }
 
@@ -52,6 +54,7 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
         turn: String::new(),
         waiting: Vec::new(),
         said: Vec::new(),
+        change: Value::Null,
         total,
     };
     loop {
@@ -181,11 +184,8 @@ impl Codex {
             Ok(text) | Err(text) => text.clone(),
         });
         match &deed.what {
-            What::Write { path, text } => {
-                let file = self.thread.folder.join(path);
-                // Of a new file the real one tells the text and no diff.
-                let change = json!({"path": file, "kind": {"type": "add"}, "diff": format!("{text}\n")});
-                json!({"type": "fileChange", "id": deed.id, "changes": [change], "status": status})
+            What::Write { .. } => {
+                json!({"type": "fileChange", "id": deed.id, "changes": [self.change], "status": status})
             }
             What::Run(command) => {
                 let code = answer.map(|answer| i32::from(answer.is_err()));
@@ -236,6 +236,9 @@ impl Stage for Codex {
     }
 
     fn begin(&mut self, deed: &Deed) {
+        if let What::Write { path, text } = &deed.what {
+            self.change = change(&self.thread.folder.join(path), text);
+        }
         if let (What::Run(command), true) = (&deed.what, self.thread.is_raw) {
             let arguments = json!({"cmd": command}).to_string();
             let call =
@@ -375,6 +378,20 @@ impl Stage for Codex {
 
 fn failure(message: &str, kind: &Value) -> Value {
     json!({"message": message, "codexErrorInfo": kind, "additionalDetails": null})
+}
+
+/// Of a new file the real one tells the text and no diff.
+fn change(file: &Path, text: &str) -> Value {
+    let Ok(old) = std::fs::read_to_string(file) else {
+        return json!({"path": file, "kind": {"type": "add"}, "diff": format!("{text}\n")});
+    };
+    let gone: String = old.lines().map(|line| format!("-{line}\n")).collect();
+    let count = match old.lines().count() {
+        1 => String::new(),
+        count => format!(",{count}"),
+    };
+    let diff = format!("@@ -1{count} +1 @@\n{gone}+{text}\n");
+    json!({"path": file, "kind": {"type": "update", "move_path": null}, "diff": diff})
 }
 
 fn shell(command: &str) -> String {

@@ -1,0 +1,154 @@
+//! How a run ends, and that nothing is left of it.
+
+use attache_adapter::Setup;
+use serde_json::{Value, json};
+
+use super::{Asks, HOSTS};
+use crate::{
+    hosts::{cancelled, children, ended, failure, fake, result, unasked, until_told},
+    stop::dies_with_its_adapter,
+    world::{is_alive, task, with},
+};
+
+const BUDGET: &str = "quota_exceeded: Fake host was stopped because the run's budget is used up";
+const LARGER: &str = "Give the run a larger budget, or wait until its quota is filled up again";
+
+#[tokio::test]
+async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
+    for host in HOSTS {
+        let world = host.world().await;
+        for (script, said) in [("SAY:then\nSLEEP:600", "then"), ("HANG", "HANGING"), ("SAY:then\nWRITE:a.txt", "then")]
+        {
+            let asks = script.contains("WRITE");
+            if asks && host.asks == Asks::Nobody {
+                continue;
+            }
+            let task = task(&format!("CHILD\n{script}"));
+            let mut events = world.stream(&task).await;
+            let pids = children(&mut events, said).await;
+            if asks {
+                until_told(&mut events, "progress", "waiting for approval").await;
+            }
+            cancelled(&world, &task, &pids).await;
+        }
+        assert!(!world.cwd.join("a.txt").exists());
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_run_that_ended_by_itself() {
+    for host in HOSTS {
+        let world = host.world().await;
+        let mut events = world.stream(&task("CHILD\nSAY:then\nSLEEP:0.1")).await;
+        let pids = children(&mut events, "then").await;
+        assert_eq!(events.rest().await.last().unwrap().2["success"], true, "{}", host.manner);
+        assert!(pids.iter().all(|pid| !is_alive(pid)), "{}: {pids:?}", host.manner);
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn each_end_is_told_apart() {
+    for host in HOSTS {
+        let world = host.world().await;
+        for (script, expected) in host.ends {
+            assert_eq!(failure(&ended(&world, &task(script)).await), *expected, "{}: {script}", host.manner);
+        }
+        world.stop().await;
+
+        let missing = host.world_of(Setup::new("none", "None", "no-such-program-here")).await;
+        let expected = "host_crashed: `no-such-program-here` cannot be started: No such file or directory (os error 2); install \
+                        it, or start the adapter with the program's full path";
+        assert_eq!(failure(&ended(&missing, &task("x")).await), expected, "{}", host.manner);
+        missing.stop().await;
+        let deaf = host.world_of(Setup::new("true", "True", "true")).await;
+        assert_eq!(failure(&ended(&deaf, &task("x")).await), host.deaf, "{}", host.manner);
+        deaf.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_runaway_is_stopped_by_its_budget() {
+    for host in HOSTS {
+        let world = host.world().await;
+        let endless = with(task("CHILD\nSAY:then\nLOOP TOKENS:89"), "budget", json!({"tokens": 250}));
+        let mut events = world.stream(&endless).await;
+        let pids = children(&mut events, "then").await;
+        let events = events.rest().await;
+        let expected = format!("{BUDGET}: 300 tokens were used of the 250 that were left for it. {LARGER}");
+        assert_eq!(failure(result(&events)), expected, "{}", host.manner);
+        assert_eq!(result(&events)["usage"], host.usage(33, 267, 0.003), "{}", host.manner);
+        assert!(pids.iter().all(|pid| !is_alive(pid)), "{}: {pids:?}", host.manner);
+
+        if let Some(costly) = host.costly {
+            let reply = ended(&world, &with(task("LOOP COST:0.1"), "budget", json!({"cost_usd": 0.25}))).await;
+            assert_eq!(failure(&reply), format!("{BUDGET}: {costly}. {LARGER}"), "{}", host.manner);
+            assert_eq!(reply["usage"], host.usage(33, 21, 0.1 + 0.1 + 0.1), "{}", host.manner);
+        }
+        world.stop().await;
+    }
+}
+
+/// The answer of a run for which nothing was started.
+async fn not_started(world: &crate::world::World, task: &Value) -> String {
+    let events = unasked(world, task).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    failure(result(&events))
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_or_paid_is_not_begun() {
+    for host in HOSTS {
+        let world = host.world().await;
+        let limited = with(task("WRITE:a.txt"), "sandbox", json!({"allow_network": false}));
+        let expected = "refused: the run asks for limits that Fake host does not keep on this device (no network \
+                        (allow_network: false)), so nothing was started; ask without them, or send the task to an agent that \
+                        keeps them";
+        assert_eq!(not_started(&world, &limited).await, expected, "{}", host.manner);
+        let unpaid = with(task("WRITE:a.txt"), "budget", json!({"tokens": 0}));
+        let expected = format!("{BUDGET}: 0 tokens were used of the 0 that were left for it. {LARGER}");
+        assert_eq!(not_started(&world, &unpaid).await, expected, "{}", host.manner);
+        assert!(!world.cwd.join("a.txt").exists());
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
+    for host in HOSTS {
+        let world = host.world_of(Setup { executes: vec![".agent/plugins".into()], ..fake(host.manner) }).await;
+        host.says(&world, &task("SAY:hello"), &["hello"]).await;
+        std::fs::create_dir_all(world.cwd.join(".agent/plugins")).unwrap();
+        let inside = world.cwd.join("deep/er");
+        std::fs::create_dir_all(&inside).unwrap();
+        let expected = format!(
+            "refused: Fake host would execute what lies in `{}`, and cannot be told not to, so nothing was started; remove it, \
+             or, if you trust the folder, set `executes = []` for fake in presets.toml",
+            world.cwd.join(".agent/plugins").display()
+        );
+        let task = with(task("SAY:hello"), "cwd", inside.to_str().unwrap());
+        assert_eq!(not_started(&world, &task).await, expected, "{}", host.manner);
+        world.stop().await;
+    }
+}
+
+/// Not a test of its own: the process that the next one kills.
+#[tokio::test]
+#[ignore = "started by `killing_the_adapter_leaves_nothing`"]
+async fn an_adapter_that_waits_to_be_killed() {
+    let (mut open, mut pids) = (Vec::new(), Vec::new());
+    for host in HOSTS {
+        let world = host.world().await;
+        let mut events = world.stream(&task("CHILD\nSAY:then\nSLEEP:600")).await;
+        pids.extend(children(&mut events, "then").await);
+        open.push((world, events));
+    }
+    println!("family {}", pids.join(" "));
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn killing_the_adapter_leaves_nothing() {
+    dies_with_its_adapter("drivers::ends::an_adapter_that_waits_to_be_killed", 2 * HOSTS.len()).await;
+}
