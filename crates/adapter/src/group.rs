@@ -82,7 +82,14 @@ impl Group {
             }
         }
         self.leader = None;
-        end_marked(&self.mark);
+        let gone = async {
+            while kill_marked(&self.mark) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if timeout(BURIAL, gone).await.is_err() {
+            tracing::warn!("some processes of a run could not be ended");
+        }
         self.dismiss().await;
     }
 
@@ -112,7 +119,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         if self.leader.is_some() {
             self.signal(Signal::KILL);
-            end_marked(&self.mark);
+            // Again, because one may start another meanwhile.
+            let _ = (0..5).all(|_| kill_marked(&self.mark));
         }
     }
 }
@@ -135,24 +143,20 @@ fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
     spawned.inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started")).ok()
 }
 
-/// Kills what left the group: hosts start their tools in sessions of their own. Again until nothing is found, because one
-/// may start another meanwhile.
+/// Kills what left the group: hosts start their tools in sessions of their own. Whether there was any, dying ones included.
 #[cfg(target_os = "linux")]
-fn end_marked(mark: &str) {
-    for _ in 0..5 {
-        let found: Vec<Pid> = marked(mark).collect();
-        if found.is_empty() {
-            return;
-        }
-        for process in found {
-            let _ = kill_process(process, Signal::KILL);
-        }
+fn kill_marked(mark: &str) -> bool {
+    let found: Vec<Pid> = marked(mark).collect();
+    for process in &found {
+        let _ = kill_process(*process, Signal::KILL);
     }
-    tracing::warn!("some processes of a run could not be ended");
+    !found.is_empty()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn end_marked(_mark: &str) {}
+fn kill_marked(_mark: &str) -> bool {
+    false
+}
 
 #[cfg(target_os = "linux")]
 fn programs(mark: &str) -> Vec<PathBuf> {
