@@ -1,26 +1,19 @@
 //! Speaks the Agent Client Protocol, version 1, like an agent that asks before it acts.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::{
-    client::{Client, Incoming},
+    client::Client,
     deed::{Answer, Deed, What},
     play::{End, Flow, Leave, Retry, Spent, Stage, play},
+    program::{Heard, Program, serve, text},
 };
 
 struct Agent {
-    client: Client,
-    arguments: Vec<String>,
-    serial: u64,
+    program: Program,
     session: Session,
-    /// Requests that came while a turn was at work.
-    waiting: Vec<Value>,
-    spent: Spent,
 }
 
 #[derive(Default)]
@@ -31,31 +24,11 @@ struct Session {
     system: Option<String>,
 }
 
-/// What came in while something was waited for.
-enum Heard {
-    Nothing,
-    Cancel,
-    Answer { to: u64, answer: Value },
-}
-
 /// Runs until the input ends.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
-    let spent = Spent { input: 0, output: 0, cost: 0.0 };
-    let (client, session) = (Client::speaking(), Session::default());
-    let mut agent = Agent { client, arguments, serial: 0, session, waiting: Vec::new(), spent };
-    loop {
-        while !agent.waiting.is_empty() {
-            let request = agent.waiting.remove(0);
-            agent.serve(&request);
-        }
-        match agent.client.next() {
-            Incoming::Message(message) => {
-                agent.hear(message);
-            }
-            Incoming::Interrupt => return 130,
-            Incoming::Closed => return 0,
-        }
-    }
+    let mut agent = Agent { program: Program::new(Client::speaking(), arguments), session: Session::default() };
+    serve(&mut agent, Agent::serve);
+    0
 }
 
 impl Agent {
@@ -69,7 +42,7 @@ impl Agent {
                 "authMethods": []})),
             "authenticate" => Ok(json!({})),
             "session/new" => {
-                let id = format!("fake-session-{}", self.serial());
+                let id = format!("fake-session-{}", self.program.serial());
                 self.open(id.clone(), parameters);
                 Ok(json!({"sessionId": id}))
             }
@@ -103,7 +76,7 @@ impl Agent {
             Ok(result) => response["result"] = result,
             Err(error) => response["error"] = error,
         }
-        self.client.send(&response);
+        self.program.client.send(&response);
     }
 
     fn open(&mut self, id: String, parameters: &Value) {
@@ -112,41 +85,17 @@ impl Agent {
         self.session = Session { id, folder: PathBuf::from(text(&parameters["cwd"])), system };
     }
 
-    fn hear(&mut self, message: Value) -> Heard {
-        match (message.get("method"), message.get("id")) {
-            (Some(_), Some(_)) => self.waiting.push(message),
-            (Some(method), None) if method == "session/cancel" => return Heard::Cancel,
-            (Some(_), None) | (None, None) => {}
-            (None, Some(id)) => {
-                if let Some(to) = id.as_u64() {
-                    return Heard::Answer { to, answer: message };
-                }
-            }
-        }
-        Heard::Nothing
-    }
-
     fn update(&mut self, kind: &str, mut update: Value) {
         update["sessionUpdate"] = json!(kind);
-        self.client.send(&json!({"jsonrpc": "2.0", "method": "session/update",
+        self.program.client.send(&json!({"jsonrpc": "2.0", "method": "session/update",
             "params": {"sessionId": self.session.id, "update": update}}));
     }
 
     /// Asks the client and waits for its answer; nothing if the turn was cancelled meanwhile.
     fn request(&mut self, method: &str, parameters: &Value) -> Option<Value> {
-        let id = self.serial();
-        self.client.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters}));
-        loop {
-            let message = match self.client.next() {
-                Incoming::Message(message) => message,
-                Incoming::Interrupt | Incoming::Closed => return None,
-            };
-            match self.hear(message) {
-                Heard::Cancel => return None,
-                Heard::Answer { to, answer } if to == id => return Some(answer),
-                Heard::Answer { .. } | Heard::Nothing => {}
-            }
-        }
+        let id = json!(self.program.serial());
+        self.program.client.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters}));
+        self.answer_to(&id)
     }
 
     /// A tool call as it is announced. What only asks discloses neither input nor places.
@@ -231,56 +180,42 @@ impl Stage for Agent {
         self.think(&format!("The model answered {}; attempt {} of {}.", retry.status, retry.attempt, retry.of));
     }
 
-    fn spend(&mut self, spent: Spent) -> Flow {
-        self.spent.input += spent.input;
-        self.spent.output += spent.output;
-        self.spent.cost += spent.cost;
-        let used = self.spent.input + self.spent.output;
-        let cost = json!({"amount": self.spent.cost, "currency": "USD"});
-        self.update("usage_update", json!({"used": used, "size": 200_000, "cost": cost}));
+    fn spend(&mut self, _: Spent) -> Flow {
+        let Spent { input, output, cost } = self.program.spent;
+        let cost = json!({"amount": cost, "currency": "USD"});
+        self.update("usage_update", json!({"used": input + output, "size": 200_000, "cost": cost}));
         Flow::Go
     }
 
-    fn pause(&mut self, time: Duration) -> Flow {
-        let deadline = Instant::now() + time;
-        loop {
-            match self.client.next_until(deadline) {
-                Some(Incoming::Message(message)) => {
-                    if matches!(self.hear(message), Heard::Cancel) {
-                        return Flow::Interrupted;
-                    }
-                }
-                Some(Incoming::Interrupt) => std::process::exit(130),
-                // Nobody is there any more who could want an answer.
-                Some(Incoming::Closed) => std::process::exit(0),
-                None => return Flow::Go,
-            }
+    fn hear(&mut self, message: Value) -> Heard {
+        if message["method"] == "session/cancel" && message.get("id").is_none() {
+            return Heard::Interrupt;
         }
+        self.program.hear_rpc(message)
     }
 
-    fn garbage(&mut self) {
-        self.client.print_bytes(b"{\"jsonrpc\":\"2.0\",\nnot json \xff\xfe {]\n");
+    fn interrupted(&mut self) -> Flow {
+        std::process::exit(130)
     }
 
-    fn hang(&mut self) -> ! {
-        self.client.hang()
+    fn deserted(&mut self) {
+        std::process::exit(0)
+    }
+
+    fn garbage(&self) -> &'static [u8] {
+        b"{\"jsonrpc\":\"2.0\",\nnot json \xff\xfe {]\n"
     }
 
     fn system(&self) -> Option<String> {
         self.session.system.clone()
     }
 
-    fn arguments(&self) -> &[String] {
-        &self.arguments
-    }
-
     fn folder(&self) -> PathBuf {
         self.session.folder.clone()
     }
 
-    fn serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
     }
 
     fn call(&mut self, deed: &Deed) -> Option<Answer> {
@@ -298,8 +233,4 @@ impl Stage for Agent {
             None => Err(text(&answer["error"]["message"])),
         })
     }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

@@ -2,32 +2,24 @@
 
 mod flags;
 
-use std::{
-    io::{Read as _, Write as _, stderr, stdin},
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::io::{Read as _, Write as _, stderr, stdin};
 
 use serde_json::{Value, json};
 
 use self::flags::Flags;
 use super::{
-    client::{Client, Incoming},
+    client::Client,
     deed::{Answer, Deed, What},
     play::{End, Flow, Leave, Retry, Spent, Stage, play},
+    program::{Heard, Program, serve, text},
 };
 
 const SESSION: &str = "6f1f2c9e-5d3c-4a55-9d0e-0c8e3f1f7a11";
 
 struct Claude {
-    client: Client,
-    arguments: Vec<String>,
+    program: Program,
     flags: Flags,
-    serial: u64,
-    /// Prompts that came while another was being worked on.
-    waiting: Vec<String>,
     turn: Turn,
-    spent: Spent,
 }
 
 /// What the result of this turn will tell.
@@ -49,8 +41,7 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
     };
     let talks = flags.value("--input-format") == Some("stream-json");
     let client = if talks { Client::speaking() } else { Client::deaf().0 };
-    let spent = Spent { input: 0, output: 0, cost: 0.0 };
-    let mut claude = Claude { client, arguments, flags, serial: 0, waiting: Vec::new(), turn: Turn::default(), spent };
+    let mut claude = Claude { program: Program::new(client, arguments), flags, turn: Turn::default() };
     if !talks {
         let mut prompt = claude.flags.prompt.clone().unwrap_or_default();
         if prompt.is_empty() {
@@ -59,26 +50,8 @@ pub(super) fn main(arguments: Vec<String>) -> u8 {
         return claude.turn(&prompt);
     }
     let mut status = 0;
-    loop {
-        while !claude.waiting.is_empty() {
-            let prompt = claude.waiting.remove(0);
-            status = claude.turn(&prompt);
-        }
-        match claude.client.next() {
-            Incoming::Message(message) => {
-                claude.hear(&message);
-            }
-            Incoming::Interrupt => {}
-            Incoming::Closed => return status,
-        }
-    }
-}
-
-/// What a message of the client means for the turn at work.
-enum Heard {
-    Nothing,
-    Interrupt,
-    Answer { to: String, response: Value },
+    serve(&mut claude, |claude, prompt| status = claude.turn(&text_of(prompt)));
+    status
 }
 
 impl Claude {
@@ -94,13 +67,13 @@ impl Claude {
     }
 
     fn result(&mut self, end: End) -> u8 {
-        let usage = json!({"input_tokens": self.spent.input, "output_tokens": self.spent.output,
+        let usage = json!({"input_tokens": self.program.spent.input, "output_tokens": self.program.spent.output,
             "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0});
         // `type` does not come first in the real thing either.
         let mut result = json!({
-            "duration_api_ms": 5, "stop_reason": "end_turn", "session_id": SESSION, "total_cost_usd": self.spent.cost,
-            "usage": usage, "modelUsage": {"fake-model": {"inputTokens": self.spent.input,
-                "outputTokens": self.spent.output, "costUSD": self.spent.cost}},
+            "duration_api_ms": 5, "stop_reason": "end_turn", "session_id": SESSION, "total_cost_usd": self.program.spent.cost,
+            "usage": usage, "modelUsage": {"fake-model": {"inputTokens": self.program.spent.input,
+                "outputTokens": self.program.spent.output, "costUSD": self.program.spent.cost}},
             "permission_denials": self.turn.denials, "terminal_reason": "completed", "safety_stops": 0,
             "is_error": false, "num_turns": self.turn.steps + 1, "subtype": "success", "api_error_status": null,
             "result": self.turn.text, "type": "result", "duration_ms": 10, "uuid": self.uuid(),
@@ -146,40 +119,10 @@ impl Claude {
         }
         let failed = result["is_error"] == true;
         match self.flags.value("--output-format") {
-            Some("stream-json" | "json") => self.client.send(&result),
-            _ => self.client.print(&format!("{}\n", self.turn.text)),
+            Some("stream-json" | "json") => self.program.client.send(&result),
+            _ => self.program.client.print(&format!("{}\n", self.turn.text)),
         }
         u8::from(failed)
-    }
-
-    fn hear(&mut self, message: &Value) -> Heard {
-        match message["type"].as_str() {
-            Some("user") => {
-                self.waiting.push(text_of(&message["message"]["content"]));
-                Heard::Nothing
-            }
-            Some("control_request") => {
-                let request = &message["request"];
-                let (response, heard) = match request["subtype"].as_str() {
-                    Some("initialize") => {
-                        self.flags.instruct(request);
-                        let response = json!({"commands": [], "output_style": "default", "models": [], "account": {}});
-                        (response, Heard::Nothing)
-                    }
-                    Some("interrupt") => (json!({"still_queued": []}), Heard::Interrupt),
-                    _ => (json!({}), Heard::Nothing),
-                };
-                self.client.send(&json!({"type": "control_response", "response": {"subtype": "success",
-                    "request_id": message["request_id"], "response": response}}));
-                heard
-            }
-            Some("control_response") => {
-                let response = &message["response"];
-                let to = response["request_id"].as_str().unwrap_or_default().to_owned();
-                Heard::Answer { to, response: response["response"].clone() }
-            }
-            _ => Heard::Nothing,
-        }
     }
 
     /// A line of stream-json; other formats have none but the result.
@@ -189,11 +132,11 @@ impl Claude {
         }
         event["session_id"] = json!(SESSION);
         event["uuid"] = json!(self.uuid());
-        self.client.send(&event);
+        self.program.client.send(&event);
     }
 
     fn assistant(&mut self, block: &Value) {
-        let id = format!("msg_fake{}", self.serial());
+        let id = format!("msg_fake{}", self.program.serial());
         self.event(json!({"type": "assistant", "message": {"id": id, "type": "message", "role": "assistant",
             "model": "fake-model", "content": [block], "stop_reason": null,
             "usage": {"input_tokens": 0, "output_tokens": 0}}, "parent_tool_use_id": null}));
@@ -222,7 +165,7 @@ impl Claude {
     }
 
     fn uuid(&mut self) -> String {
-        format!("00000000-0000-4000-8000-{:012x}", self.serial())
+        format!("00000000-0000-4000-8000-{:012x}", self.program.serial())
     }
 
     /// Whether this needs leave, by the mode of permissions and the tools that are allowed from the start.
@@ -280,29 +223,19 @@ impl Stage for Claude {
         if let Some(path) = deed.what.path() {
             input["file_path"] = json!(self.folder().join(path));
         }
-        let id = self.uuid();
-        self.client.send(&json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
+        let id = json!(self.uuid());
+        self.program.client.send(
+            &json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool",
             "tool_name": tool, "display_name": tool, "input": input, "description": deed.what.title(),
             "permission_suggestions": [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}],
-            "tool_use_id": deed.id}}));
-        loop {
-            let message = match self.client.next() {
-                Incoming::Message(message) => message,
-                Incoming::Interrupt | Incoming::Closed => return Leave::Interrupted,
-            };
-            match self.hear(&message) {
-                Heard::Interrupt => return Leave::Interrupted,
-                Heard::Answer { to, response } if to == id => {
-                    if response["behavior"] == "allow" {
-                        return Leave::Given;
-                    }
-                    self.deny(deed);
-                    let over = response["interrupt"] == true;
-                    return if over { Leave::Interrupted } else { Leave::Denied };
-                }
-                Heard::Answer { .. } | Heard::Nothing => {}
-            }
+            "tool_use_id": deed.id}}),
+        );
+        let Some(answer) = self.answer_to(&id) else { return Leave::Interrupted };
+        if answer["behavior"] == "allow" {
+            return Leave::Given;
         }
+        self.deny(deed);
+        if answer["interrupt"] == true { Leave::Interrupted } else { Leave::Denied }
     }
 
     fn end(&mut self, deed: &Deed, answer: &Answer) {
@@ -318,11 +251,8 @@ impl Stage for Claude {
     }
 
     fn spend(&mut self, spent: Spent) -> Flow {
-        self.spent.input += spent.input;
-        self.spent.output += spent.output;
-        self.spent.cost += spent.cost;
         if self.flags.is_set("--include-partial-messages") {
-            let id = format!("msg_fake{}", self.serial());
+            let id = format!("msg_fake{}", self.program.serial());
             self.partial(json!({"type": "message_start", "message": {"id": id, "role": "assistant", "content": [],
                 "usage": {"input_tokens": spent.input, "output_tokens": 0}}}));
             self.partial(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"},
@@ -330,52 +260,56 @@ impl Stage for Claude {
             self.partial(json!({"type": "message_stop"}));
         }
         let limit: Option<f64> = self.flags.value("--max-budget-usd").and_then(|limit| limit.parse().ok());
-        if limit.is_some_and(|limit| self.spent.cost > limit) { Flow::OverBudget } else { Flow::Go }
+        if limit.is_some_and(|limit| self.program.spent.cost > limit) { Flow::OverBudget } else { Flow::Go }
     }
 
-    fn pause(&mut self, time: Duration) -> Flow {
-        let deadline = Instant::now() + time;
-        loop {
-            match self.client.next_until(deadline) {
-                Some(Incoming::Message(message)) => {
-                    if matches!(self.hear(&message), Heard::Interrupt) {
-                        return Flow::Interrupted;
-                    }
-                }
-                // The real program tells its result after SIGINT and ends with 0.
-                Some(Incoming::Interrupt) => {
-                    self.result(End::Interrupted);
-                    std::process::exit(0);
-                }
-                Some(Incoming::Closed) => {}
-                None => return Flow::Go,
+    fn hear(&mut self, message: Value) -> Heard {
+        match message["type"].as_str() {
+            Some("user") => {
+                self.program.waiting.push_back(message["message"]["content"].clone());
+                Heard::Nothing
             }
+            Some("control_request") => {
+                let request = &message["request"];
+                let (response, heard) = match request["subtype"].as_str() {
+                    Some("initialize") => {
+                        self.flags.instruct(request);
+                        let response = json!({"commands": [], "output_style": "default", "models": [], "account": {}});
+                        (response, Heard::Nothing)
+                    }
+                    Some("interrupt") => (json!({"still_queued": []}), Heard::Interrupt),
+                    _ => (json!({}), Heard::Nothing),
+                };
+                self.program.client.send(&json!({"type": "control_response", "response": {"subtype": "success",
+                    "request_id": message["request_id"], "response": response}}));
+                heard
+            }
+            Some("control_response") => {
+                let response = &message["response"];
+                Heard::Answer { to: response["request_id"].clone(), answer: response["response"].clone() }
+            }
+            _ => Heard::Nothing,
         }
     }
 
-    fn garbage(&mut self) {
-        self.client.print_bytes(b"{\"type\":\"assistant\",\"message\":{\nnot json \xff\xfe {]\n");
+    /// The real program tells its result after SIGINT and ends with 0.
+    fn interrupted(&mut self) -> Flow {
+        self.result(End::Interrupted);
+        std::process::exit(0)
     }
 
-    fn hang(&mut self) -> ! {
-        self.client.hang()
+    fn interrupted_at_rest(&mut self) {}
+
+    fn garbage(&self) -> &'static [u8] {
+        b"{\"type\":\"assistant\",\"message\":{\nnot json \xff\xfe {]\n"
     }
 
     fn system(&self) -> Option<String> {
         self.flags.system()
     }
 
-    fn arguments(&self) -> &[String] {
-        &self.arguments
-    }
-
-    fn folder(&self) -> PathBuf {
-        std::env::current_dir().unwrap_or_default()
-    }
-
-    fn serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
     }
 }
 
@@ -383,6 +317,6 @@ impl Stage for Claude {
 fn text_of(content: &Value) -> String {
     match content {
         Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
-        other => other.as_str().unwrap_or_default().to_owned(),
+        other => text(other),
     }
 }

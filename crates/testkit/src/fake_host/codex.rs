@@ -1,30 +1,24 @@
 //! Speaks like `codex app-server` 0.166: JSON-RPC without the version, a thread with turns made of items.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::{
-    client::{Client, Incoming},
+    client::Client,
     deed::{Answer, Deed, What},
     play::{End, Flow, Leave, Retry, Spent, Stage, play},
+    program::{Heard, Program, serve, text},
 };
 
 struct Codex {
-    client: Client,
-    arguments: Vec<String>,
-    serial: u64,
+    program: Program,
     thread: Thread,
     turn: String,
-    waiting: Vec<Value>,
     /// What was said in this turn.
     said: Vec<Value>,
     /// The change of a file that is about to be made, or was.
     change: Value,
-    total: Spent,
 }
 
 #[derive(Default)]
@@ -37,38 +31,17 @@ struct Thread {
     is_raw: bool,
 }
 
-enum Heard {
-    Nothing,
-    Interrupt,
-    Answer { to: u64, answer: Value },
-}
-
 /// Runs until the input ends. The arguments begin with `app-server`, as the real ones do.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
-    let total = Spent { input: 0, output: 0, cost: 0.0 };
     let mut codex = Codex {
-        client: Client::speaking(),
-        arguments,
-        serial: 0,
+        program: Program::new(Client::speaking(), arguments),
         thread: Thread::default(),
         turn: String::new(),
-        waiting: Vec::new(),
         said: Vec::new(),
         change: Value::Null,
-        total,
     };
-    loop {
-        while !codex.waiting.is_empty() {
-            let request = codex.waiting.remove(0);
-            codex.serve(&request);
-        }
-        match codex.client.next() {
-            Incoming::Message(message) => {
-                codex.hear(message);
-            }
-            Incoming::Interrupt | Incoming::Closed => return 0,
-        }
-    }
+    serve(&mut codex, Codex::serve);
+    0
 }
 
 impl Codex {
@@ -80,7 +53,7 @@ impl Codex {
             "account/read" => Ok(json!({"account": null, "requiresOpenaiAuth": false, "workspaceRouting": null})),
             "thread/start" | "thread/resume" => {
                 let known = parameters["threadId"].as_str().map(str::to_owned);
-                let id = known.unwrap_or_else(|| format!("fake-thread-{}", self.serial()));
+                let id = known.unwrap_or_else(|| format!("fake-thread-{}", self.program.serial()));
                 let instructions = ["baseInstructions", "developerInstructions"].into_iter();
                 let instructions: Vec<&str> = instructions.filter_map(|name| parameters[name].as_str()).collect();
                 self.thread = Thread {
@@ -92,9 +65,11 @@ impl Codex {
                 };
                 let thread = json!({"id": id, "preview": "", "ephemeral": parameters["ephemeral"] == true,
                     "status": {"type": "idle"}, "cwd": parameters["cwd"], "cliVersion": "0.166.0", "turns": []});
-                self.client.send(&json!({"id": request["id"], "result": {"thread": thread, "model": "fake-model",
+                self.program.client.send(
+                    &json!({"id": request["id"], "result": {"thread": thread, "model": "fake-model",
                     "modelProvider": "fake", "cwd": parameters["cwd"], "approvalPolicy": parameters["approvalPolicy"],
-                    "sandbox": {"type": "readOnly", "networkAccess": false}}}));
+                    "sandbox": {"type": "readOnly", "networkAccess": false}}}),
+                );
                 self.notify("thread/started", json!({"thread": thread}));
                 return;
             }
@@ -107,20 +82,22 @@ impl Codex {
             method => Err(json!({"code": -32601, "message": format!("unknown method {method}")})),
         };
         match answer {
-            Ok(result) => self.client.send(&json!({"id": request["id"], "result": result})),
-            Err(error) => self.client.send(&json!({"id": request["id"], "error": error})),
+            Ok(result) => self.program.client.send(&json!({"id": request["id"], "result": result})),
+            Err(error) => self.program.client.send(&json!({"id": request["id"], "error": error})),
         }
     }
 
     fn run(&mut self, request: &Value) {
-        self.turn = format!("fake-turn-{}", self.serial());
+        self.turn = format!("fake-turn-{}", self.program.serial());
         self.said.clear();
         let parts = request["params"]["input"].as_array();
         let prompt =
             parts.into_iter().flatten().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n");
-        self.client.send(&json!({"id": request["id"], "result": {"turn": self.turn_now("inProgress", &Value::Null)}}));
+        self.program
+            .client
+            .send(&json!({"id": request["id"], "result": {"turn": self.turn_now("inProgress", &Value::Null)}}));
         self.notify("turn/started", json!({"turn": self.turn_now("inProgress", &Value::Null)}));
-        let item = json!({"type": "userMessage", "id": format!("item-{}", self.serial()),
+        let item = json!({"type": "userMessage", "id": format!("item-{}", self.program.serial()),
             "content": [{"type": "text", "text": prompt, "text_elements": []}]});
         self.notify("item/started", json!({"item": item}));
         self.notify("item/completed", json!({"item": item}));
@@ -153,30 +130,13 @@ impl Codex {
         json!({"id": self.turn, "items": self.said, "status": status, "error": error})
     }
 
-    fn hear(&mut self, message: Value) -> Heard {
-        match (message.get("method"), message.get("id")) {
-            (Some(method), Some(id)) if method == "turn/interrupt" && !self.turn.is_empty() => {
-                self.client.send(&json!({"id": id, "result": {}}));
-                return Heard::Interrupt;
-            }
-            (Some(_), Some(_)) => self.waiting.push(message),
-            (Some(_), None) | (None, None) => {}
-            (None, Some(id)) => {
-                if let Some(to) = id.as_u64() {
-                    return Heard::Answer { to, answer: message };
-                }
-            }
-        }
-        Heard::Nothing
-    }
-
     /// Says which thread and turn it is about.
     fn notify(&mut self, method: &str, mut parameters: Value) {
         parameters["threadId"] = json!(self.thread.id);
         if !self.turn.is_empty() && parameters.get("turn").is_none() {
             parameters["turnId"] = json!(self.turn);
         }
-        self.client.send(&json!({"method": method, "params": parameters, "emittedAtMs": 0}));
+        self.program.client.send(&json!({"method": method, "params": parameters, "emittedAtMs": 0}));
     }
 
     fn item(&self, deed: &Deed, status: &str, answer: Option<&Answer>) -> Value {
@@ -210,7 +170,7 @@ impl Codex {
 
 impl Stage for Codex {
     fn say(&mut self, text: &str) {
-        let id = format!("msg-{}", self.serial());
+        let id = format!("msg-{}", self.program.serial());
         let mut item = json!({"type": "agentMessage", "id": id, "text": "", "phase": null});
         self.notify("item/started", json!({"item": item}));
         for piece in text.split_inclusive(' ') {
@@ -222,7 +182,7 @@ impl Stage for Codex {
     }
 
     fn think(&mut self, text: &str) {
-        let id = format!("reasoning-{}", self.serial());
+        let id = format!("reasoning-{}", self.program.serial());
         let mut item = json!({"type": "reasoning", "id": id, "summary": [], "content": []});
         self.notify("item/started", json!({"item": item}));
         self.notify("item/reasoning/summaryTextDelta", json!({"itemId": id, "delta": text, "summaryIndex": 0}));
@@ -280,27 +240,16 @@ impl Stage for Codex {
             "thread/status/changed",
             json!({"status": {"type": "active", "activeFlags": ["waitingOnApproval"]}}),
         );
-        let id = self.serial();
-        self.client.send(&json!({"method": method, "id": id, "params": parameters}));
-        loop {
-            let message = match self.client.next() {
-                Incoming::Message(message) => message,
-                Incoming::Interrupt | Incoming::Closed => return Leave::Interrupted,
-            };
-            match self.hear(message) {
-                Heard::Interrupt => return Leave::Interrupted,
-                Heard::Answer { to, answer } if to == id => {
-                    self.notify("serverRequest/resolved", json!({"requestId": id}));
-                    let decision = &answer["result"]["decision"];
-                    return match decision.as_str() {
-                        Some("accept" | "acceptForSession") => Leave::Given,
-                        Some("cancel") => Leave::Interrupted,
-                        _ if decision.is_object() => Leave::Given,
-                        _ => Leave::Denied,
-                    };
-                }
-                Heard::Answer { .. } | Heard::Nothing => {}
-            }
+        let id = json!(self.program.serial());
+        self.program.client.send(&json!({"method": method, "id": id, "params": parameters}));
+        let Some(answer) = self.answer_to(&id) else { return Leave::Interrupted };
+        self.notify("serverRequest/resolved", json!({"requestId": id}));
+        let decision = &answer["result"]["decision"];
+        match decision.as_str() {
+            Some("accept" | "acceptForSession") => Leave::Given,
+            Some("cancel") => Leave::Interrupted,
+            _ if decision.is_object() => Leave::Given,
+            _ => Leave::Denied,
         }
     }
 
@@ -324,55 +273,47 @@ impl Stage for Codex {
     }
 
     fn spend(&mut self, spent: Spent) -> Flow {
-        self.total.input += spent.input;
-        self.total.output += spent.output;
         let usage = |spent: Spent| {
             json!({"totalTokens": spent.input + spent.output, "inputTokens": spent.input, "cachedInputTokens": 0,
                 "outputTokens": spent.output, "reasoningOutputTokens": 0})
         };
-        let usage = json!({"total": usage(self.total), "last": usage(spent), "modelContextWindow": 258_400});
+        let usage = json!({"total": usage(self.program.spent), "last": usage(spent), "modelContextWindow": 258_400});
         self.notify("thread/tokenUsage/updated", json!({"tokenUsage": usage}));
         Flow::Go
     }
 
-    fn pause(&mut self, time: Duration) -> Flow {
-        let deadline = Instant::now() + time;
-        loop {
-            match self.client.next_until(deadline) {
-                Some(Incoming::Message(message)) => {
-                    if matches!(self.hear(message), Heard::Interrupt) {
-                        return Flow::Interrupted;
-                    }
-                }
-                Some(Incoming::Interrupt | Incoming::Closed) => std::process::exit(0),
-                None => return Flow::Go,
+    fn hear(&mut self, message: Value) -> Heard {
+        match message.get("id") {
+            Some(id) if message["method"] == "turn/interrupt" && !self.turn.is_empty() => {
+                self.program.client.send(&json!({"id": id, "result": {}}));
+                Heard::Interrupt
             }
+            _ => self.program.hear_rpc(message),
         }
     }
 
-    fn garbage(&mut self) {
-        self.client.print_bytes(b"{\"method\":\"item/started\",\nnot json \xff\xfe {]\n");
+    fn interrupted(&mut self) -> Flow {
+        std::process::exit(0)
     }
 
-    fn hang(&mut self) -> ! {
-        self.client.hang()
+    fn deserted(&mut self) {
+        std::process::exit(0)
+    }
+
+    fn garbage(&self) -> &'static [u8] {
+        b"{\"method\":\"item/started\",\nnot json \xff\xfe {]\n"
     }
 
     fn system(&self) -> Option<String> {
         self.thread.instructions.clone()
     }
 
-    fn arguments(&self) -> &[String] {
-        &self.arguments
-    }
-
     fn folder(&self) -> PathBuf {
         self.thread.folder.clone()
     }
 
-    fn serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
     }
 }
 
@@ -396,8 +337,4 @@ fn change(file: &Path, text: &str) -> Value {
 
 fn shell(command: &str) -> String {
     format!("/bin/bash -lc {command:?}")
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

@@ -35,6 +35,7 @@ mod codex;
 mod deed;
 pub mod plain;
 mod play;
+mod program;
 mod signals;
 
 use std::{

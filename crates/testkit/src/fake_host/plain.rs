@@ -5,18 +5,15 @@
 //! `{"type":"tool_result","id","text","is_error"}`, `{"type":"retry","attempt","of"}`,
 //! `{"type":"usage","input_tokens","output_tokens","cost_usd"}` and, last, `{"type":"result","text","is_error"}`.
 
-use std::{
-    io::{Read as _, Write as _, stderr, stdin},
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::io::{Read as _, Write as _, stderr, stdin};
 
 use serde_json::{Value, json};
 
 use super::{
-    client::{Client, Incoming},
+    client::Client,
     deed::{Answer, Deed, What},
     play::{End, Flow, Leave, Retry, Spent, Stage, play},
+    program::Program,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +31,7 @@ const SESSION: &str = "c6b62c6f-7ead-4fd6-9922-e952131177ff";
 
 struct Printer {
     manner: Manner,
-    client: Client,
-    arguments: Vec<String>,
-    serial: u64,
+    program: Program,
     text: String,
 }
 
@@ -46,7 +41,7 @@ pub(super) fn main(manner: Manner, arguments: Vec<String>) -> u8 {
     if prompt.is_empty() {
         let _ = stdin().read_to_string(&mut prompt);
     }
-    let mut printer = Printer { manner, client: Client::deaf().0, arguments, serial: 0, text: String::new() };
+    let mut printer = Printer { manner, program: Program::new(Client::deaf().0, arguments), text: String::new() };
     if manner == Manner::Cursor {
         let model = printer.value("--model").unwrap_or_else(|| "Auto".to_owned());
         printer.event(json!({"type": "system", "subtype": "init", "apiKeySource": "env", "cwd": printer.folder(),
@@ -105,12 +100,12 @@ impl Printer {
     }
 
     fn event(&self, event: Value) {
-        self.client.send(&event);
+        self.program.client.send(&event);
     }
 
     fn value(&self, name: &str) -> Option<String> {
-        let at = self.arguments.iter().position(|argument| argument == name)?;
-        self.arguments.get(at + 1).cloned()
+        let at = self.program.arguments.iter().position(|argument| argument == name)?;
+        self.program.arguments.get(at + 1).cloned()
     }
 
     /// As Cursor tells of tools: each under a name of its own.
@@ -149,7 +144,7 @@ impl Stage for Printer {
         }
         self.text.push_str(text);
         match self.manner {
-            Manner::Text => self.client.print(&format!("{text}\n")),
+            Manner::Text => self.program.client.print(&format!("{text}\n")),
             Manner::JsonLines => self.event(json!({"type": "text", "text": format!("{text}\n")})),
             Manner::Cursor => self.event(json!({"type": "assistant", "message": {"role": "assistant",
                 "content": [{"type": "text", "text": text}]}, "session_id": SESSION})),
@@ -217,35 +212,19 @@ impl Stage for Printer {
         Flow::Go
     }
 
-    fn pause(&mut self, time: Duration) -> Flow {
-        match self.client.next_until(Instant::now() + time) {
-            Some(Incoming::Interrupt) => Flow::Interrupted,
-            Some(Incoming::Message(_) | Incoming::Closed) | None => Flow::Go,
-        }
+    fn interrupted(&mut self) -> Flow {
+        Flow::Interrupted
     }
 
-    fn garbage(&mut self) {
-        self.client.print_bytes(b"{\"type\":\nnot json \xff\xfe {]\n");
-    }
-
-    fn hang(&mut self) -> ! {
-        self.client.hang()
+    fn garbage(&self) -> &'static [u8] {
+        b"{\"type\":\nnot json \xff\xfe {]\n"
     }
 
     fn system(&self) -> Option<String> {
         self.value("--system-prompt")
     }
 
-    fn arguments(&self) -> &[String] {
-        &self.arguments
-    }
-
-    fn folder(&self) -> PathBuf {
-        std::env::current_dir().unwrap_or_default()
-    }
-
-    fn serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
     }
 }

@@ -3,10 +3,16 @@
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::deed::{Answer, Deed, What};
+use serde_json::Value;
+
+use super::{
+    client::Incoming,
+    deed::{Answer, Deed, What},
+    program::{Heard, Program},
+};
 use crate::script::{self, Word};
 
 /// One manner of speaking. Texts are whole lines without their line break.
@@ -22,19 +28,63 @@ pub(super) trait Stage {
     fn end(&mut self, deed: &Deed, answer: &Answer);
     /// The model is asked once more.
     fn retry(&mut self, retry: Retry);
+    /// The program's own count already has it.
     fn spend(&mut self, spent: Spent) -> Flow;
-    /// Lets time pass, but listens.
-    fn pause(&mut self, time: Duration) -> Flow;
     /// Something nobody can read.
-    fn garbage(&mut self);
-    fn hang(&mut self) -> !;
+    fn garbage(&self) -> &'static [u8];
     /// The system prompt, if there is one.
     fn system(&self) -> Option<String>;
-    fn arguments(&self) -> &[String];
+    fn program(&mut self) -> &mut Program;
+    /// SIGINT in the middle of a turn.
+    fn interrupted(&mut self) -> Flow;
+
+    /// SIGINT between turns.
+    fn interrupted_at_rest(&mut self) {
+        self.interrupted();
+    }
+
+    /// What a message is for the turn at work.
+    fn hear(&mut self, _: Value) -> Heard {
+        Heard::Nothing
+    }
+
+    /// Nobody is there any more who could want an answer.
+    fn deserted(&mut self) {}
+
     /// Where it works.
-    fn folder(&self) -> PathBuf;
-    /// A number no other deed has.
-    fn serial(&mut self) -> u64;
+    fn folder(&self) -> PathBuf {
+        std::env::current_dir().unwrap_or_default()
+    }
+
+    /// Waits for an answer; nothing if the turn was interrupted meanwhile.
+    fn answer_to(&mut self, id: &Value) -> Option<Value> {
+        loop {
+            let Incoming::Message(message) = self.program().client.next() else { return None };
+            match self.hear(message) {
+                Heard::Interrupt => return None,
+                Heard::Answer { to, answer } if to == *id => return Some(answer),
+                Heard::Answer { .. } | Heard::Nothing => {}
+            }
+        }
+    }
+
+    /// Lets time pass, but listens.
+    fn pause(&mut self, time: Duration) -> Flow {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.program().client.next_until(deadline) {
+                Some(Incoming::Message(message)) => {
+                    if matches!(self.hear(message), Heard::Interrupt) {
+                        return Flow::Interrupted;
+                    }
+                }
+                Some(Incoming::Interrupt) => return self.interrupted(),
+                Some(Incoming::Closed) => self.deserted(),
+                None => return Flow::Go,
+            }
+        }
+    }
+
     /// Calls something of the client's. Nothing if that is none.
     fn call(&mut self, _: &Deed) -> Option<Answer> {
         None
@@ -56,7 +106,7 @@ pub(super) enum Flow {
     OverBudget,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spent {
     pub(super) input: u64,
     pub(super) output: u64,
@@ -142,7 +192,7 @@ impl Play<'_> {
                 self.say(&format!("SYSTEM={system}"));
             }
             Word::Args => {
-                let line = format!("ARGS={:?}", self.stage.arguments());
+                let line = format!("ARGS={:?}", self.stage.program().arguments);
                 self.say(&line);
             }
             Word::Child => {
@@ -152,12 +202,13 @@ impl Play<'_> {
             Word::Crash => std::process::abort(),
             Word::Exit(status) => std::process::exit(*status),
             Word::Garbage => {
-                self.stage.garbage();
+                let garbage = self.stage.garbage();
+                self.stage.program().client.print_bytes(garbage);
                 std::process::exit(0);
             }
             Word::Hang => {
                 self.say("HANGING");
-                self.stage.hang();
+                self.stage.program().client.hang();
             }
             Word::Tokens(_) | Word::Cost(_) => {}
         }
@@ -170,7 +221,7 @@ impl Play<'_> {
     }
 
     fn deed(&mut self, what: What) -> Deed {
-        Deed { id: format!("deed_{}", self.stage.serial()), what }
+        Deed { id: format!("deed_{}", self.stage.program().serial()), what }
     }
 
     /// Uses a tool if it may.
@@ -222,12 +273,17 @@ impl Play<'_> {
             let answer = deed.what.perform(&self.stage.folder());
             self.stage.end(&deed, &answer);
             self.spend()?;
-            self.pause(Duration::from_millis(20))?;
+            // Long enough to be stopped before the next step.
+            self.pause(Duration::from_millis(200))?;
         }
         Ok(())
     }
 
     fn spend(&mut self) -> Result<(), End> {
+        let total = &mut self.stage.program().spent;
+        total.input += self.spent.input;
+        total.output += self.spent.output;
+        total.cost += self.spent.cost;
         let flow = self.stage.spend(self.spent);
         ended(flow)
     }
