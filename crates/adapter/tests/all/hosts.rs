@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use attache_adapter::Setup;
 use serde_json::{Value, json};
 
-use crate::world::{Event, Events, PATIENCE, World, is_alive, until};
+use crate::world::{Event, Events, PATIENCE, World, is_alive};
 
 /// The test kit's host in one of its manners of speaking.
 pub(crate) fn fake(manner: &str) -> Setup {
@@ -126,12 +126,12 @@ pub(crate) async fn cancelled(world: &World, task: &Value, pids: &[String]) {
     let begun = std::time::Instant::now();
     let reply: Value = serde_json::from_str(&world.cancel(task).await.body).unwrap();
     let took = begun.elapsed();
+    let left = marked(task["task_run_id"].as_str().unwrap());
     let alive: Vec<&String> = pids.iter().filter(|pid| is_alive(pid)).collect();
     assert!(alive.is_empty(), "{alive:?} of {pids:?}");
     assert_eq!(reply["error"]["code"], "cancelled", "{reply}");
     assert!(took < Duration::from_secs(2), "{took:?}");
-    let run = task["task_run_id"].as_str().unwrap().to_owned();
-    until("nothing carries the run's mark", || marked(&run).is_empty()).await;
+    assert_eq!(left, Vec::<String>::new(), "{task} left something");
 }
 
 /// The processes that belong to a run, wherever they went.

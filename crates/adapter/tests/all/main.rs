@@ -18,6 +18,7 @@ mod hosts;
 mod preset;
 mod python;
 mod question;
+mod real;
 mod real_acp;
 mod real_claude;
 mod real_codex;

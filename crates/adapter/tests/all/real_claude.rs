@@ -1,116 +1,51 @@
 //! The real Claude Code, against a model on loopback that does as it is told.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use attache_adapter::{Environment, Limit, Memory, Setup, driver::Claude};
-use attache_testkit::stub_model::StubModel;
+use attache_adapter::{Limit, Memory, Setup, driver::Claude};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::{
-    hosts::{answered_within, cancelled, failure, no, result, texts, yes},
-    real_codex::tools,
-    world::{Event, World, task, with},
+    hosts::{cancelled, failure, no, result, texts, yes},
+    real::{SLOW, Stage, run, tools},
+    world::{World, task, with},
 };
 
-/// A program of this size starts slowly where several start at once.
-const SLOW: Duration = Duration::from_secs(90);
-
-/// One at a time: it is heavy.
-static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Claude Code with a home and a folder of its own.
-struct Stage {
-    program: PathBuf,
-    folder: TempDir,
-    model: StubModel,
-    _one: tokio::sync::MutexGuard<'static, ()>,
-}
-
-/// None where it is not installed.
 async fn stage() -> Option<Stage> {
-    let Some(hosts) = std::env::var_os("ATTACHE_HOSTS") else {
-        println!("skipped: ATTACHE_HOSTS does not say where Claude Code is; ./test does");
-        return None;
-    };
-    let program = Path::new(&hosts).join("bin/claude");
-    if !program.exists() {
-        println!("skipped: {} is not installed", program.display());
-        return None;
-    }
-    let one = ONE.lock().await;
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("home")).unwrap();
-    std::fs::create_dir(folder.path().join("ws")).unwrap();
-    Some(Stage { program, folder, model: StubModel::start().await, _one: one })
+    Stage::of("claude", &std::env::temp_dir()).await
 }
 
-// === impl Stage ===
-
-impl Stage {
-    fn workspace(&self) -> PathBuf {
-        self.folder.path().join("ws").canonicalize().unwrap()
-    }
-
-    fn setup(&self) -> Setup {
-        let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
-        Setup { enforces, ..Setup::new("claude_cli", "Claude Code", &self.program) }
-    }
-
-    async fn world(&self) -> World {
-        self.world_of(self.setup(), &[]).await
-    }
-
-    async fn world_of(&self, setup: Setup, variables: &[(&str, &str)]) -> World {
-        World::start(Claude::new(setup), |options| {
-            let home = self.folder.path().join("home").display().to_string();
-            let (path, url) = (std::env::var("PATH").unwrap(), self.model.url());
-            // Whatever it wants from the network, it gets nothing.
-            let set = [
-                ("PATH", path.as_str()),
-                ("HOME", &home),
-                ("TERM", "dumb"),
-                ("ANTHROPIC_BASE_URL", &url),
-                ("ANTHROPIC_API_KEY", "stub-key"),
-                ("HTTP_PROXY", "http://127.0.0.1:9"),
-                ("HTTPS_PROXY", "http://127.0.0.1:9"),
-                ("NO_PROXY", "127.0.0.1"),
-            ];
-            let set = set.into_iter().filter(|(name, _)| variables.iter().all(|(other, _)| other != name));
-            let all = set.chain(variables.iter().copied().filter(|(_, value)| !value.is_empty()));
-            options.environment =
-                all.fold(Environment::default(), |environment, (name, value)| environment.with(name, value));
-            options.cwd = self.workspace();
-        })
-        .await
-    }
-
-    /// All that the model was told, in every request.
-    fn told(&self) -> String {
-        self.model.requests().iter().map(|request| request.body.to_string()).collect::<Vec<_>>().join("\n")
-    }
-
-    /// The tools that the last request with tools offers.
-    fn offered(&self) -> Vec<String> {
-        let requests = self.model.requests();
-        let tools = requests.iter().rev().find_map(|request| request.body["tools"].as_array()).cloned();
-        let names = tools.unwrap_or_default().into_iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned));
-        // A place in the list, and no tool.
-        names.filter(|name| name != "DeferredToolPlaceholder").collect()
-    }
+fn setup(stage: &Stage) -> Setup {
+    let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
+    Setup { enforces, ..Setup::new("claude_cli", "Claude Code", &stage.program) }
 }
 
-async fn run(world: &World, task: &Value, decide: impl Fn(&Value) -> Value) -> (Vec<Value>, Vec<Event>) {
-    answered_within(world, task, SLOW, decide).await
+async fn usual_world(stage: &Stage) -> World {
+    world_of(stage, setup(stage), &[]).await
+}
+
+/// With variables beside or instead of the usual ones; one without a value is not there.
+async fn world_of(stage: &Stage, setup: Setup, variables: &[(&str, &str)]) -> World {
+    let url = stage.model.url();
+    let usual = [("ANTHROPIC_BASE_URL", url.as_str()), ("ANTHROPIC_API_KEY", "stub-key")];
+    let usual = usual.into_iter().filter(|(name, _)| variables.iter().all(|(other, _)| other != name));
+    let all = usual.chain(variables.iter().copied().filter(|(_, value)| !value.is_empty()));
+    stage.world(Claude::new(setup), &all.collect::<Vec<_>>()).await
+}
+
+/// The tools that the last request with tools offers.
+fn offered(stage: &Stage) -> Vec<String> {
+    let requests = stage.model.requests();
+    let tools = requests.iter().rev().find_map(|request| request.body["tools"].as_array()).cloned();
+    let names = tools.unwrap_or_default().into_iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned));
+    // A place in the list, and no tool.
+    names.filter(|name| name != "DeferredToolPlaceholder").collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let ws = stage.workspace();
     let (questions, events) = run(&world, &task("WRITE:a.txt=by people"), yes).await;
     assert_eq!(std::fs::read_to_string(ws.join("a.txt")).unwrap(), "by people\n");
@@ -141,7 +76,7 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
     assert_eq!(ended, expected);
 
     // Stateless: nothing of the conversation is written down.
-    let projects = stage.folder.path().join("home/.claude/projects");
+    let projects = stage.home().join(".claude/projects");
     let records = std::fs::read_dir(projects).into_iter().flatten().flatten();
     let kept: Vec<_> =
         records.flat_map(|entry| std::fs::read_dir(entry.path()).into_iter().flatten().flatten()).collect();
@@ -152,7 +87,7 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let thinking = task("SLEEP:600");
     let mut events = world.stream(&thinking).await;
     until_slow(&mut events, "progress", "works on the task").await;
@@ -189,9 +124,12 @@ async fn until_slow(events: &mut crate::world::Events, name: &str, wanted: &str)
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     let Some(stage) = stage().await else { return };
-    let dead = stage
-        .world_of(stage.setup(), &[("ANTHROPIC_BASE_URL", "http://127.0.0.1:9"), ("CLAUDE_CODE_MAX_RETRIES", "1")])
-        .await;
+    let dead = world_of(
+        &stage,
+        setup(&stage),
+        &[("ANTHROPIC_BASE_URL", "http://127.0.0.1:9"), ("CLAUDE_CODE_MAX_RETRIES", "1")],
+    )
+    .await;
     let (_, events) = run(&dead, &task("hello"), yes).await;
     let ended = failure(result(&events));
     assert!(ended.starts_with("model_unreachable: Claude Code cannot reach its model: API Error: "), "{ended}");
@@ -199,7 +137,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     assert!(told.contains(&"model retry 1/1: no answer".to_owned()), "{told:?}");
     dead.stop().await;
 
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (_, events) = run(&world, &task("FAIL:529x1 SAY:at last"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "at last");
     assert_eq!(texts(&events, "progress", "message")[2], "model retry 1/10: HTTP 529, overloaded");
@@ -214,7 +152,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     assert!(ended.starts_with("refused: Claude Code will not do this: API Error: "), "{ended}");
     world.stop().await;
 
-    let stranger = stage.world_of(stage.setup(), &[("ANTHROPIC_API_KEY", "")]).await;
+    let stranger = world_of(&stage, setup(&stage), &[("ANTHROPIC_API_KEY", "")]).await;
     let (_, events) = run(&stranger, &task("hello"), yes).await;
     let ended = failure(result(&events));
     assert!(ended.starts_with(sign_in) && ended.contains("(Not logged in"), "{ended}");
@@ -224,7 +162,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runaway_is_stopped_by_its_budget_within_a_turn() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let endless = with(task("LOOP TOKENS:489"), "budget", json!({"tokens": 1400}));
     let (_, events) = run(&world, &endless, yes).await;
     let expected = "quota_exceeded: Claude Code was stopped because the run's budget is used up: 1500 tokens were used of the \
@@ -294,7 +232,7 @@ async fn a_hostile_folder_runs_nothing_and_says_nothing() {
     let (ws, ran) = (stage.workspace(), stage.folder.path().join("ran"));
     std::fs::create_dir(&ran).unwrap();
     hostile(&ws, &ran);
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let read = json!({"file_path": ws.join("sub/x.txt")});
     let script =
         format!("CALL:Read {read}\nCALL:Skill {}\nWRITE:out.txt=1\nRUN:git status", json!({"skill": "hostile"}));
@@ -311,12 +249,12 @@ async fn a_hostile_folder_runs_nothing_and_says_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_asks_even_where_its_owner_is_never_asked() {
     let Some(stage) = stage().await else { return };
-    let settings = stage.folder.path().join("home/.claude/settings.json");
+    let settings = stage.home().join(".claude/settings.json");
     std::fs::create_dir(settings.parent().unwrap()).unwrap();
     let carefree =
         json!({"permissions": {"defaultMode": "bypassPermissions"}, "skipDangerousModePermissionPrompt": true});
     std::fs::write(settings, carefree.to_string()).unwrap();
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (questions, events) = run(&world, &task("WRITE:a.txt"), no).await;
     assert_eq!((questions.len(), &result(&events)["error"]["code"]), (1, &json!("permission_denied")));
     assert!(!stage.workspace().join("a.txt").exists());
@@ -326,10 +264,10 @@ async fn it_asks_even_where_its_owner_is_never_asked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_words_and_neither_a_command_nor_a_file() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let secret = stage.folder.path().join("secret.txt");
     std::fs::write(&secret, "SESAME-OPEN").unwrap();
-    let settings = stage.folder.path().join("home/.claude/settings.json");
+    let settings = stage.home().join(".claude/settings.json");
     for script in ["/config checkpoints=false", &format!("look at @{}", secret.display())] {
         let (questions, events) = run(&world, &task(script), yes).await;
         assert_eq!((questions.len(), &result(&events)["output"]["text"]), (0, &json!("STUB-OK")), "{script}");
@@ -342,7 +280,7 @@ async fn a_task_is_words_and_neither_a_command_nor_a_file() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_kept() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (ws, outside) = (stage.workspace(), stage.folder.path().join("outside.txt"));
     std::fs::write(&outside, "SESAME-OPEN").unwrap();
     std::os::unix::fs::symlink(&outside, ws.join("link.txt")).unwrap();
@@ -366,14 +304,14 @@ async fn limits_are_kept() {
     assert!(!stage.folder.path().join("new.txt").exists() && !stage.told().contains("SESAME-OPEN"));
     let (_, events) = run(&world, &with(task("hello"), "allowed_tools", json!(["read", "Grep"])), yes).await;
     assert_eq!(result(&events)["success"], true);
-    assert_eq!(stage.offered(), ["Grep", "Read"]);
+    assert_eq!(offered(&stage), ["Grep", "Read"]);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instructions_and_our_tools_reach_it() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (long, url) = ("x".repeat(200_000), tools().await);
     let task = task(
         "CALL:mcp__attache__delegate {\"to\":\"x\"}\nRUN:env | grep -c sesame; tr '\\0' ' ' < /proc/$PPID/cmdline",
@@ -395,7 +333,7 @@ async fn instructions_and_our_tools_reach_it() {
 async fn a_conversation_goes_on_where_that_is_wanted() {
     let Some(stage) = stage().await else { return };
     let notes = stage.folder.path().join("notes");
-    let world = stage.world_of(Setup { memory: Memory::PerConversation(notes.clone()), ..stage.setup() }, &[]).await;
+    let world = world_of(&stage, Setup { memory: Memory::PerConversation(notes.clone()), ..setup(&stage) }, &[]).await;
     let first = with(task("SAY:the first answer"), "instructions", "RULE-ONE");
     let (_, events) = run(&world, &first, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the first answer");
@@ -412,7 +350,7 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     assert_eq!(result(&events)["usage"]["tokens"], 18);
 
     // What was lost begins anew.
-    std::fs::remove_dir_all(stage.folder.path().join("home/.claude/projects")).unwrap();
+    std::fs::remove_dir_all(stage.home().join(".claude/projects")).unwrap();
     let (_, events) = run(&world, &again("SAY:the third answer"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "the third answer");
     world.stop().await;

@@ -1,127 +1,56 @@
 //! The real Codex, against a model on loopback that does as it is told.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::ffi::OsString;
 
-use attache_adapter::{Environment, Limit, Memory, Setup, driver::Codex};
-use attache_testkit::stub_model::StubModel;
+use attache_adapter::{Limit, Memory, Setup, driver::Codex};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
+use tokio::net::TcpListener;
 
 use crate::{
-    hosts::{answered_within, failure, marked, no, result, texts, until_told, yes},
+    hosts::{cancelled, failure, marked, no, result, texts, until_told, yes},
+    real::{Stage, hosts, run, target, tools},
     world::{Event, World, task, until, with},
 };
 
-/// A program of this size starts slowly where several start at once.
-const SLOW: Duration = Duration::from_secs(90);
-
-/// One at a time: it is heavy.
-static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Codex with a home and a folder of its own, outside of the system's folder for temporary files: Codex makes the programs for
-/// its sandbox nowhere below that.
-struct Stage {
-    program: PathBuf,
-    folder: TempDir,
-    model: StubModel,
-    _one: tokio::sync::MutexGuard<'static, ()>,
-}
-
-/// None where it is not installed.
+/// Outside of the system's folder for temporary files: Codex makes the programs for its sandbox nowhere below that.
 async fn stage() -> Option<Stage> {
-    let Some(hosts) = std::env::var_os("ATTACHE_HOSTS") else {
-        println!("skipped: ATTACHE_HOSTS does not say where Codex is; ./test does");
-        return None;
-    };
-    let program = Path::new(&hosts).join("bin/codex");
-    if !program.exists() {
-        println!("skipped: {} is not installed", program.display());
-        return None;
-    }
-    let one = ONE.lock().await;
-    // `<target>/<profile>/deps/all-…`
-    let own = std::env::current_exe().unwrap();
-    let target = own.ancestors().nth(3).unwrap();
-    let target = if target.starts_with(std::env::temp_dir()) { Path::new(&hosts) } else { target };
-    let folder = tempfile::Builder::new().prefix("codex-").tempdir_in(target).unwrap();
-    std::fs::create_dir(folder.path().join("home")).unwrap();
-    std::fs::create_dir(folder.path().join("ws")).unwrap();
-    Some(Stage { program, folder, model: StubModel::start().await, _one: one })
+    let target = target();
+    let below = if target.starts_with(std::env::temp_dir()) { hosts().unwrap_or(target) } else { target };
+    Stage::of("codex", &below).await
 }
 
-// === impl Stage ===
-
-impl Stage {
-    fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
-    }
-
-    fn workspace(&self) -> PathBuf {
-        self.folder.path().join("ws").canonicalize().unwrap()
-    }
-
-    fn setup(&self, url: &str, retries: u8) -> Setup {
-        let provider = format!(
-            "model_providers.stub={{name=\"stub\",base_url=\"{url}/v1\",env_key=\"STUB_KEY\",wire_api=\"responses\",\
-             request_max_retries=0,stream_max_retries={retries}}}"
-        );
-        let settings = ["model=\"stub-model\"".to_owned(), "model_provider=\"stub\"".to_owned(), provider];
-        let args: Vec<OsString> = settings.into_iter().flat_map(|setting| ["-c".into(), setting.into()]).collect();
-        let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
-        Setup { args, enforces, ..Setup::new("codex", "Codex", &self.program) }
-    }
-
-    async fn world(&self) -> World {
-        self.world_of(self.setup(&self.model.url(), 0)).await
-    }
-
-    async fn world_of(&self, setup: Setup) -> World {
-        World::start(Codex::new(setup), |options| {
-            let own = |name: &str| (name.to_owned(), std::env::var(name).unwrap_or_default());
-            let home = self.home().display().to_string();
-            let closed = ["HTTP_PROXY", "HTTPS_PROXY"].map(|name| (name.to_owned(), "http://127.0.0.1:9".to_owned()));
-            let set = [("HOME", home.as_str()), ("CODEX_HOME", &home), ("TERM", "dumb"), ("STUB_KEY", "x")];
-            let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            // Whatever Codex wants from the network, it gets nothing.
-            let open = [("NO_PROXY".to_owned(), "127.0.0.1".to_owned())];
-            let all = [own("PATH")].into_iter().chain(set).chain(closed).chain(open);
-            let also = ["CODEX_HOME", "STUB_KEY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"].map(str::to_owned);
-            options.environment = Environment::select(all, &also);
-            options.cwd = self.workspace();
-        })
-        .await
-    }
-
-    /// All that its model was told of the last task.
-    fn told(&self) -> String {
-        self.model.requests().last().map(|request| request.body.to_string()).unwrap_or_default()
-    }
-
-    fn offered(&self) -> Vec<String> {
-        let requests = self.model.requests();
-        let tools = requests.last().unwrap().body["tools"].as_array().cloned().unwrap_or_default();
-        let inner = |tool: &Value| tool["tools"].as_array().cloned().unwrap_or_default();
-        let all = tools.iter().cloned().chain(tools.iter().flat_map(inner));
-        all.filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
-    }
+fn setup(stage: &Stage, url: &str, retries: u8) -> Setup {
+    let provider = format!(
+        "model_providers.stub={{name=\"stub\",base_url=\"{url}/v1\",env_key=\"STUB_KEY\",wire_api=\"responses\",\
+         request_max_retries=0,stream_max_retries={retries}}}"
+    );
+    let settings = ["model=\"stub-model\"".to_owned(), "model_provider=\"stub\"".to_owned(), provider];
+    let args: Vec<OsString> = settings.into_iter().flat_map(|setting| ["-c".into(), setting.into()]).collect();
+    let enforces = vec![Limit::CwdOnly, Limit::NoNetwork, Limit::NoExec];
+    Setup { args, enforces, ..Setup::new("codex", "Codex", &stage.program) }
 }
 
-async fn run(world: &World, task: &Value, decide: impl Fn(&Value) -> Value) -> (Vec<Value>, Vec<Event>) {
-    answered_within(world, task, SLOW, decide).await
+async fn usual_world(stage: &Stage) -> World {
+    world_of(stage, setup(stage, &stage.model.url(), 0)).await
+}
+
+async fn world_of(stage: &Stage, setup: Setup) -> World {
+    let home = stage.home().display().to_string();
+    stage.world(Codex::new(setup), &[("CODEX_HOME", &home), ("STUB_KEY", "x")]).await
+}
+
+fn offered(stage: &Stage) -> Vec<String> {
+    let requests = stage.model.requests();
+    let tools = requests.last().unwrap().body["tools"].as_array().cloned().unwrap_or_default();
+    let inner = |tool: &Value| tool["tools"].as_array().cloned().unwrap_or_default();
+    let all = tools.iter().cloned().chain(tools.iter().flat_map(inner));
+    all.filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let ws = stage.workspace();
     let (questions, events) = run(&world, &task("WRITE:a.txt=by people"), yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
@@ -155,10 +84,10 @@ async fn a_file_is_written_after_a_yes_and_not_after_a_no() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_patch_is_shown_as_a_diff() {
     let Some(stage) = stage().await else { return };
-    let mut setup = stage.setup(&stage.model.url(), 0);
+    let mut setup = setup(&stage, &stage.model.url(), 0);
     // A model for which Codex offers its tool for patches.
     setup.args.extend(["-c".into(), "model=\"gpt-5.5\"".into()]);
-    let world = stage.world_of(setup).await;
+    let world = world_of(&stage, setup).await;
     let ws = stage.workspace();
     std::fs::write(ws.join("a.txt"), "old\n").unwrap();
     let patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-old\n+new\n*** End Patch";
@@ -177,7 +106,7 @@ async fn a_patch_is_shown_as_a_diff() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_wants_out_of_the_sandbox_says_so() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let outside = stage.folder.path().join("outside.txt");
     let arguments = json!({"cmd": format!("touch {}", outside.display()), "sandbox_permissions": "require_escalated"});
     let script = format!("CALL:exec_command {arguments}");
@@ -203,7 +132,7 @@ async fn a_command_that_wants_out_of_the_sandbox_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_are_kept() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let secret = stage.folder.path().join("secret.txt");
     std::fs::write(&secret, "SESAME").unwrap();
     let script = format!(
@@ -229,19 +158,19 @@ async fn limits_are_kept() {
 
     let (questions, events) = run(&world, &limited(json!({"allow_exec": false})), yes).await;
     assert_eq!(questions, Vec::<Value>::new());
-    assert_eq!(result(&events)["output"]["text"], "STUB-ERROR: no tool for RUN is on offer", "{:?}", stage.offered());
+    assert_eq!(result(&events)["output"]["text"], "STUB-ERROR: no tool for RUN is on offer", "{:?}", offered(&stage));
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_ends_all_of_it_at_once() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     for script in ["SLEEP:120", "RUN:setsid sleep 120; sleep 121", "WRITE:a.txt"] {
         let task = task(script);
         let mut events = world.stream(&task).await;
         if script.starts_with("SLEEP") {
-            until("the model is asked", || stage.told().contains("SLEEP:120")).await;
+            until("the model is asked", || stage.told_last().contains("SLEEP:120")).await;
         } else {
             until_told(&mut events, "progress", "waiting for approval").await;
         }
@@ -254,12 +183,7 @@ async fn cancel_ends_all_of_it_at_once() {
             };
             until("the command runs", || marked(run).iter().any(sleeps)).await;
         }
-        let begun = Instant::now();
-        let reply: Value = serde_json::from_str(&world.cancel(&task).await.body).unwrap();
-        let took = begun.elapsed();
-        assert_eq!(marked(run), Vec::<String>::new(), "{script} left something");
-        assert_eq!(reply["error"]["code"], "cancelled", "{script}: {reply}");
-        assert!(took < Duration::from_secs(2), "{script}: {took:?}");
+        cancelled(&world, &task, &[]).await;
     }
     assert!(!stage.workspace().join("a.txt").exists());
     world.stop().await;
@@ -268,7 +192,7 @@ async fn cancel_ends_all_of_it_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_away_ends_the_run() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world_of(stage.setup(&stage.model.url(), 2)).await;
+    let world = world_of(&stage, setup(&stage, &stage.model.url(), 2)).await;
     let (_, events) = run(&world, &task("FAIL:500"), yes).await;
     let ended = failure(result(&events));
     assert!(ended.starts_with("model_unreachable: Codex cannot reach its model"), "{ended}");
@@ -279,13 +203,13 @@ async fn a_model_that_is_away_ends_the_run() {
 
     // Left alone, Codex would wait for a network for ever.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = stage.world_of(stage.setup(&format!("http://{gone}"), 0)).await;
+    let world = world_of(&stage, setup(&stage, &format!("http://{gone}"), 0)).await;
     let (_, events) = run(&world, &task("hello"), yes).await;
     let ended = failure(result(&events));
     assert!(ended.starts_with("model_unreachable: Codex cannot reach its model"), "{ended}");
     world.stop().await;
 
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (_, events) = run(&world, &task("FAIL:401"), yes).await;
     let ended = failure(result(&events));
     assert!(
@@ -300,10 +224,10 @@ async fn a_model_that_is_away_ends_the_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_login_is_said() {
     let Some(stage) = stage().await else { return };
-    let mut setup = stage.setup("http://127.0.0.1:9", 0);
+    let mut setup = setup(&stage, "http://127.0.0.1:9", 0);
     let account = "model_providers.stub={name=\"stub\",base_url=\"http://127.0.0.1:9/v1\",requires_openai_auth=true}";
     setup.args.extend(["-c".into(), account.into()]);
-    let world = stage.world_of(setup).await;
+    let world = world_of(&stage, setup).await;
     let (_, events) = run(&world, &task("hello"), yes).await;
     let expected = "task_failed: Codex failed: it is not logged in. Run `codex login` on this device, or give it a key with \
                     `codex login --with-api-key`";
@@ -314,7 +238,7 @@ async fn a_missing_login_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runaway_is_stopped_by_its_budget() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let (questions, events) = run(&world, &with(task("LOOP"), "budget", json!({"tokens": 50})), yes).await;
     let ended = failure(result(&events));
     assert!(
@@ -376,14 +300,14 @@ async fn nothing_of_a_hostile_folder_is_executed_or_told() {
         ws.display().to_string()
     );
     std::fs::write(stage.home().join("config.toml"), &trusted).unwrap();
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     for folder in [&ws, &inner] {
         let task = with(task("RUN:touch asked.txt"), "cwd", folder.display().to_string());
         let (questions, events) = run(&world, &task, yes).await;
         assert_eq!(questions.len(), 1, "the folder's own rules allow it");
         assert_eq!(result(&events)["success"], true, "{}", result(&events));
         assert!(folder.join("asked.txt").exists());
-        let told = stage.told();
+        let told = stage.told_last();
         assert!(told.contains("RUN:touch asked.txt") && !told.contains("HOSTILE"), "{told}");
     }
     assert!(!proof.exists(), "{}", std::fs::read_to_string(&proof).unwrap());
@@ -394,7 +318,7 @@ async fn nothing_of_a_hostile_folder_is_executed_or_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn instructions_and_our_tools_reach_its_model() {
     let Some(stage) = stage().await else { return };
-    let world = stage.world().await;
+    let world = usual_world(&stage).await;
     let tools = tools().await;
     let task = task("CALL:mcp__attache__delegate {\"to\":\"x\"}\nRUN:env | grep -c TOOLS_TOKEN");
     let task = with(with(task, "instructions", "FIRST-RULE"), "mcp", json!({"url": tools, "token": "sesame"}));
@@ -404,8 +328,8 @@ async fn instructions_and_our_tools_reach_its_model() {
     assert_eq!(questions.len(), 1, "{questions:?}");
     let outputs = texts(&events, "tool_call", "output");
     assert_eq!(outputs, ["delegated", "0\n"]);
-    assert!(stage.told().contains("FIRST-RULE"));
-    assert!(!stage.told().contains("sesame"));
+    assert!(stage.told_last().contains("FIRST-RULE"));
+    assert!(!stage.told_last().contains("sesame"));
     world.stop().await;
 }
 
@@ -413,7 +337,7 @@ async fn instructions_and_our_tools_reach_its_model() {
 async fn a_conversation_goes_on_where_that_is_wanted() {
     let Some(stage) = stage().await else { return };
     let memory = Memory::PerConversation(stage.folder.path().join("threads"));
-    let world = stage.world_of(Setup { memory, ..stage.setup(&stage.model.url(), 0) }).await;
+    let world = world_of(&stage, Setup { memory, ..setup(&stage, &stage.model.url(), 0) }).await;
     let first = task("SAY:the first answer");
     let (_, events) = run(&world, &first, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the first answer");
@@ -421,59 +345,11 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     let second = with(second, "workspace_id", first["workspace_id"].clone());
     let (_, events) = run(&world, &second, yes).await;
     assert_eq!(result(&events)["output"]["text"], "the second answer");
-    assert!(stage.told().contains("the first answer"));
+    assert!(stage.told_last().contains("the first answer"));
     // Only what this run used.
     assert_eq!(result(&events)["usage"]["tokens"], 18);
     let (_, events) = run(&world, &task("SAY:another"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "another");
-    assert!(!stage.told().contains("the first answer"));
+    assert!(!stage.told_last().contains("the first answer"));
     world.stop().await;
-}
-
-/// A server with one tool, for one test.
-pub(crate) async fn tools() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut request = Vec::new();
-                let body = loop {
-                    let mut piece = [0; 4096];
-                    let Ok(count @ 1..) = connection.read(&mut piece).await else { return };
-                    request.extend_from_slice(&piece[..count]);
-                    let text = String::from_utf8_lossy(&request).into_owned();
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    let head = head.to_ascii_lowercase();
-                    assert!(head.contains("authorization: bearer sesame"), "{head}");
-                    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-                    if body.len() >= length.unwrap_or(0) {
-                        break body.to_owned();
-                    }
-                };
-                let _ = connection.write_all(served(&body).as_bytes()).await;
-            });
-        }
-    });
-    format!("http://{address}/mcp")
-}
-
-fn served(body: &str) -> String {
-    let request: Value = serde_json::from_str(body).unwrap_or_default();
-    let result = match request["method"].as_str() {
-        Some("initialize") => json!({"protocolVersion": request["params"]["protocolVersion"],
-            "capabilities": {"tools": {}}, "serverInfo": {"name": "hub", "version": "1"}}),
-        Some("tools/list") => json!({"tools": [{"name": "delegate", "description": "d",
-            "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}}}]}),
-        Some("tools/call") => json!({"content": [{"type": "text", "text": "delegated"}]}),
-        Some(_) => return "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
-        None => {
-            return "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned();
-        }
-    };
-    let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
-    format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    )
 }

@@ -1,0 +1,167 @@
+//! The real programs: where they are, and a place for one of them where its model does as it is told.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use attache_adapter::{Driver, Environment};
+use attache_testkit::stub_model::StubModel;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::{Mutex, MutexGuard},
+};
+
+use crate::{
+    hosts::answered_within,
+    world::{Event, World},
+};
+
+/// A program of this size starts slowly where several start at once.
+pub(crate) const SLOW: Duration = Duration::from_secs(90);
+
+/// A proxy that is not there: whatever a program wants from the network, it gets nothing.
+pub(crate) const NOWHERE: &str = "http://127.0.0.1:9";
+
+/// One program at a time: they are heavy, and their times are facts.
+pub(crate) static ONE: Mutex<()> = Mutex::const_new(());
+
+/// A program with a home, a folder to work in and a model of its own.
+pub(crate) struct Stage {
+    pub(crate) program: PathBuf,
+    pub(crate) folder: TempDir,
+    pub(crate) model: StubModel,
+    _one: MutexGuard<'static, ()>,
+}
+
+/// None where it is not installed.
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+    let Some(hosts) = hosts() else {
+        println!("skipped: ATTACHE_HOSTS does not say where {program} is; ./test does");
+        return None;
+    };
+    let program = hosts.join("bin").join(program);
+    if !program.exists() {
+        println!("skipped: {} is not installed", program.display());
+        return None;
+    }
+    Some(program)
+}
+
+/// Where the real programs are.
+pub(crate) fn hosts() -> Option<PathBuf> {
+    std::env::var_os("ATTACHE_HOSTS").map(PathBuf::from)
+}
+
+/// The build folder: this program is `<target>/<profile>/deps/all-…` in it.
+pub(crate) fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+/// Runs a task to its end, however slowly, answering each question. What was asked, and all events.
+pub(crate) async fn run(world: &World, task: &Value, decide: impl Fn(&Value) -> Value) -> (Vec<Value>, Vec<Event>) {
+    answered_within(world, task, SLOW, decide).await
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// None where the program is not installed.
+    pub(crate) async fn of(program: &str, below: &Path) -> Option<Self> {
+        let program = installed(program)?;
+        let one = ONE.lock().await;
+        let folder = tempfile::Builder::new().prefix("host-").tempdir_in(below).unwrap();
+        std::fs::create_dir(folder.path().join("home")).unwrap();
+        std::fs::create_dir(folder.path().join("ws")).unwrap();
+        Some(Self { program, folder, model: StubModel::start().await, _one: one })
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.folder.path().join("ws").canonicalize().unwrap()
+    }
+
+    /// An adapter whose program sees these variables and little else.
+    pub(crate) async fn world(&self, driver: impl Driver, variables: &[(&str, &str)]) -> World {
+        World::start(driver, |options| {
+            let (path, home) = (std::env::var("PATH").unwrap(), self.home().display().to_string());
+            let usual = [
+                ("PATH", path.as_str()),
+                ("HOME", &home),
+                ("TERM", "dumb"),
+                ("HTTP_PROXY", NOWHERE),
+                ("HTTPS_PROXY", NOWHERE),
+                ("NO_PROXY", "127.0.0.1"),
+            ];
+            let all = usual.into_iter().chain(variables.iter().copied());
+            options.environment =
+                all.fold(Environment::default(), |environment, (name, value)| environment.with(name, value));
+            options.cwd = self.workspace();
+        })
+        .await
+    }
+
+    /// All that the model was told, in every request.
+    pub(crate) fn told(&self) -> String {
+        self.model.requests().iter().map(|request| request.body.to_string()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// All that it was told in the last one.
+    pub(crate) fn told_last(&self) -> String {
+        self.model.requests().last().map(|request| request.body.to_string()).unwrap_or_default()
+    }
+}
+
+/// A server with one tool, for one test.
+pub(crate) async fn tools() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                let body = loop {
+                    let mut piece = [0; 4096];
+                    let Ok(count @ 1..) = connection.read(&mut piece).await else { return };
+                    request.extend_from_slice(&piece[..count]);
+                    let text = String::from_utf8_lossy(&request).into_owned();
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    let head = head.to_ascii_lowercase();
+                    assert!(head.contains("authorization: bearer sesame"), "{head}");
+                    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                    if body.len() >= length.unwrap_or(0) {
+                        break body.to_owned();
+                    }
+                };
+                let _ = connection.write_all(served(&body).as_bytes()).await;
+            });
+        }
+    });
+    format!("http://{address}/mcp")
+}
+
+fn served(body: &str) -> String {
+    let request: Value = serde_json::from_str(body).unwrap_or_default();
+    let result = match request["method"].as_str() {
+        Some("initialize") => json!({"protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": {"tools": {}}, "serverInfo": {"name": "hub", "version": "1"}}),
+        Some("tools/list") => json!({"tools": [{"name": "delegate", "description": "d",
+            "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}}}]}),
+        Some("tools/call") => json!({"content": [{"type": "text", "text": "delegated"}]}),
+        Some(_) => return "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
+        None => {
+            return "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned();
+        }
+    };
+    let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
