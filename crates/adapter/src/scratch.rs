@@ -11,11 +11,26 @@ use attache_protocol::env::Env;
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
+const PREFIX: &str = "attache-";
+
+/// Removes what adapters left behind that were killed; those of adapters that live are left alone.
+pub(crate) fn sweep(below: &Path) {
+    for entry in std::fs::read_dir(below).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new("/proc").join(owner.to_string()).exists())
+            && let Err(error) = std::fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(path = %entry.path().display(), %error, "a private folder that was left behind stays");
+        }
+    }
+}
+
 // === impl Scratch ===
 
 impl Scratch {
     pub(crate) fn create(below: &Path, env: &Env) -> io::Result<Self> {
-        let path = below.join(format!("attache-{}", env.uuid().simple()));
+        let path = below.join(format!("{PREFIX}{}-{}", std::process::id(), env.uuid().simple()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
@@ -30,5 +45,26 @@ impl Drop for Scratch {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a run's private folder could not be removed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_dead_left_is_removed_and_nothing_else() {
+        let below = tempfile::tempdir().unwrap();
+        let own = Scratch::create(below.path(), &Env::seeded(1)).unwrap();
+        std::fs::write(own.file("token"), "secret").unwrap();
+        // No process has this id: the kernel counts to 2^22.
+        for name in ["attache-4999999-0", "attache-x-0", "other"] {
+            std::fs::create_dir(below.path().join(name)).unwrap();
+            std::fs::write(below.path().join(name).join("token"), "secret").unwrap();
+        }
+        sweep(below.path());
+        let left = |name: &str| below.path().join(name).exists();
+        assert_eq!((left("attache-4999999-0"), left("attache-x-0"), left("other")), (false, true, true));
+        assert!(own.file("token").exists());
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     error::Refused,
     execution::{Execution, Reason},
     guard::Guard,
+    scratch,
     slot::{Admission, Slots},
     surface,
 };
@@ -60,6 +61,7 @@ impl Adapter {
         options.cwd = tokio::fs::canonicalize(&options.cwd)
             .await
             .map_err(|source| BindError::Directory { path: options.cwd.clone(), source })?;
+        scratch::sweep(&options.scratch);
         let failed = |source| BindError::Listen { address: options.listen, source };
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

@@ -194,6 +194,8 @@ impl<'a> Follower<'a> {
                 self.talk(Style::Dim, &format!("{percent}{}", data.message.unwrap_or_default()))?;
             }
             kind::THOUGHT => self.talk(Style::Dim, &data.text.unwrap_or_default())?,
+            // What a host prints for those who look for its mistakes; `--json` has it.
+            kind::LOG if data.level.as_deref() == Some("debug") => {}
             kind::LOG => {
                 let level = data.level.filter(|level| level != "info").map(|level| format!("{level}: "));
                 let text = format!("{}{}", level.unwrap_or_default(), data.message.unwrap_or_default());

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use attache_adapter::preset::{self, Found, Login, Preset, Surroundings, Table};
+use attache_adapter::preset::{self, Found, Login, Preset, Surroundings, Table, Trouble};
 
 use crate::{Context, Failure, config, home::Home};
 
@@ -87,8 +87,9 @@ fn found(around: &Surroundings, preset: &Preset) -> Result<Host, Failure> {
     }
     let Some(program) = around.find(preset) else {
         let names = preset.programs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
+        let how = if preset.install.is_empty() { String::new() } else { format!(" ({})", preset.install) };
         return Err(Failure::failed(format!("{} is not on this machine: there is no {names} in PATH", preset.label))
-            .hint(format!("Install it ({}), or name its program with --local-executor-ref PATH.", preset.install)));
+            .hint(format!("Install it{how}, or name its program with --local-executor-ref PATH.")));
     };
     Ok(Host { preset: preset.clone(), program, args: Vec::new() })
 }
@@ -138,13 +139,25 @@ impl Host {
         Ok(home.host_sessions().join(&self.preset.name))
     }
 
-    /// The version, if the program says it at once.
-    pub(crate) async fn glance(&self) -> Option<String> {
+    /// The version, if the program says it at once. A program that others can write to is theirs, and refused.
+    pub(crate) async fn glance(&self) -> Result<Option<String>, Failure> {
         let around = Surroundings { patience: GLANCE, ..config::surroundings() };
-        let asked = preset::version(&self.preset, &self.program, &around).await;
-        asked
-            .inspect_err(|trouble| tracing::warn!(host = self.preset.name, "{trouble}"))
-            .ok()
-            .map(|version| version.to_string())
+        match preset::version(&self.preset, &self.program, &around).await {
+            Ok(version) => Ok(Some(version.to_string())),
+            Err(trouble @ Trouble::Untrusted(_)) => Err(self.untrusted(&trouble)),
+            Err(trouble) => {
+                tracing::warn!(host = self.preset.name, "{trouble}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Why the host is not used at all.
+    pub(crate) fn untrusted(&self, trouble: &Trouble) -> Failure {
+        let failure = Failure::failed(format!("{} is not used: {trouble}", self.preset.label));
+        match trouble {
+            Trouble::Untrusted(why) => failure.hint(why.fix()),
+            _ => failure,
+        }
     }
 }

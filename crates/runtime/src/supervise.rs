@@ -130,6 +130,8 @@ impl Keeper {
             .envs(self.command.environment.iter().map(|(name, value)| (name, value)))
             // Held open as long as this process lives: its end tells the adapter that its parent is gone.
             .stdin(Stdio::piped())
+            // A signal to the runtime's whole group is the runtime's to act on: the task at hand may end first.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| failed(error.to_string()))?;

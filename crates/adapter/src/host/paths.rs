@@ -7,7 +7,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2},
+    io::Errno,
+};
 
 /// A folder that nothing leads out of.
 #[derive(Debug)]
@@ -54,12 +57,20 @@ impl Beneath {
         (&file).write_all(text.as_bytes())
     }
 
+    /// Whether the path is below the folder, or would be once it is made.
+    pub(crate) fn admits(&self, path: &Path) -> io::Result<()> {
+        match self.resolve(&self.relative(path)?, OFlags::PATH, Mode::empty()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn make_folders(&self, path: &Path) -> io::Result<()> {
         let mut above = PathBuf::new();
         for part in path.parent().unwrap_or(Path::new("")).components() {
             let within = self.resolve(&above, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
             match mkdirat(&within, part.as_os_str(), Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => above.push(part),
+                Ok(()) | Err(Errno::EXIST) => above.push(part),
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -69,7 +80,11 @@ impl Beneath {
     fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        Ok(openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath)?)
+        openat2(&self.folder, path, flags | OFlags::CLOEXEC, mode, beneath).map_err(|errno| match errno {
+            // A link led out, or to where the kernel keeps its own.
+            Errno::XDEV | Errno::LOOP => outside(),
+            errno => errno.into(),
+        })
     }
 
     /// The path below the root. `..` is refused rather than worked out: hosts have no need for it.
@@ -114,6 +129,7 @@ mod tests {
             "/".into(),
         ];
         for path in hostile {
+            assert!(beneath.admits(&path).is_err(), "{path:?} is admitted");
             assert!(beneath.read(&path).is_err(), "{path:?} was read");
             assert!(beneath.write(&path, "x").is_err(), "{path:?} was written");
         }
@@ -129,6 +145,7 @@ mod tests {
         beneath.write(&root.join("a/b/c.txt"), "one").unwrap();
         beneath.write(Path::new("a/b/c.txt"), "2").unwrap();
         assert_eq!(beneath.read(Path::new("./a/b/c.txt")).unwrap(), "2");
+        assert!(beneath.admits(Path::new("a/b/new.txt")).is_ok());
         assert!(beneath.read(Path::new("a")).is_err());
     }
 }

@@ -4,7 +4,7 @@ use attache_adapter::{Setup, driver::Acp};
 use serde_json::json;
 
 use crate::{
-    hosts::{ended, fake, texts, unasked},
+    hosts::{answered, ended, failure, fake, no, result, texts, unasked, yes},
     world::{World, task},
 };
 
@@ -48,7 +48,17 @@ async fn files_outside_of_the_folder_are_refused_whatever_was_declared() {
         }
     }
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "secret");
-    ended(&world, &call("write", &world.cwd.join("new/a.txt"))).await;
+    // Inside it nothing is written before people were asked, though the agent did not.
+    let file = world.cwd.join("new/a.txt");
+    let (questions, events) = answered(&world, &call("write", &file), no).await;
+    let question = json!({
+        "id": "q1", "tool": "write_text_file", "input": {"path": file, "content": "changed"}, "cwd": world.cwd,
+        "paths": [file], "risk": "medium",
+        "diff": format!("--- {0}\n+++ {0}\n@@ -0,0 +1 @@\n+changed\n\\ No newline at end of file\n", file.display()),
+    });
+    assert_eq!((questions, file.exists()), (vec![question], false));
+    assert!(failure(result(&events)).starts_with("permission_denied: "), "{events:?}");
+    answered(&world, &call("write", &file), yes).await;
     let reply = ended(&world, &call("read", &world.cwd.join("new/a.txt"))).await;
     assert_eq!(reply["output"]["text"], "FAKE-OK after tool: {\"content\":\"changed\"}\n");
     let reply = ended(&world, &task("CALL:terminal/create {\"command\":\"id\"}")).await;

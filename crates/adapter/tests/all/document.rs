@@ -24,10 +24,8 @@ fn the_examples_are_of_the_types_they_show() {
     assert!(serde_json::from_str::<Health>(health).unwrap().ok);
     let task: RunTask = serde_json::from_str(run_task).unwrap();
     let again: Value = serde_json::from_str(&serde_json::to_string(&task).unwrap()).unwrap();
-    let mut shown: Value = serde_json::from_str(run_task).unwrap();
-    // An optional member that is null is not sent again; every other one is known and comes back.
-    assert_eq!(shown.as_object_mut().unwrap().remove("sandbox"), Some(Value::Null));
-    assert_eq!(again, shown);
+    // Every member is known and comes back.
+    assert_eq!(again, serde_json::from_str::<Value>(run_task).unwrap());
     assert!(serde_json::from_str::<TaskReply>(success).unwrap().success);
     for (text, code) in [(failure, "task_failed"), (cancelled, "cancelled")] {
         let reply: TaskReply = serde_json::from_str(text).unwrap();

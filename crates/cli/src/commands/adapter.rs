@@ -263,7 +263,7 @@ async fn hosted(
     host.preset.env.extend(common.pass_env.iter().cloned());
     let mut setup = host.preset.setup(&host.program);
     setup.args.append(&mut host.args);
-    setup.version = host.glance().await;
+    setup.version = host.glance().await?;
     if keep_sessions {
         let folder = host.sessions(&context.home()?)?;
         home::private_folder(&folder).map_err(|error| Failure::file("use the folder", &folder, &error))?;

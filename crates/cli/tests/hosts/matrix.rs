@@ -75,7 +75,7 @@ fn folder() -> PathBuf {
 }
 
 fn table(rows: &[Row]) -> String {
-    let columns = ["task", "deny", "cancel", "runtime killed", "adapter killed", "no model"];
+    let columns = ["task", "deny", "our tools", "cancel", "runtime killed", "adapter killed", "no model"];
     let mut text = format!("| host | version | {} |\n|---|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
     for row in rows {
         let cell = |column: &&str| {
@@ -91,7 +91,7 @@ fn table(rows: &[Row]) -> String {
 #[test]
 fn a_column_that_was_not_seen_is_empty() {
     let row = Row { host: "x".to_owned(), version: "1.2".to_owned(), seen: vec![("cancel".to_owned(), 1.25)] };
-    let expected = "| host | version | task | deny | cancel | runtime killed | adapter killed | no model |\n\
-                    |---|---|---|---|---|---|---|---|\n| `x` | 1.2 | – | – | ✓ 1.2 s | – | – | – |\n";
+    let expected = "| host | version | task | deny | our tools | cancel | runtime killed | adapter killed | no model |\n\
+                    |---|---|---|---|---|---|---|---|---|\n| `x` | 1.2 | – | – | – | ✓ 1.2 s | – | – | – |\n";
     assert_eq!(table(&[row]), expected);
 }

@@ -21,6 +21,8 @@ pub struct Program {
     pub asks: Asks,
     /// Whether it tells how many tokens it used.
     pub counts: Counts,
+    /// What it calls our tool that lists agents, where it takes tools over HTTP.
+    pub tool: Option<&'static str>,
     /// Whether `./test` installs it, or only `./test --agents`.
     pub since: Since,
     pub prepare: fn(&mut Home, &Model),
@@ -49,6 +51,7 @@ pub const CLAUDE: Program = Program {
     file: "claude",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
+    tool: Some("mcp__attache__list_agents"),
     since: Since::Always,
     prepare: |home, model| {
         home.set("ANTHROPIC_BASE_URL", model.url());
@@ -62,6 +65,7 @@ pub const CODEX: Program = Program {
     file: "codex",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
+    tool: None,
     since: Since::Always,
     prepare: |home, model| {
         let provider = format!(
@@ -80,6 +84,7 @@ pub const GEMINI: Program = Program {
     file: "gemini",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
+    tool: None,
     since: Since::Agents,
     prepare: |home, model| {
         write(
@@ -97,6 +102,7 @@ pub const OPENCODE: Program = Program {
     file: "opencode",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
+    tool: None,
     since: Since::Agents,
     prepare: |home, model| {
         let config = json!({
@@ -117,6 +123,7 @@ pub const QWEN: Program = Program {
     file: "qwen",
     asks: Asks::BeforeItWrites,
     counts: Counts::Nothing,
+    tool: None,
     since: Since::Agents,
     prepare: |home, model| {
         write(home, ".qwen/settings.json", r#"{"security":{"auth":{"selectedType":"openai"}}}"#);
@@ -131,6 +138,7 @@ pub const HERMES: Program = Program {
     file: "hermes-acp",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
+    tool: None,
     since: Since::Agents,
     prepare: |home, model| {
         let config = format!(
@@ -146,6 +154,7 @@ pub const OPENCLAW: Program = Program {
     file: "openclaw",
     asks: Asks::Never,
     counts: Counts::Tokens,
+    tool: None,
     since: Since::Agents,
     prepare: |home, model| {
         let config = json!({

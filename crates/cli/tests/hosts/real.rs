@@ -53,6 +53,9 @@ fn through_its_life(program: &Program) {
     if program.asks == Asks::BeforeItWrites {
         row.took("deny", || denied(&device));
     }
+    if let Some(tool) = program.tool {
+        row.took("our tools", || with_our_tools(&device, tool));
+    }
     row.took("cancel", || cancelled(&device));
     row.took("runtime killed", || runtime_killed(&mut device));
     row.took("adapter killed", || adapter_killed(&device));
@@ -89,6 +92,14 @@ fn denied(device: &Device) {
         (&json!("failed"), &json!("permission_denied")),
         "{ended}"
     );
+}
+
+/// The agent asks the hub, with the run's own token, whom else it could put to work.
+fn with_our_tools(device: &Device, tool: &str) {
+    let run = device.create(&format!("CALL:{tool} {{}}"), json!({}));
+    let (ended, _) = device.answer(&run, true);
+    let text = ended["task_result"]["text"].as_str().unwrap_or_default();
+    assert!(ended["status"] == "completed" && text.contains(super::device::AGENT), "{ended}");
 }
 
 /// Cancelled in the middle of an answer: nothing is left after two seconds (five here, the machine may be busy).

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     desk::{Delegator, blocking},
+    end::{End, local, no_key},
     keyring::Keyring,
     lend::{self, Lent, Loan},
     peer::{Heard, Line},
@@ -38,13 +39,6 @@ pub(super) struct Lease {
     log: usize,
     /// What went wrong on this machine, for the report.
     trouble: Option<String>,
-}
-
-/// How it ended, and whether the remote has to be told although the rules think that it knows.
-struct End {
-    command: Command,
-    result: Outcome,
-    is_ours: bool,
 }
 
 /// Something that ends the wait for something else.
@@ -144,9 +138,7 @@ impl Lease {
                 desk.await_what(id, Some("the remote to take it up; it may be offline".to_owned()));
             }
             Heard::Trouble(reason) => desk.await_what(id, Some(format!("the way to the remote: {reason}"))),
-            Heard::Asks(what) => {
-                desk.await_what(id, Some(format!("something that the remote asks for: {what}")));
-            }
+            Heard::Asks(what) => desk.await_what(id, Some(what)),
             Heard::Accept(accept) => self.accepted(*accept, way).await?,
             Heard::Working if self.state.is_lent() => {
                 if self.state.status != Status::Running {
@@ -457,55 +449,4 @@ async fn over_or<T>(
 fn brief(text: &str) -> String {
     let line = text.trim().lines().next_back().unwrap_or_default();
     line.chars().filter(|character| !character.is_control()).take(LONGEST_PROGRESS).collect()
-}
-
-fn local(message: String) -> Failure {
-    Failure {
-        code: ErrorCode::TaskFailed,
-        message,
-        hint: "Look at the log of the daemon in $AWCP_HOME/logs.".to_owned(),
-    }
-}
-
-fn no_key(hub: &str) -> Failure {
-    Failure {
-        code: ErrorCode::AuthFailed,
-        message: format!("there is no key for {hub}, through which the remote would get at the folder"),
-        hint: "Name one: `key_file` of the peer or of [delegator] in policy.toml.".to_owned(),
-    }
-}
-
-// === impl End ===
-
-impl End {
-    fn done(done: awcp::Done) -> Box<Self> {
-        let result = Outcome {
-            final_summary: Some(done.final_summary),
-            highlights: done.highlights,
-            notes: done.notes,
-            error: None,
-        };
-        Box::new(Self { command: Command::Complete, result, is_ours: false })
-    }
-
-    /// The remote said so.
-    fn failed(failure: Failure) -> Box<Self> {
-        Box::new(Self { command: Command::Fail(failure.code), result: outcome(failure), is_ours: false })
-    }
-
-    /// It failed on this side, and the remote does not know.
-    fn ours(failure: Failure) -> Box<Self> {
-        let mut end = Self::failed(failure);
-        end.is_ours = true;
-        end
-    }
-
-    fn because(command: Command, code: ErrorCode, message: String) -> Box<Self> {
-        let failure = Failure { code, message, hint: code.hint().to_owned() };
-        Box::new(Self { command, result: outcome(failure), is_ours: false })
-    }
-}
-
-fn outcome(failure: Failure) -> Outcome {
-    Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) }
 }

@@ -8,6 +8,7 @@ mod api;
 mod audit;
 mod daemon;
 mod desk;
+mod end;
 mod keyring;
 mod lease;
 mod lend;

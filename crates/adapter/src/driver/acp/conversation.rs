@@ -3,7 +3,11 @@
 //! Everything comes in over one pipe and is taken in its order. Nothing here waits for a person: their answers come in
 //! beside the agent's messages.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use attache_protocol::Json;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
@@ -14,16 +18,18 @@ use super::{
     files,
     message::{
         Agent, AskedLeave, Cancel, Choice, Ended, Initialize, Leave, McpServer, OpenSession, Opened, Prompt, Text,
+        WriteFile,
     },
     update::Update,
 };
 use crate::{
     Job,
     host::{
-        Answer, Answered, Lines, Process, Setup, Speaker, Turn, Verdict,
+        Answer, Answered, Lines, Process, Question, Setup, Speaker, Turn, Verdict,
         lines::Line,
         outage::is_outage,
         paths::Beneath,
+        question::diff,
         rpc::{self, Heard, Rpc},
     },
 };
@@ -39,6 +45,8 @@ pub(super) struct Conversation {
     questions: FuturesUnordered<BoxFuture<'static, Answered<Asked>>>,
     /// The agent's ids of those questions.
     open: Vec<Json>,
+    /// The files that people let the agent change: it may do so through us.
+    allowed: Vec<PathBuf>,
     session: Option<String>,
     /// The number of the prompt that the agent works on.
     prompt: Option<u64>,
@@ -48,10 +56,11 @@ pub(super) struct Conversation {
 
 /// A question, in the agent's terms.
 #[derive(Debug)]
-struct Asked {
-    id: Json,
-    call: String,
-    options: Vec<Choice>,
+enum Asked {
+    /// It asked for leave.
+    Leave { id: Json, call: String, options: Vec<Choice>, paths: Vec<PathBuf> },
+    /// It had us write a file that nobody was asked about.
+    Write { id: Json, write: WriteFile },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +102,7 @@ impl Conversation {
             calls: Calls::default(),
             questions: FuturesUnordered::new(),
             open: Vec::new(),
+            allowed: Vec::new(),
             session: None,
             prompt: None,
             mood: Mood::Before,
@@ -230,6 +240,13 @@ impl Conversation {
                 self.asked(id, &params).await;
                 Ok(())
             }
+            Heard::Asked { id, method, params } if method == files::WRITE => {
+                match params.parse() {
+                    Ok(write) => self.write(id, write).await,
+                    Err(error) => self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
+                }
+                Ok(())
+            }
             Heard::Asked { id, method, params } => {
                 match files::serve(&self.files, &method, &params).await {
                     Some(Ok(result)) => self.rpc.answer(&id, &result).await,
@@ -278,24 +295,72 @@ impl Conversation {
             Err(error) => return self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
         };
         let question = self.calls.question(&asked);
-        let key = Asked { id: id.clone(), call: asked.tool_call.tool_call_id, options: asked.options };
+        let paths = question.paths.iter().flatten().map(PathBuf::from).collect();
+        let (call, options) = (asked.tool_call.tool_call_id, asked.options);
+        let key = Asked::Leave { id: id.clone(), call, options, paths };
         self.open.push(id);
         self.questions.push(self.turn.ask(key, &question));
+    }
+
+    /// Writes a file for the agent. What nobody was asked about yet is asked about now, whatever was declared.
+    async fn write(&mut self, id: Json, write: WriteFile) {
+        let is_refused = !write.path.is_absolute() || self.files.admits(&write.path).is_err();
+        if is_refused || self.allowed.contains(&write.path) {
+            return self.write_now(&id, write).await;
+        }
+        if self.mood != Mood::Working {
+            return self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
+        }
+        let path = write.path.display().to_string();
+        let before = self.files.read(&write.path).unwrap_or_default();
+        let question = Question {
+            input: Some(Json::of(&write)),
+            paths: Some(vec![path.clone()]),
+            diff: Some(diff(&path, &before, &write.content)),
+            ..Question::about("write_text_file")
+        };
+        self.open.push(id.clone());
+        self.questions.push(self.turn.ask(Asked::Write { id, write }, &question));
+    }
+
+    async fn write_now(&mut self, id: &Json, write: WriteFile) {
+        match files::write(self.files.clone(), write).await {
+            Ok(result) => self.rpc.answer(id, &result).await,
+            Err(error) => {
+                self.turn.log("info", format!("`{}` was refused: {}", files::WRITE, error.text()));
+                self.rpc.refuse(id, &error).await;
+            }
+        }
     }
 
     /// People have answered: in the agent's own terms, and only for this once.
     async fn pass_on(&mut self, answered: Answered<Asked>) {
         self.turn.answered(&answered);
         let Answered { key, answer, .. } = answered;
-        if matches!(answer, Answer::Denied { .. }) {
-            self.calls.denied(&key.call);
+        match key {
+            Asked::Leave { id, call, options, paths } => {
+                match answer {
+                    Answer::Denied { .. } => self.calls.denied(&call),
+                    Answer::Allowed => self.allowed.extend(paths),
+                    Answer::Stopped => {}
+                }
+                let (leave, remark) = calls::choose(&options, &answer);
+                if let Some(remark) = remark {
+                    self.turn.log("warning", remark);
+                }
+                self.open.retain(|open| *open != id);
+                self.rpc.answer(&id, &leave).await;
+            }
+            Asked::Write { id, write } => {
+                self.open.retain(|open| *open != id);
+                match answer {
+                    Answer::Allowed => self.write_now(&id, write).await,
+                    Answer::Denied { .. } | Answer::Stopped => {
+                        self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
+                    }
+                }
+            }
         }
-        let (leave, remark) = calls::choose(&key.options, &answer);
-        if let Some(remark) = remark {
-            self.turn.log("warning", remark);
-        }
-        self.open.retain(|id| *id != key.id);
-        self.rpc.answer(&key.id, &leave).await;
     }
 
     /// Tells the agent to stop, and waits a little for the end of its turn.

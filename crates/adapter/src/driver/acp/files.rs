@@ -11,15 +11,14 @@ use crate::host::{paths::Beneath, rpc};
 const NOT_FOUND: i64 = -32002;
 const FAILED: i64 = -32603;
 
-/// The answer to `fs/read_text_file` and `fs/write_text_file`; none for any other method.
+/// The method that changes files: people are asked first.
+pub(super) const WRITE: &str = "fs/write_text_file";
+
+/// The answer to `fs/read_text_file`; none for any other method.
 pub(super) async fn serve(files: &Arc<Beneath>, method: &str, params: &Json) -> Option<Result<Json, rpc::Error>> {
     let answer = match method {
         "fs/read_text_file" => match params.parse() {
             Ok(asked) => read(files.clone(), asked).await,
-            Err(error) => Err(rpc::Error::bad_params(error)),
-        },
-        "fs/write_text_file" => match params.parse() {
-            Ok(asked) => write(files.clone(), asked).await,
             Err(error) => Err(rpc::Error::bad_params(error)),
         },
         _ => return None,
@@ -35,7 +34,10 @@ async fn read(files: Arc<Beneath>, asked: ReadFile) -> Result<Json, rpc::Error> 
     .await
 }
 
-async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json, rpc::Error> {
+pub(super) async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json, rpc::Error> {
+    if !asked.path.is_absolute() {
+        return Err(rpc::Error::bad_params(format!("{}: the path of a file is absolute", asked.path.display())));
+    }
     blocking(move || {
         files.write(&asked.path, &asked.content).map_err(|error| failure(&asked.path, &error))?;
         Ok(Json::empty_object())
@@ -47,6 +49,10 @@ async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json, rpc::Error
 async fn blocking(work: impl FnOnce() -> Result<Json, rpc::Error> + Send + 'static) -> Result<Json, rpc::Error> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(rpc::Error::new(FAILED, error.to_string())))
+}
+
+pub(super) fn not_allowed(path: &Path) -> rpc::Error {
+    rpc::Error::new(FAILED, format!("{}: people did not allow this", path.display()))
 }
 
 fn failure(path: &Path, error: &io::Error) -> rpc::Error {
@@ -77,17 +83,17 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let files = Arc::new(Beneath::open(&root).unwrap());
         let path = root.join("a.txt").display().to_string();
-        let written = json(format!(r#"{{"sessionId":"s","path":"{path}","content":"1\n2\n3\n"}}"#));
-        assert_eq!(serve(&files, "fs/write_text_file", &written).await, Some(Ok(Json::empty_object())));
+        let asked = |path: &str| WriteFile { path: path.into(), content: "1\n2\n3\n".to_owned() };
+        assert_eq!(write(files.clone(), asked(&path)).await, Ok(Json::empty_object()));
+        assert_eq!(write(files.clone(), asked("a.txt")).await.unwrap_err().code, -32602);
         let part = json(format!(r#"{{"sessionId":"s","path":"{path}","line":2,"limit":1}}"#));
         let expected = json(r#"{"content":"2\n"}"#.to_owned());
         assert_eq!(serve(&files, "fs/read_text_file", &part).await, Some(Ok(expected)));
 
-        let outside = json(r#"{"sessionId":"s","path":"/etc/hostname","content":"x"}"#.to_owned());
-        for method in ["fs/read_text_file", "fs/write_text_file"] {
-            let error = serve(&files, method, &outside).await.unwrap().unwrap_err();
-            assert_eq!(error, rpc::Error::new(FAILED, "/etc/hostname: it is outside of the run's folder"));
-        }
+        let outside = json(r#"{"sessionId":"s","path":"/etc/hostname"}"#.to_owned());
+        let error = || rpc::Error::new(FAILED, "/etc/hostname: it is outside of the run's folder");
+        assert_eq!(serve(&files, "fs/read_text_file", &outside).await, Some(Err(error())));
+        assert_eq!(write(files.clone(), asked("/etc/hostname")).await, Err(error()));
         let missing = json(format!(r#"{{"path":"{}"}}"#, root.join("none").display()));
         assert_eq!(serve(&files, "fs/read_text_file", &missing).await.unwrap().unwrap_err().code, NOT_FOUND);
         assert_eq!(serve(&files, "fs/read_text_file", &Json::empty_object()).await.unwrap().unwrap_err().code, -32602);

@@ -199,7 +199,7 @@ pub(super) struct FileContent {
     pub(super) content: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WriteFile {
     pub(super) path: PathBuf,
     pub(super) content: String,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use attache_adapter::preset::Trouble;
 use attache_client::{Address, PairingTicket};
 use attache_protocol::{Code, Pin, Secret, pairing::PairingCode, wire::account::AccountRequest};
 use attache_runtime::{
@@ -219,6 +220,9 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
     }
     let around = config::surroundings();
     let found = host.look(&around).await;
+    if let Some(trouble @ Trouble::Untrusted(_)) = &found.trouble {
+        return Err(host.untrusted(trouble));
+    }
     let style = if hosts::is_ready(&found) { Style::Dim } else { Style::Busy };
     context.output.say_styled(style, hosts::describe(&found, &around));
     if let Some(fix) = &found.fix {

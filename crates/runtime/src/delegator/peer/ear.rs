@@ -148,7 +148,7 @@ impl Ear {
             }
             TaskState::TaskStateInputRequired => self.hear_request(message),
             TaskState::TaskStateAuthRequired => {
-                vec![Heard::Asks(said(message).unwrap_or_else(|| "it wants to be signed in".to_owned()))]
+                vec![Heard::Asks("the remote's owner, who has to allow a step there or sign in".to_owned())]
             }
             TaskState::TaskStateCompleted => self.hear_end(message, view),
             TaskState::TaskStateFailed => vec![self.hear_failure(ErrorCode::TaskFailed, message, view)],
@@ -166,7 +166,8 @@ impl Ear {
             }
             Ok(other) => vec![Heard::Failed(nonsense(format!("{} of {}", other.kind(), other.delegation())))],
             Err(Unreadable::NoAwcp) => {
-                vec![Heard::Asks(said(message).unwrap_or_else(|| "it did not say what for".to_owned()))]
+                let what = said(message).unwrap_or_else(|| "it did not say what".to_owned());
+                vec![Heard::Asks(format!("something that the remote asks for: {what}"))]
             }
             Err(unreadable) => vec![Heard::Failed(nonsense(unreadable.to_string()))],
         }

@@ -121,7 +121,7 @@ fn what_is_out_of_place_ends_it() {
         assert!(matches!(&heard[1..], [Heard::Failed(failure)] if failure.code == ErrorCode::TaskFailed), "{heard:?}");
     }
     let asks = lent().hear(update("INPUT_REQUIRED", r#"{"text":"which\u001b one?"}"#));
-    assert_eq!(asks, [Heard::Asks("which  one?".to_owned())]);
+    assert_eq!(asks, [Heard::Asks("something that the remote asks for: which  one?".to_owned())]);
     let message = event(r#"{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hello"}]}}"#);
     assert!(matches!(&ear().hear(message)[..], [Heard::Failed(failure)] if failure.message.ends_with(": hello")));
 }

@@ -1,0 +1,67 @@
+//! How a delegation ends: by the remote's word, by ours, or by something that went wrong on the way.
+
+use attache_protocol::{
+    rules::delegation::Command,
+    wire::{
+        awcp::{self, ErrorCode},
+        delegation::{Failure, Outcome},
+    },
+};
+
+/// How it ended, and whether the remote has to be told although the rules think that it knows.
+pub(super) struct End {
+    pub(super) command: Command,
+    pub(super) result: Outcome,
+    pub(super) is_ours: bool,
+}
+
+// === impl End ===
+
+impl End {
+    pub(super) fn done(done: awcp::Done) -> Box<Self> {
+        let result = Outcome {
+            final_summary: Some(done.final_summary),
+            highlights: done.highlights,
+            notes: done.notes,
+            error: None,
+        };
+        Box::new(Self { command: Command::Complete, result, is_ours: false })
+    }
+
+    /// The remote said so.
+    pub(super) fn failed(failure: Failure) -> Box<Self> {
+        Box::new(Self { command: Command::Fail(failure.code), result: outcome(failure), is_ours: false })
+    }
+
+    /// It failed on this side, and the remote does not know.
+    pub(super) fn ours(failure: Failure) -> Box<Self> {
+        let mut end = Self::failed(failure);
+        end.is_ours = true;
+        end
+    }
+
+    pub(super) fn because(command: Command, code: ErrorCode, message: String) -> Box<Self> {
+        let failure = Failure { code, message, hint: code.hint().to_owned() };
+        Box::new(Self { command, result: outcome(failure), is_ours: false })
+    }
+}
+
+fn outcome(failure: Failure) -> Outcome {
+    Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) }
+}
+
+pub(super) fn local(message: String) -> Failure {
+    Failure {
+        code: ErrorCode::TaskFailed,
+        message,
+        hint: "Look at the log of the daemon in $AWCP_HOME/logs.".to_owned(),
+    }
+}
+
+pub(super) fn no_key(hub: &str) -> Failure {
+    Failure {
+        code: ErrorCode::AuthFailed,
+        message: format!("there is no key for {hub}, through which the remote would get at the folder"),
+        hint: "Name one: `key_file` of the peer or of [delegator] in policy.toml.".to_owned(),
+    }
+}
