@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::{Events, output::PIECE};
 
 /// How long a small piece waits for more.
-const HELD_BACK: Duration = Duration::from_millis(30);
+const HELD_BACK: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -65,7 +65,7 @@ pub const CODEX: Program = Program {
     file: "codex",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
-    tool: None,
+    tool: Some("mcp__attache__list_agents"),
     since: Since::Always,
     prepare: |home, model| {
         let provider = format!(
