@@ -28,10 +28,14 @@ impl Memory {
 
     /// Notes the session for the next run. One that cannot be noted costs the memory and not the run.
     pub(crate) fn note(&self, setup: &Setup, conversation: ConversationId, session: &str) {
-        let Some(file) = self.file(setup, conversation) else { return };
-        if let Err(error) = write(&file, session) {
-            tracing::warn!(file = %file.display(), %error, "the session of a conversation could not be noted");
+        if let Err(error) = self.try_note(setup, conversation, session) {
+            tracing::warn!(%conversation, %error, "the session of a conversation could not be noted");
         }
+    }
+
+    /// The same, for drivers that tell people when it fails.
+    pub(crate) fn try_note(&self, setup: &Setup, conversation: ConversationId, session: &str) -> io::Result<()> {
+        self.file(setup, conversation).map_or(Ok(()), |file| write(&file, session))
     }
 
     /// Forgets a session that the host does not know any more.

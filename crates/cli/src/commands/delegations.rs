@@ -75,7 +75,7 @@ enum Command {
     Wait {
         /// [default: everything that has not ended]
         delegation: Vec<DelegationId>,
-        /// Everything of this session
+        /// Everything that one session of an MCP client asked for
         #[arg(long, value_name = "SESSION", conflicts_with = "delegation")]
         session: Option<String>,
         /// Give up after so many seconds; they go on

@@ -1,40 +1,35 @@
 //! Which of the program's own records belongs to a conversation, from one run to the next.
 
-use std::{io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use std::io;
 
 use attache_protocol::ConversationId;
 
 use super::arguments::Record;
-use crate::host::Memory;
+use crate::host::{Memory, Setup};
 
 /// The note of one conversation.
 #[derive(Debug)]
-pub(super) struct Note {
-    /// None when nothing is to be remembered.
-    file: Option<PathBuf>,
+pub(super) struct Note<'a> {
+    setup: &'a Setup,
+    conversation: ConversationId,
     session: Option<String>,
 }
 
 // === impl Note ===
 
-impl Note {
-    pub(super) fn find(memory: &Memory, conversation: ConversationId) -> Self {
-        let file = match memory {
-            Memory::Stateless => None,
-            Memory::PerConversation(folder) => Some(folder.join(conversation.to_string())),
-        };
-        let session = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+impl<'a> Note<'a> {
+    pub(super) fn find(setup: &'a Setup, conversation: ConversationId) -> Self {
         // It becomes an argument: only what looks like one of the program's names is one.
         let plain = |text: &String| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-        let session = session.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty() && plain(text));
-        Self { file, session: session.filter(|text| !text.starts_with('-')) }
+        let session = setup.memory.recall(setup, conversation);
+        Self { setup, conversation, session: session.filter(|text| plain(text) && !text.starts_with('-')) }
     }
 
     pub(super) fn record(&self) -> Record<'_> {
-        match (&self.file, &self.session) {
-            (None, _) => Record::Nothing,
-            (Some(_), None) => Record::New,
-            (Some(_), Some(session)) => Record::Resumed(session),
+        match (&self.setup.memory, &self.session) {
+            (Memory::Stateless, _) => Record::Nothing,
+            (Memory::PerConversation(_), None) => Record::New,
+            (Memory::PerConversation(_), Some(session)) => Record::Resumed(session),
         }
     }
 
@@ -43,15 +38,11 @@ impl Note {
         self.session = None;
     }
 
-    pub(super) fn keep(&mut self, session: &str) -> io::Result<()> {
-        let Some(file) = self.file.as_ref().filter(|_| !session.is_empty() && self.session.as_deref() != Some(session))
-        else {
+    pub(super) fn keep(&self, session: &str) -> io::Result<()> {
+        if session.is_empty() || self.session.as_deref() == Some(session) {
             return Ok(());
-        };
-        if let Some(folder) = file.parent() {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        std::fs::write(file, session)
+        self.setup.memory.try_note(self.setup, self.conversation, session)
     }
 }
 
@@ -65,15 +56,17 @@ mod tests {
     fn a_conversation_finds_its_record_again() {
         let home = tempfile::tempdir().unwrap();
         let (one, other) = (Env::system().conversation_id(), Env::system().conversation_id());
-        let memory = Memory::PerConversation(home.path().join("sessions"));
-        assert_eq!(Note::find(&Memory::Stateless, one).record(), Record::Nothing);
-        let mut note = Note::find(&memory, one);
+        let stateless = Setup::new("claude_cli", "Claude Code", "claude");
+        let setup = Setup { memory: Memory::PerConversation(home.path().join("sessions")), ..stateless.clone() };
+        assert_eq!(Note::find(&stateless, one).record(), Record::Nothing);
+        let note = Note::find(&setup, one);
         assert_eq!(note.record(), Record::New);
         note.keep("6f2c4c76-eb1e").unwrap();
-        assert_eq!(Note::find(&memory, one).record(), Record::Resumed("6f2c4c76-eb1e"));
-        assert_eq!(Note::find(&memory, other).record(), Record::New);
+        assert_eq!(Note::find(&setup, one).record(), Record::Resumed("6f2c4c76-eb1e"));
+        assert_eq!(Note::find(&setup, other).record(), Record::New);
         note.keep("--dangerous").unwrap();
-        assert_eq!(Note::find(&memory, one).record(), Record::New);
-        Note::find(&Memory::Stateless, one).keep("6f2c").unwrap();
+        assert_eq!(Note::find(&setup, one).record(), Record::New);
+        Note::find(&stateless, one).keep("6f2c").unwrap();
+        assert_eq!(Note::find(&stateless, one).record(), Record::Nothing);
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| no_scratch(job, &error))?;
     let tools = write_tools(&scratch, job).map_err(|error| no_scratch(job, &error))?;
     let system = prompt::system(job);
-    let mut note = Note::find(&setup.memory, job.task.conversation_id);
+    let mut note = Note::find(setup, job.task.conversation_id);
     let mut turn = Turn::begin(&setup.label, job);
     loop {
         let line = Line {
