@@ -1,7 +1,5 @@
 //! `attache agents`: the switches of an A2A face, and agents that are elsewhere.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
-
 use crate::harness::Home;
 
 #[test]
@@ -40,11 +38,8 @@ fn an_agent_elsewhere_is_added_and_asked() {
     let hub = here.hub(&["--egress-allow", "127.0.0.1"]);
     let up = there.up(&[]);
     up.agent_is("local", "online");
-    let (url, file) = (format!("{}/a2a/local", up.url), here.path().join("there.key"));
-    fs::write(&file, &up.key).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let file = file.to_str().unwrap();
-    let added = here.attache(&["agents", "add", "travel", "--peer", &url, "--peer-key-file", file]).succeeds();
+    let (url, file) = (format!("{}/a2a/local", up.url), here.keep_secret("there.key", &up.key));
+    let added = here.attache(&["agents", "add", "travel", "--peer", &url, "--peer-key-file", &file]).succeeds();
     let account = hub.get("/api/v1/agent-accounts/travel");
     let pin = account["peer"]["card_pin"].as_str().unwrap();
     assert_eq!(added.stdout.trim_end(), account["agent_id"]);
@@ -58,7 +53,7 @@ fn an_agent_elsewhere_is_added_and_asked() {
     assert!(here.attache(&["agents"]).succeeds().stdout.contains(&url));
     let nothing = here.attache(&["agents", "trust", "travel"]).exits(1);
     assert!(nothing.stderr.starts_with("error: No card of this agent waits to be trusted\n"), "{}", nothing.stderr);
-    let key_alone = here.attache(&["agents", "add", "other", "--peer-key-file", file]).exits(2);
+    let key_alone = here.attache(&["agents", "add", "other", "--peer-key-file", &file]).exits(2);
     assert!(key_alone.stderr.contains("--peer <URL>"), "{}", key_alone.stderr);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let refused = here.attache(&["agents", "add", "other", "--peer", &url, "--card-pin", &wrong]).exits(2);

@@ -1,6 +1,6 @@
 //! A hub with a certificate of its own: who gets in, what each is told, and work that goes all the way.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::fs;
 
 use crate::harness::{Home, Process, http, until};
 
@@ -14,10 +14,7 @@ fn hub(home: &Home) -> (Process, String, String) {
 /// A home elsewhere, with the owner's key in a file.
 fn elsewhere(hub: &Home) -> (Home, String) {
     let home = Home::new();
-    let file = home.path().join("owner.key");
-    fs::write(&file, hub.owner_key()).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let file = file.to_str().unwrap().to_owned();
+    let file = home.keep_secret("owner.key", &hub.owner_key());
     (home, file)
 }
 

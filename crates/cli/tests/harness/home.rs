@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -94,6 +95,15 @@ impl Home {
     pub fn ledger(&self, agent_id: &str) -> Vec<serde_json::Value> {
         let text = fs::read_to_string(self.ledger_file(agent_id)).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line:?}: {e}"))).collect()
+    }
+
+    /// A file that nobody else may read, with a secret in it; its path.
+    #[track_caller]
+    pub fn keep_secret(&self, name: &str, secret: &str) -> String {
+        let file = self.path().join(name);
+        fs::write(&file, format!("{secret}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        file.to_str().unwrap().to_owned()
     }
 
     /// The owner key of the hub in this home.

@@ -24,6 +24,7 @@ fn no_secret_is_found_anywhere() {
     world.add_an_agent_elsewhere();
     world.ask_elsewhere();
     world.subscribe();
+    let lends = world.lend();
     world.visit_the_console();
     world.crash_the_hub();
     world.ask_elsewhere();
@@ -51,6 +52,9 @@ fn no_secret_is_found_anywhere() {
     ] {
         assert!(seen.iter().any(|found| found.starts_with(place)), "the canary is not in {place}: {seen:#?}");
     }
+    for place in ["page /delegations/", "answer A2A SendMessage", "file lender/.AWCP/"] {
+        assert!(!lends || seen.iter().any(|found| found.starts_with(place)), "the canary is not in {place}: {seen:#?}");
+    }
     for place in ["command doctor", "command runtime status", "mistake ", "adapter mistake ", "answer GET /metrics"] {
         assert!(evidence.has(place), "nothing of {place} was looked at");
     }
@@ -68,6 +72,9 @@ fn no_secret_is_found_anywhere() {
         Kind::PeerKey,
     ] {
         assert!(secrets.iter().any(|secret| secret.kind == kind), "no {kind:?} was captured");
+    }
+    for kind in [Kind::TunnelToken, Kind::LeaseKey] {
+        assert_eq!(secrets.iter().any(|secret| secret.kind == kind), lends, "{kind:?}");
     }
     let findings = evidence.search(&secrets);
     assert!(findings.is_empty(), "{findings:#?}");

@@ -25,6 +25,8 @@ pub fn one_of_each() -> Vec<Secret> {
         (Kind::PushToken, format!("pt_{}", hex("7"))),
         (Kind::PushCredential, format!("pc_{}", hex("8"))),
         (Kind::PeerKey, format!("ak_{}", hex("9"))),
+        (Kind::TunnelToken, format!("tt_{}", hex("a"))),
+        (Kind::LeaseKey, format!("lk_{}", hex("b"))),
     ]
     .map(|(kind, text)| Secret::new(kind, &text))
     .into()

@@ -23,6 +23,10 @@ pub enum Kind {
     PushCredential,
     /// What we prove ourselves with to an agent elsewhere.
     PeerKey,
+    /// What a remote shows at the tunnel to a folder that is lent to it.
+    TunnelToken,
+    /// What a remote shows at the folder's server; the part of it that no other key has.
+    LeaseKey,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A world to search: a hub and two devices that do what people do, with every secret written down as it is made.
 
 mod end;
+mod lending;
 mod outside;
 
 use std::{fs, process::Command};
@@ -27,12 +28,15 @@ pub struct World {
     adapter: String,
     runs: Vec<Value>,
     agents: Vec<String>,
+    delegations: Vec<String>,
     hub_home: Home,
     alpha: Home,
     beta: Home,
     gamma: Home,
     /// Another hub, with an agent that works for the first one.
     elsewhere: Home,
+    /// A machine that lends a folder.
+    lender: Home,
     /// What commands print that may print a secret; it is evidence of its own, not a log.
     printed: Home,
 }
@@ -42,7 +46,7 @@ pub struct World {
 impl World {
     #[track_caller]
     pub fn start() -> Self {
-        let [hub_home, alpha, beta, gamma, elsewhere, printed] = [(); 6].map(|()| Home::logging("trace"));
+        let [hub_home, alpha, beta, gamma, elsewhere, lender, printed] = [(); 7].map(|()| Home::logging("trace"));
         let watch = Watch::start();
         let hub = hub_home.hub(&["--egress-allow", "127.0.0.1"]);
         let canary = Secret::new(Kind::RuntimeToken, &format!("rt_{}", "0ca9a21e5eed5a17".repeat(4)));
@@ -52,7 +56,7 @@ impl World {
             Command::new("sh").args(["-c", "sleep 1000", &canary.text]),
             &printed.logs(),
         )];
-        let (evidence, agents, runs) = Default::default();
+        let (evidence, agents, runs, delegations) = Default::default();
         let (browser, adapter) = Default::default();
         Self {
             evidence,
@@ -65,11 +69,13 @@ impl World {
             adapter,
             runs,
             agents,
+            delegations,
             hub_home,
             alpha,
             beta,
             gamma,
             elsewhere,
+            lender,
             printed,
         }
     }
@@ -163,6 +169,7 @@ impl World {
         Ran::of(&mut self.alpha.command(&all), &self.alpha.logs()).succeeds();
         self.adapter = endpoint.clone();
         self.know_device(|world| &world.alpha);
+        self.take_folders();
         let runtime = self.alpha.runtime(&[]);
         self.running.push(runtime);
         // The same code again, and a code that never was.
@@ -321,6 +328,7 @@ impl World {
             "/pair",
             "/audit",
             "/deliveries",
+            "/delegations",
             "/settings",
             "/login",
             "/nowhere",
@@ -340,6 +348,9 @@ impl World {
             for artifact in run["task_result"]["artifact_refs"].as_array().into_iter().flatten() {
                 paths.push(format!("/artifacts/{}", artifact.as_str().unwrap()));
             }
+        }
+        for delegation in &self.delegations {
+            paths.push(format!("/delegations/{delegation}"));
         }
         for path in paths {
             let page = browser.get(&path);
@@ -387,7 +398,8 @@ impl World {
         let scene = wrong::Scene { hub: &self.hub, runtime_token: token.as_str().unwrap(), run: &run };
         let secret = self.secrets.iter().find(|secret| secret.kind == Kind::AdapterSecret).unwrap().text.clone();
         // Secrets of others have any form, so nobody can tell that they are in the wrong place.
-        let known = |secret: &&Secret| !matches!(secret.kind, Kind::PushToken | Kind::PushCredential);
+        let foreign = [Kind::PushToken, Kind::PushCredential, Kind::TunnelToken, Kind::LeaseKey];
+        let known = |secret: &&Secret| !foreign.contains(&secret.kind);
         for kept in self.secrets.iter().filter(known) {
             for (place, reply) in scene.at_the_hub(kept) {
                 self.evidence.answer(format!("mistake {place} with a {:?}", kept.kind), &reply, &[]);
@@ -412,6 +424,7 @@ impl World {
             "/api/v1/conversations",
             "/api/v1/api-keys",
             "/api/v1/deliveries",
+            "/api/v1/delegations",
             "/api/v1/agent-accounts/elsewhere",
             "/a2a/alpha/.well-known/agent-card.json",
             "/a2a/elsewhere/.well-known/agent-card.json",

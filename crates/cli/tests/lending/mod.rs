@@ -4,4 +4,4 @@ mod life;
 mod nets;
 mod tools;
 mod trouble;
-mod world;
+pub mod world;

@@ -11,6 +11,7 @@ impl World {
             ".a2a/hub/admin.key" => return vec![self.hub.key.clone()],
             "new.key" => &[Kind::ApiKey],
             "elsewhere.key" => &[Kind::PeerKey],
+            "peer.key" => return vec![self.hub.key.clone()],
             file if file.starts_with(".a2a/adapters/") && !file.ends_with(".ready") => &[Kind::AdapterSecret],
             _ => &[],
         };
@@ -21,7 +22,13 @@ impl World {
     /// Every file of everybody, as it is now.
     fn homes(&self) -> Evidence {
         let mut evidence = Evidence::default();
-        let homes = [("hub", &self.hub_home), ("alpha", &self.alpha), ("beta", &self.beta), ("gamma", &self.gamma)];
+        let homes = [
+            ("hub", &self.hub_home),
+            ("alpha", &self.alpha),
+            ("beta", &self.beta),
+            ("gamma", &self.gamma),
+            ("lender", &self.lender),
+        ];
         for (name, home) in homes {
             evidence.home(name, home, |file| self.belongs(file));
         }

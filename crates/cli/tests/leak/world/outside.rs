@@ -1,7 +1,5 @@
 //! Secrets that others gave us: the key of an agent elsewhere, and what a subscriber wants to hear.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
-
 use serde_json::{Value, json};
 
 use super::World;
@@ -17,11 +15,9 @@ impl World {
         let up = self.elsewhere.up(&[]);
         up.agent_is("local", "online");
         let key = self.know(Kind::PeerKey, &up.key);
-        let file = self.hub_home.path().join("elsewhere.key");
-        fs::write(&file, format!("{}\n", key.text)).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let file = self.hub_home.keep_secret("elsewhere.key", &key.text);
         let url = format!("{}/a2a/local", up.url);
-        let args = ["agents", "add", "elsewhere", "--peer", &url, "--peer-key-file", file.to_str().unwrap(), "--json"];
+        let args = ["agents", "add", "elsewhere", "--peer", &url, "--peer-key-file", &file, "--json"];
         let made = self.command(|world| &world.hub_home, &args, |_| None).succeeds().json();
         assert_eq!(made["peer"]["has_key"], true, "{made}");
         self.agents.push(made["agent_id"].as_str().unwrap().to_owned());
@@ -75,7 +71,7 @@ impl World {
 
     /// Calls alpha over A2A with the owner's key, and keeps the answer as evidence.
     #[track_caller]
-    fn rpc(&mut self, method: &str, params: &Value, shows: &[&Secret]) -> Value {
+    pub(super) fn rpc(&mut self, method: &str, params: &Value, shows: &[&Secret]) -> Value {
         let key = format!("Bearer {}", self.hub.key);
         let headers = [("authorization", key.as_str()), ("a2a-version", "1.0")];
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
