@@ -6,6 +6,7 @@ use attache_protocol::{
     Code, RunId,
     wire::adapter::{Host, RunTask, TaskReply},
 };
+use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -79,6 +80,8 @@ impl Adapter {
     pub async fn run(self, shutdown: CancellationToken) -> io::Result<()> {
         let Self { listener, service, .. } = self;
         let stopping = shutdown.clone();
+        // A piece of output, or the result, must not wait until the runtime has acknowledged the piece before.
+        let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
         let server = axum::serve(listener, surface::router(service.clone()))
             .with_graceful_shutdown(async move { stopping.cancelled().await });
         let server = async { server.await };

@@ -11,13 +11,13 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::Response,
-    serve::IncomingStream,
+    serve::{IncomingStream, Listener},
 };
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
     session::{local::LocalSessionManager, never::NeverSessionManager},
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::Service;
@@ -25,6 +25,9 @@ use crate::Service;
 /// A connection, by a name of its own.
 #[derive(Debug, Clone)]
 pub struct Connection(Arc<str>);
+
+/// Connections that send what there is, and do not wait until there is more.
+struct Prompt(TcpListener);
 
 /// Where the tools are.
 pub const PATH: &str = "/mcp";
@@ -37,9 +40,26 @@ impl Connection {
     }
 }
 
-impl Connected<IncomingStream<'_, TcpListener>> for Connection {
-    fn connect_info(_: IncomingStream<'_, TcpListener>) -> Self {
+impl Connected<IncomingStream<'_, Prompt>> for Connection {
+    fn connect_info(_: IncomingStream<'_, Prompt>) -> Self {
         Self(format!("connection-{}", Env::system().uuid().simple()).into())
+    }
+}
+
+// === impl Prompt ===
+
+impl Listener for Prompt {
+    type Io = TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        let (stream, from) = Listener::accept(&mut self.0).await;
+        let _ = stream.set_nodelay(true);
+        (stream, from)
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 
@@ -59,7 +79,7 @@ pub async fn serve(
         .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
         .layer(middleware::map_request(name_connection));
     let made = router.into_make_service_with_connect_info::<Connection>();
-    axum::serve(listener, made).with_graceful_shutdown(stop.cancelled_owned()).await
+    axum::serve(Prompt(listener), made).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// The tools at [`PATH`] without sessions, for a server that knows its callers itself, and checks `Host` and `Origin`.

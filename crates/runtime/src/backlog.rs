@@ -30,6 +30,8 @@ struct State {
     call: Option<ProgressRequest>,
     /// The number of the newest report, which tells a repeated one from a new one.
     report: i64,
+    /// When text was last told.
+    spoke: Option<Instant>,
     /// The call after it, in the making.
     batch: Option<Batch>,
     pieces: VecDeque<Piece>,
@@ -48,7 +50,7 @@ struct Batch {
     encoded: usize,
 }
 
-/// How long the first piece of a call waits for others.
+/// How soon text may follow text; what comes in between is gathered. The first word is not kept waiting.
 const GATHER: Duration = Duration::from_millis(50);
 /// A call with this much text, as JSON, is made at once. With one more piece of 4 KiB, every character of it escaped,
 /// it is still an event that the hub takes.
@@ -110,18 +112,21 @@ impl Backlog {
 
     /// The call to make now: the last one again until it is told. None when all is told and nothing more comes.
     pub(crate) async fn next(&self, epoch: i64) -> Option<ProgressRequest> {
-        let mut until = None;
         loop {
-            {
+            let due = {
                 let mut state = self.state();
                 if let Some(call) = &state.call {
                     return Some(call.clone());
                 }
                 let complete = state.gather();
+                let (now, due) = (Instant::now(), state.spoke.map(|spoke| spoke + GATHER));
                 match state.batch.take() {
                     None if state.closed => return None,
-                    None => {}
-                    Some(batch) if complete || until.is_some_and(|until| Instant::now() >= until) => {
+                    None => None,
+                    Some(batch) if complete || due.is_none_or(|due| now >= due) => {
+                        if batch.is_text() {
+                            state.spoke = Some(now);
+                        }
                         state.report += 1;
                         let call = batch.request(epoch, state.report);
                         state.call = Some(call.clone());
@@ -129,12 +134,12 @@ impl Backlog {
                     }
                     Some(batch) => {
                         state.batch = Some(batch);
-                        until.get_or_insert_with(|| Instant::now() + GATHER);
+                        due
                     }
                 }
-            }
-            match until {
-                Some(until) => _ = timeout_at(until, self.moved.notified()).await,
+            };
+            match due {
+                Some(due) => _ = timeout_at(due, self.moved.notified()).await,
                 None => self.moved.notified().await,
             }
         }
@@ -213,12 +218,13 @@ impl Batch {
         }
     }
 
+    const fn is_text(&self) -> bool {
+        matches!(self.piece, Piece::Chunk(_) | Piece::Thought(_))
+    }
+
     /// Nothing can join it any more.
     const fn is_complete(&self) -> bool {
-        match self.piece {
-            Piece::Chunk(_) | Piece::Thought(_) => self.encoded >= FULL,
-            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) | Piece::Artifact(_) => true,
-        }
+        !self.is_text() || self.encoded >= FULL
     }
 
     fn request(self, epoch: i64, report: i64) -> ProgressRequest {
@@ -238,6 +244,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     /// Every call, each told at once.
@@ -282,6 +290,23 @@ mod tests {
                 r#"{"epoch":3,"report":19,"chunk":{"text":"c"}}"#,
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn the_first_word_goes_at_once_and_the_next_ones_together() {
+        let backlog = Backlog::default();
+        let now = || backlog.next(1).now_or_never().flatten().map(|call| call.chunk.unwrap().get().to_owned());
+        backlog.push(Piece::Chunk("a".to_owned()));
+        assert_eq!(now().as_deref(), Some(r#"{"text":"a"}"#));
+        backlog.told();
+        // As if it were told at a later moment, so that the test does not depend on how fast it is.
+        backlog.state().spoke = Some(Instant::now() + 100 * GATHER);
+        backlog.push(Piece::Chunk("b".to_owned()));
+        assert_eq!(now(), None);
+        backlog.push(Piece::Chunk("c".to_owned()));
+        assert_eq!(now(), None);
+        backlog.state().spoke = Instant::now().checked_sub(GATHER);
+        assert_eq!(now().as_deref(), Some(r#"{"text":"bc"}"#));
     }
 
     #[tokio::test]
