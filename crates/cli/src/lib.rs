@@ -3,6 +3,7 @@
 //! `run` reads the environment once ([`Config`]), parses the arguments ([`Cli`]), and hands both to the command's own
 //! file in `commands/`.
 
+mod amount;
 mod asked;
 mod asked_secret;
 mod bench;

@@ -1,6 +1,6 @@
 //! `attache ask` and `attache watch`: the answer, the exit code, and who is told what.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Home, Server, process, until};
 
@@ -9,8 +9,8 @@ fn events(hub: &Server, run: &str) -> String {
     hub.get(&format!("/api/v1/task-runs/{run}/events")).to_string()
 }
 
-/// A device that the test plays: it claims the next run of an agent.
-fn claim(hub: &Server, agent: &str) -> (String, String, i64) {
+/// A device that the test plays: it claims the next run of an agent. Its token, and the run as it is shown to it.
+fn claimed(hub: &Server, agent: &str) -> (String, Value) {
     let device = hub.attach(&hub.pairing_code(agent));
     let token = device["runtime_token"].as_str().unwrap().to_owned();
     let id = device["agent_id"].as_str().unwrap();
@@ -18,6 +18,11 @@ fn claim(hub: &Server, agent: &str) -> (String, String, i64) {
     hub.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
     let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
     let run = hub.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+    (token, run)
+}
+
+fn claim(hub: &Server, agent: &str) -> (String, String, i64) {
+    let (token, run) = claimed(hub, agent);
     (token, run["task_run_id"].as_str().unwrap().to_owned(), run["epoch"].as_i64().unwrap())
 }
 
@@ -145,6 +150,18 @@ fn the_same_idempotency_key_is_the_same_run() {
 }
 
 #[test]
+fn a_budget_goes_along_with_the_task() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["ask", "builder", "true", "--no-wait", "--cost", "0.10", "--tokens", "2000"]).succeeds();
+    assert_eq!(claimed(&hub, "builder").1["budget"], json!({ "tokens": 2000, "cost_usd": 0.10 }));
+    for wrong in [["--cost", "much"], ["--cost", "-1"], ["--tokens", "0"]] {
+        home.attache(&[&["ask", "builder", "true"], &wrong[..]].concat()).exits(2);
+    }
+}
+
+#[test]
 fn the_task_comes_from_standard_input_too() {
     let home = Home::new();
     let _up = home.up(&[]);
@@ -168,6 +185,7 @@ fn a_watcher_survives_a_restart_of_the_hub() {
     let id = hub.create_run("builder", "echo one; sleep 4; echo two");
     let watching = home.spawn("watch", &["watch", &id]);
     until("the answer to begin", || events(&hub, &id).contains("one\\n").then_some(()));
+    watching.tells("Started on");
     hub.process.kill();
     let hub = home.hub(&["--listen", &address]);
     until("the watcher to see the end", || watching.try_wait());

@@ -228,3 +228,31 @@ fn doctor_finds_a_healthy_machine_and_a_sick_one() {
         assert_eq!(state(&healthy, check), Some(json!("ok")), "{check}: {healthy}");
     }
 }
+
+#[test]
+fn a_list_takes_its_options_without_its_name() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let (first, second) = (hub.create_run("builder", "first"), hub.create_run("builder", "second"));
+    for (named, short) in [
+        (
+            &["runs", "list", "--agent", "builder", "--limit", "1"][..],
+            &["runs", "--agent", "builder", "--limit", "1"][..],
+        ),
+        (&["approvals", "list", "--agent", "builder"], &["approvals", "--agent", "builder"]),
+        (&["approvals", "grants", "list", "--limit", "2"], &["approvals", "grants", "--limit", "2"]),
+        (&["agents", "list", "--limit", "1"], &["agents", "--limit", "1"]),
+        (&["audit", "list", "--limit", "2"], &["audit", "--limit", "2"]),
+        (&["keys", "list", "--limit", "1"], &["keys", "--limit", "1"]),
+        (&["deliveries", "list", "--run", &first], &["deliveries", "--run", &first]),
+    ] {
+        let listed = |args: &[&str]| home.attache(&[args, &["--json"]].concat()).succeeds().json();
+        assert_eq!(listed(short), listed(named), "{short:?}");
+    }
+    let newest = home.attache(&["runs", "--limit", "1", "--json"]).succeeds().json();
+    assert_eq!(newest["task_runs"].as_array().unwrap().len(), 1);
+    assert_eq!(newest["task_runs"][0]["task_run_id"], second.as_str());
+    // Which of the two is meant, nobody can tell.
+    home.attache(&["runs", "--limit", "1", "show", &first]).exits(2);
+}

@@ -34,6 +34,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Agents>,
 }
@@ -120,7 +122,7 @@ struct PeerArgs {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Agents::List(PageArgs::default())) {
+    match args.command.unwrap_or(Agents::List(args.page)) {
         Agents::List(page) => list(&context, &hub, &page).await,
         Agents::Add { name, description, instruction_file, a2a, peer } => {
             let (instructions, peer) = (instructions(instruction_file)?, peer.request()?);

@@ -36,6 +36,8 @@ A permission is decided once: whoever is late exits with 1 and is told who decid
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    filter: Filter,
     #[command(subcommand)]
     command: Option<Approvals>,
 }
@@ -105,6 +107,8 @@ enum Until {
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 struct GrantArgs {
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Grants>,
 }
@@ -119,21 +123,19 @@ enum Grants {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Approvals::List(Filter::default())) {
+    match args.command.unwrap_or(Approvals::List(args.filter)) {
         Approvals::List(filter) => list(&context, &hub, filter).await,
         Approvals::Show { request } => show(&context, &hub, request).await,
         Approvals::Approve(answer) => decide(&context, &hub, answer, Verdict::Yes).await,
         Approvals::Deny(answer) => decide(&context, &hub, answer, Verdict::No).await,
-        Approvals::Grants(GrantArgs { command }) => {
-            match command.unwrap_or_else(|| Grants::List(PageArgs::default())) {
-                Grants::List(page) => grants(&context, &hub, &page).await,
-                Grants::Revoke { grant } => {
-                    hub.revoke_grant(grant).await?;
-                    context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
-                    Ok(())
-                }
+        Approvals::Grants(GrantArgs { page, command }) => match command.unwrap_or(Grants::List(page)) {
+            Grants::List(page) => grants(&context, &hub, &page).await,
+            Grants::Revoke { grant } => {
+                hub.revoke_grant(grant).await?;
+                context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
+                Ok(())
             }
-        }
+        },
     }
 }
 

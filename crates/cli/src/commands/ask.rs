@@ -3,11 +3,15 @@
 use std::{io::Read as _, time::Duration};
 
 use attache_client::{Call, Client, Hub};
-use attache_protocol::{ConversationId, RunId, error::exit, wire::run::Sandbox};
+use attache_protocol::{
+    ConversationId, Json, RunId,
+    error::exit,
+    wire::{run::Sandbox, usage::Budget},
+};
 use clap::ValueEnum;
 
 use crate::{
-    Context, Failure,
+    Context, Failure, amount,
     context::HubArgs,
     follow::{self, Ended, Follower, Show},
     queue,
@@ -19,6 +23,7 @@ use crate::{
   attache ask local \"uname -a\"
   attache ask builder \"run the tests\" --timeout 600
   attache ask builder \"…\" --sandbox cwd-only,no-network
+  attache ask builder \"…\" --cost 0.50 --tokens 200000      stopped at the first that is reached
   git diff | attache ask reviewer -          the task from standard input
   attache ask builder \"…\" --no-wait          print the run's id and go on
   attache ask builder \"…\" --json             the run as JSON when it has ended
@@ -53,6 +58,12 @@ pub(crate) struct Args {
     /// Limits that the agent's device must enforce, or refuse the task: cwd-only, no-network, no-exec
     #[arg(long, value_name = "LIMIT,…", value_delimiter = ',')]
     sandbox: Vec<Limit>,
+    /// The most tokens that the run may use
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    tokens: Option<u64>,
+    /// The most dollars that the run may cost
+    #[arg(long, value_name = "USD", value_parser = amount::dollars)]
+    cost: Option<Json>,
     /// Higher goes first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
@@ -129,6 +140,9 @@ fn call(hub: &Hub, text: String, args: &Args) -> Call {
             Limit::NoNetwork => Sandbox { allow_network: Some(false), ..sandbox },
             Limit::NoExec => Sandbox { allow_exec: Some(false), ..sandbox },
         }));
+    }
+    if args.tokens.is_some() || args.cost.is_some() {
+        call = call.budget(Budget { tokens: args.tokens, cost_usd: args.cost.clone() });
     }
     if let Some(url) = &args.callback {
         call = call.callback(url);

@@ -31,21 +31,26 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    entries: Entries,
     #[command(subcommand)]
     command: Option<Audit>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Entries {
+    /// Start after this number [default: show the newest]
+    #[arg(long, value_name = "SEQ")]
+    after: Option<i64>,
+    /// How many to show at most
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
 }
 
 #[derive(Debug, Subcommand)]
 enum Audit {
     /// List entries (what `attache audit` does)
-    List {
-        /// Start after this number [default: show the newest]
-        #[arg(long, value_name = "SEQ")]
-        after: Option<i64>,
-        /// How many to show at most
-        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
-        limit: u32,
-    },
+    List(Entries),
     /// Recompute the hash chain; exit 1 when it is broken
     Verify {
         /// Check an exported file instead of the hub
@@ -90,8 +95,7 @@ struct Chain {
 const PAGE: u32 = 200;
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let default = Audit::List { after: None, limit: 50 };
-    match args.command.unwrap_or(default) {
+    match args.command.unwrap_or(Audit::List(args.entries)) {
         Audit::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
         Audit::Verify { file: None, against } => {
             let earlier = against.map(|file| verify_file(&file)).transpose()?;
@@ -101,7 +105,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref()).await?;
             finish(&context, &verdict)
         }
-        Audit::List { after, limit } => list(&context, &context.hub(&args.hub)?, after, limit).await,
+        Audit::List(Entries { after, limit }) => list(&context, &context.hub(&args.hub)?, after, limit).await,
         Audit::Export => export(&context.hub(&args.hub)?).await,
     }
 }

@@ -28,6 +28,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    filter: Filter,
     #[command(subcommand)]
     command: Option<Channels>,
 }
@@ -68,7 +70,7 @@ fn parse_status(text: &str) -> Result<Connection, String> {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Channels::List(Filter::default())) {
+    match args.command.unwrap_or(Channels::List(args.filter)) {
         Channels::List(filter) => list(&context, &hub, filter).await,
         Channels::Show { channel } => show(&context, &hub, channel).await,
         Channels::Events { channel, after, limit } => events(&context, &hub, channel, after, limit).await,

@@ -27,6 +27,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Conversations>,
 }
@@ -50,7 +52,7 @@ enum Conversations {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Conversations::List(PageArgs::default())) {
+    match args.command.unwrap_or(Conversations::List(args.page)) {
         Conversations::List(page) => list(&context, &hub, &page).await,
         Conversations::Add { title } => {
             let request = CreateConversationRequest { title, metadata: None };

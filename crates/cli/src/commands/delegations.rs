@@ -23,7 +23,9 @@ use crate::{
 
 /// List, show, end and undo what is lent, and say what may be
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   attache delegations                                     what is lent, and what was
   attache delegations show dlg_…
   attache delegations output dlg_…                        what the remote said in the end
@@ -35,20 +37,26 @@ use crate::{
   attache delegations allow --peer http://127.0.0.1:7800/a2a/builder
   attache delegations allow --folder ~/src
 
-Exit codes of `output` and `wait` are those of `attache delegate`.")]
+Exit codes of `output` and `wait` are those of `attache delegate`."
+)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    filter: Filter,
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Filter {
+    /// Only those that have not ended
+    #[arg(long)]
+    live: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List delegations, newest first (what `attache delegations` does)
-    List {
-        /// Only those that have not ended
-        #[arg(long)]
-        live: bool,
-    },
+    List(Filter),
     /// Show one
     Show { delegation: DelegationId },
     /// Print what the remote said in the end, or how far it is
@@ -132,8 +140,8 @@ struct Log {
 const LOOK: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    match args.command.unwrap_or(Command::List { live: false }) {
-        Command::List { live } => list(&context, live).await,
+    match args.command.unwrap_or(Command::List(args.filter)) {
+        Command::List(Filter { live }) => list(&context, live).await,
         Command::Show { delegation } => show(&context, &lending::daemon(&context).await?.get(delegation).await?),
         Command::Output { delegation } => output(&context, &lending::daemon(&context).await?.get(delegation).await?),
         Command::Log { delegation } => log(&context, delegation).await,

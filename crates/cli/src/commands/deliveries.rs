@@ -33,6 +33,8 @@ The values in a URL's query are shown as ***; they are sent as they were given."
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    filter: Filter,
     #[command(subcommand)]
     command: Option<Deliveries>,
 }
@@ -74,7 +76,7 @@ fn parse_state(text: &str) -> Result<DeliveryState, String> {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     let output = &context.output;
-    match args.command.unwrap_or_else(|| Deliveries::List(Filter::default())) {
+    match args.command.unwrap_or(Deliveries::List(args.filter)) {
         Deliveries::List(filter) => list(&context, &hub, filter).await,
         Deliveries::Show { delivery } => show(&context, &hub.delivery(delivery).await?),
         Deliveries::Resend { delivery } => {

@@ -32,6 +32,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Keys>,
 }
@@ -87,7 +89,7 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Keys::List(PageArgs::default())) {
+    match args.command.unwrap_or(Keys::List(args.page)) {
         Keys::List(page) => list(&context, &hub, &page).await,
         Keys::Add { name, role, scopes, user, expires, days, to_file, certificate } => {
             let days = days.map(|days| context.now().plus(Duration::from_secs(u64::from(days) * 86_400)));

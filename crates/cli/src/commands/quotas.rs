@@ -8,7 +8,7 @@ use attache_protocol::{
 use clap::Subcommand;
 
 use crate::{
-    Context, Failure,
+    Context, Failure, amount,
     context::HubArgs,
     output::{Cell, Table, time},
 };
@@ -93,11 +93,10 @@ fn count(text: &str) -> Result<Limit<u64>, String> {
 }
 
 fn dollars(text: &str) -> Result<Limit<Json>, String> {
-    if text == NONE {
-        return Ok(Limit::None);
+    match text {
+        NONE => Ok(Limit::None),
+        number => amount::dollars(number).map(Limit::At).map_err(|what| format!("{what}, or none")),
     }
-    let number = Json::from_text(text).ok().filter(|json| json.parse::<f64>().is_ok_and(|number| number >= 0.0));
-    number.map(Limit::At).ok_or_else(|| "a number of dollars, like 0.5, or none".to_owned())
 }
 
 fn changed<T>(named: Option<Limit<T>>, before: Option<T>) -> Option<T> {

@@ -38,6 +38,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    filter: Filter,
     #[command(subcommand)]
     command: Option<Runs>,
 }
@@ -89,7 +91,7 @@ fn parse_status(text: &str) -> Result<Status, String> {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Runs::List(Filter::default())) {
+    match args.command.unwrap_or(Runs::List(args.filter)) {
         Runs::List(filter) => list(&context, &hub, filter).await,
         Runs::Show { run } => show(&context, &hub, &hub.run(run.run()).await?).await,
         Runs::Cancel { run, reason } => {

@@ -28,6 +28,8 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Runtimes>,
 }
@@ -45,7 +47,7 @@ enum Runtimes {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Runtimes::List(PageArgs::default())) {
+    match args.command.unwrap_or(Runtimes::List(args.page)) {
         Runtimes::List(page) => list(&context, &hub, &page).await,
         Runtimes::Revoke { runtime } => {
             hub.revoke_runtime(runtime).await?;

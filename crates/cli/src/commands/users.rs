@@ -34,6 +34,8 @@ A password is asked for on the terminal, or read as one line of standard input."
 pub(crate) struct Args {
     #[command(flatten)]
     hub: HubArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(subcommand)]
     command: Option<Users>,
 }
@@ -83,7 +85,7 @@ enum Users {
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
-    match args.command.unwrap_or_else(|| Users::List(PageArgs::default())) {
+    match args.command.unwrap_or(Users::List(args.page)) {
         Users::List(page) => list(&context, &hub, &page).await,
         Users::Add { name, role, password } => {
             let password = asked(password, "Password: ")?;
