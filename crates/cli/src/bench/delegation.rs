@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     Result, Shape,
     child::Server,
-    machine::{Machine, text},
+    machine::{self, Machine, text},
     report::{median, millis},
     world::Scratch,
 };
@@ -58,9 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
 pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
     let scratch = Scratch::make(args.dir.as_deref())?;
-    let hub = Server::start("hub", &scratch.folder("hub", 0)?).await?;
-    let key = scratch.folder("key", 0)?.join("key");
-    std::fs::write(&key, hub.key.expose())?;
+    let (hub, key) = machine::hub(&scratch).await?;
     let remote = remote(&hub, &key, scratch.folder("remote", 0)?)?;
     let peer = format!("{}/a2a/builder", hub.url);
     let host = |reach: &str| Host::start(scratch.folder(reach, 0)?, &peer, &key, reach);

@@ -13,8 +13,7 @@ use serde::Serialize;
 
 use super::{
     Result, Shape,
-    child::Server,
-    machine::{Machine, text},
+    machine::{self, Machine, text},
     report::{median, millis},
     world::Scratch,
 };
@@ -57,9 +56,7 @@ const CLOCK: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do date +%s%N; sleep 0.12; d
 #[allow(clippy::print_stdout, reason = "the report is the command's output")]
 pub(super) async fn run(args: Args, shape: Shape) -> Result<()> {
     let scratch = Scratch::make(args.dir.as_deref())?;
-    let hub = Server::start("hub", &scratch.folder("hub", 0)?).await?;
-    let key = scratch.folder("key", 0)?.join("key");
-    std::fs::write(&key, hub.key.expose())?;
+    let (hub, key) = machine::hub(&scratch).await?;
     let client = Client::connect(&hub.url, hub.key.expose())?;
 
     let folder = scratch.folder("folder", 0)?;

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Result, child::Server};
+use super::{Result, child::Server, world::Scratch};
 
 pub(super) struct Machine {
     pub(super) home: PathBuf,
@@ -21,6 +21,14 @@ struct Code {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A hub, and a file with its owner's key.
+pub(super) async fn hub(scratch: &Scratch) -> Result<(Server, PathBuf)> {
+    let hub = Server::start("hub", &scratch.folder("hub", 0)?).await?;
+    let key = scratch.folder("key", 0)?.join("key");
+    std::fs::write(&key, hub.key.expose())?;
+    Ok((hub, key))
+}
 
 // === impl Machine ===
 

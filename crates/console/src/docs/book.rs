@@ -146,6 +146,7 @@ const PARTS: &[(&str, &[Source])] = &[
                 "who may do what; passwords, scopes, JWT and JWKS, rate limits"
             ),
             source!("tls", "TLS", "other machines reach the hub: with a certificate, or a pin for its own one"),
+            source!("benchmarks", "Benchmarks", "how fast it is on one machine, and how to measure it on yours"),
         ],
     ),
     (
