@@ -6,11 +6,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::{File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    fs::File,
+    io::{self, Read as _},
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -20,8 +19,9 @@ use rustix::{
 
 use super::{
     attributes::{Attributes, Kind, Moment},
+    index::Index,
     path::{Place, show},
-    record::{Entry, INDEX, KeptFile, Left, Line, Record, Was},
+    record::{Entry, KeptFile, Left, Line, Record, Was},
     refusal::{Refusal, Unexportable},
     root::{Found, Root, attributes_of},
 };
@@ -36,16 +36,13 @@ pub struct Before {
 pub(super) struct Keeper {
     dir: PathBuf,
     folder: OwnedFd,
-    index: File,
+    index: Index,
     entries: BTreeMap<Vec<u8>, Entry>,
     /// Originals that are a second link to a file which still has a name in the tree, by inode.
     linked: HashMap<u64, Linked>,
     next: u64,
     copied: u64,
     limit: Option<u64>,
-    synced: Instant,
-    /// The lines that are about to be written.
-    text: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +61,6 @@ pub(super) enum Fate {
     LosesName,
 }
 
-const SYNC_EVERY: Duration = Duration::from_secs(1);
 const COPIED_AT_ONCE: u64 = 8 << 20;
 
 // === impl Before ===
@@ -87,15 +83,13 @@ impl Before {
                 linked: HashMap::new(),
                 copied: 0,
                 limit,
-                synced: Instant::now(),
-                text: Vec::new(),
             }),
             Ok(None) => Err(Unexportable::BeforeInside { dir }),
             Err(source) => Err(Unexportable::Before { dir, source }),
         }
     }
 
-    fn prepare(dir: &Path, lent: &Path) -> io::Result<Option<(OwnedFd, File, Record)>> {
+    fn prepare(dir: &Path, lent: &Path) -> io::Result<Option<(OwnedFd, Index, Record)>> {
         use std::os::unix::fs::DirBuilderExt as _;
         // Asked before it is made, so that nothing is left behind inside of what is lent.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
@@ -103,9 +97,8 @@ impl Before {
             return Ok(None);
         }
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let index = OpenOptions::new().append(true).create(true).open(dir.join(INDEX))?;
-        let folder = File::open(dir)?.into();
-        Ok(Some((folder, index, Record::load(dir)?)))
+        let (index, record) = Index::open(dir)?;
+        Ok(Some((File::open(dir)?.into(), index, record)))
     }
 }
 
@@ -126,16 +119,15 @@ impl Keeper {
         go_on: &dyn Fn() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         if let Some(entry) = self.entries.get_mut(path) {
-            let promoted = match &mut entry.was {
-                Was::Folder { times_only, .. } => std::mem::take(times_only),
-                _ => false,
-            };
-            let was = promoted.then(|| entry.was.clone());
+            let was = entry.was.is_times_only().then(|| entry.was.clone().whole());
             let changed_here = !entry.changed_here && !entry.left.still(found.map(|found| &found.attributes));
-            entry.changed_here |= changed_here;
             if was.is_some() || changed_here {
-                self.write(&[Line { was, changed_here, ..Line::about(path) }])?;
+                self.index.write(&[Line { was: was.clone(), changed_here, ..Line::about(path) }])?;
             }
+            if let Some(was) = was {
+                entry.was = was;
+            }
+            entry.changed_here |= changed_here;
             // In place, the original of another name of this file could still change with it.
             return match found {
                 Some(found) if fate == Fate::ChangedInPlace => self.unshare(found, go_on),
@@ -151,11 +143,9 @@ impl Keeper {
                 self.original(root, path, found, fate, go_on)?
             }
         };
-        self.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
+        self.index.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
         self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
-        if self.synced.elapsed() >= SYNC_EVERY {
-            self.sync();
-        }
+        self.index.sync_now_and_then();
         Ok(())
     }
 
@@ -166,7 +156,7 @@ impl Keeper {
         }
         let now = root.look(path)?.attributes;
         let was = Was::Folder { mode: now.mode, modified: now.modified, times_only: true };
-        self.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
+        self.index.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
         self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
         Ok(())
     }
@@ -206,7 +196,7 @@ impl Keeper {
             }
         }
         // A line that cannot be written costs the knowledge of who changed it last, which then is nobody of ours.
-        if let Err(refusal) = self.write(&lines) {
+        if let Err(refusal) = self.index.write(&lines) {
             tracing::warn!(error = %refusal, "the index of originals cannot be written");
         }
     }
@@ -217,10 +207,7 @@ impl Keeper {
     }
 
     pub(super) fn sync(&mut self) {
-        self.synced = Instant::now();
-        if let Err(error) = self.index.sync_data() {
-            tracing::warn!(%error, "the index of originals cannot be synced");
-        }
+        self.index.sync();
     }
 
     fn original(
@@ -326,15 +313,6 @@ impl Keeper {
             return Err(Refusal::Quota("copies of what was there before"));
         }
         Ok(())
-    }
-
-    fn write(&mut self, lines: &[Line]) -> Result<(), Refusal> {
-        self.text.clear();
-        for line in lines {
-            serde_json::to_writer(&mut self.text, line).map_err(io::Error::from)?;
-            self.text.push(b'\n');
-        }
-        Ok(self.index.write_all(&self.text)?)
     }
 }
 

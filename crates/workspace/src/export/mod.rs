@@ -11,6 +11,7 @@ mod directory;
 mod file;
 mod filter;
 mod guard;
+mod index;
 mod journal;
 mod names;
 pub(crate) mod path;

@@ -99,17 +99,29 @@ pub(super) const INDEX: &str = "index.jsonl";
 // === impl Record ===
 
 impl Record {
-    /// Reads what a lease touched from the folder that was given as `before`, for instance after a crash. A last line that
-    /// was cut short is left out: what it announced did not happen.
+    /// Reads what a lease touched from the folder that was given as `before`, for instance after a crash.
     pub fn load(before: &Path) -> io::Result<Self> {
+        match fs::read(before.join(INDEX)) {
+            Ok(text) => Ok(Self::read(before, &text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::read(before, &[])),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A last line that was cut short is left out: what it announced did not happen. One in the middle that cannot be read
+    /// costs what it says, and not the rest.
+    pub(super) fn read(before: &Path, text: &[u8]) -> Self {
         let mut entries: BTreeMap<Vec<u8>, Entry> = BTreeMap::new();
-        let text = match fs::read(before.join(INDEX)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
-            let line: Line = serde_json::from_slice(line)?;
+        let lines = text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
+        for (number, line) in lines.enumerate() {
+            let line: Line = match serde_json::from_slice(line) {
+                Ok(line) => line,
+                Err(error) => {
+                    let (before, number) = (before.display(), number + 1);
+                    tracing::warn!(%before, line = number, %error, "a line of the index of originals cannot be read");
+                    continue;
+                }
+            };
             let path = unshow(&line.path);
             if let Some(was) = line.was {
                 entries.entry(path.clone()).and_modify(|entry| entry.was = was.clone()).or_insert(Entry {
@@ -123,7 +135,7 @@ impl Record {
                 entry.changed_here |= line.changed_here;
             }
         }
-        Ok(Self { before: before.to_owned(), entries })
+        Self { before: before.to_owned(), entries }
     }
 
     /// The paths that it touched, whether they differ in the end or not.
@@ -151,6 +163,14 @@ impl Entry {
 impl Was {
     pub(crate) const fn is_times_only(&self) -> bool {
         matches!(self, Self::Folder { times_only: true, .. })
+    }
+
+    /// As of a folder that is itself changed.
+    pub(super) fn whole(mut self) -> Self {
+        if let Self::Folder { times_only, .. } = &mut self {
+            *times_only = false;
+        }
+        self
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::{
     fs,
-    path::PathBuf,
-    process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -14,7 +12,7 @@ use attache_workspace::export::{AttributeChange, Create, OpenHow, Quota, Refusal
 
 use super::Lent;
 
-const CREATE: OpenHow =
+pub(super) const CREATE: OpenHow =
     OpenHow { read: true, write: true, append: false, truncate: false, create: Create::IfMissing, mode: None };
 
 #[test]
@@ -47,42 +45,6 @@ fn quotas_hold() {
     let opened = export.open_file(b"large", &OpenHow { write: true, ..OpenHow::default() });
     assert!(matches!(opened, Ok(_) | Err(Refusal::Quota("copies of what was there before"))));
     export.open_file(b"small", &OpenHow { write: true, ..OpenHow::default() }).unwrap();
-}
-
-/// Unmounts when it is dropped.
-struct SmallDisk(PathBuf);
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn a_full_disk_is_called_that_and_nothing_is_lost() {
-    let mut is_mounted = false;
-    let lent = Lent::new(|dir| {
-        fs::write(dir.join("large"), vec![1; 200_000]).unwrap();
-        let before = dir.with_file_name("before");
-        fs::create_dir(&before).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(before).stderr(Stdio::null());
-        is_mounted = mount.status().is_ok_and(|status| status.success());
-    });
-    if !is_mounted {
-        println!("skipped: a small disk cannot be mounted here");
-        return;
-    }
-    let _unmount = SmallDisk(lent.all.path().join("before"));
-    let write = OpenHow { write: true, truncate: true, ..OpenHow::default() };
-    let refused = lent.export.open_file(b"large", &write).err().unwrap();
-    assert!(matches!(refused, Refusal::DiskFull), "{refused:?}");
-    assert_eq!((refused.name(), refused.to_string()), ("disk_full", "the host's disk is full".to_owned()));
-    assert!(matches!(lent.export.remove_file(b"large"), Err(Refusal::DiskFull)));
-    assert_eq!(fs::read(lent.dir().join("large")).unwrap(), vec![1; 200_000]);
-    // What needs no room can still be done.
-    let file = lent.export.open_file(b"new", &CREATE).unwrap();
-    file.write_at(0, b"small").unwrap();
 }
 
 #[test]

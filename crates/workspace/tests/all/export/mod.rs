@@ -4,6 +4,7 @@ mod escapes;
 mod lent;
 mod limits;
 mod reverting;
+mod trouble;
 
 use std::{
     fs,

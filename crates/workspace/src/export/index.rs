@@ -1,0 +1,75 @@
+//! The index of originals as a file: whole lines only, also when the disk gets full in the middle of one.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use super::{
+    record::{INDEX, Line, Record},
+    refusal::Refusal,
+};
+
+#[derive(Debug)]
+pub(super) struct Index {
+    file: File,
+    /// Where the last whole line ends.
+    end: u64,
+    /// Part of a line may stand behind that.
+    is_torn: bool,
+    synced: Instant,
+    /// The lines that are about to be written.
+    text: Vec<u8>,
+}
+
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+// === impl Index ===
+
+impl Index {
+    /// The index in the folder of originals, made when it is missing, and what it holds.
+    pub(super) fn open(before: &Path) -> io::Result<(Self, Record)> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(before.join(INDEX))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        let is_torn = end < text.len();
+        let record = Record::read(before, &text);
+        text.clear();
+        Ok((Self { file, end: end as u64, is_torn, synced: Instant::now(), text }, record))
+    }
+
+    /// All of the lines, or none that counts.
+    pub(super) fn write(&mut self, lines: &[Line]) -> Result<(), Refusal> {
+        self.text.clear();
+        for line in lines {
+            serde_json::to_writer(&mut self.text, line).map_err(io::Error::from)?;
+            self.text.push(b'\n');
+        }
+        if self.is_torn {
+            // What comes next would be read as the rest of it.
+            self.file.set_len(self.end)?;
+        }
+        let done = self.file.write_all(&self.text);
+        self.is_torn = done.is_err();
+        done?;
+        self.end += self.text.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.synced = Instant::now();
+        if let Err(error) = self.file.sync_data() {
+            tracing::warn!(%error, "the index of originals cannot be synced");
+        }
+    }
+
+    /// So that a power cut costs little, and not every change a sync.
+    pub(super) fn sync_now_and_then(&mut self) {
+        if self.synced.elapsed() >= SYNC_EVERY {
+            self.sync();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Disks that are full, and daemons that are killed: nothing that was there before a lease is lost by it.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use attache_protocol::wire::delegation::{Change, Revert, Reverted};
+use attache_workspace::{
+    export::{AttributeChange, OpenHow, Record, Refusal},
+    report,
+};
+
+use super::{Lent, limits::CREATE};
+
+/// A disk of 64 KiB; it is unmounted when this is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, and a word about it, where nothing can be mounted.
+    fn at(path: PathBuf) -> Option<Self> {
+        fs::create_dir(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&path).stderr(Stdio::null());
+        if mount.status().is_ok_and(|status| status.success()) {
+            return Some(Self(path));
+        }
+        println!("skipped: a small disk cannot be mounted here");
+        None
+    }
+
+    /// Leaves no room, except in what has a block already.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.0.join("filler")).unwrap();
+        while file.write_all(&[0; 512]).is_ok() {}
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A lease whose originals are on a small disk.
+fn cramped(prepare: impl FnOnce(&Path)) -> Option<(Lent, SmallDisk)> {
+    let mut disk = None;
+    let lent = Lent::new(|dir| {
+        prepare(dir);
+        disk = SmallDisk::at(dir.with_file_name("before"));
+    });
+    disk.map(|disk| (lent, disk))
+}
+
+fn index(lent: &Lent) -> PathBuf {
+    lent.all.path().join("before/index.jsonl")
+}
+
+fn told(lent: &Lent) -> Vec<(String, Change)> {
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let told = report::changes(&lent.dir(), &record).unwrap();
+    told.changed_paths.into_iter().map(|path| (path.path, path.change)).collect()
+}
+
+#[test]
+fn a_full_disk_is_called_that_and_nothing_is_lost() {
+    let Some((lent, _disk)) = cramped(|dir| fs::write(dir.join("large"), vec![1; 200_000]).unwrap()) else { return };
+    let write = OpenHow { write: true, truncate: true, ..OpenHow::default() };
+    let refused = lent.export.open_file(b"large", &write).err().unwrap();
+    assert!(matches!(refused, Refusal::DiskFull), "{refused:?}");
+    assert_eq!((refused.name(), refused.to_string()), ("disk_full", "the host's disk is full".to_owned()));
+    assert!(matches!(lent.export.remove_file(b"large"), Err(Refusal::DiskFull)));
+    assert_eq!(fs::read(lent.dir().join("large")).unwrap(), vec![1; 200_000]);
+    // What needs no room can still be done.
+    let file = lent.export.open_file(b"new", &CREATE).unwrap();
+    file.write_at(0, b"small").unwrap();
+}
+
+#[test]
+fn a_disk_that_gets_full_in_the_middle_of_a_line_costs_only_that_change() {
+    let Some((lent, disk)) = cramped(|dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::write(dir.join("first"), "first").unwrap();
+        fs::write(dir.join("last"), "last").unwrap();
+    }) else {
+        return;
+    };
+    let close = AttributeChange { mode: Some(0o711), ..AttributeChange::default() };
+    lent.write("first", b"by the remote");
+    lent.export.make_dir(b"d/made", 0o755).unwrap();
+    disk.fill();
+    let refused = (0..200).find_map(|at| lent.export.make_dir(format!("made{at}").as_bytes(), 0o755).err());
+    assert!(matches!(refused, Some(Refusal::DiskFull)), "{refused:?}");
+    assert!(matches!(lent.export.set_attributes(b"d", &close), Err(Refusal::DiskFull)));
+    // What was done before is known, while the line is cut short and when the disk has room again.
+    let first = ("first".to_owned(), Change::Modified);
+    assert!(told(&lent).contains(&first));
+    disk.empty();
+    lent.write("last", b"by the remote");
+    lent.export.set_attributes(b"d", &close).unwrap();
+    lent.export.revoke();
+    let now = told(&lent);
+    for change in [first, ("last".to_owned(), Change::Modified), ("d".to_owned(), Change::Attributes)] {
+        assert!(now.contains(&change), "{change:?}: {now:?}");
+    }
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(fs::read_to_string(lent.dir().join("first")).unwrap(), "first");
+    assert_eq!(fs::read_to_string(lent.dir().join("last")).unwrap(), "last");
+    // There was no room to note that they were made.
+    assert!(reverted.kept.iter().all(|kept| kept.path.starts_with("made")), "{reverted:?}");
+}
+
+#[test]
+fn a_line_that_cannot_be_read_costs_what_it_says_and_not_the_rest() {
+    let lent = Lent::new(|dir| {
+        fs::write(dir.join("a"), "a").unwrap();
+        fs::write(dir.join("b"), "b").unwrap();
+    });
+    lent.write("a", b"by the remote");
+    let mut torn = fs::OpenOptions::new().append(true).open(index(&lent)).unwrap();
+    torn.write_all(b"{\"path\":\"x\",\"was\":{\"fi\n").unwrap();
+    lent.write("b", b"by the remote");
+    lent.export.revoke();
+    torn.write_all(b"{\"path\":\"y\",\"was\":\"absent\"}").unwrap();
+    let (a, b) = (("a".to_owned(), Change::Modified), ("b".to_owned(), Change::Modified));
+    assert_eq!(told(&lent), [a, b]);
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(reverted, Reverted { restored: vec!["a".to_owned(), "b".to_owned()], kept: Vec::new() });
+}
