@@ -61,20 +61,18 @@ pub(super) fn changed(record: &Record, was: &Was, now: Option<&Found>) -> Option
             }
         }
         Was::File(file) if at.kind == Kind::File => {
-            let same_attributes = at.mode == file.mode && at.modified == file.modified;
-            if same_attributes && at.inode == file.inode && at.size == file.size {
-                None
-            } else if !same_content(record, file, now).unwrap_or(false) {
+            // A lease that writes can set the time back, so only the bytes tell.
+            if !same_content(record, file, now).unwrap_or(false) {
                 Some(Change::Modified)
             } else {
-                (!same_attributes).then_some(Change::Attributes)
+                (at.mode != file.mode || at.modified != file.modified).then_some(Change::Attributes)
             }
         }
         Was::Folder { .. } | Was::Link { .. } | Was::File(_) => Some(Change::Modified),
     }
 }
 
-fn same_content(record: &Record, file: &KeptFile, now: &Found) -> Result<bool, Refusal> {
+pub(super) fn same_content(record: &Record, file: &KeptFile, now: &Found) -> Result<bool, Refusal> {
     if file.size != now.attributes.size {
         return Ok(false);
     }

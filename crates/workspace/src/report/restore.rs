@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::compare::kept;
+use super::compare::{kept, same_content};
 use crate::export::{
     Attributes, KeptFile, Kind, Moment, Record, Refusal, Was,
     path::Place,
@@ -103,7 +103,7 @@ pub(super) fn file(
     let twin = match twins.put_back.get(&identity(was)) {
         Some(twin) => Some(twin.clone()),
         None if same.is_none() && twins.several.contains(&identity(was)) && !twins.made.contains(&was.inode) => {
-            other_name(root, was)?
+            other_name(root, record, was)?
         }
         None => None,
     };
@@ -144,12 +144,13 @@ const fn identity(was: &KeptFile) -> Identity {
     (was.inode, was.size, was.modified)
 }
 
-/// Another name that the file still has in the folder. Its inode alone may be that of a newer file.
-fn other_name(root: &Root, was: &KeptFile) -> Result<Option<Place>, Refusal> {
+/// Another name that the file still has in the folder. Its inode alone may be that of a newer file, and its bytes may be
+/// the remote's.
+fn other_name(root: &Root, record: &Record, was: &KeptFile) -> Result<Option<Place>, Refusal> {
     let mut name = None;
     root.walk(b"", |path, attributes| {
         let same = (attributes.inode, attributes.size, attributes.modified) == identity(was);
-        if same && attributes.kind == Kind::File {
+        if same && attributes.kind == Kind::File && same_content(record, was, &root.look(path)?)? {
             name = Some(Place::parse(path)?);
         }
         Ok(name.is_none())

@@ -320,3 +320,40 @@ fn a_link_planted_where_something_was_is_not_followed_by_a_revert() {
     assert_eq!(reverted.kept.len(), 2);
     assert_eq!(fs::read_dir(lent.all.path().join("outside")).unwrap().count(), 0);
 }
+
+#[test]
+fn bytes_tell_where_a_remote_sets_everything_else_back() {
+    let time = Moment { seconds: 499_162_500, nanos: 0 };
+    let lent = Lent::new(|dir| {
+        for name in ["package", "gone"] {
+            fs::write(dir.join(name), "module.exports = good").unwrap();
+            let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(499_162_500);
+            fs::File::open(dir.join(name)).unwrap().set_modified(old).unwrap();
+        }
+        fs::hard_link(dir.join("gone"), dir.join("stays")).unwrap();
+    });
+    let before = state(&lent.dir());
+    lent.export.remove_file(b"gone").unwrap();
+    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    for name in ["package", "stays"] {
+        let file = lent.export.open_file(name.as_bytes(), &how).unwrap();
+        file.write_at(17, b"evil").unwrap();
+        drop(file);
+        let back = AttributeChange { modified: Some(time), ..AttributeChange::default() };
+        lent.export.set_attributes(name.as_bytes(), &back).unwrap();
+    }
+    lent.export.revoke();
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    assert_eq!(
+        report::changes(&lent.dir(), &record).unwrap().changed_paths,
+        [
+            changed("gone", Change::Removed, Some((0, 1))),
+            changed("package", Change::Modified, Some((1, 1))),
+            changed("stays", Change::Modified, Some((1, 1))),
+        ]
+    );
+    assert!(report::diff(&lent.dir(), &record, 10_000).unwrap().contains("+module.exports = evil"));
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(reverted.restored, ["gone", "package", "stays"]);
+    assert_eq!(state(&lent.dir()), before);
+}
