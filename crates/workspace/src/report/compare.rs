@@ -9,18 +9,26 @@ use attache_protocol::wire::delegation::Change;
 use rustix::fs::OFlags;
 
 use crate::export::{
-    Entry, KeptFile, Kind, Record, Refusal, Was,
+    Attributes, Entry, KeptFile, Kind, Record, Refusal, Was,
     root::{Found, Root, attributes_of},
     unshow,
 };
 
-/// A path that is not as it was.
+/// A path that is not as it was. There may be more of them than files may be open, so none holds one.
 #[derive(Debug)]
 pub(super) struct Difference<'a> {
     pub(super) path: &'a [u8],
     pub(super) entry: &'a Entry,
-    pub(super) now: Option<Found>,
+    pub(super) now: Now,
     pub(super) change: Change,
+}
+
+#[derive(Debug)]
+pub(super) enum Now {
+    Absent,
+    Is(Attributes),
+    /// It cannot be looked at, for instance below a folder that the remote closed.
+    Unseen(Refusal),
 }
 
 /// Everything that differs, in order of paths. A folder is left out when something below it tells as much.
@@ -28,11 +36,15 @@ pub(super) fn differences<'a>(root: &Root, record: &'a Record) -> Vec<Difference
     let mut found: Vec<Difference<'a>> = Vec::new();
     // Backwards, so that what is below a folder is known before the folder.
     for (path, entry) in record.entries.iter().rev().filter(|(_, entry)| !entry.was.is_times_only()) {
-        // Below a folder that the remote closed, only the folder can be told of.
-        let Ok(now) = root.look_maybe(path) else { continue };
-        let Some(change) = changed(record, &entry.was, now.as_ref()) else { continue };
+        let (now, change) = match root.look_maybe(path) {
+            Ok(now) => {
+                let Some(change) = changed(record, &entry.was, now.as_ref()) else { continue };
+                (now.map_or(Now::Absent, |now| Now::Is(now.attributes)), change)
+            }
+            Err(refusal) => (Now::Unseen(refusal), Change::Modified),
+        };
         let folder =
-            matches!(entry.was, Was::Folder { .. }) || now.as_ref().is_some_and(|now| now.attributes.is_folder());
+            matches!(entry.was, Was::Folder { .. }) || matches!(&now, Now::Is(attributes) if attributes.is_folder());
         let told_below = found.last().is_some_and(|below| {
             below.path.starts_with(path) && below.path.get(path.len()) == Some(&b'/') && below.change == change
         });

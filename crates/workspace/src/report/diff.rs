@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 
 use super::{
     Error,
-    compare::{Difference, differences, kept},
+    compare::{Difference, Now, differences, kept},
 };
 use crate::export::{Kind, Record, Was, root::Root, show};
 
@@ -41,17 +41,22 @@ pub fn diff(dir: &Path, record: &Record, most: usize) -> Result<String, Error> {
             let _ = writeln!(text, "{NOT_SHOWN}{}", show(difference.path));
             continue;
         }
-        one(record, &difference, &mut text);
+        one(&root, record, &difference, &mut text);
     }
     Ok(text)
 }
 
 /// Lines added and removed, of text.
-pub(super) fn count(record: &Record, difference: &Difference<'_>, budget: &mut Budget) -> Option<(u64, u64)> {
+pub(super) fn count(
+    root: &Root,
+    record: &Record,
+    difference: &Difference<'_>,
+    budget: &mut Budget,
+) -> Option<(u64, u64)> {
     if !difference.is_content() || budget.bytes == 0 {
         return None;
     }
-    let (old, new) = sides(record, difference);
+    let (old, new) = sides(root, record, difference);
     budget.bytes = budget.bytes.saturating_sub(old.len() + new.len());
     let lines = |text: &str| text.split_inclusive('\n').count() as u64;
     match (&old, &new) {
@@ -66,7 +71,7 @@ pub(super) fn count(record: &Record, difference: &Difference<'_>, budget: &mut B
     }
 }
 
-fn one(record: &Record, difference: &Difference<'_>, text: &mut String) {
+fn one(root: &Root, record: &Record, difference: &Difference<'_>, text: &mut String) {
     let path = show(difference.path);
     let mode_before = match &difference.entry.was {
         Was::Absent => None,
@@ -74,12 +79,19 @@ fn one(record: &Record, difference: &Difference<'_>, text: &mut String) {
         Was::Link { .. } => Some(0o120_000),
         Was::File(file) => Some(0o100_000 | file.mode),
     };
-    let mode_now = difference.now.as_ref().map(|now| match now.attributes.kind {
-        Kind::Folder => 0o40000 | now.attributes.mode,
-        Kind::Link => 0o120_000,
-        Kind::File | Kind::Special => 0o100_000 | now.attributes.mode,
-    });
     let _ = writeln!(text, "diff --git a/{path} b/{path}");
+    let mode_now = match &difference.now {
+        Now::Absent => None,
+        Now::Is(now) => Some(match now.kind {
+            Kind::Folder => 0o40000 | now.mode,
+            Kind::Link => 0o120_000,
+            Kind::File | Kind::Special => 0o100_000 | now.mode,
+        }),
+        Now::Unseen(refusal) => {
+            let _ = writeln!(text, "# it cannot be looked at: {refusal}");
+            return;
+        }
+    };
     match (mode_before, mode_now) {
         (None, Some(mode)) => drop(writeln!(text, "new file mode {mode:o}")),
         (Some(mode), None) => drop(writeln!(text, "deleted file mode {mode:o}")),
@@ -89,7 +101,7 @@ fn one(record: &Record, difference: &Difference<'_>, text: &mut String) {
     if difference.change == Change::Attributes {
         return;
     }
-    let (old, new) = sides(record, difference);
+    let (old, new) = sides(root, record, difference);
     let side = |side: &Side, letter: char| match side {
         Side::Nothing => "/dev/null".to_owned(),
         Side::Text(_) | Side::Binary => format!("{letter}/{path}"),
@@ -105,7 +117,7 @@ fn one(record: &Record, difference: &Difference<'_>, text: &mut String) {
 }
 
 /// What cannot be read is shown as if it were no text.
-fn sides(record: &Record, difference: &Difference<'_>) -> (Side, Side) {
+fn sides(root: &Root, record: &Record, difference: &Difference<'_>) -> (Side, Side) {
     let old = match &difference.entry.was {
         Was::Absent | Was::Folder { .. } => Side::Nothing,
         Was::Link { target, .. } => Side::Text(target.clone()),
@@ -113,15 +125,16 @@ fn sides(record: &Record, difference: &Difference<'_>) -> (Side, Side) {
         Was::File(file) => kept(record, file).map_or(Side::Binary, Side::read),
     };
     let new = match &difference.now {
-        None => Side::Nothing,
-        Some(now) => match now.attributes.kind {
-            Kind::Folder => Side::Nothing,
-            Kind::Link => now.target().map_or(Side::Binary, |target| Side::Text(show(&target))),
-            Kind::File if now.attributes.size <= LARGEST => {
-                now.reopen(OFlags::RDONLY).map_or(Side::Binary, |file| Side::read(file.into()))
+        Now::Absent => Side::Nothing,
+        Now::Is(now) if now.is_folder() => Side::Nothing,
+        Now::Is(now) => root.look(difference.path).map_or(Side::Binary, |found| match now.kind {
+            Kind::Link => found.target().map_or(Side::Binary, |target| Side::Text(show(&target))),
+            Kind::File if now.size <= LARGEST => {
+                found.reopen(OFlags::RDONLY).map_or(Side::Binary, |file| Side::read(file.into()))
             }
-            Kind::File | Kind::Special => Side::Binary,
-        },
+            Kind::File | Kind::Folder | Kind::Special => Side::Binary,
+        }),
+        Now::Unseen(_) => Side::Binary,
     };
     (old, new)
 }

@@ -13,7 +13,7 @@ use std::{io, path::Path};
 
 use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat};
 
-use self::compare::{Difference, differences};
+use self::compare::{Difference, Now, differences};
 pub use self::{
     diff::{NOT_SHOWN, diff},
     revert::revert,
@@ -43,7 +43,7 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
     let mut told = Changes { truncated: found.len() > TOLD, ..Changes::default() };
     let mut budget = diff::Budget::default();
     for difference in &found {
-        let lines = diff::count(record, difference, &mut budget);
+        let lines = diff::count(&root, record, difference, &mut budget);
         let (added, removed) = lines.unzip();
         told.diff_stat = DiffStat {
             files_changed: told.diff_stat.files_changed + 1,
@@ -65,7 +65,12 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
 
 impl Difference<'_> {
     fn also_changed_here(&self) -> bool {
-        self.entry.changed_here || !self.entry.left.still(self.now.as_ref().map(|now| &now.attributes))
+        let is_still = match &self.now {
+            Now::Absent => self.entry.left.still(None),
+            Now::Is(attributes) => self.entry.left.still(Some(attributes)),
+            Now::Unseen(_) => true,
+        };
+        self.entry.changed_here || !is_still
     }
 
     const fn is_content(&self) -> bool {

@@ -15,7 +15,7 @@ use super::{
     restore::{Twins, attributes, file, folder, link, remove, unlock},
 };
 use crate::export::{
-    Entry, Left, Record, Refusal, Was,
+    Entry, Kind, Left, Record, Refusal, Was,
     path::Place,
     root::{Found, Root},
     show, unshow,
@@ -26,11 +26,11 @@ const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not k
 const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
 const FILLED: &str = "somebody here put something into it";
 
-/// A path to be put back.
+/// A path to be put back, and what stands there.
 struct Job<'a> {
     place: Place,
     entry: &'a Entry,
-    now: Option<Found>,
+    now: Option<Kind>,
 }
 
 /// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
@@ -113,7 +113,7 @@ fn choose<'a>(root: &Root, record: &'a Record, wanted: &[Place], done: &mut Reve
             Ok(None) => {}
             Ok(Some(now)) => {
                 unlock(now.as_ref());
-                jobs.insert(path.clone(), Job { place, entry, now });
+                jobs.insert(path.clone(), Job { place, entry, now: now.map(|now| now.attributes.kind) });
             }
             Err(reason) => done.keep(path, reason),
         }
@@ -156,8 +156,8 @@ fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)
 
 /// Removes what stands where something else was, or nothing.
 fn clear(root: &Root, job: &Job<'_>) -> Result<(), String> {
-    let Some(now) = &job.now else { return Ok(()) };
-    let folder = now.attributes.is_folder();
+    let Some(now) = job.now else { return Ok(()) };
+    let folder = now == Kind::Folder;
     // A file or link that is replaced is replaced in one step, later.
     let replaced = !folder && !matches!(job.entry.was, Was::Absent | Was::Folder { .. });
     if replaced || (folder && matches!(job.entry.was, Was::Folder { .. })) {

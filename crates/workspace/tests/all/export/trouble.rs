@@ -135,3 +135,57 @@ fn a_line_that_cannot_be_read_costs_what_it_says_and_not_the_rest() {
     let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
     assert_eq!(reverted, Reverted { restored: vec!["a".to_owned(), "b".to_owned()], kept: Vec::new() });
 }
+
+#[test]
+fn more_changes_than_files_may_be_open_are_told_and_taken_back() {
+    const FEW: &str = "ATTACHE_TEST_FEW_FILES";
+    const NAME: &str = "export::trouble::more_changes_than_files_may_be_open_are_told_and_taken_back";
+    if std::env::var_os(FEW).is_none() {
+        // The limit is one of a whole process.
+        let again = Command::new("sh")
+            .args(["-c", "ulimit -n 64 && exec \"$0\" --exact \"$1\" --nocapture"])
+            .arg(std::env::current_exe().unwrap())
+            .arg(NAME)
+            .env(FEW, "yes")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(
+            again.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&again.stderr)
+        );
+        return;
+    }
+    let names: Vec<String> = (0..200).map(|at| format!("{at:03}")).collect();
+    let lent = Lent::new(|dir| names.iter().for_each(|name| fs::write(dir.join(name), "before").unwrap()));
+    for name in &names {
+        lent.write(name, b"by the remote\n");
+    }
+    lent.export.revoke();
+    let expected: Vec<_> = names.iter().map(|name| (name.clone(), Change::Modified)).collect();
+    assert_eq!(told(&lent), expected);
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    assert_eq!(report::diff(&lent.dir(), &record, 1 << 20).unwrap().matches("+by the remote").count(), 200);
+    let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
+    assert_eq!(reverted, Reverted { restored: names, kept: Vec::new() });
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_told() {
+    let lent = Lent::new(|dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::write(dir.join("d/f"), "before").unwrap();
+    });
+    lent.write("d/f", b"by the remote");
+    lent.export.revoke();
+    let hidden = lent.dir().join("d");
+    fs::rename(&hidden, lent.dir().join("e")).unwrap();
+    let Some(_disk) = SmallDisk::at(hidden) else { return };
+    assert_eq!(told(&lent), [("d/f".to_owned(), Change::Modified)]);
+    let record = Record::load(&lent.all.path().join("before")).unwrap();
+    assert_eq!(
+        report::diff(&lent.dir(), &record, 10_000).unwrap(),
+        "diff --git a/d/f b/d/f\n# it cannot be looked at: another file system begins there, and it is not lent\n"
+    );
+}
