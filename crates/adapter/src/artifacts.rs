@@ -1,12 +1,13 @@
 //! The files that a task hands over: the lines that it wrote to the file named by `ATTACHE_ARTIFACTS`.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use attache_protocol::wire::adapter::FileRef;
+
+use crate::scratch::plain_text;
 
 /// More than this is not a list of files to hand over, but a mistake.
 const LIST_LIMIT: u64 = 256 * 1024;
@@ -28,19 +29,12 @@ fn read(list: &Path, cwd: &Path, cwd_is_known: bool) -> Result<Vec<FileRef>, Str
 }
 
 fn list_text(list: &Path) -> Result<Option<String>, String> {
-    // Only a plain file: reading a pipe would wait for ever.
-    let plain = match fs::symlink_metadata(list) {
-        Ok(metadata) => metadata.is_file() && metadata.len() <= LIST_LIMIT,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}")),
-    };
-    if !plain {
-        return Err(format!("$ATTACHE_ARTIFACTS must be a plain file of at most {LIST_LIMIT} bytes, one path a line"));
-    }
-    let mut text = String::new();
-    let read = File::open(list).and_then(|file| file.take(LIST_LIMIT).read_to_string(&mut text));
-    read.map_err(|error| format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}"))?;
-    Ok(Some(text))
+    plain_text(list, LIST_LIMIT).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            format!("$ATTACHE_ARTIFACTS must be a plain file of at most {LIST_LIMIT} bytes, one path a line")
+        }
+        _ => format!("the file $ATTACHE_ARTIFACTS cannot be read: {error}"),
+    })
 }
 
 fn entry(line: &str, root: &Path, cwd_is_known: bool) -> Result<FileRef, String> {

@@ -172,6 +172,11 @@ impl Questions {
         }
     }
 
+    /// Whether input is waited for.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.state().order.is_empty()
+    }
+
     /// Answers the input question that is named, or the oldest that is open; what answers none is kept for the driver.
     pub(crate) fn give(&self, given: InputGiven) -> Taken {
         let mut state = self.state();

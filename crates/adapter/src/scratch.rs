@@ -1,7 +1,7 @@
 //! A private folder of one run, removed when the run ends.
 
 use std::{
-    io,
+    io::{self, Read as _},
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
@@ -24,6 +24,20 @@ pub(crate) fn sweep(below: &Path) {
             tracing::warn!(path = %entry.path().display(), %error, "a private folder that was left behind stays");
         }
     }
+}
+
+/// What a task wrote into a file of its run; none when it wrote nothing. Only a plain file that is not too long, or the error
+/// is [`io::ErrorKind::InvalidInput`]: reading a pipe would wait for ever.
+pub(crate) fn plain_text(path: &Path, most: u64) -> io::Result<Option<String>> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() <= most => {}
+        Ok(_) => return Err(io::ErrorKind::InvalidInput.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(most).read_to_string(&mut text)?;
+    Ok(Some(text))
 }
 
 // === impl Scratch ===

@@ -117,6 +117,10 @@ impl Service {
         self.options.driver.host()
     }
 
+    pub(crate) fn hears_unasked(&self) -> bool {
+        self.options.driver.hears_unasked()
+    }
+
     /// The runs that execute, oldest first.
     pub(crate) fn running(&self) -> Vec<RunId> {
         self.slots.running().iter().map(|execution| execution.id()).collect()

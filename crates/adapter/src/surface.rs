@@ -98,7 +98,16 @@ async fn permission(
 
 async fn input(State(service): Shared, Path(run): Path<String>, request: Request) -> Result<Response, Refused> {
     let (_, given) = body::<InputGiven>(request, "input").await?;
-    taken(find(&service, &run)?.questions().give(given))
+    let execution = find(&service, &run)?;
+    let questions = execution.questions();
+    if given.id.is_none() && !questions.is_open() && !service.hears_unasked() {
+        return Err(Refused::new(
+            Code::NotFound,
+            "the agent hears nothing while it works, and has asked for nothing",
+            "Wait until the run has ended, and send the next task in the same conversation.",
+        ));
+    }
+    taken(questions.give(given))
 }
 
 fn taken(taken: Taken) -> Result<Response, Refused> {

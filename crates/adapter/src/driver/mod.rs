@@ -28,6 +28,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What `/health` says about the agent behind this adapter.
     fn host(&self) -> Host;
 
+    /// Whether its agent hears what a caller says while it works, without having asked (see [`Asker::unasked`]).
+    fn hears_unasked(&self) -> bool {
+        false
+    }
+
     /// Does the job and returns its outcome once everything that it started is gone.
     ///
     /// When `job.stop` is cancelled (cancel, deadline, shutdown) it stops at once and returns any failure: the

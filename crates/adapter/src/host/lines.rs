@@ -1,5 +1,7 @@
 //! One message a line, both ways, over a host's pipes.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -69,13 +71,42 @@ async fn read(stdout: Option<ChildStdout>, to: mpsc::Sender<Line>) {
         } else {
             match String::from_utf8_lossy(&bytes).trim() {
                 "" => continue,
-                text => Line::Whole(text.to_owned()),
+                text => Line::Whole(with_whole_characters(text).into_owned()),
             }
         };
         if to.send(line).await.is_err() {
             return;
         }
     }
+}
+
+/// JavaScript cuts texts between the halves of a character and writes such a half as `\ud83d`, which is none in Rust: with it
+/// the whole message could not be read.
+fn with_whole_characters(json: &str) -> Cow<'_, str> {
+    let escape = |at: usize| {
+        let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let (mut mended, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(found) = json[at..].find('\\') {
+        at += found;
+        at += match escape(at) {
+            Some(0xD800..=0xDBFF) if matches!(escape(at + 6), Some(0xDC00..=0xDFFF)) => 12,
+            Some(0xD800..=0xDFFF) => {
+                mended.push_str(&json[copied..at]);
+                mended.push_str("\\ufffd");
+                copied = at + 6;
+                6
+            }
+            // The next one belongs to this, whatever it is.
+            _ => 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
+        };
+    }
+    if copied == 0 {
+        return Cow::Borrowed(json);
+    }
+    mended.push_str(&json[copied..]);
+    Cow::Owned(mended)
 }
 
 /// Throws the rest of a line away.
@@ -115,6 +146,30 @@ impl Speaker {
         if let Ok(mut line) = serde_json::to_string(message) {
             line.push('\n');
             let _ = self.0.send(line).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_character_does_not_spoil_a_message() {
+        for (text, expected) in [
+            (r#"{"a":"\ud83d\ude00"}"#, "\u{1F600}"),
+            (r#"{"a":"x\ud83d"}"#, "x\u{FFFD}"),
+            (r#"{"a":"\uDE00y"}"#, "\u{FFFD}y"),
+            (r#"{"a":"\ud83d\ud83d\ude00"}"#, "\u{FFFD}\u{1F600}"),
+            (r#"{"a":"\\ud83d"}"#, r"\ud83d"),
+            (r#"{"a":"\"é\u00e9"}"#, "\"éé"),
+        ] {
+            let mended = with_whole_characters(text);
+            let read: std::collections::BTreeMap<String, String> = serde_json::from_str(&mended).unwrap();
+            assert_eq!(read["a"], expected, "{text}");
+        }
+        for odd in [r"\", r"\u", r"\ud8", r"\é", r"\ud83\"] {
+            assert_eq!(with_whole_characters(odd), odd);
         }
     }
 }

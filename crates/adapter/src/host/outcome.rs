@@ -8,6 +8,10 @@ use attache_protocol::{
 };
 
 use super::{process::Ended, turn::Summary};
+use crate::{
+    output::{Head, Pass},
+    process::STREAM_LIMIT,
+};
 
 /// What the host itself said about the end of its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +44,9 @@ pub(crate) enum Verdict {
     /// The run was stopped.
     Stopped,
 }
+
+/// How much of a failure's message is told: a host may put anything into one, and the hub takes no more than megabytes.
+const LONGEST_MESSAGE: usize = 128 * 1024;
 
 // === impl Verdict ===
 
@@ -79,6 +86,9 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
             ),
         ),
     };
+    if let Some(error) = &mut reply.error {
+        error.message.truncate(error.message.floor_char_boundary(LONGEST_MESSAGE));
+    }
     if turn.usage.is_known() {
         reply.usage = Some(Json::of(&turn.usage));
     }
@@ -95,7 +105,7 @@ pub(super) fn over_budget(host: &str, message: &str) -> TaskReply {
 
 /// A turn that ended after a no is done only if something else was got done since.
 fn done(text: Option<String>, turn: &Summary) -> TaskReply {
-    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| turn.text.clone());
+    let text = text.filter(|text| !text.trim().is_empty()).map_or_else(|| turn.text.clone(), whole_or_cut);
     let stuck: Vec<String> = turn
         .denied
         .iter()
@@ -111,6 +121,15 @@ fn done(text: Option<String>, turn: &Summary) -> TaskReply {
     let said = if text.trim().is_empty() { String::new() } else { format!(". It said: {}", text.trim()) };
     let message = format!("{} was not allowed to do this: {}{said}", turn.label, stuck.join("; "));
     TaskReply::failed("permission_denied", message)
+}
+
+/// An answer that is repeated at the end is as long as one that was streamed may be.
+fn whole_or_cut(text: String) -> String {
+    let mut kept = Head::new(STREAM_LIMIT);
+    match kept.push(&text) {
+        Pass::All(_) => text,
+        Pass::Last(_) | Pass::Nothing => kept.into_text(),
+    }
 }
 
 fn vanished(host: &str, ended: &Ended) -> String {

@@ -6,6 +6,7 @@ use attache_protocol::{
     Json,
     wire::adapter::{PermissionAsked, PermissionGiven},
 };
+use serde::Serialize;
 use similar::TextDiff;
 
 /// A step that a host wants to take. What it does not disclose is none, and people are told so.
@@ -48,8 +49,14 @@ pub(crate) struct Answered<K> {
     pub(crate) answer: Answer,
 }
 
-/// How much of a diff people are shown.
+/// How much of a diff people are shown, of one file and of all together.
 const LONGEST_DIFF: usize = 64 * 1024;
+const LONGEST_DIFFS: usize = 192 * 1024;
+
+/// How much of the rest: more than people read, and less than the hub takes.
+const LONGEST_INPUT: usize = 192 * 1024;
+const LONGEST_REASON: usize = 8 * 1024;
+const MOST_PATHS: usize = 500;
 
 /// How long making a diff may take.
 const DIFF_TIME: Duration = Duration::from_millis(200);
@@ -71,21 +78,47 @@ impl Question {
     }
 
     pub(crate) fn asked(&self, id: String, cwd: String) -> PermissionAsked {
-        let undisclosed = [("input", self.input.is_none()), ("paths", self.paths.is_none())];
+        let input = self.input.clone().unwrap_or_else(Json::empty_object);
+        let paths = self.paths.as_deref().unwrap_or_default();
+        let input_is_cut = input.get().len() > LONGEST_INPUT;
+        let diff_is_cut = self.diff.as_ref().is_some_and(|diff| diff.len() > LONGEST_DIFFS);
+        let undisclosed = [
+            ("input", self.input.is_none()),
+            ("paths", self.paths.is_none()),
+            ("the rest of the input", input_is_cut),
+            ("the rest of the diff", diff_is_cut),
+            ("more paths", paths.len() > MOST_PATHS),
+        ];
         PermissionAsked {
             cwd: Some(cwd),
-            paths: self.paths.clone().unwrap_or_default(),
-            reason: self.reason.clone(),
+            paths: paths[..paths.len().min(MOST_PATHS)].to_vec(),
+            reason: self.reason.as_ref().map(|reason| cut(reason, LONGEST_REASON).to_owned()),
             risk: Some(self.risk.name().to_owned()),
-            diff: self.diff.clone(),
+            diff: self.diff.as_ref().map(|diff| cut(diff, LONGEST_DIFFS).to_owned()),
             undisclosed: undisclosed
                 .into_iter()
                 .filter(|(_, hidden)| *hidden)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
-            ..PermissionAsked::new(id, &self.tool, self.input.clone().unwrap_or_else(Json::empty_object))
+            ..PermissionAsked::new(id, &self.tool, shortened(input, LONGEST_INPUT))
         }
     }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+/// What is too long is shown as the start of its text.
+pub(crate) fn shortened(json: Json, most: usize) -> Json {
+    #[derive(Serialize)]
+    struct Cut<'a> {
+        bytes: usize,
+        cut: &'a str,
+    }
+    let text = json.get();
+    // As a text in JSON it may take twice the room.
+    if text.len() > most { Json::of(&Cut { bytes: text.len(), cut: cut(text, most / 2) }) } else { json }
 }
 
 // === impl Risk ===
@@ -143,6 +176,20 @@ mod tests {
         question.paths = Some(vec!["a.txt".to_owned()]);
         question.input = Some(Json::empty_object());
         assert_eq!(question.asked("2".to_owned(), "/".to_owned()).undisclosed, Vec::<String>::new());
+
+        // What is larger than the hub takes is cut, and people are told.
+        let large = Question {
+            input: Some(Json::of("\"".repeat(LONGEST_INPUT).as_str())),
+            paths: Some(vec!["p".to_owned(); 2000]),
+            reason: Some("é".repeat(LONGEST_REASON)),
+            diff: Some("+\n".repeat(LONGEST_DIFFS)),
+            ..Question::about("write")
+        };
+        let asked = large.asked("3".to_owned(), "/".to_owned());
+        let rest = ["the rest of the input", "the rest of the diff", "more paths"];
+        assert_eq!((asked.undisclosed.as_slice(), asked.paths.len()), (&rest.map(str::to_owned)[..], 500));
+        assert!(asked.input.get().len() < 256 << 10 && asked.diff.unwrap().len() < 256 << 10);
+        assert_eq!(asked.reason.unwrap().len(), LONGEST_REASON);
         assert_eq!(question.step(), "Bash a.txt");
     }
 

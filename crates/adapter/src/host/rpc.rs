@@ -1,9 +1,9 @@
 //! JSON-RPC with a host, one message a line, in both directions. Parameters and results stay the text they came in.
 
 use attache_protocol::Json;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::Speaker;
+use super::{Speaker, Verdict};
 
 /// What a host said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,16 @@ struct Reply<'a, R: Serialize> {
 }
 
 const VERSION: &str = "2.0";
+
+/// An answer in the form that was asked for.
+pub(crate) fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, Verdict> {
+    answer.parse().map_err(|error| Verdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
+}
+
+/// As much of a text as an error holds of it.
+pub(crate) fn excerpt(text: &str) -> &str {
+    &text[..text.floor_char_boundary(300)]
+}
 
 // === impl Heard ===
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     Answer, Answered, Question, Usage,
     budget::Budget,
+    question::shortened,
     speech::{Kind, Speech},
 };
 use crate::{
@@ -79,6 +80,9 @@ pub(crate) enum ToolStatus {
 
 /// How much of a tool's output is shown.
 const LONGEST_OUTPUT: usize = 4 * 1024;
+
+/// How much of its input; a tool that writes a file is given all of it.
+const LONGEST_INPUT: usize = 32 * 1024;
 
 // === impl Turn ===
 
@@ -178,6 +182,7 @@ impl Turn {
         if let Some(output) = &mut call.output {
             output.truncate(output.floor_char_boundary(LONGEST_OUTPUT));
         }
+        call.input = call.input.map(|input| shortened(input, LONGEST_INPUT));
         self.events.tool_call(Json::of(&call));
     }
 

@@ -65,3 +65,14 @@ async fn files_outside_of_the_folder_are_refused_whatever_was_declared() {
     assert_eq!(reply["output"]["text"], "FAKE-OK after tool: `terminal/create` is not offered here\n");
     world.stop().await;
 }
+
+#[tokio::test]
+async fn a_yes_to_one_change_is_worth_one_change() {
+    let world = world().await;
+    let file = world.cwd.join("a.txt");
+    let write = format!("CALL:fs/write_text_file {}", json!({"path": file, "content": "again"}));
+    let (questions, _) = answered(&world, &task(&format!("WRITE:a.txt one\n{write}\n{write}")), yes).await;
+    let tools: Vec<_> = questions.iter().map(|question| question["tool"].as_str().unwrap()).collect();
+    assert_eq!(tools, ["edit", "write_text_file"]);
+    world.stop().await;
+}

@@ -87,3 +87,12 @@ async fn an_earlier_record_is_an_argument_only_where_that_is_wanted() {
     assert!(said(&stateless, &task("ARGS")).await.contains("--no-session-persistence"));
     stateless.stop().await;
 }
+
+#[tokio::test]
+async fn an_end_that_cannot_be_read_is_an_end() {
+    let script = "read a; read b; echo '{\"type\":\"result\",\"is_error\":\"maybe\"}'; exec cat";
+    let world = world_of(Setup { args: vec!["-c".into(), script.into()], ..Setup::new("sh", "Script", "sh") }).await;
+    let reply = failure(&ended(&world, &task("x")).await);
+    assert!(reply.starts_with("adapter_invalid_reply: Script said something that cannot be read: `{"), "{reply}");
+    world.stop().await;
+}

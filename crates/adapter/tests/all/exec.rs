@@ -96,10 +96,20 @@ async fn text_is_the_answer_and_usage_is_in_a_file() {
 }
 
 #[tokio::test]
+async fn a_pipe_in_place_of_the_usage_file_holds_nothing_up() {
+    let args = ["-c", "mkfifo \"$1\"; echo done", "sh", "{usage_file}"].map(Into::into).to_vec();
+    let setup = Setup { args, ..Setup::new("sh", "Script", "sh") };
+    let world = World::start(Exec::new(setup, shape("[[usage_file]]\ntokens = \"/in\"\n")), |_| {}).await;
+    let expected = json!({"success": true, "output": {"text": "done\n", "artifact_refs": []}});
+    assert_eq!(world.run(&task("x")).await, expected);
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn one_document_is_read_when_it_is_whole() {
     let row = Table::parse("").unwrap().get("openclaw").unwrap().clone();
-    let said = "echo 'Loading plugins'; cat >/dev/null; printf '{\\n \"ok\": true, \"final\": \"fine\",\\n';
-        echo '\"usage\":{\"input\":3,\"output\":4,\"total\":9},\"costUsd\":0.5}'";
+    let said = "echo 'Loading plugins'; echo '[plugins] up'; cat >/dev/null; printf '{\\n \"ok\": true, \"final\": \"fine\",\\n';
+        echo '\"usage\":{\"input\":3,\"output\":4,\"total\":9},\"costUsd\":0.5}'; echo '[plugins] down'";
     let setup = Setup { args: vec!["-c".into(), said.into()], ..Setup::new("sh", "Script", "sh") };
     let world = World::start(Exec::new(setup, row.output.clone()), |_| {}).await;
     let usage = json!({"tokens": 9, "input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5, "cost_source": "reported"});

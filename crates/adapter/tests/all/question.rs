@@ -19,6 +19,10 @@ impl Driver for Inquirer {
         Host { kind: "inquirer".to_owned(), version: None }
     }
 
+    fn hears_unasked(&self) -> bool {
+        true
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         async move {
             let mut heard = Vec::new();
@@ -160,5 +164,17 @@ async fn a_cancelled_run_does_not_wait_for_its_answer() {
         let message = "the run was cancelled; everything it had started on this device was stopped";
         assert_eq!(events.rest().await, [(2, "result".to_owned(), failed("cancelled", message))]);
     }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn who_hears_nothing_while_it_works_does_not_pretend_to() {
+    let world = World::shell().await;
+    let task = task("echo begun; exec sleep 100");
+    let mut events = world.stream(&task).await;
+    events.next().await.unwrap();
+    let refused = answer(&world, &task, "input", json!({"parts": [{"text": "use port 8080"}]})).await;
+    assert_eq!(refused.status, 404, "{refused:?}");
+    assert_eq!(world.cancel(&task).await.status, 200);
     world.stop().await;
 }

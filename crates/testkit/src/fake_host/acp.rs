@@ -20,9 +20,14 @@ struct Agent {
 struct Session {
     id: String,
     folder: PathBuf,
+    /// What it has cost in earlier runs.
+    cost: f64,
     /// What `_meta.systemPrompt` says; the protocol itself has no place for it.
     system: Option<String>,
 }
+
+/// What a conversation that is loaded has cost before.
+const EARLIER_COST: f64 = 0.3;
 
 /// Runs until the input ends.
 pub(super) fn main(arguments: Vec<String>) -> u8 {
@@ -50,6 +55,8 @@ impl Agent {
                 self.open(text(&parameters["sessionId"]), parameters);
                 self.update("user_message_chunk", json!({"content": {"type": "text", "text": "said before"}}));
                 self.update("agent_message_chunk", json!({"content": {"type": "text", "text": "answered before"}}));
+                self.session.cost = EARLIER_COST;
+                self.spent();
                 Ok(json!({}))
             }
             "session/prompt" if text(&parameters["sessionId"]) == self.session.id => {
@@ -82,7 +89,14 @@ impl Agent {
     fn open(&mut self, id: String, parameters: &Value) {
         let prompt = &parameters["_meta"]["systemPrompt"];
         let system = prompt.as_str().or_else(|| prompt["append"].as_str()).map(str::to_owned);
-        self.session = Session { id, folder: PathBuf::from(text(&parameters["cwd"])), system };
+        self.session = Session { id, folder: PathBuf::from(text(&parameters["cwd"])), cost: 0.0, system };
+    }
+
+    /// Tells what the whole conversation has used.
+    fn spent(&mut self) {
+        let Spent { input, output, cost } = self.program.spent;
+        let cost = json!({"amount": self.session.cost + cost, "currency": "USD"});
+        self.update("usage_update", json!({"used": input + output, "size": 200_000, "cost": cost}));
     }
 
     fn update(&mut self, kind: &str, mut update: Value) {
@@ -181,9 +195,7 @@ impl Stage for Agent {
     }
 
     fn spend(&mut self, _: Spent) -> Flow {
-        let Spent { input, output, cost } = self.program.spent;
-        let cost = json!({"amount": cost, "currency": "USD"});
-        self.update("usage_update", json!({"used": input + output, "size": 200_000, "cost": cost}));
+        self.spent();
         Flow::Go
     }
 

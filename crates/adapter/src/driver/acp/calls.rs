@@ -1,6 +1,9 @@
 //! The uses of tools that an agent has told of, and what people are asked about one. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use super::{
     message::{AskedLeave, Choice, Leave, Outcome},
@@ -59,20 +62,22 @@ impl Calls {
         told
     }
 
-    /// What people are asked. Agents may use another id for the question than for the call, so what the question itself
-    /// says comes first.
-    pub(super) fn question(&self, asked: &AskedLeave) -> Question {
+    /// What people are asked, and the files whose change it shows them. Agents may use another id for the question than for
+    /// the call, so what the question itself says comes first.
+    pub(super) fn question(&self, asked: &AskedLeave) -> (Question, Vec<PathBuf>) {
         let known = self.open.get(&asked.tool_call.tool_call_id).cloned().unwrap_or_default();
         let call = known.with(asked.tool_call.clone());
         let changes: Vec<&Content> = call.content.iter().flatten().filter(|content| content.is_change()).collect();
-        Question {
+        let changed = changes.iter().filter_map(|change| change.path.as_ref()).map(PathBuf::from).collect();
+        let question = Question {
             tool: name(&call),
             paths: paths(&call, &changes),
             reason: call.title.clone(),
             risk: risk(call.kind.as_deref()),
             diff: (!changes.is_empty()).then(|| changes.iter().map(|change| change.to_diff()).collect()),
             input: call.raw_input,
-        }
+        };
+        (question, changed)
     }
 
     pub(super) fn denied(&mut self, id: &str) {
@@ -236,14 +241,20 @@ mod tests {
             risk: Risk::Medium,
             diff: Some("--- /w/a.txt\n+++ /w/a.txt\n@@ -0,0 +1 @@\n+one\n".to_owned()),
         };
-        assert_eq!(calls.question(&asked), expected);
+        assert_eq!(calls.question(&asked), (expected, vec![PathBuf::from("/w/a.txt")]));
 
         let foreign = AskedLeave {
             tool_call: call(r#"{"toolCallId":"edit-approval-1","kind":"execute","locations":[],"rawInput":null}"#),
             options: Vec::new(),
         };
         let expected = Question { risk: Risk::High, ..Question::about("execute") };
-        assert_eq!(calls.question(&foreign), expected);
+        assert_eq!(calls.question(&foreign), (expected, Vec::new()));
+
+        // Who lets it read a file does not let it change that.
+        let read = r#"{"toolCallId":"r","kind":"read","locations":[{"path":"/w/.env"}]}"#;
+        let asked = AskedLeave { tool_call: call(read), options: Vec::new() };
+        let (question, changes) = calls.question(&asked);
+        assert_eq!((question.paths, changes), (Some(vec!["/w/.env".to_owned()]), Vec::new()));
     }
 
     #[test]

@@ -25,12 +25,13 @@ use super::{
 use crate::{
     Job,
     host::{
-        Answer, Answered, Lines, Process, Question, Setup, Speaker, Turn, Verdict,
+        Answer, Answered, Lines, Process, Question, Setup, Speaker, Turn, Usage, Verdict,
+        budget::Source,
         lines::Line,
         outage::is_outage,
         paths::Beneath,
         question::diff,
-        rpc::{self, Heard, Rpc},
+        rpc::{self, Heard, Rpc, understood},
     },
 };
 
@@ -43,10 +44,12 @@ pub(super) struct Conversation {
     calls: Calls,
     /// What people are asked now.
     questions: FuturesUnordered<BoxFuture<'static, Answered<Asked>>>,
-    /// The agent's ids of those questions.
-    open: Vec<Json>,
-    /// The files that people let the agent change: it may do so through us.
+    /// The agent's ids of those questions, and the files of those that are about writing one.
+    open: Vec<(Json, Option<PathBuf>)>,
+    /// The files whose change people saw and allowed: the agent may have each written through us once.
     allowed: Vec<PathBuf>,
+    /// What the conversation had cost before this run.
+    cost_before: CostBefore,
     session: Option<String>,
     /// The number of the prompt that the agent works on.
     prompt: Option<u64>,
@@ -58,7 +61,7 @@ pub(super) struct Conversation {
 #[derive(Debug)]
 enum Asked {
     /// It asked for leave.
-    Leave { id: Json, call: String, options: Vec<Choice>, paths: Vec<PathBuf> },
+    Leave { id: Json, call: String, options: Vec<Choice>, changes: Vec<PathBuf> },
     /// It had us write a file that nobody was asked about.
     Write { id: Json, write: WriteFile },
 }
@@ -70,6 +73,16 @@ enum Mood {
     Working,
     /// The agent was told to stop; nobody is asked any more.
     Halting,
+}
+
+/// An agent tells what its whole conversation has cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum CostBefore {
+    /// It begins with this run.
+    Nothing,
+    Known(f64),
+    /// An earlier conversation goes on, and nobody said what it had cost.
+    Unknown,
 }
 
 /// Lines that are no messages: banners, and what a library prints to the wrong place.
@@ -103,6 +116,7 @@ impl Conversation {
             questions: FuturesUnordered::new(),
             open: Vec::new(),
             allowed: Vec::new(),
+            cost_before: CostBefore::Nothing,
             session: None,
             prompt: None,
             mood: Mood::Before,
@@ -128,7 +142,7 @@ impl Conversation {
         self.prompt = Some(number);
         let answer = self.answer_to(number).await?;
         self.prompt = None;
-        let ended: Ended = understood(answer.map_err(|error| failure(&error, &agent))?)?;
+        let ended: Ended = understood(&answer.map_err(|error| failure(&error, &agent))?)?;
         let spent = ended.usage().is_some_and(|usage| self.turn.used(usage));
         if spent {
             return Err(self.over_budget());
@@ -161,6 +175,7 @@ impl Conversation {
         if agent.loads_sessions()
             && let Some(earlier) = setup.memory.recall(setup, conversation)
         {
+            self.cost_before = CostBefore::Unknown;
             let load = OpenSession { session_id: Some(&earlier), cwd, mcp_servers: servers() };
             let number = self.rpc.ask("session/load", &load).await;
             match self.answer_to(number).await? {
@@ -168,6 +183,7 @@ impl Conversation {
                 Err(error) => {
                     self.turn.log("info", format!("the agent has forgotten this conversation: {}", error.text()));
                     setup.memory.forget(setup, conversation);
+                    self.cost_before = CostBefore::Nothing;
                 }
             }
         }
@@ -187,7 +203,7 @@ impl Conversation {
     ) -> Result<T, Verdict> {
         let number = self.rpc.ask(method, params).await;
         let answer = self.answer_to(number).await?;
-        understood(answer.map_err(|error| failure(&error, agent))?)
+        understood(&answer.map_err(|error| failure(&error, agent))?)
     }
 
     /// Hears the agent out until it answers this.
@@ -233,9 +249,14 @@ impl Conversation {
 
     async fn hear(&mut self, heard: Heard) -> Result<(), Verdict> {
         match heard {
-            Heard::Told { method, params } if method == "session/update" && self.mood != Mood::Before => {
-                self.update(Update::read(&params))
-            }
+            Heard::Told { method, params } if method == "session/update" => match Update::read(&params) {
+                update if self.mood != Mood::Before => self.update(update),
+                Update::Used(Usage { cost_usd: Some(cost), .. }) => {
+                    self.cost_before = CostBefore::Known(cost);
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
             Heard::Asked { id, method, params } if method == "session/request_permission" => {
                 self.asked(id, &params).await;
                 Ok(())
@@ -273,6 +294,7 @@ impl Conversation {
             }
             Update::Plan(plan) => self.turn.note(plan),
             Update::Used(usage) => {
+                let usage = self.cost_before.taken_off(usage);
                 if self.turn.used(usage) && self.mood == Mood::Working {
                     return Err(self.over_budget());
                 }
@@ -294,32 +316,34 @@ impl Conversation {
             Ok(asked) => asked,
             Err(error) => return self.rpc.refuse(&id, &rpc::Error::bad_params(error)).await,
         };
-        let question = self.calls.question(&asked);
-        let paths = question.paths.iter().flatten().map(PathBuf::from).collect();
+        let (question, changes) = self.calls.question(&asked);
         let (call, options) = (asked.tool_call.tool_call_id, asked.options);
-        let key = Asked::Leave { id: id.clone(), call, options, paths };
-        self.open.push(id);
+        let key = Asked::Leave { id: id.clone(), call, options, changes };
+        self.open.push((id, None));
         self.questions.push(self.turn.ask(key, &question));
     }
 
     /// Writes a file for the agent. What nobody was asked about yet is asked about now, whatever was declared.
     async fn write(&mut self, id: Json, write: WriteFile) {
-        let is_refused = !write.path.is_absolute() || self.files.admits(&write.path).is_err();
-        if is_refused || self.allowed.contains(&write.path) {
+        if let Some(at) = self.allowed.iter().position(|path| *path == write.path) {
+            self.allowed.swap_remove(at);
             return self.write_now(&id, write).await;
         }
+        // What may not be written at all is refused with the reason.
+        let Some(before) = files::before(self.files.clone(), write.path.clone()).await else {
+            return self.write_now(&id, write).await;
+        };
         if self.mood != Mood::Working {
             return self.rpc.refuse(&id, &files::not_allowed(&write.path)).await;
         }
         let path = write.path.display().to_string();
-        let before = self.files.read(&write.path).unwrap_or_default();
         let question = Question {
             input: Some(Json::of(&write)),
             paths: Some(vec![path.clone()]),
             diff: Some(diff(&path, &before, &write.content)),
             ..Question::about("write_text_file")
         };
-        self.open.push(id.clone());
+        self.open.push((id.clone(), Some(write.path.clone())));
         self.questions.push(self.turn.ask(Asked::Write { id, write }, &question));
     }
 
@@ -338,21 +362,21 @@ impl Conversation {
         self.turn.answered(&answered);
         let Answered { key, answer, .. } = answered;
         match key {
-            Asked::Leave { id, call, options, paths } => {
+            Asked::Leave { id, call, options, changes } => {
                 match answer {
                     Answer::Denied { .. } => self.calls.denied(&call),
-                    Answer::Allowed => self.allowed.extend(paths),
+                    Answer::Allowed => self.allowed.extend(changes),
                     Answer::Stopped => {}
                 }
                 let (leave, remark) = calls::choose(&options, &answer);
                 if let Some(remark) = remark {
                     self.turn.log("warning", remark);
                 }
-                self.open.retain(|open| *open != id);
+                self.open.retain(|(open, _)| *open != id);
                 self.rpc.answer(&id, &leave).await;
             }
             Asked::Write { id, write } => {
-                self.open.retain(|open| *open != id);
+                self.open.retain(|(open, _)| *open != id);
                 match answer {
                     Answer::Allowed => self.write_now(&id, write).await,
                     Answer::Denied { .. } | Answer::Stopped => {
@@ -369,8 +393,11 @@ impl Conversation {
         // What people were asked is withdrawn with this.
         self.questions = FuturesUnordered::new();
         let farewell = async {
-            for id in std::mem::take(&mut self.open) {
-                self.rpc.answer(&id, &Leave::cancelled()).await;
+            for (id, write) in std::mem::take(&mut self.open) {
+                match write {
+                    None => self.rpc.answer(&id, &Leave::cancelled()).await,
+                    Some(path) => self.rpc.refuse(&id, &files::not_allowed(&path)).await,
+                }
             }
             if let (Some(session), Some(number)) = (self.session.clone(), self.prompt) {
                 self.rpc.tell("session/cancel", &Cancel { session_id: &session }).await;
@@ -400,12 +427,20 @@ impl Conversation {
     }
 }
 
-fn understood<T: DeserializeOwned>(answer: Json) -> Result<T, Verdict> {
-    answer.parse().map_err(|error| Verdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
-}
+// === impl CostBefore ===
 
-fn excerpt(text: &str) -> &str {
-    &text[..text.floor_char_boundary(300)]
+impl CostBefore {
+    /// What of it is this run's own.
+    fn taken_off(self, usage: Usage) -> Usage {
+        let cost_usd = match self {
+            Self::Nothing => usage.cost_usd,
+            // To the billionth, so that the difference is as round as the two were.
+            Self::Known(before) => usage.cost_usd.map(|cost| ((cost - before).max(0.0) * 1e9).round() / 1e9),
+            Self::Unknown => None,
+        };
+        let cost_source = if cost_usd.is_some() { usage.cost_source } else { Source::Unknown };
+        Usage { cost_usd, cost_source, ..usage }
+    }
 }
 
 fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
@@ -431,6 +466,15 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn earlier_runs_of_a_conversation_are_not_paid_for_again() {
+        let total = Usage { tokens: Some(9), ..Usage::default() }.with_cost(3.0);
+        let own = Usage { tokens: Some(9), ..Usage::default() }.with_cost(0.5);
+        assert_eq!(CostBefore::Known(2.5).taken_off(total), own);
+        assert_eq!(CostBefore::Nothing.taken_off(total), total);
+        assert_eq!(CostBefore::Unknown.taken_off(total), Usage { tokens: Some(9), ..Usage::default() });
+    }
 
     #[test]
     fn a_failure_says_what_to_do() {

@@ -1,6 +1,10 @@
 //! Files that an agent reads and writes through us: only below the run's folder, whatever was declared.
 
-use std::{io, path::Path, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use attache_protocol::Json;
 
@@ -43,6 +47,15 @@ pub(super) async fn write(files: Arc<Beneath>, asked: WriteFile) -> Result<Json,
         Ok(Json::empty_object())
     })
     .await
+}
+
+/// What a file holds before it is written; nothing for a new one, and none where nothing may be written.
+pub(super) async fn before(files: Arc<Beneath>, path: PathBuf) -> Option<String> {
+    if !path.is_absolute() {
+        return None;
+    }
+    let look = move || files.admits(&path).ok().map(|()| files.read(&path).unwrap_or_default());
+    tokio::task::spawn_blocking(look).await.ok().flatten()
 }
 
 /// The folder may be another machine's, where every access takes its time.

@@ -137,15 +137,21 @@ pub(super) struct Ask {
     pub(super) tool_use_id: String,
 }
 
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    subtype: Option<String>,
+}
+
+/// Whether a line is the last word of a turn, also one that cannot be read otherwise: nothing comes after it.
+pub(super) fn is_end(line: &str) -> bool {
+    serde_json::from_str::<Head>(line).is_ok_and(|head| head.kind == "result")
+}
+
 /// Reads one line.
 pub(super) fn read(line: &str) -> Result<Message, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Head {
-        #[serde(rename = "type")]
-        kind: String,
-        #[serde(default)]
-        subtype: Option<String>,
-    }
     let head: Head = serde_json::from_str(line)?;
     match (head.kind.as_str(), head.subtype.as_deref()) {
         ("system", Some("init")) => serde_json::from_str(line).map(Message::Init),

@@ -154,6 +154,9 @@ impl<'a> Talk<'a> {
             Heard::TooLong => Err("a line that is too long".to_owned()),
         };
         match message {
+            Err(message) if matches!(&line, Heard::Whole(line) if message::is_end(line)) => {
+                return Some(End::Heard(Verdict::Unreadable { message }));
+            }
             Err(what) => {
                 self.turn.log("warning", format!("a line was passed over that cannot be read: {what}"));
                 self.unreadable.get_or_insert(what);

@@ -1,7 +1,7 @@
 //! The messages of `codex app-server` that we need, as version 0.166 has them. What is not named here is ignored.
 
 use attache_protocol::Json;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Usage;
 
@@ -230,8 +230,14 @@ pub(super) struct TurnEnd {
     #[serde(default)]
     pub(super) status: String,
     pub(super) error: Option<TurnError>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "those_that_can_be_read")]
     pub(super) items: Vec<Item>,
+}
+
+/// A step of a new kind must not hide that the turn has ended.
+fn those_that_can_be_read<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<Item>, D::Error> {
+    let items = Option::<Vec<Json>>::deserialize(items)?.unwrap_or_default();
+    Ok(items.iter().filter_map(|item| item.parse().ok()).collect())
 }
 
 /// `mcpServer/startupStatus/updated`.

@@ -25,7 +25,7 @@ use crate::{
         Answer, Answered, Lines, Process, Speaker, Turn, Verdict,
         lines::Line,
         outage::is_outage,
-        rpc::{self, Heard, Rpc},
+        rpc::{self, Heard, Rpc, excerpt, understood},
         turn::ToolStatus,
     },
 };
@@ -253,9 +253,9 @@ impl<'a> Conversation<'a> {
                 }
             }
             "turn/completed" => {
-                if let Ok(TurnEvent { thread_id, turn }) = params.parse()
-                    && self.is_own(&thread_id)
-                {
+                // Left alone it would wait for the next turn, and nobody would hear of this one's end.
+                let TurnEvent { thread_id, turn } = understood(params)?;
+                if self.is_own(&thread_id) {
                     self.ended = Some(turn);
                 }
             }
@@ -374,14 +374,6 @@ fn read(line: Option<Line>) -> Result<Heard, Verdict> {
             Heard::read(&line).ok_or_else(|| Verdict::Unreadable { message: excerpt(&line).to_owned() })
         }
     }
-}
-
-fn understood<T: DeserializeOwned>(answer: &Json) -> Result<T, Verdict> {
-    answer.parse().map_err(|error| Verdict::Unreadable { message: format!("{error} in {}", excerpt(answer.get())) })
-}
-
-fn excerpt(text: &str) -> &str {
-    &text[..text.floor_char_boundary(300)]
 }
 
 fn failure(error: &rpc::Error) -> Verdict {

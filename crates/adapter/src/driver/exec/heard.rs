@@ -3,6 +3,7 @@
 use std::{collections::HashMap, os::unix::process::ExitStatusExt as _};
 
 use attache_protocol::Json;
+use serde::de::IgnoredAny;
 use tokio::process::ChildStdout;
 
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
         lines::Line,
         outage::is_outage,
         process::Ended,
+        rpc::excerpt,
         turn::{Summary, ToolCall, ToolStatus},
     },
     output::{Cut, pump},
@@ -116,7 +118,11 @@ impl Heard {
     /// The one document, now that all of it is there.
     fn whole(&mut self) -> Result<(), Verdict> {
         let document = std::mem::take(&mut self.document);
-        match self.shape.read(&document) {
+        let read = self.shape.read(&document).or_else(|error| match longest_value(&document) {
+            Some(value) => self.shape.read(value),
+            None => Err(error),
+        });
+        match read {
             Ok(said) => self.take(said),
             Err(_) if document.is_empty() => Ok(()),
             Err(error) => {
@@ -211,12 +217,25 @@ impl Heard {
     }
 }
 
-fn too_long() -> Verdict {
-    Verdict::Unreadable { message: "a line of many megabytes".to_owned() }
+/// The document among diagnostics that look like one (`[plugins] loaded`) or that follow it.
+fn longest_value(text: &str) -> Option<&str> {
+    let (mut longest, mut at) = (None::<&str>, 0);
+    for line in text.split_inclusive('\n') {
+        let begin = line.as_ptr().addr() - text.as_ptr().addr();
+        if begin < at || !line.starts_with(['{', '[']) {
+            continue;
+        }
+        let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<IgnoredAny>();
+        if values.next().is_some_and(|value| value.is_ok()) {
+            at = begin + values.byte_offset();
+            longest = longest.filter(|longest| longest.len() > at - begin).or(Some(&text[begin..at]));
+        }
+    }
+    longest
 }
 
-fn excerpt(text: &str) -> &str {
-    &text[..text.floor_char_boundary(300)]
+fn too_long() -> Verdict {
+    Verdict::Unreadable { message: "a line of many megabytes".to_owned() }
 }
 
 fn usage(said: &Said) -> Usage {
@@ -333,6 +352,15 @@ mod tests {
         assert_eq!(Told::default().verdict(false, &ended(512, "")), failed("it ended with exit status 2"));
         let said = failed("it ended with exit status 2: 500 lines are too many");
         assert_eq!(Told::default().verdict(false, &ended(512, "500 lines are too many")), said);
+    }
+
+    #[test]
+    fn the_document_is_found_among_diagnostics() {
+        let document = "{\n\"a\": {\n\"b\": [1]\n}\n}";
+        for around in ["%", "[plugins] up\n%\n", "%\nbye\n", "[1]\n%\n[2] {late}\n", "{oops\n%\n"] {
+            assert_eq!(longest_value(&around.replace('%', document)), Some(document), "{around}");
+        }
+        assert_eq!((longest_value("[plugins"), longest_value("")), (None, None));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, prompt},
     preset::ExecShape,
     process::{self, LINGER},
-    scratch::Scratch,
+    scratch::{self, Scratch},
 };
 
 #[derive(Debug, Clone)]
@@ -43,6 +43,9 @@ const FAREWELL: Duration = Duration::from_millis(700);
 
 /// How long it may take after it has closed its output.
 const END: Duration = Duration::from_millis(300);
+
+/// A file about usage that is longer is none.
+const LONGEST_USAGE: u64 = 256 * 1024;
 
 // === impl Exec ===
 
@@ -139,7 +142,7 @@ async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
         }
     };
     let ended = process.end(patience).await;
-    if let Ok(usage) = tokio::fs::read_to_string(&usage_file).await {
+    if let Ok(Some(usage)) = scratch::plain_text(&usage_file, LONGEST_USAGE) {
         heard.usage_file(&usage);
     }
     let verdict = cut_short.unwrap_or_else(|| heard.verdict(&ended));
