@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Driver, Job, settled};
 use crate::{
+    host::limits,
     process::{self, Program},
     scratch::Scratch,
 };
@@ -46,7 +47,9 @@ impl Driver for Command {
     }
 
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
-        let program = job.text().and_then(|text| self.program(text));
+        let label = format!("`{}`", self.program.display());
+        let program =
+            limits::without_limits(&label, &job).and_then(|()| job.text()).and_then(|text| self.program(text));
         settled(async move {
             let program = program?;
             let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;

@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Driver, Job, settled};
 use crate::{
+    host::limits,
     process::{self, MAX_ARGUMENT, Program},
     scratch::Scratch,
 };
@@ -25,6 +26,7 @@ impl Driver for Shell {
 }
 
 async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
+    limits::without_limits("the shell", &job)?;
     let script = job.text()?;
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let args = if script.len() <= MAX_ARGUMENT {

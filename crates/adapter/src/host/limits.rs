@@ -39,6 +39,11 @@ pub(crate) fn agreed(setup: &Setup, job: &Job) -> Result<Vec<Limit>, TaskReply> 
     }
 }
 
+/// The same for a plain program, which keeps no limits.
+pub(crate) fn without_limits(label: &str, job: &Job) -> Result<(), TaskReply> {
+    kept(job.task.sandbox.as_ref(), label, &[]).map(drop)
+}
+
 fn kept(sandbox: Option<&Json>, host: &str, enforces: &[Limit]) -> Result<Vec<Limit>, TaskReply> {
     let asked = asked(sandbox)?;
     let missing: Vec<String> = asked.iter().filter(|limit| !enforces.contains(limit)).map(Limit::to_string).collect();

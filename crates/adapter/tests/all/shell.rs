@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use attache_adapter::{Environment, driver::Shell};
+use attache_adapter::{
+    Environment,
+    driver::{Command, Shell},
+};
 use attache_protocol::env::Env;
 use serde_json::{Value, json};
 
@@ -190,4 +193,28 @@ async fn nothing_stays_in_the_private_folder() {
     assert_eq!(reply["error"]["code"], "host_crashed");
     assert!(message(&reply).contains(gone.to_str().unwrap()), "{reply}");
     world.stop().await;
+}
+
+#[tokio::test]
+async fn limits_that_nobody_keeps_are_refused_before_anything_starts() {
+    let world = World::shell().await;
+    let command = World::start(Command::new("sh", ["-c", "touch started"]), |_| {}).await;
+    for (world, label) in [(&world, "the shell"), (&command, "`sh`")] {
+        for (sandbox, limit) in [
+            (json!({"cwd_only": true}), "only its folder (cwd_only)"),
+            (json!({"allow_network": false}), "no network (allow_network: false)"),
+            (json!({"allow_exec": false}), "no programs (allow_exec: false)"),
+        ] {
+            let reply = world.run(&with(task("touch started"), "sandbox", sandbox)).await;
+            let expected = format!(
+                "the run asks for limits that {label} does not keep on this device ({limit}), so nothing was started; ask \
+                 without them, or send the task to an agent that keeps them"
+            );
+            assert_eq!(reply, failed("refused", &expected));
+        }
+        assert!(!world.cwd.join("started").exists());
+        assert_eq!(world.run(&with(task("true"), "sandbox", json!({"allow_network": true}))).await["success"], true);
+    }
+    world.stop().await;
+    command.stop().await;
 }
