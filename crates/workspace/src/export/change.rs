@@ -15,7 +15,7 @@ use super::{
     Export, Inner, Refusal,
     attributes::{AttributeChange, Attributes, Kind, Moment},
     before::{Fate, Keeper},
-    guard::{REPOSITORY, completes, guarded, is_repository, run_from},
+    guard::{REPOSITORIES, guarded, is_repository, part_of, run_from},
     held,
     journal::{Line, Op},
     path::{Place, join},
@@ -27,6 +27,8 @@ pub(super) const GUARDED: Refusal =
 const PLANTED: Refusal = Refusal::Denied(
     "with it the folder would be a repository, and git on the host would run what its configuration says; make it elsewhere",
 );
+const PART: Refusal =
+    Refusal::Denied("without it the folder would be no repository any more; it can be written and replaced");
 pub(super) const WITHHELD: Refusal = Refusal::Denied("this name is not lent");
 pub(super) const SPECIAL: Refusal = Refusal::Denied("it is neither a file nor a folder nor a link");
 pub(super) const ROOT: Refusal = Refusal::Denied("the lent folder itself stays as it is");
@@ -77,25 +79,35 @@ impl Inner {
         if !self.filter.shows(path, folder) {
             return Err(WITHHELD);
         }
-        if guarded(path) || self.is_run_from(path) {
-            return Err(GUARDED);
-        }
-        Ok(())
+        if self.is_guarded(path, folder) { Err(GUARDED) } else { Ok(()) }
     }
 
-    /// Whether git would run something from there because a folder above is a repository, whatever its name.
-    fn is_run_from(&self, path: &[u8]) -> bool {
-        run_from(path).into_iter().any(|folder| self.holds(folder, REPOSITORY))
+    /// Whether git would run something from there, or be led elsewhere by it.
+    fn is_guarded(&self, path: &[u8], folder: bool) -> bool {
+        guarded(path)
+            || (!folder && is_repository(path))
+            || run_from(path).into_iter().any(|above| self.is_taken_for_one(above))
+    }
+
+    /// Whether git takes the folder for a repository, whatever its name.
+    fn is_taken_for_one(&self, folder: &[u8]) -> bool {
+        REPOSITORIES.iter().any(|parts| self.holds(folder, parts.iter().copied()))
     }
 
     /// Whether something new may have a name that was admitted: nothing may become a repository that git would take its
     /// commands from.
-    pub(super) fn admit_new(&self, path: &[u8], folder: bool) -> Result<(), Refusal> {
-        if !folder && is_repository(path) {
-            return Err(GUARDED);
-        }
-        let is_planted = completes(path).is_some_and(|(folder, rest)| self.holds(folder, rest));
+    pub(super) fn admit_new(&self, path: &[u8]) -> Result<(), Refusal> {
+        let (folder, mut others) = part_of(path);
+        // In `.git` itself the configuration is guarded, whatever else is there.
+        let is_planted = !is_repository(folder) && others.any(|rest| self.holds(folder, rest));
         if is_planted { Err(PLANTED) } else { Ok(()) }
+    }
+
+    /// Whether something that may be changed may lose its name: git would look for a repository elsewhere if this one were
+    /// none any more, and nothing would guard what it runs until it is one again.
+    pub(super) fn admit_gone(&self, path: &[u8]) -> Result<(), Refusal> {
+        let (folder, mut others) = part_of(path);
+        if others.any(|rest| self.holds(folder, rest)) { Err(PART) } else { Ok(()) }
     }
 
     fn holds<'a>(&self, folder: &[u8], names: impl IntoIterator<Item = &'a [u8]>) -> bool {
@@ -129,7 +141,7 @@ impl Inner {
             if !self.filter.shows(path, attributes.is_folder()) {
                 return Ok(false);
             }
-            if attributes.inode == file.inode && attributes.device == file.device && !guarded(path) {
+            if attributes.inode == file.inode && attributes.device == file.device && !self.is_guarded(path, false) {
                 names.push(path.to_vec());
             }
             Ok(true)

@@ -138,7 +138,7 @@ impl Inner {
 
     /// The new file, and how its folder is left.
     fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(OwnedFd, Left), Refusal> {
-        self.admit_new(place.whole(), false)?;
+        self.admit_new(place.whole())?;
         let parent = self.root.folder(place.parent())?;
         keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
         keeper.keep_folder(&self.root, place.parent())?;

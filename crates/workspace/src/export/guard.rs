@@ -2,7 +2,8 @@
 //!
 //! Whoever writes `.git/hooks/post-checkout` or `core.fsmonitor` in `.git/config` runs code as the owner at their next git
 //! command. Everything else of a repository can be written, so a remote can commit. Git also takes a folder of any name for
-//! a repository, a bare one, when it holds `HEAD`, `objects` and `refs`: none can be made, and one that is there is guarded.
+//! a repository, a bare one, when it holds `HEAD`, `objects` and `refs`, or `HEAD` and a `commondir` that leads to the rest:
+//! none can be made, and one that is there is guarded and stays one.
 
 use super::filter::fold;
 
@@ -12,15 +13,15 @@ pub(super) fn guarded(path: &[u8]) -> bool {
     let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').map(trimmed).collect();
     let Some(git) = names.iter().position(|name| is_git(name)) else { return false };
     let inside = &names[git + 1..];
-    // Where the host keeps its own commits of what was there before.
-    if inside.starts_with(&[b"refs", b"attache"]) {
+    // Where the host keeps its own commits of what was there before; and no part of a repository has the name of one.
+    if inside.starts_with(&[b"refs", b"attache"]) || inside.iter().any(|name| is_git(name)) {
         return true;
     }
     // A branch may be called what it likes; objects come from here and from nowhere else.
     if matches!(inside.first(), Some(&(b"refs" | b"logs" | b"objects"))) {
         return inside.starts_with(&[b"objects", b"info", b"alternates"]);
     }
-    (0..inside.len()).any(|at| runs(&inside[..=at]) || is_git(inside[at]))
+    (0..inside.len()).any(|at| runs(&inside[..=at]))
 }
 
 /// Whether git looks here, in a repository, for what it would run.
@@ -48,28 +49,26 @@ pub(super) fn run_from(path: &[u8]) -> Vec<&[u8]> {
     folders
 }
 
-/// What a folder must hold for git to take it for a repository.
-pub(super) const REPOSITORY: [&[u8]; 3] = [b"HEAD", b"objects", b"refs"];
+/// What a folder must hold for git to take it for a repository: all of one of these.
+pub(super) const REPOSITORIES: [&[&[u8]]; 2] = [&[b"HEAD", b"objects", b"refs"], &[b"HEAD", b"commondir"]];
 
-/// The folder that the name at the end of the path could complete to a repository, and what else that takes.
-pub(super) fn completes(path: &[u8]) -> Option<(&[u8], impl Iterator<Item = &'static [u8]>)> {
-    let folder = above(path, 1);
-    // In `.git` it is one already, and guarded.
-    if folder.split(|&byte| byte == b'/').any(is_repository) {
-        return None;
-    }
+/// The folder that the name at the end of the path makes, perhaps, a repository, and what else each way to be one takes.
+pub(super) fn part_of(path: &[u8]) -> (&[u8], impl Iterator<Item = impl Iterator<Item = &'static [u8]>>) {
     let twin = fold(path);
     let name = trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)).to_owned();
-    let part = REPOSITORY.iter().position(|part| part.eq_ignore_ascii_case(&name))?;
-    Some((folder, REPOSITORY.into_iter().enumerate().filter(move |(at, _)| *at != part).map(|(_, name)| name)))
+    let others = REPOSITORIES.into_iter().filter_map(move |parts| {
+        let part = parts.iter().position(|part| part.eq_ignore_ascii_case(&name))?;
+        Some(parts.iter().enumerate().filter(move |(at, _)| *at != part).map(|(_, name)| *name))
+    });
+    (above(path, 1), others)
 }
 
 fn above(path: &[u8], levels: usize) -> &[u8] {
     (0..levels).fold(path, |path, _| &path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)])
 }
 
-/// A name that git takes for a repository. A folder of that name can be made; a file or link of that name, or something
-/// else moved there, could bring a configuration along.
+/// A name that git takes for a repository. A folder of that name can be made; a file or link of that name leads git to
+/// wherever it says, and something else moved there could bring a configuration along.
 pub(super) fn is_repository(path: &[u8]) -> bool {
     let twin = fold(path);
     is_git(trimmed(twin.rsplit(|&byte| byte == b'/').next().unwrap_or(&twin)))
@@ -108,6 +107,8 @@ mod tests {
             ".git/info/attributes",
             ".git/objects/info/alternates",
             ".git/modules/lib/info/attributes",
+            ".git/refs/.git",
+            ".git/objects/x/.Git/config",
         ] {
             assert!(guarded(path.as_bytes()), "{path}");
         }
@@ -135,12 +136,16 @@ mod tests {
         assert_eq!(from("config"), [""]);
         assert_eq!(from("a/info/attributes"), ["a"]);
         assert_eq!(from("src/main.rs"), [""; 0]);
-        let completes = |path: &'static str| {
-            completes(path.as_bytes()).map(|(folder, rest)| (show(folder), rest.map(show).collect::<Vec<_>>()))
+        let part_of = |path: &'static str| {
+            let (folder, others) = part_of(path.as_bytes());
+            (show(folder), others.map(|rest| rest.map(show).collect()).collect::<Vec<Vec<_>>>())
         };
-        assert_eq!(completes("x/head"), Some(("x".to_owned(), vec!["objects".to_owned(), "refs".to_owned()])));
-        assert_eq!(completes("refs"), Some((String::new(), vec!["HEAD".to_owned(), "objects".to_owned()])));
-        assert_eq!(completes("x/.git/HEAD"), None);
-        assert_eq!(completes("x/HEAD.lock"), None);
+        let lists = |lists: &[&[&str]]| -> Vec<Vec<String>> {
+            lists.iter().map(|list| list.iter().map(|name| (*name).to_owned()).collect()).collect()
+        };
+        assert_eq!(part_of("x/head"), ("x".to_owned(), lists(&[&["objects", "refs"], &["commondir"]])));
+        assert_eq!(part_of("refs"), (String::new(), lists(&[&["HEAD", "objects"]])));
+        assert_eq!(part_of("x/.git/CommonDir."), ("x/.git".to_owned(), lists(&[&["HEAD"]])));
+        assert_eq!(part_of("x/HEAD.lock"), ("x".to_owned(), lists(&[])));
     }
 }

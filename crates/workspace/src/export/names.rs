@@ -101,6 +101,7 @@ impl Export {
                 _ => AtFlags::empty(),
             };
             inner.admit(place.whole(), found.attributes.is_folder())?;
+            inner.admit_gone(place.whole())?;
             let parent = inner.root.folder(place.parent())?;
             keeper.keep(&inner.root, place.whole(), Some(&found), Fate::LosesName, &|| inner.go_on())?;
             keeper.keep_folder(&inner.root, place.parent())?;
@@ -133,7 +134,7 @@ impl Inner {
             return Err(Refusal::Exists);
         }
         self.admit(place.whole(), folder)?;
-        self.admit_new(place.whole(), folder)?;
+        self.admit_new(place.whole())?;
         if self.root.look_maybe(place.whole())?.is_some() {
             return Err(Refusal::Exists);
         }
@@ -154,6 +155,7 @@ impl Inner {
         let found = self.see(from)?;
         let folder = found.attributes.is_folder();
         self.admit(from.whole(), folder)?;
+        self.admit_gone(from.whole())?;
         self.admit(to.whole(), folder)?;
         if is_repository(from.whole()) || is_repository(to.whole()) {
             return Err(GUARDED);
@@ -164,7 +166,7 @@ impl Inner {
         self.check_link(from.whole(), to.whole(), &found)?;
         let replaced = self.root.look_maybe(to.whole())?;
         if replaced.is_none() {
-            self.admit_new(to.whole(), folder)?;
+            self.admit_new(to.whole())?;
         }
         if let Some(there) = &replaced {
             // A name that is free for a file may still be that of a folder which is not lent.

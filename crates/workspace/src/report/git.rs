@@ -17,9 +17,12 @@ use attache_protocol::{DelegationId, Timestamp};
 
 use crate::export::{Filter, Rules, Unexportable, show};
 
-/// The repository that a lent folder is in.
-#[derive(Debug, Clone)]
+/// The repository that a lent folder is in. Git is told where it is and looks for no other, whatever a lease has made since
+/// it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repository {
+    /// `.git`, or where that leads.
+    git_dir: PathBuf,
     top: PathBuf,
     /// From there to the folder: empty, or with a slash at its end.
     prefix: Vec<u8>,
@@ -88,6 +91,8 @@ const QUIET: &[&str] = &[
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.graftFileDeprecated=false",
+    // A folder that is a repository by what is in it, and not by its name, is none here.
+    "safe.bareRepository=explicit",
 ];
 
 // === impl Repository ===
@@ -95,21 +100,35 @@ const QUIET: &[&str] = &[
 impl Repository {
     /// `None` when the folder is in no repository, or in one without files (bare).
     pub fn find(dir: &Path) -> Result<Option<Self>, Error> {
-        let asked = [OsStr::new("rev-parse"), OsStr::new("--show-toplevel"), OsStr::new("--show-prefix")];
-        let output = command(dir, Config::Repository, None).args(asked).output().map_err(Error::Missing)?;
-        if !output.status.success() {
+        // One at a time: a path may have newlines in it.
+        let ask = |what: &str| -> Result<Option<Vec<u8>>, Error> {
+            let mut asked = command(dir, Config::Repository, None);
+            let output = asked.args(["rev-parse", what]).output().map_err(Error::Missing)?;
+            Ok(output.status.success().then(|| line(output.stdout)))
+        };
+        let Some(top) = ask("--show-toplevel")? else { return Ok(None) };
+        let (Some(git_dir), Some(prefix)) = (ask("--absolute-git-dir")?, ask("--show-prefix")?) else {
             return Ok(None);
-        }
-        let mut lines = output.stdout.split(|&byte| byte == b'\n');
-        let (top, prefix) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        Ok(Some(Self { top: OsString::from_vec(top.to_vec()).into(), prefix: prefix.to_vec() }))
+        };
+        Ok(Some(Self { git_dir: path(git_dir), top: path(top), prefix }))
     }
 
     /// Makes a repository of the folder; an opt-in of its owner.
     pub fn init(dir: &Path) -> Result<Self, Error> {
         let mut init = command(dir, Config::Repository, None);
         run("init", init.args(["init", "--quiet", "--template=", "--initial-branch=main"]), None)?;
-        Ok(Self { top: dir.to_owned(), prefix: Vec::new() })
+        Ok(Self { git_dir: dir.join(".git"), top: dir.to_owned(), prefix: Vec::new() })
+    }
+
+    /// For [`Self::from_bytes`], so that one that was found before a lease is known after it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        nul([self.git_dir.as_os_str().as_bytes(), self.top.as_os_str().as_bytes(), &self.prefix].into_iter())
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let parts: Vec<&[u8]> = bytes.strip_suffix(&[0])?.split(|&byte| byte == 0).collect();
+        let [git_dir, top, prefix] = parts[..] else { return None };
+        Some(Self { git_dir: path(git_dir.to_vec()), top: path(top.to_vec()), prefix: prefix.to_vec() })
     }
 
     /// Commits the folder as it is now to the delegation's ref and tells the commit's id. The first one stands on what is
@@ -117,7 +136,7 @@ impl Repository {
     pub fn snapshot(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
         let reference = format!("refs/attache/{}", snapshot.delegation);
         let tree = self.tree(snapshot)?;
-        let git = || self.git(Some(snapshot.index));
+        let git = || self.git(Config::Repository, Some(snapshot.index));
         let parent = match self.resolve(&reference)? {
             Some(parent) => Some(parent),
             None => self.resolve("HEAD")?,
@@ -136,7 +155,7 @@ impl Repository {
     /// Commits these paths, relative to the folder, to the branch that is checked out; an opt-in of its owner. Nothing else
     /// that is staged or edited goes into it. `None` when there is nothing to commit.
     pub fn commit(&self, paths: &[Vec<u8>], message: &str, now: Timestamp) -> Result<Option<String>, Error> {
-        let git = || command(&self.top, Config::User, None);
+        let git = || self.git(Config::User, None);
         let branch = git().args(["symbolic-ref", "--quiet", "HEAD"]).output().map_err(Error::Missing)?;
         if !branch.status.success() {
             return Err(Error::NoBranch(self.top.clone()));
@@ -174,7 +193,7 @@ impl Repository {
     /// The folder as a tree, next to what else of the repository is checked out.
     fn tree(&self, snapshot: &Snapshot<'_>) -> Result<String, Error> {
         let filter = Filter::new(snapshot.rules)?;
-        let git = || self.git(Some(snapshot.index));
+        let git = || self.git(Config::Repository, Some(snapshot.index));
         self.copy_index(snapshot.index)?;
         let mut list = git();
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
@@ -191,8 +210,7 @@ impl Repository {
 
     /// The user's index with what git knows of the files' times, so that not every file is read.
     fn copy_index(&self, index: &Path) -> Result<(), Error> {
-        let asked = run("rev-parse", self.git(None).args(["rev-parse", "--git-path", "index"]), None)?;
-        let theirs = self.top.join(OsStr::from_bytes(asked.trim_ascii_end()));
+        let theirs = self.git_dir.join("index");
         let failed = |source| Error::Index { path: index.to_owned(), source };
         match fs::copy(&theirs, index) {
             Ok(_) => Ok(()),
@@ -208,19 +226,21 @@ impl Repository {
         if paths.is_empty() {
             return Ok(std::collections::HashSet::new());
         }
-        let listed = run("ls-files", command(&self.top, Config::User, None).args(["ls-files", "-z"]), None)?;
+        let listed = run("ls-files", self.git(Config::User, None).args(["ls-files", "-z"]), None)?;
         Ok(listed.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
     }
 
     fn resolve(&self, name: &str) -> Result<Option<String>, Error> {
         let commit = format!("{name}^{{commit}}");
-        let output =
-            self.git(None).args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
+        let mut asked = self.git(Config::Repository, None);
+        let output = asked.args(["rev-parse", "--verify", "--quiet", &commit]).output().map_err(Error::Missing)?;
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    fn git(&self, index: Option<&Path>) -> Command {
-        command(&self.top, Config::Repository, index)
+    fn git(&self, config: Config, index: Option<&Path>) -> Command {
+        let mut command = command(&self.top, config, index);
+        command.env("GIT_DIR", &self.git_dir).env("GIT_WORK_TREE", &self.top);
+        command
     }
 }
 
@@ -263,6 +283,18 @@ fn run(what: &str, command: &mut Command, input: Option<&[u8]>) -> Result<Vec<u8
 
 fn failed(what: &str, output: &Output) -> Error {
     Error::Failed { what: what.to_owned(), said: show(output.stderr.trim_ascii()) }
+}
+
+/// What git said, without the newline that it ends with.
+fn line(mut output: Vec<u8>) -> Vec<u8> {
+    if output.last() == Some(&b'\n') {
+        output.pop();
+    }
+    output
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
 }
 
 fn text(output: &[u8]) -> String {

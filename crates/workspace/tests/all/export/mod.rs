@@ -3,6 +3,7 @@
 mod escapes;
 mod lent;
 mod limits;
+mod planted;
 mod reverting;
 mod trouble;
 

@@ -128,6 +128,7 @@ pub(crate) fn run(command: &mut Command, input: &[u8]) -> Output {
     if let Some(dir) = command.get_current_dir() {
         timed.current_dir(dir);
     }
+    timed.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut child = timed.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A program that ends early does not read it all.
     let _ = child.stdin.take().unwrap().write_all(input);

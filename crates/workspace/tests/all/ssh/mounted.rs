@@ -9,13 +9,14 @@ use std::{
         fs::{FileExt, MetadataExt, PermissionsExt, symlink},
     },
     path::Path,
+    process::Command,
     time::{Duration, SystemTime},
 };
 
 use attache_protocol::wire::awcp::AccessMode;
 use attache_workspace::{export::Terms, ssh::Options};
 
-use super::{Host, cannot_run};
+use super::{Host, cannot_run, run, said};
 
 fn names(dir: &Path) -> Vec<Vec<u8>> {
     let mut names: Vec<_> =
@@ -258,4 +259,64 @@ async fn two_leases_do_not_disturb_each_other() {
     fs::write(second.mount_point.join("file"), "goes on").unwrap();
     assert_eq!(fs::read_to_string(two.folder.join("file")).unwrap(), "goes on");
     assert_eq!(fs::read_to_string(one.folder.join("file")).unwrap(), "one");
+}
+
+/// What a remote does with git in a repository of the host: all but changing its settings.
+#[tokio::test(flavor = "multi_thread")]
+async fn stock_git_works_in_the_folder() {
+    if cannot_run() {
+        return;
+    }
+    let git = |dir: &Path, args: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(dir).args(["-c", "user.name=Ann", "-c", "user.email=ann@localhost"]).args(args);
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        let output = run(&mut git, b"");
+        assert!(output.status.success(), "git {args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let host = Host::start().await;
+    let lent = host.lend("loc");
+    let there = &lent.folder;
+    git(there, &["init", "--quiet", "--initial-branch=main"]);
+    fs::write(there.join("file"), "host\n").unwrap();
+    git(there, &["add", "."]);
+    git(there, &["commit", "--quiet", "-m", "first"]);
+    let other = tempfile::tempdir().unwrap();
+    git(other.path(), &["init", "--quiet", "--initial-branch=config"]);
+    git(other.path(), &["commit", "--quiet", "--allow-empty", "-m", "elsewhere"]);
+    git(other.path(), &["branch", "topic/HEAD"]);
+
+    let mounted = lent.mount();
+    let here = &mounted.mount_point;
+    git(here, &["switch", "--quiet", "-c", "work"]);
+    fs::write(here.join("file"), "remote\n").unwrap();
+    git(here, &["commit", "--quiet", "-a", "-m", "second"]);
+    git(here, &["switch", "--quiet", "main"]);
+    git(here, &["merge", "--quiet", "--no-ff", "-m", "merged", "work"]);
+    git(here, &["branch", "refs", "work"]);
+    git(here, &["tag", "objects"]);
+    let url = other.path().to_str().unwrap();
+    git(here, &["fetch", "--quiet", url, "+refs/heads/*:refs/remotes/origin/*"]);
+    git(here, &["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/config"]);
+    fs::write(here.join("file"), "put aside\n").unwrap();
+    git(here, &["stash", "--quiet"]);
+    git(here, &["stash", "pop", "--quiet"]);
+    git(here, &["checkout", "--quiet", "file"]);
+    git(here, &["rebase", "--quiet", "--root", "refs"]);
+    git(here, &["switch", "--quiet", "--detach", "main"]);
+    git(here, &["switch", "--quiet", "main"]);
+    git(here, &["pack-refs", "--all"]);
+    git(here, &["gc", "--quiet", "--prune=now"]);
+    git(here, &["update-ref", "-d", "refs/heads/refs"]);
+    git(here, &["update-ref", "-d", "refs/heads/work"]);
+    drop(mounted);
+
+    git(there, &["fsck", "--strict"]);
+    assert_eq!(git(there, &["status", "--porcelain"]), "");
+    assert_eq!(git(there, &["log", "--format=%s", "--first-parent"]), "merged\nfirst");
+    assert_eq!(
+        git(there, &["for-each-ref", "--format=%(refname)"]),
+        "refs/heads/main\nrefs/remotes/origin/HEAD\nrefs/remotes/origin/config\nrefs/remotes/origin/topic/HEAD\nrefs/tags/objects"
+    );
 }
