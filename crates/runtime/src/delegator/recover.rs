@@ -2,14 +2,23 @@
 //! written down, and the remote is told.
 
 use attache_protocol::{
+    DelegationId,
     rules::delegation::Status,
     wire::{
         awcp::ErrorCode,
         delegation::{Delegate, Delegation, Failure, Outcome},
     },
 };
+use attache_workspace::export::Before;
 
-use super::{desk::Delegator, keyring::Keyring, lease, policy::Admitted, publish, report};
+use super::{
+    Refused,
+    desk::{Delegator, blocking},
+    keyring::Keyring,
+    lease,
+    policy::Admitted,
+    publish, report,
+};
 use crate::Error;
 
 const WHY: &str = "the daemon of the machine that lends the folder ended while this was under way";
@@ -50,10 +59,20 @@ async fn end(desk: &Delegator, delegation: Delegation) {
         message: WHY.to_owned(),
         hint: "Nothing can be written to the folder any more. See what was: `attache delegations diff ID`; then delegate again.".to_owned(),
     };
+    unshare(desk, id).await;
     let result = Outcome { final_summary: None, highlights: Vec::new(), notes: None, error: Some(failure) };
     report::end(desk, id, Status::Error, result, admitted.as_ref(), request.as_ref()).await;
     if let Some(keys) = keys {
         publish::last_word(desk, id, &keys);
+    }
+}
+
+/// What the remote moved is one file with its original until this, as at the end of every lease.
+async fn unshare(desk: &Delegator, id: DelegationId) {
+    let before = desk.before(id);
+    let unshared = blocking(move || Before::in_folder(&before).finish().map_err(Error::io(before)));
+    if let Err(error) | Ok(Err(error)) = unshared.await.map(|done| done.map_err(Refused::from)) {
+        tracing::warn!(delegation.id = %id, error = error.message, "originals stay linked to files of the folder");
     }
 }
 

@@ -6,9 +6,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -73,38 +76,65 @@ impl Before {
 
     pub(super) fn open(self, lent: &Path, limit: Option<u64>) -> Result<Keeper, Unexportable> {
         let dir = self.dir;
-        match Self::prepare(&dir, lent) {
-            Ok(Some((folder, index, record))) => Ok(Keeper {
-                next: record.entries.values().filter_map(|entry| entry.was.kept()).max().unwrap_or(0) + 1,
-                entries: record.entries,
-                dir,
-                folder,
-                index,
-                linked: HashMap::new(),
-                copied: 0,
-                limit,
-            }),
+        match Self::prepare(&dir, lent, limit) {
+            Ok(Some(keeper)) => Ok(keeper),
             Ok(None) => Err(Unexportable::BeforeInside { dir }),
             Err(source) => Err(Unexportable::Before { dir, source }),
         }
     }
 
-    fn prepare(dir: &Path, lent: &Path) -> io::Result<Option<(OwnedFd, Index, Record)>> {
-        use std::os::unix::fs::DirBuilderExt as _;
+    /// Does for a lease whose daemon was killed what the end of a lease does: the originals share their bytes with no file
+    /// of the folder any more. Where no originals were kept, there is nothing to do.
+    pub fn finish(self) -> io::Result<()> {
+        match Keeper::new(self.dir, None) {
+            Ok(mut keeper) => {
+                keeper.finish();
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn prepare(dir: &Path, lent: &Path, limit: Option<u64>) -> io::Result<Option<Keeper>> {
         // Asked before it is made, so that nothing is left behind inside of what is lent.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
         if above.canonicalize()?.starts_with(lent.canonicalize()?) {
             return Ok(None);
         }
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let (index, record) = Index::open(dir)?;
-        Ok(Some((File::open(dir)?.into(), index, record)))
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        Keeper::new(dir.to_owned(), limit).map(Some)
     }
 }
 
 // === impl Keeper ===
 
 impl Keeper {
+    /// Takes up what a daemon that was killed may have left in the folder.
+    fn new(dir: PathBuf, limit: Option<u64>) -> io::Result<Self> {
+        let (index, Record { entries, .. }) = Index::open(&dir)?;
+        let kept: HashMap<u64, &KeptFile> =
+            entries.values().filter_map(|entry| entry.was.file()).map(|file| (file.kept, file)).collect();
+        let (mut linked, mut next) = (HashMap::new(), 1);
+        for name in fs::read_dir(&dir)? {
+            let name = name?;
+            let number = name.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            let Some(number) = number else { continue };
+            next = next.max(number.saturating_add(1));
+            let now = name.metadata()?;
+            match kept.get(&number) {
+                _ if now.nlink() < 2 => {}
+                Some(file) if file.inode == now.ino() => {
+                    linked.insert(file.inode, Linked { kept: number, size: file.size, modified: file.modified });
+                }
+                Some(_) => {}
+                // Killed before the line was written, so what was to change is as it was.
+                None => fs::remove_file(name.path())?,
+            }
+        }
+        Ok(Self { folder: File::open(&dir)?.into(), dir, index, entries, linked, next, copied: 0, limit })
+    }
+
     pub(super) fn record(&self) -> Record {
         Record { before: self.dir.clone(), entries: self.entries.clone() }
     }
@@ -323,9 +353,9 @@ impl Linked {
 }
 
 impl Was {
-    const fn kept(&self) -> Option<u64> {
+    const fn file(&self) -> Option<&KeptFile> {
         match self {
-            Self::File(file) => Some(file.kept),
+            Self::File(file) => Some(file),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ mod remote;
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -447,15 +447,23 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
         let machine = Machine::start(&url, &key).await;
         let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
         let running = machine.until(&created, |shown| shown.status == Status::Running).await;
+        assert!(remote.sftp(&remote.started().await, "rename here.txt moved.txt").await);
         (machine, running)
     });
-    let root = machine.root();
+    let (root, moved) = (machine.root(), machine.project().join("moved.txt"));
     doomed.shutdown_timeout(Duration::from_millis(100));
+    // A daemon that is killed leaves what was moved linked to its original; this one had the time to copy it.
+    let original = root.join("awcp/delegations").join(running.delegation_id.to_string()).join("before/1");
+    assert_eq!(fs::read_to_string(&original).unwrap(), "here\n");
+    fs::remove_file(&original).unwrap();
+    fs::hard_link(&moved, &original).unwrap();
     outer.block_on(async {
         let (client, stop, served) = Machine::run(&root).await;
         let ended = client.get(running.delegation_id).await.unwrap();
         assert_eq!(failure(&ended), (Status::Error, ErrorCode::Cancelled));
         assert!(ended.result.unwrap().error.unwrap().message.contains("the daemon of the machine"));
+        assert_eq!(fs::metadata(&moved).unwrap().nlink(), 1);
+        assert_eq!(fs::read_to_string(&original).unwrap(), "here\n");
         let start = remote.started().await;
         assert!(!remote.sftp(&start, "ls").await);
         let run = running.task_id.unwrap().parse().unwrap();

@@ -3,13 +3,14 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use attache_protocol::wire::delegation::{Change, Revert, Reverted};
 use attache_workspace::{
-    export::{AttributeChange, OpenHow, Record, Refusal},
+    export::{AttributeChange, Before, OpenHow, Record, Refusal, Replace},
     report,
 };
 
@@ -188,4 +189,34 @@ fn what_cannot_be_looked_at_is_told() {
         report::diff(&lent.dir(), &record, 10_000).unwrap(),
         "diff --git a/d/f b/d/f\n# it cannot be looked at: another file system begins there, and it is not lent\n"
     );
+}
+
+#[test]
+fn originals_that_a_killed_daemon_left_linked_get_bytes_of_their_own() {
+    let Lent { all, export, .. } = Lent::new(|dir| {
+        for name in ["moved", "edited", "gone", "untouched"] {
+            fs::write(dir.join(name), "before").unwrap();
+        }
+    });
+    let (dir, before) = (all.path().join("lent"), all.path().join("before"));
+    export.rename(b"moved", b"there", Replace::Never).unwrap();
+    export.rename(b"edited", b"over there", Replace::Never).unwrap();
+    export.remove_file(b"gone").unwrap();
+    // Killed: nothing is dropped, and one more link has no line yet.
+    std::mem::forget(export);
+    fs::hard_link(dir.join("untouched"), before.join("99")).unwrap();
+    fs::write(dir.join("over there"), "edited here").unwrap();
+    let links = |name: &str| fs::metadata(dir.join(name)).unwrap().nlink();
+    assert_eq!((links("there"), links("untouched")), (2, 2));
+    Before::in_folder(&before).finish().unwrap();
+    assert_eq!((links("there"), links("untouched")), (1, 1));
+    // Written in place here; the original is not.
+    fs::write(dir.join("there"), "EDITED").unwrap();
+    let record = Record::load(&before).unwrap();
+    let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+    assert_eq!(reverted.restored, ["gone", "moved"]);
+    let kept: Vec<_> = reverted.kept.iter().map(|kept| &kept.path[..]).collect();
+    assert_eq!(kept, ["edited", "over there", "there"]);
+    assert_eq!(fs::read_to_string(dir.join("moved")).unwrap(), "before");
+    Before::in_folder(all.path().join("nothing was lent")).finish().unwrap();
 }
