@@ -123,6 +123,12 @@ impl From<attache_client::daemon::Error> for Failure {
                 Self::new(code, exit, format!("no daemon answers at {}: {reason}", socket.display()))
                     .hint("Start one: `attache daemon`; its log is in $AWCP_HOME/logs.")
             }
+            E::NoAnswer { socket, reason } => {
+                Self::new(code, exit, format!("the daemon at {} did not answer: {reason}", socket.display())).hint(
+                    "It may have done what it was asked: look at `attache delegations` before you ask again. \
+                     Its log is in $AWCP_HOME/logs.",
+                )
+            }
             E::BadReply { .. } => Self::new(code, exit, error.to_string().trim_end_matches('.')),
         }
     }

@@ -30,7 +30,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::Refusal;
 
-/// Clones share connections.
+/// Each request has a connection of its own: one that is kept would break when the daemon is started anew, and nobody
+/// would know whether it heard.
 #[derive(Clone)]
 pub struct DaemonClient {
     client: Client,
@@ -44,6 +45,13 @@ pub enum Error {
     Refused(Box<Refusal>),
     #[error("no daemon answers at {}: {reason}. Start one: `attache daemon`.", socket.display())]
     NotRunning { socket: PathBuf, reason: String },
+    /// It may have heard the request, and done what it asks for.
+    #[error(
+        "the daemon at {} did not answer: {reason}. It may have done what it was asked: look at \
+         `attache delegations` before you ask again.",
+        socket.display()
+    )]
+    NoAnswer { socket: PathBuf, reason: String },
     #[error("the daemon answered in a way that none of this version does: {reason}. Stop it; it is started anew.")]
     BadReply { reason: String },
 }
@@ -63,7 +71,7 @@ impl DaemonClient {
     pub fn at(socket: impl AsRef<Path>) -> Result<Self> {
         let socket = socket.as_ref().to_owned();
         let builder = Client::builder().unix_socket(socket.clone()).no_proxy().tls_certs_only([]);
-        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        let builder = builder.redirect(reqwest::redirect::Policy::none()).pool_max_idle_per_host(0);
         let client = builder.build().map_err(|error| Error::BadReply { reason: error.to_string() })?;
         Ok(Self { client, socket })
     }
@@ -146,21 +154,22 @@ impl DaemonClient {
             let body = serde_json::to_vec(body).expect("our own types serialise to JSON");
             request = request.header("content-type", "application/json").body(body);
         }
-        let response = request.send().await.map_err(|error| self.not_running(&error))?;
+        let response = request.send().await.map_err(|error| self.unanswered(&error))?;
         let status = response.status().as_u16();
-        let body = response.bytes().await.map_err(|error| self.not_running(&error))?;
+        let body = response.bytes().await.map_err(|error| self.unanswered(&error))?;
         if !(200..300).contains(&status) {
             return Err(refused(status, &body));
         }
         serde_json::from_slice(&body).map_err(|error| Error::BadReply { reason: error.to_string() })
     }
 
-    fn not_running(&self, error: &reqwest::Error) -> Error {
+    fn unanswered(&self, error: &reqwest::Error) -> Error {
         let mut cause: &dyn std::error::Error = error;
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        Error::NotRunning { socket: self.socket.clone(), reason: cause.to_string() }
+        let (socket, reason) = (self.socket.clone(), cause.to_string());
+        if error.is_connect() { Error::NotRunning { socket, reason } } else { Error::NoAnswer { socket, reason } }
     }
 }
 
@@ -196,6 +205,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal.code),
             Self::NotRunning { .. } => Some(Code::Unreachable),
+            Self::NoAnswer { .. } => Some(Code::Unknown),
             Self::BadReply { .. } => None,
         }
     }
@@ -205,7 +215,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => refusal.code.exit_code(),
             Self::NotRunning { .. } => exit::UNREACHABLE,
-            Self::BadReply { .. } => exit::FAILED,
+            Self::NoAnswer { .. } | Self::BadReply { .. } => exit::FAILED,
         }
     }
 }

@@ -1,6 +1,11 @@
 //! Delegations over the daemon's socket. A daemon that does not run is started, once, and asked again.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use attache_client::daemon::{DaemonClient, Error};
@@ -27,7 +32,7 @@ pub trait Wake: Send + Sync + 'static {
 }
 
 /// Of each file of a log, the end: what is of interest happened last.
-const LONGEST_FILE: usize = 256 << 10;
+const LONGEST_FILE: u64 = 256 << 10;
 
 // === impl Daemon ===
 
@@ -36,10 +41,10 @@ impl<W: Wake> Daemon<W> {
         Self { client, wake, records }
     }
 
-    /// Asks, and asks again once the daemon runs. Nothing that it refused, or began, is repeated.
+    /// Asks, and asks again once the daemon runs. Only for what may be asked twice.
     async fn ask<T, F: Future<Output = Result<T, Error>>>(&self, ask: impl Fn() -> F) -> Result<T, Trouble> {
         match ask().await {
-            Err(Error::NotRunning { .. }) => {
+            Err(Error::NotRunning { .. } | Error::NoAnswer { .. }) => {
                 self.wake.wake().await?;
                 Ok(ask().await?)
             }
@@ -51,7 +56,15 @@ impl<W: Wake> Daemon<W> {
 #[async_trait]
 impl<W: Wake> Delegations for Daemon<W> {
     async fn delegate(&self, request: Delegate) -> Result<Delegation, Trouble> {
-        self.ask(|| self.client.delegate(&request)).await
+        let lent = match self.client.delegate(&request).await {
+            Err(Error::NotRunning { .. }) => {
+                self.wake.wake().await?;
+                self.client.delegate(&request).await
+            }
+            // A daemon that may have heard it is not told again: the folder would be lent twice.
+            other => other,
+        };
+        Ok(lent?)
     }
 
     async fn get(&self, id: DelegationId, after: Option<u64>, wait: Duration) -> Result<Delegation, Trouble> {
@@ -84,7 +97,7 @@ impl<W: Wake> Delegations for Daemon<W> {
 }
 
 /// What the daemon wrote in `logs/`, then its audit.
-fn read_log(folder: &std::path::Path) -> io::Result<String> {
+fn read_log(folder: &Path) -> io::Result<String> {
     let mut files = match std::fs::read_dir(folder.join("logs")) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?,
         Err(_) => Vec::new(),
@@ -99,13 +112,22 @@ fn read_log(folder: &std::path::Path) -> io::Result<String> {
     }
     let mut log = String::new();
     for file in files {
-        let bytes = std::fs::read(&file)?;
-        let start = bytes.len().saturating_sub(LONGEST_FILE);
+        let end = read_end(&file)?;
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        log.push_str(&format!("== {name}\n{}", String::from_utf8_lossy(&bytes[start..])));
+        log.push_str(&format!("== {name}\n{}", String::from_utf8_lossy(&end)));
         if !log.ends_with('\n') {
             log.push('\n');
         }
     }
     Ok(log)
+}
+
+fn read_end(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LONGEST_FILE)))?;
+    let mut end = Vec::new();
+    // The daemon may be writing to it.
+    file.take(LONGEST_FILE).read_to_end(&mut end)?;
+    Ok(end)
 }

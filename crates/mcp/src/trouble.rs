@@ -93,6 +93,11 @@ impl From<daemon::Error> for Trouble {
                 format!("the daemon that lends folders does not answer: {reason}"),
                 "Ask the person to run `attache daemon` and to look at what it says.",
             ),
+            daemon::Error::NoAnswer { reason, .. } => Self::new(
+                Code::Unknown.as_str(),
+                format!("the daemon that lends folders did not answer, and may have done what it was asked: {reason}"),
+                "Have the person look at `attache delegations` before you ask again: it could be done twice.",
+            ),
             daemon::Error::BadReply { reason } => Self::new(
                 "bad_reply",
                 format!("the daemon answered in a way that none of this version does: {reason}"),

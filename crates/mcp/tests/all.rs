@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, missing_debug_implementations, reason = "nobody uses a test from outside")]
 
 mod agents;
+mod daemon;
 mod delegate;
 mod eras;
 mod fakes;
