@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_client::{Backoff, Error};
+use attache_client::{Backoff, Error, channel::Channel};
 use attache_protocol::{
     Json,
     rules::permission::State,
@@ -166,6 +166,7 @@ async fn input(claimant: &Claimant, seq: u64, asked: &InputAsked) -> Result<Give
 }
 
 /// Asks over the channel while there is one, else over HTTP, and changes from one to the other as often as it takes.
+/// What no frame can hold goes over HTTP, where the hub can say so.
 async fn ask<F: Future<Output = Result<Given, Error>>>(
     claimant: &Claimant,
     name: &str,
@@ -174,8 +175,9 @@ async fn ask<F: Future<Output = Result<Given, Error>>>(
     by_http: impl Fn() -> F,
 ) -> Result<Given, Error> {
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
+    let channel = claimant.ways.channel_for(frame);
     loop {
-        if let Some(channel) = claimant.ways.open() {
+        if let Some(channel) = channel.filter(|channel| channel.is_connected()) {
             match channel.request(Some(name.to_owned()), frame.clone()).await {
                 Ok(payload) => return by_channel(payload),
                 Err(error) if is_broken(&error) => {}
@@ -186,31 +188,26 @@ async fn ask<F: Future<Output = Result<Given, Error>>>(
                 Err(error) => return Err(error),
             }
         }
-        match sooner(claimant, by_http()).await {
+        match sooner(channel, by_http()).await {
             None => {}
             Some(Ok(given)) => return Ok(given),
-            Some(Err(error)) => pause(claimant, &mut backoff, error).await?,
+            // The hub is away: the question waits. Anything else that it says is for whoever asked.
+            Some(Err(error)) if error.is_passing() => {
+                claimant.link.failed(&error);
+                sooner(channel, tokio::time::sleep(backoff.next(&claimant.env))).await;
+            }
+            Some(Err(error)) => return Err(error),
         }
     }
 }
 
 /// Waits for a call, or for the channel, which brings the answer sooner; none when it is the channel.
-async fn sooner<T>(claimant: &Claimant, call: impl Future<Output = T>) -> Option<T> {
-    let Some(channel) = &claimant.ways.channel else { return Some(call.await) };
+async fn sooner<T>(channel: Option<&Channel>, call: impl Future<Output = T>) -> Option<T> {
+    let Some(channel) = channel else { return Some(call.await) };
     tokio::select! {
         done = call => Some(done),
         () = channel.connected() => None,
     }
-}
-
-/// The hub is away: the question waits. Anything else that it says is for whoever asked.
-async fn pause(claimant: &Claimant, backoff: &mut Backoff, error: Error) -> Result<(), Error> {
-    if !error.is_passing() {
-        return Err(error);
-    }
-    claimant.link.failed(&error);
-    sooner(claimant, tokio::time::sleep(backoff.next(&claimant.env))).await;
-    Ok(())
 }
 
 /// Tells the adapter, as often as it takes. One that does not want the answer any more has its reasons.

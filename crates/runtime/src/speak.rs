@@ -37,6 +37,11 @@ impl Ways {
         self.channel.as_ref().filter(|channel| channel.is_connected())
     }
 
+    /// The channel, open or not, for a payload that fits into a frame. The hub cannot say of a larger one which it refuses.
+    pub(crate) fn channel_for(&self, payload: &Json) -> Option<&Channel> {
+        self.channel.as_ref().filter(|_| payload.get().len() <= LARGEST)
+    }
+
     /// Tells one report. The answer is the run's state, where the way that it took says so.
     pub(crate) async fn progress(
         &self,
@@ -92,7 +97,7 @@ impl Ways {
 
     /// A request that is answered at once; none when it must go over HTTP.
     async fn ask(&self, payload: Json) -> Option<Result<Json, Error>> {
-        let channel = self.open().filter(|_| payload.get().len() <= LARGEST)?;
+        let channel = self.channel_for(&payload).filter(|channel| channel.is_connected())?;
         let answer = timeout(PATIENCE, channel.request(None, payload)).await.ok()?;
         match answer {
             Err(error) if is_broken(&error) => None,

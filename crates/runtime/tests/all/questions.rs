@@ -231,3 +231,19 @@ async fn a_strangers_adapter_asks_people() {
     running.stop().await.unwrap();
     python.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_question_that_no_frame_holds_is_answered_all_the_same() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    let (name, mut data) = question();
+    data["input"] = json!({"command": "x".repeat(3 << 19)});
+    live.world.adapter.play(Scene::Hang(vec![(name, data)]));
+    let run = live.create("risky").await;
+    let [(path, answer)] = &live.world.adapter.answers(1).await[..] else { panic!("one answer") };
+    assert_eq!((path.as_str(), &answer["approved"]), ("permission/p/1", &json!(false)));
+    assert!(answer["comment"].as_str().unwrap().starts_with("nobody could be asked: "), "{answer}");
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+}
