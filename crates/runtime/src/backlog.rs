@@ -35,11 +35,31 @@ struct State {
     /// The call after it, in the making.
     batch: Option<Batch>,
     pieces: VecDeque<Piece>,
-    bytes: usize,
+    /// What they take of the room for progress, and of that for what the agent made.
+    bytes: Amount,
     /// How many pieces found no room and are not confessed yet.
-    dropped: usize,
-    closed: bool,
-    abandoned: bool,
+    dropped: Amount,
+    /// When nothing more was to come, or the patience with the hub began anew.
+    closed: Option<Instant>,
+    /// When the hub last took a call since then.
+    settled: Option<Instant>,
+    /// Nothing is left but the news of what is missing, which is never given up.
+    is_last_word: bool,
+}
+
+/// Of progress, and of artifacts: neither takes the other's place.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Amount {
+    progress: usize,
+    artifacts: usize,
+}
+
+/// What is given up of what still waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// All but what the agent made.
+    Progress,
+    Everything,
 }
 
 /// A call in the making: one piece, or several texts of a kind joined. One report is one event at the hub and one frame
@@ -72,11 +92,11 @@ impl Backlog {
     pub(crate) fn push(&self, piece: Piece) {
         {
             let mut state = self.state();
+            let limit = if is_artifact(&piece) { ARTIFACT_LIMIT } else { LIMIT };
             // After a gap there must be real room again, or there would be a gap after every piece.
-            let limit = if matches!(piece, Piece::Artifact(_)) { ARTIFACT_LIMIT } else { LIMIT };
-            let room = if state.dropped > 0 { limit / 2 } else { limit };
-            if state.bytes + piece.cost() > room {
-                state.dropped += 1;
+            let room = if *state.dropped.of(&piece) > 0 { limit / 2 } else { limit };
+            if *state.bytes.of(&piece) + piece.cost() > room {
+                *state.dropped.of(&piece) += 1;
                 return;
             }
             state.confess();
@@ -88,26 +108,46 @@ impl Backlog {
     /// Nothing more will come.
     pub(crate) fn close(&self) {
         {
-            let mut state = self.state();
-            state.closed = true;
-            state.confess();
+            self.state().closed.get_or_insert_with(Instant::now);
         }
         self.moved.notify_one();
     }
 
-    /// Gives up what still waits; only the news of that remains.
-    pub(crate) fn abandon(&self) {
+    /// The hub is away: how long it takes to hear the rest counts from when it is back.
+    pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
-        // The news itself is never given up.
-        if std::mem::replace(&mut state.abandoned, true) {
+        state.closed = Some(Instant::now());
+        state.settled = None;
+    }
+
+    /// For how long the hub has been hearing the rest, and for how long it has taken nothing of it.
+    pub(crate) fn patience(&self) -> (Duration, Duration) {
+        let state = self.state();
+        let closed = state.closed.unwrap_or_else(Instant::now);
+        (closed.elapsed(), state.settled.unwrap_or(closed).elapsed())
+    }
+
+    /// Gives up what still waits; the news of that is told last.
+    pub(crate) fn abandon(&self, loss: Loss) {
+        let mut state = self.state();
+        if state.is_last_word {
             return;
         }
-        let batch = usize::from(state.batch.take().is_some());
-        let call = usize::from(state.call.take().is_some());
-        state.dropped += state.pieces.len() + batch + call;
-        state.pieces.clear();
-        state.bytes = 0;
-        state.confess();
+        let is_lost = |is_artifact: bool| loss == Loss::Everything || !is_artifact;
+        if let Some(call) = state.call.take_if(|call| is_lost(call.artifact.is_some())) {
+            let lost = if call.artifact.is_some() { &mut state.dropped.artifacts } else { &mut state.dropped.progress };
+            *lost += 1;
+        }
+        let batch = state.batch.take_if(|batch| is_lost(is_artifact(&batch.piece))).map(|batch| batch.piece);
+        let (lost, kept) = std::mem::take(&mut state.pieces).into_iter().partition(|piece| is_lost(is_artifact(piece)));
+        let lost: VecDeque<Piece> = lost;
+        (state.pieces, state.bytes) = (VecDeque::new(), Amount::default());
+        for piece in lost.iter().chain(&batch) {
+            *state.dropped.of(piece) += 1;
+        }
+        for piece in kept {
+            state.add(piece);
+        }
     }
 
     /// The call to make now: the last one again until it is told. None when all is told and nothing more comes.
@@ -120,8 +160,8 @@ impl Backlog {
                 }
                 let complete = state.gather();
                 let (now, due) = (Instant::now(), state.spoke.map(|spoke| spoke + GATHER));
-                match state.batch.take() {
-                    None if state.closed => return None,
+                match state.batch.take().or_else(|| state.last_word()) {
+                    None if state.closed.is_some() => return None,
                     None => None,
                     Some(batch) if complete || due.is_none_or(|due| now >= due) => {
                         if batch.is_text() {
@@ -147,7 +187,9 @@ impl Backlog {
 
     /// The hub took the call, or will never take it.
     pub(crate) fn told(&self) {
-        self.state().call = None;
+        let mut state = self.state();
+        state.call = None;
+        state.settled = Some(Instant::now());
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -159,19 +201,22 @@ impl Backlog {
 
 impl State {
     fn add(&mut self, piece: Piece) {
-        self.bytes += piece.cost();
+        *self.bytes.of(&piece) += piece.cost();
         self.pieces.push_back(piece);
     }
 
     /// Says what is missing, where it is missing.
     fn confess(&mut self) {
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            let message = format!(
-                "{dropped} pieces of progress are missing here: the hub was away or too slow; the result is whole"
-            );
-            self.add(Piece::Log(Json::of(&adapter::LogLine { level: "warning".to_owned(), message })));
+        if let Some(piece) = std::mem::take(&mut self.dropped).confession() {
+            self.add(piece);
         }
+    }
+
+    /// The same at the end, when all that is left was told.
+    fn last_word(&mut self) -> Option<Batch> {
+        let piece = self.closed.and_then(|_| std::mem::take(&mut self.dropped).confession())?;
+        self.is_last_word = true;
+        Some(Batch::new(piece))
     }
 
     /// Moves what fits into the batch; true when the batch need not wait for more.
@@ -180,19 +225,47 @@ impl State {
             if self.batch.as_ref().is_some_and(Batch::is_complete) {
                 return true;
             }
-            let Some(piece) = self.pieces.pop_front() else { return self.closed };
-            let cost = piece.cost();
+            let Some(piece) = self.pieces.pop_front() else { return self.closed.is_some() };
+            *self.bytes.of(&piece) -= piece.cost();
             if let Some(batch) = &mut self.batch {
                 if let Err(piece) = batch.join(piece) {
+                    *self.bytes.of(&piece) += piece.cost();
                     self.pieces.push_front(piece);
                     return true;
                 }
             } else {
                 self.batch = Some(Batch::new(piece));
             }
-            self.bytes -= cost;
         }
     }
+}
+
+// === impl Amount ===
+
+impl Amount {
+    /// The part that the piece belongs to.
+    const fn of(&mut self, piece: &Piece) -> &mut usize {
+        if is_artifact(piece) { &mut self.artifacts } else { &mut self.progress }
+    }
+
+    /// That so much is missing; none when nothing is.
+    fn confession(self) -> Option<Piece> {
+        let message = match self {
+            Self { progress: 0, artifacts: 0 } => return None,
+            Self { progress, artifacts: 0 } => format!(
+                "{progress} pieces of progress are missing here: the hub was away or too slow; the result is whole"
+            ),
+            Self { progress, artifacts } => format!(
+                "{artifacts} artifacts and {progress} pieces of progress are missing here: the hub was away or too slow; \
+                 the result comes without these artifacts"
+            ),
+        };
+        Some(Piece::Log(Json::of(&adapter::LogLine { level: "warning".to_owned(), message })))
+    }
+}
+
+const fn is_artifact(piece: &Piece) -> bool {
+    matches!(piece, Piece::Artifact(_))
 }
 
 // === impl Batch ===
@@ -344,8 +417,78 @@ mod tests {
         backlog.next(1).await.unwrap();
         backlog.push(Piece::Log(Json::of("l")));
         backlog.close();
-        backlog.abandon();
+        backlog.abandon(Loss::Progress);
         let calls = calls(&backlog).await;
         assert!(calls.len() == 1 && calls[0].contains("\"2 pieces of progress are missing here"), "{calls:?}");
+    }
+
+    fn artifact(size: usize) -> Piece {
+        Piece::Artifact(Json::of(&"a".repeat(size)))
+    }
+
+    #[tokio::test]
+    async fn artifacts_and_progress_take_none_of_each_others_room() {
+        let backlog = Backlog::default();
+        for _ in 0..ARTIFACT_LIMIT / (1 << 20) {
+            backlog.push(artifact(1 << 20));
+        }
+        backlog.push(Piece::Log(Json::of("l")));
+        backlog.push(Piece::Chunk("c".to_owned()));
+        backlog.close();
+        let calls = calls(&backlog).await;
+        let short: Vec<&String> = calls.iter().filter(|call| call.len() < 1 << 20).collect();
+        let missing = "1 artifacts and 0 pieces of progress are missing here: the hub was away or too slow; \
+                       the result comes without these artifacts";
+        // The last artifact finds no room beside the others, and the progress has all of its own.
+        assert_eq!(
+            short,
+            [
+                &format!(r#"{{"epoch":3,"report":32,"log":{{"level":"warning","message":"{missing}"}}}}"#),
+                r#"{"epoch":3,"report":33,"log":"l"}"#,
+                r#"{"epoch":3,"report":34,"chunk":{"text":"c"}}"#
+            ]
+        );
+        assert_eq!(calls.len(), 34);
+    }
+
+    #[tokio::test]
+    async fn progress_is_given_up_before_what_the_agent_made() {
+        let backlog = Backlog::default();
+        for piece in [Piece::Log(Json::of("one")), artifact(1), Piece::Log(Json::of("two")), artifact(2)] {
+            backlog.push(piece);
+        }
+        backlog.close();
+        backlog.next(1).await.unwrap();
+        backlog.abandon(Loss::Progress);
+        let first = backlog.next(1).await.unwrap();
+        assert_eq!(first.artifact.unwrap().get(), r#""a""#);
+        backlog.abandon(Loss::Progress);
+        assert_eq!(backlog.next(1).await.unwrap().report, first.report, "the call is still under way");
+        backlog.told();
+        backlog.abandon(Loss::Everything);
+        let last = backlog.next(1).await.unwrap();
+        let line: adapter::LogLine = last.log.unwrap().parse().unwrap();
+        assert!(line.message.starts_with("1 artifacts and 2 pieces of progress are missing here"), "{line:?}");
+        backlog.abandon(Loss::Everything);
+        assert_eq!(backlog.next(1).await.unwrap().report, last.report, "the news itself is not given up");
+        backlog.told();
+        assert_eq!(backlog.next(1).await, None);
+    }
+
+    #[tokio::test]
+    async fn patience_lasts_as_long_as_the_hub_hears() {
+        let (backlog, minute) = (Backlog::default(), Duration::from_secs(60));
+        // Which of the two are more than a minute.
+        let patience = || Into::<[Duration; 2]>::into(backlog.patience()).map(|time| time >= minute);
+        backlog.push(Piece::Log(Json::of("l")));
+        backlog.close();
+        assert_eq!(patience(), [false, false]);
+        backlog.state().closed = Instant::now().checked_sub(minute);
+        assert_eq!(patience(), [true, true]);
+        backlog.next(1).await.unwrap();
+        backlog.told();
+        assert_eq!(patience(), [true, false]);
+        backlog.begin_anew();
+        assert_eq!(patience(), [false, false]);
     }
 }

@@ -15,10 +15,15 @@ use attache_protocol::{
     },
 };
 use serde::Deserialize;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{backlog::Backlog, link::Link, speak::Ways, stop::Stop};
+use crate::{
+    backlog::{Backlog, Loss},
+    link::Link,
+    speak::Ways,
+    stop::Stop,
+};
 
 /// One thing that the adapter said while it worked.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,8 +58,6 @@ pub(crate) struct Teller(Arc<Backlog>);
 pub(crate) struct Untold {
     claimant: Claimant,
     backlog: Arc<Backlog>,
-    /// When the result need not wait for it any longer.
-    due: Option<Instant>,
 }
 
 /// What became of one call.
@@ -108,8 +111,14 @@ const OVERHEAD: usize = 64;
 const CALL_TIME: Duration = Duration::from_secs(10);
 /// How long progress may hold up the result.
 const DRAIN_TIME: Duration = Duration::from_millis(1800);
-/// How long a hub that is there may fail to hear the rest before the result goes without it.
+/// The same for what holds an artifact: up to a mebibyte, over any line.
+const ARTIFACT_TIME: Duration = Duration::from_secs(30);
+/// How long a hub that is there may take nothing of the rest before the result goes without the progress in it, and
+/// without the artifacts.
 const SLOW: Duration = Duration::from_secs(12);
+const SLOWEST: Duration = Duration::from_secs(90);
+/// How long progress may hold up the result of a hub that takes it piece by piece.
+const LONGEST: Duration = Duration::from_secs(120);
 
 // === impl Piece ===
 
@@ -211,7 +220,7 @@ fn cut(mut text: String) -> Vec<String> {
 impl Progress {
     /// Counts the reports of the claim after `report`.
     pub(crate) fn start(claimant: Claimant, report: i64) -> Self {
-        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)), due: None };
+        let untold = Untold { claimant, backlog: Arc::new(Backlog::after(report)) };
         let teller = untold.clone();
         Self { untold, task: AbortOnDropHandle::new(tokio::spawn(async move { teller.tell_all().await })) }
     }
@@ -235,7 +244,7 @@ impl Progress {
         self.task.abort();
         // Two tellers at once would tell things twice.
         let _ = (&mut self.task).await;
-        Some(Untold { due: Some(Instant::now() + SLOW), ..self.untold })
+        Some(self.untold)
     }
 }
 
@@ -256,7 +265,7 @@ impl Teller {
 impl Untold {
     /// Tells what comes until nothing more will, however long the hub is away meanwhile.
     async fn tell_all(&self) {
-        let Self { claimant, backlog, .. } = self;
+        let Self { claimant, backlog } = self;
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
         let mut returns = claimant.link.returns();
         while let Some(call) = backlog.next(claimant.epoch).await {
@@ -276,25 +285,50 @@ impl Untold {
     /// Tells the rest, but not for long: the result is due. Whether the result may follow now; it may not while the hub is
     /// away, for then it would overtake what comes before it.
     pub(crate) async fn tell_rest(&self) -> bool {
-        let Self { claimant, backlog, due } = self;
-        let rest = async {
-            let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
-            while let Some(call) = backlog.next(claimant.epoch).await {
-                match claimant.tell(&call).await {
-                    Told::Settled => backlog.told(),
-                    Told::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
-                }
+        let Self { claimant, backlog } = self;
+        let end = Instant::now() + DRAIN_TIME;
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
+        while let Some(call) = backlog.next(claimant.epoch).await {
+            let told = if call.artifact.is_some() {
+                // One that is broken off would begin from its first byte the next time.
+                claimant.tell(&call).await
+            } else {
+                timeout_at(end, claimant.tell(&call)).await.unwrap_or(Told::NotNow)
+            };
+            match told {
+                Told::Settled => backlog.told(),
+                Told::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
             }
+            if Instant::now() >= end {
+                self.lose_patience();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The hub has just taken some of it.
+    pub(crate) fn is_moving(&self) -> bool {
+        let (_, quiet) = self.backlog.patience();
+        quiet < DRAIN_TIME
+    }
+
+    /// Gives up what a hub that is there does not take. That something is missing is told all the same, however long
+    /// that takes.
+    fn lose_patience(&self) {
+        let Self { claimant, backlog } = self;
+        let (all, quiet) = backlog.patience();
+        let loss = if claimant.link.is_away() {
+            return backlog.begin_anew();
+        } else if quiet >= SLOWEST {
+            Loss::Everything
+        } else if quiet >= SLOW || all >= LONGEST {
+            Loss::Progress
+        } else {
+            return;
         };
-        if timeout(DRAIN_TIME, rest).await.is_ok() {
-            return true;
-        }
-        if !claimant.link.is_away() && due.is_none_or(|due| due <= Instant::now()) {
-            tracing::warn!(run.id = %claimant.run, "the hub was too slow to hear all progress; the result follows without it");
-            // That something is missing is told first, however long that takes.
-            backlog.abandon();
-        }
-        false
+        tracing::warn!(run.id = %claimant.run, ?loss, "the hub is too slow to hear all that comes before the result");
+        backlog.abandon(loss);
     }
 }
 
@@ -303,7 +337,8 @@ impl Untold {
 impl Claimant {
     /// What the hub refuses is lost, and only the news that the claim is gone matters.
     async fn tell(&self, request: &ProgressRequest) -> Told {
-        match timeout(CALL_TIME, self.ways.progress(self.run, request)).await {
+        let time = if request.artifact.is_some() { ARTIFACT_TIME } else { CALL_TIME };
+        match timeout(time, self.ways.progress(self.run, request)).await {
             Ok(Ok(answer)) => {
                 self.link.heard();
                 if answer.is_some_and(|answer| answer.status.is_terminal()) {

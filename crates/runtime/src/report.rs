@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_client::Backoff;
-use attache_protocol::{Code, RunId};
+use attache_protocol::{Code, Json, RunId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -41,11 +41,14 @@ enum Verdict {
     /// The claim is gone or the run has ended: nobody will ever want this outcome.
     Never(String),
     Later(String),
-    /// The hub does not take this result, but it takes the news of that.
+    /// The hub does not take this outcome, but it takes the news of that.
     Instead(Outcome),
 }
 
 const RETRY: Duration = Duration::from_millis(500);
+/// What is left of a failure that the hub does not take as it is.
+const LONGEST_CODE: usize = 64;
+const LONGEST_MESSAGE: usize = 2000;
 
 /// A refusal that no repetition changes.
 pub(crate) fn is_final(error: &attache_client::Error) -> bool {
@@ -80,6 +83,10 @@ pub(crate) async fn repeat(device: &Device, quit: CancellationToken) {
             () = quit.cancelled() => break,
         }
         while device.reports.tell_all(device).await > 0 && !quit.is_cancelled() && !device.link.is_denied() {
+            // A hub that hears is not kept waiting.
+            if device.reports.is_moving() {
+                backoff.reset();
+            }
             tokio::select! {
                 () = tokio::time::sleep(backoff.next(&device.env)) => {}
                 () = quit.cancelled() => {}
@@ -137,16 +144,36 @@ async fn verdict(device: &Device, report: &Report) -> Verdict {
             let message = format!("The hub did not accept the result: {error}");
             Verdict::Instead(Outcome::failed("adapter_invalid_reply", &message, usage.as_ref()))
         }
-        (attache_client::Error::Refused(refusal), Outcome::Failed { .. })
+        (attache_client::Error::Refused(refusal), Outcome::Failed { output, usage })
             if matches!(refusal.status, 400 | 409 | 413 | 415 | 422) =>
         {
-            Verdict::Never(error.to_string())
+            match shortened(output, usage.as_ref()) {
+                Some(shorter) => Verdict::Instead(shorter),
+                None => Verdict::Never(error.to_string()),
+            }
         }
         _ => {
             device.link.failed(&error);
             Verdict::Later(error.to_string())
         }
     }
+}
+
+/// The failure in so few words that the hub takes it; none when it was as short before. A run whose end the hub never
+/// hears would be done again.
+fn shortened(output: &Json, usage: Option<&Json>) -> Option<Outcome> {
+    let cut = |member, longest| {
+        let mut text = output.text_member(member)?;
+        if text.len() > longest {
+            text.truncate(text.floor_char_boundary(longest));
+            text.push('…');
+        }
+        Some(text)
+    };
+    let code = cut("code", LONGEST_CODE).unwrap_or_else(|| "adapter_failed".to_owned());
+    let message = cut("error", LONGEST_MESSAGE).unwrap_or_else(|| "The task failed.".to_owned());
+    let shorter = Outcome::failed(&code, &message, usage);
+    matches!(&shorter, Outcome::Failed { output: left, .. } if left.get().len() < output.get().len()).then_some(shorter)
 }
 
 // === impl Reports ===
@@ -168,6 +195,10 @@ impl Reports {
             }
         }
         self.waiting().len()
+    }
+
+    fn is_moving(&self) -> bool {
+        self.waiting().iter().filter_map(|report| report.untold.as_ref()).any(Untold::is_moving)
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, VecDeque<Report>> {
