@@ -17,6 +17,7 @@ fn words(notice: &Notice) -> (Style, String) {
         Notice::Online => (Style::Good, "online: waiting for work".to_owned()),
         Notice::HubAway { reason } => (Style::Bad, format!("the hub is away ({reason}); trying again")),
         Notice::HubBack => (Style::Good, "the hub is back".to_owned()),
+        Notice::ClockOff { ahead_minutes } => (Style::Bad, format!("{}; set one of them right", clock(*ahead_minutes))),
         Notice::ChannelOpen { .. } => (Style::Dim, "work comes over a channel".to_owned()),
         Notice::ChannelBroken { reason } => (Style::Dim, format!("no channel ({reason}); work is pulled meanwhile")),
         Notice::Asked { run, question: Question::Permission { tool } } => {
@@ -54,4 +55,12 @@ fn words(notice: &Notice) -> (Style, String) {
         Notice::Stopping { running: Some(run) } => (Style::Busy, format!("stopping when {run} has ended")),
         Notice::Stopping { running: None } => (Style::Dim, "stopping".to_owned()),
     }
+}
+
+/// How this device's clock stands to the hub's.
+pub(crate) fn clock(ahead_minutes: i64) -> String {
+    let where_to = if ahead_minutes > 0 { "ahead of" } else { "behind" };
+    let minutes = ahead_minutes.unsigned_abs();
+    let unit = if minutes == 1 { "minute" } else { "minutes" };
+    format!("this device's clock is {minutes} {unit} {where_to} the hub's")
 }

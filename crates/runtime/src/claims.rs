@@ -74,14 +74,6 @@ impl Claims {
         self.state().held.entry((run, epoch)).or_default().ended = true;
     }
 
-    pub(crate) fn stop(&self, run: RunId, reason: &str) {
-        for ((held, _), Held { stop, ended }) in &self.state().held {
-            if *held == run && !ended {
-                stop.set(reason);
-            }
-        }
-    }
-
     /// The hub thinks that this device executes the claim, and it was started here, but nothing here executes it.
     pub(crate) fn abandon(&self, run: RunId, epoch: i64) {
         let mut state = self.state();

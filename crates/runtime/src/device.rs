@@ -8,10 +8,12 @@ use attache_protocol::{RunId, env::Env, wire::runtime::Extension};
 use crate::{
     adapter::Adapter,
     claims::Claims,
+    clock::Clock,
     collaborator::Collaborator,
     inbox::Inbox,
     ledger::{Ledger, Line, Step},
     link::Link,
+    presence::Presence,
     profile::Profile,
     report::Reports,
     speak::Ways,
@@ -22,6 +24,7 @@ pub(crate) struct Device {
     pub(crate) ways: Ways,
     /// What came over the channel.
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) presence: Presence,
     pub(crate) adapter: Adapter,
     pub(crate) ledger: Ledger,
     pub(crate) profile: Profile,
@@ -34,6 +37,7 @@ pub(crate) struct Device {
     /// What every heartbeat declares.
     pub(crate) extensions: Option<Vec<Extension>>,
     pub(crate) env: Env,
+    pub(crate) clock: Clock,
     pub(crate) link: Link,
     pub(crate) claims: Claims,
     pub(crate) reports: Reports,

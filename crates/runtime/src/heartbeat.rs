@@ -7,7 +7,7 @@ use attache_protocol::{RunId, Timestamp, wire::runtime::HeartbeatRequest};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Notice, Pace, device::Device, inbox::Expects, profile::Profiles, recover};
+use crate::{Notice, Pace, clock::Reading, device::Device, inbox::Expects, profile::Profiles, recover};
 
 /// The profile's `last_heartbeat_at` is for people; writing it more often would only wear the disk.
 const NOTED: Duration = Duration::from_secs(60);
@@ -95,11 +95,19 @@ async fn beat_once(device: &Device) -> bool {
         unreported: device.claims.unreported(),
         extensions: device.extensions.clone(),
     };
+    let asked = device.env.now();
     match device.hub().heartbeat(&request).await {
         Ok(answer) => {
             device.link.heard();
+            let reading = Reading { asked, hub: answer.server_time, answered: device.env.now() };
+            let ahead = device.clock.set(reading);
+            if device.presence.set_clock(ahead)
+                && let Some(ahead_minutes) = ahead
+            {
+                device.link.notify(&Notice::ClockOff { ahead_minutes });
+            }
             for run in answer.cancelled {
-                device.claims.stop(run, "the hub cancelled the run");
+                device.inbox.doubt(run);
             }
             true
         }

@@ -106,6 +106,17 @@ impl Inbox {
         state.doubted.len() < before
     }
 
+    /// The hub says that this device does not hold the run. It may be about an earlier claim of it: whoever has it asks.
+    pub(crate) fn doubt(&self, run: RunId) {
+        {
+            let mut state = self.state();
+            if self.claims.named().contains(&run) && !state.doubted.contains(&run) {
+                state.doubted.push_back(run);
+            }
+        }
+        self.stir();
+    }
+
     /// Input that came by another way than the channel.
     pub(crate) fn give_input(&self, run: RunId, parts: Json) {
         {
@@ -236,13 +247,7 @@ impl Peer for Inbox {
                     tracing::debug!(run.id = %run, epoch, "a claim came that was handed back or is here already");
                 }
             }
-            // It may be about an earlier claim of the same run: whoever holds it asks.
-            Event::Cancel(run) => {
-                let mut state = self.state();
-                if self.claims.named().contains(&run) && !state.doubted.contains(&run) {
-                    state.doubted.push_back(run);
-                }
-            }
+            Event::Cancel(run) => self.doubt(run),
             Event::Input { run, parts, msg_id } => {
                 {
                     let mut state = self.state();

@@ -9,6 +9,7 @@ mod artifacts;
 pub mod awcp_policy;
 mod backlog;
 mod claims;
+mod clock;
 pub mod collaborator;
 pub mod delegator;
 mod device;

@@ -21,6 +21,10 @@ pub enum Notice {
         reason: String,
     },
     HubBack,
+    /// This device's clock is ahead of the hub's by so much, or behind it where the number is negative.
+    ClockOff {
+        ahead_minutes: i64,
+    },
     /// Work comes over a channel from now on.
     ChannelOpen {
         channel: ChannelId,

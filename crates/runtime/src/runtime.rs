@@ -15,6 +15,7 @@ use crate::{
     Error, Notice,
     adapter::{Adapter, Endpoint},
     claims::Claims,
+    clock::Clock,
     collaborator::Collaborator,
     device::Device,
     dispatch, files, heartbeat,
@@ -171,17 +172,19 @@ impl Runtime {
         }
         let claims = Claims::default();
         let presence = Presence::new(&options.home, profile.agent_id, options.env.clone());
-        let inbox = Inbox::new(claims.clone(), link.clone(), presence);
+        let inbox = Inbox::new(claims.clone(), link.clone(), presence.clone());
         let mut device = Device {
             adapter: Adapter::new(endpoint)?,
             ways: Ways { hub, channel: None },
             inbox: inbox.clone(),
+            presence,
             ledger,
             cwd,
             instruction_file,
             collaborator: options.collaborator,
             extensions,
             env: options.env,
+            clock: Clock::new(),
             link,
             claims,
             reports: Reports::default(),

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use attache_client::{Backoff, channel::State};
 use attache_protocol::{
-    Json,
+    Json, Timestamp,
     wire::{
         adapter::{RunTask, Tools},
         run::ClaimedRun,
@@ -221,7 +221,8 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
     }
     device.note_all(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await;
     let caller = claimed.caller.clone();
-    let job = Job { task: task(device, claimed), caller, epoch, way: Way::Start, source, reports: 0 };
+    let deadline = device.clock.here(claimed.deadline).await;
+    let job = Job { task: task(device, claimed, deadline), caller, epoch, way: Way::Start, source, reports: 0 };
     let execution = dispatch::execute(device, job, &shutdown.abort);
     tokio::pin!(execution);
     tokio::select! {
@@ -231,7 +232,8 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
     execution.await;
 }
 
-fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
+/// The adapter knows this device's clock only, so the deadline is by that.
+fn task(device: &Device, claimed: ClaimedRun, deadline: Timestamp) -> RunTask {
     RunTask {
         task_run_id: claimed.task_run_id,
         conversation_id: claimed.conversation_id,
@@ -246,7 +248,7 @@ fn task(device: &Device, claimed: ClaimedRun) -> RunTask {
         cwd: device.cwd.as_ref().map(|cwd| cwd.display().to_string()),
         sandbox: claimed.sandbox.as_ref().map(Json::of),
         mcp: claimed.mcp.map(|tools| from_here(device, tools)),
-        deadline: Some(claimed.deadline),
+        deadline: Some(deadline),
     }
 }
 

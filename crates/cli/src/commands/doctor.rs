@@ -10,7 +10,10 @@ use std::{
 
 use attache_client::{Hub, Page};
 use attache_protocol::error::exit;
-use attache_runtime::profile::{Profile, Profiles};
+use attache_runtime::{
+    Connection,
+    profile::{Profile, Profiles},
+};
 use serde::Serialize;
 
 use super::runtime::status;
@@ -19,7 +22,7 @@ use crate::{
     borrowing::{self, Readiness},
     context::{Choice, HubArgs, KeySource},
     home::Home,
-    lending,
+    lending, notices,
     output::{Style, clean, time},
     probe,
 };
@@ -280,6 +283,11 @@ fn check_profile(context: &Context, home: &Home, profile: &Profile) -> Finding {
     let key = profile.key();
     let seen = time::relative_or(profile.last_heartbeat_at, context.now(), "never");
     if status::is_running(home.path(), profile.agent_id) {
+        let clock = Connection::read(home.path(), profile.agent_id).and_then(|now| now.clock_ahead_minutes);
+        if let Some(ahead) = clock {
+            return Finding::warning("profile", format!("{key} runs; {}", notices::clock(ahead)))
+                .fix("Set the clock that is wrong, best by NTP.");
+        }
         if status::is_online(profile, context.now()) {
             return Finding::ok("profile", format!("{key} runs; last heartbeat {seen}"));
         }

@@ -66,8 +66,8 @@ async fn a_cancelled_run_is_stopped_at_once() {
     let running = live.connected().await;
     live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
     let run = live.create("for ever").await;
-    live.world.adapter.started(1).await;
-    live.run_with(run, Status::Running).await;
+    // Its last report could tell it as well that the run has ended.
+    eventually("the first word", async || live.events(run, &["task.chunk"]).await.pop()).await;
     let asked = Instant::now();
     live.owner.cancel_run(run, None).await.unwrap();
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::RunId;
+use attache_protocol::{RunId, Timestamp, env::Env};
 use axum::{
     Router,
     body::{Body, Bytes},
@@ -36,6 +36,8 @@ struct Hub {
     events: Vec<Value>,
     running: Vec<Value>,
     cancelled: Vec<RunId>,
+    /// What its clock shows; the machine's unless told.
+    time: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -89,13 +91,21 @@ impl FakeHub {
         });
     }
 
-    /// What `GET /task-runs?status=running` shows.
+    /// What `GET /task-runs?status=running` and `GET /task-runs/{id}` show.
     pub(crate) fn claimed(&self, run: Value) {
         self.change(|hub| hub.running.push(run));
     }
 
     pub(crate) fn cancel_by_heartbeat(&self, run: RunId) {
         self.change(|hub| hub.cancelled.push(run));
+    }
+
+    pub(crate) fn stop_clock(&self, at: Timestamp) {
+        self.change(|hub| hub.time = Some(at));
+    }
+
+    fn now(&self) -> Timestamp {
+        self.state.lock().unwrap().time.unwrap_or_else(|| Env::system().now())
     }
 
     pub(crate) fn calls(&self, name: &str) -> Vec<Call> {
@@ -164,7 +174,7 @@ async fn answer(State(hub): State<FakeHub>, request: Request) -> Response {
             reply(
                 200,
                 json!({"status": "online", "runtime_id": "rtm_00000000000000000000000000000002",
-                    "server_time": "2026-01-01T00:00:00.000Z", "cancelled": cancelled}),
+                    "server_time": hub.now(), "cancelled": cancelled}),
             )
         }
         "pull" => pull(&hub).await,
@@ -193,7 +203,13 @@ async fn answer(State(hub): State<FakeHub>, request: Request) -> Response {
                 "workspace_id": "wsp_00000000000000000000000000000007", "name": "n", "media_type": "m", "size": 1,
                 "blake3": "", "produced_by": null, "created_at": "2026-01-01T00:00:00.000Z"}),
         ),
-        other => reply(404, error("no_such_path", other)),
+        other => {
+            let runs = hub.change(|hub| hub.running.clone());
+            match runs.into_iter().find(|run| other.strip_prefix("get ") == run["task_run_id"].as_str()) {
+                Some(run) => reply(200, run),
+                None => reply(404, error("no_such_path", other)),
+            }
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use attache_runtime::{Notice, Stopped, ledger::Step};
+use attache_protocol::env::Env;
+use attache_runtime::{Connection, Notice, Stopped, ledger::Step};
 use serde_json::json;
 
 use crate::{
     adapter::Scene,
     hub::error,
-    world::{SECRET, TOKEN, World, claim, run, runtime},
+    world::{SECRET, TOKEN, World, agent, claim, run, runtime},
 };
 
 #[tokio::test]
@@ -69,6 +70,28 @@ async fn a_run_is_pulled_executed_told_and_reported() {
     let written = world.written();
     assert!(written.contains("task_completed") && !written.contains(TOKEN) && !written.contains(SECRET));
     assert!(world.profiles().load().unwrap().select(None).unwrap().last_heartbeat_at.is_some());
+}
+
+#[tokio::test]
+async fn the_deadline_is_by_the_clock_of_the_device_from_the_first_run_on() {
+    let (world, env) = (World::new().await, Env::seeded(1));
+    world.adapter.play(Scene::Json(json!({"success": true, "output": {"text": "said", "artifact_refs": []}})));
+    // The device's clock is 61 minutes fast, and the first heartbeat is not answered.
+    let off = Duration::from_secs(61 * 60);
+    world.hub.stop_clock(env.now().minus(off));
+    world.hub.refuse("/heartbeat", 503, error("overloaded", "no"));
+    let mut claimed = claim(7, "say it");
+    claimed["deadline"] = json!(env.now().minus(Duration::from_secs(60)));
+    world.hub.offer(claimed);
+    let running = world.start_with(|options| options.env = env.clone());
+    world.hub.heard("complete", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.adapter.tasks()[0]["deadline"], json!(env.now().plus(Duration::from_secs(60 * 60))));
+    let notices = world.notices.lock().unwrap();
+    let told = notices.iter().filter(|notice| matches!(notice, Notice::ClockOff { .. }));
+    assert_eq!(told.collect::<Vec<_>>(), [&Notice::ClockOff { ahead_minutes: 61 }], "it is told once");
+    let connection = Connection::read(world.home.path(), agent()).unwrap();
+    assert_eq!((connection.way.as_str(), connection.clock_ahead_minutes), ("pull", Some(61)));
 }
 
 #[tokio::test]
@@ -159,6 +182,21 @@ async fn a_heartbeat_can_stop_a_run_too() {
     world.hub.until(|calls| calls.iter().any(|call| call.body["running"] == json!([run(1)]))).await;
     world.hub.cancel_by_heartbeat(run(1));
     assert_eq!(world.adapter.cancelled().await, run(1).to_string());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_heartbeat_about_an_earlier_claim_stops_nothing() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Hang(vec![]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.claimed(run_of_hub(1, 1));
+    world.hub.cancel_by_heartbeat(run(1));
+    world.hub.heard(&format!("get {}", run(1)), 1).await;
+    world.adapter.finish(json!({"success": true, "output": {"text": "done"}}));
+    world.hub.heard("complete", 1).await;
     running.stop().await.unwrap();
 }
 
@@ -293,4 +331,42 @@ pub(crate) fn run_of_hub(number: u128, epoch: i64) -> serde_json::Value {
         "task_result": null, "usage": null, "caller": "key:k", "trace_id": null, "runtime_id": runtime(),
         "created_at": "2026-01-01T00:00:00.000Z", "claimed_at": null, "lease_expires_at": null, "expires_at": null,
         "ended_at": null, "last_seq": 1})
+}
+
+#[tokio::test]
+async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
+    let world = World::new().await;
+    let long = "é".repeat(3000);
+    world.adapter.play(Scene::Json(json!({"success": false, "error": {"code": "tool_failed", "message": long},
+        "usage": {"tokens": 7}})));
+    world.hub.refuse("/fail", 413, error("too_large", "no"));
+    world.hub.offer(claim(7, "x"));
+    let running = world.start();
+    let told = world.hub.heard("fail", 1).await;
+    let cut = format!("{}…", "é".repeat(1000));
+    assert_eq!(told["output"], json!({"error": cut, "code": "tool_failed"}));
+    running.stop().await.unwrap();
+    let seven = Some(run(7));
+    assert_eq!(
+        world.steps()[3..],
+        [
+            (Step::TaskFailed, seven),
+            (Step::TaskFailed, seven),
+            (Step::TaskReported, seven),
+            (Step::RuntimeStopped, None)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_short_failure_that_the_hub_does_not_take_is_not_repeated() {
+    let world = World::new().await;
+    world.adapter.play(Scene::Json(json!({"success": false, "error": {"code": "own", "message": "no"}})));
+    world.hub.refuse("/fail", 422, error("invalid_request", "no"));
+    world.hub.offer(claim(7, "x"));
+    let running = world.start();
+    world.hub.heard("refused fail", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.hub.calls("fail"), []);
+    assert_eq!(world.steps()[4], (Step::TaskReportRefused, Some(run(7))));
 }

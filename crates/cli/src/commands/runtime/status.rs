@@ -12,7 +12,7 @@ use attache_runtime::{
 use serde::Serialize;
 
 use crate::{
-    Context, Failure,
+    Context, Failure, notices,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -94,6 +94,9 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     );
     if let Some(connection) = &status.connection {
         row("work", Cell::plain(way(connection)));
+        if let Some(ahead) = connection.clock_ahead_minutes {
+            row("clock", Cell::styled(notices::clock(ahead), Style::Bad));
+        }
     }
     row("hub", Cell::plain(&view.api_base));
     row("hub answers", if status.hub_reachable { good("yes") } else { Cell::styled("no", Style::Bad) });
