@@ -93,11 +93,15 @@ pub(crate) async fn work(device: &Arc<Device>, job: Job, claimant: Claimant, abo
         Err(why) => return Ok((refused(&Error::new("", ErrorCode::Declined, why), None), None)),
     };
     let work = Work { device, role, caller: job.caller.clone(), claimant, abort };
+    let mut has_accepted = false;
     let talk = tokio::select! {
-        talk = work.talk(first.clone()) => talk,
+        talk = work.talk(first.clone(), &mut has_accepted) => talk,
         stopped = work.stopped() => {
-            let text = "the remote's runtime stopped";
-            work.role.give_up(&work.caller, Error::new(first.delegation(), ErrorCode::Cancelled, text));
+            // Another run may be at work on the same delegation, and that goes on.
+            if has_accepted {
+                let text = "the remote's runtime stopped";
+                work.role.give_up(&work.caller, Error::new(first.delegation(), ErrorCode::Cancelled, text));
+            }
             return stopped.ended(first.delegation());
         }
     };
@@ -130,8 +134,9 @@ fn read_input(input: &Json) -> Result<Message, String> {
 // === impl Work ===
 
 impl Work<'_> {
-    /// Hears and answers until there is work to do or nothing more to say.
-    async fn talk(&self, first: Message) -> Result<Talk, String> {
+    /// Hears and answers until there is work to do or nothing more to say. It is known outside as well whether somebody
+    /// waits for START.
+    async fn talk(&self, first: Message, has_accepted: &mut bool) -> Result<Talk, String> {
         let mut heard = self.hear(first).await;
         let (mut round, mut mistakes) = (0, 0);
         loop {
@@ -142,6 +147,7 @@ impl Work<'_> {
                 Heard::Reply(Message::Accept(accept)) => accept,
                 Heard::Reply(last) => return Ok(Talk::Over(Box::new(last))),
             };
+            *has_accepted = true;
             let id = accept.delegation_id.clone();
             let accept = Message::Accept(accept);
             heard = loop {
@@ -227,11 +233,12 @@ impl Work<'_> {
             Over(Over),
             Stopped(Stopped),
         }
+        let id = lent.invite().delegation_id.clone();
         let end = tokio::select! {
             reply = Box::pin(dispatch::drive(self.device, &task, false, &mut listener)) => End::Reply(reply),
             over = lent.over() => End::Over(over),
             stopped = self.stopped() => End::Stopped(stopped),
-            never = self.pass_on() => match never {},
+            never = self.pass_on(&id) => match never {},
         };
         let outcome = match end {
             End::Reply(reply) => {
@@ -263,13 +270,16 @@ impl Work<'_> {
     }
 
     /// Brings on what comes while the agent works: the host's end to the borrower, anything else to the agent.
-    async fn pass_on(&self) -> std::convert::Infallible {
+    async fn pass_on(&self, id: &str) -> std::convert::Infallible {
         loop {
             let parts = self.device.inbox.input(self.claimant.run).await;
             let message = parts.parse::<Vec<Part>>().ok().and_then(|parts| Message::among(&parts).ok());
             if let Some(message) = message {
-                // An end reaches the work through `Lent::over`; a repeated START changes nothing.
-                drop(self.hear(message).await);
+                // An end reaches the work through `Lent::over`; a repeated START changes nothing. What is about another
+                // delegation has no business in this run.
+                if message.delegation() == id {
+                    drop(self.hear(message).await);
+                }
                 continue;
             }
             let given = InputGiven { id: None, parts, message: None };

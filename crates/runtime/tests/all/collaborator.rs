@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::BufReader,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -141,7 +142,10 @@ impl Remote {
 
     async fn start(&self) -> Running {
         let role = self.role();
-        let running = self.live.runtime_with(|options: &mut Options| options.collaborator = Some(role));
+        let running = self.live.runtime_with(|options: &mut Options| {
+            options.collaborator = Some(role);
+            options.concurrency = NonZeroUsize::new(3).unwrap();
+        });
         self.live.noticed(|notice| matches!(notice, Notice::ChannelOpen { .. })).await;
         running
     }
@@ -292,6 +296,40 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
     assert_eq!(events, ["accept", "mount", "done"]);
     running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_other_runs_are_told_and_how_they_end_does_not_end_the_work() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    let run = remote.invite(&invite("dlg_a")).await;
+    let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
+    remote.send(run, &start).await;
+    remote.at_work(0).await;
+    // The same invitation once more, in a run that somebody cancels while it waits for the end.
+    let again = remote.invite(&invite("dlg_a")).await;
+    remote.live.run_with(again, Status::Running).await;
+    remote.live.owner.cancel_run(again, None).await.unwrap();
+    let is_stopped = |notice: &Notice| matches!(notice, Notice::TaskStopped { run, .. } if *run == again);
+    remote.live.noticed(is_stopped).await;
+    // Another delegation is not ended by what comes to this run.
+    let other = remote.invite(&invite("dlg_b")).await;
+    remote.accept(other).await;
+    remote.send(run, &Message::Error(Error::new("dlg_b", ErrorCode::Cancelled, "over"))).await;
+    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    remote.live.owner.give_input(run, &said).await.unwrap();
+    remote.live.world.adapter.answers(1).await;
+    let output = json!({"text": "made", "artifact_refs": []});
+    remote.live.world.adapter.finish(json!({"success": true, "output": output}));
+    remote.live.run_with(run, Status::Completed).await;
+    let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
+    assert_eq!(events, ["accept", "mount", "accept", "done"]);
+    running.shutdown.abort();
+    running.ended().await.unwrap();
 }
 
 #[tokio::test]
