@@ -1,5 +1,7 @@
 //! Everything that is lent from this machine: takes requests, shows how they stand, lets them go when it is their turn.
 
+mod hold;
+
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -255,14 +257,6 @@ impl Delegator {
             entry.live = None;
         }
         self.schedule();
-    }
-
-    /// Who may change something in a folder now.
-    pub(super) fn holder_of(&self, folder: &std::path::Path) -> Option<DelegationId> {
-        let entries = self.entries();
-        let mut live = entries.values().filter_map(|entry| entry.live.as_ref()).filter(|live| live.go.is_none());
-        live.find(|live| live.claim.folder.starts_with(folder) || folder.starts_with(&live.claim.folder))
-            .map(|live| live.claim.delegation)
     }
 
     /// Lets go whoever's turn it is.

@@ -38,13 +38,24 @@ impl Delegator {
         .await?
     }
 
-    /// Restores what was there before the lease, except for what somebody changed here since.
+    /// Restores what was there before the lease, except for what somebody changed here since. Nothing is lent from the
+    /// folder meanwhile.
     pub async fn revert(&self, delegation: DelegationId, request: Revert) -> Result<Reverted, Refused> {
+        let hold = self.hold(delegation)?;
+        let desk = self.clone();
+        // To its end, also when whoever asked for it has gone.
+        let reverting = self.0.tasks.spawn(async move {
+            let reverted = desk.put_back(delegation, request).await;
+            drop(hold);
+            reverted
+        });
+        reverting.await.map_err(|error| {
+            Refused::new(Code::Internal, format!("the revert broke off: {error}"), "See the daemon's log; try again.")
+        })?
+    }
+
+    async fn put_back(&self, delegation: DelegationId, request: Revert) -> Result<Reverted, Refused> {
         let (folder, before) = self.places(delegation)?;
-        if let Some(holder) = self.holder_of(&folder) {
-            let message = format!("the folder is lent: {holder} has not ended");
-            return Err(Refused::new(Code::StillLent, message, Code::StillLent.hint()));
-        }
         let records = self.0.records.clone();
         let (reverted, changes) = blocking(move || {
             let Some(record) = record(&before)? else { return Ok((Reverted::default(), Changes::default())) };

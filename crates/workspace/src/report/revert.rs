@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{Twins, attributes, file, folder, link, remove, unlock},
+    restore::{Steps, attributes, remove, unlock},
 };
 use crate::export::{
     Entry, Kind, Left, Record, Refusal, Was,
@@ -38,6 +38,7 @@ struct Job<'a> {
 pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
     let wanted = wanted(record, asked)?;
     let root = Root::open(dir)?;
+    let mut steps = Steps::new(&root, record);
     let mut done = Reverted::default();
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
     let mut jobs = choose(&root, record, &wanted, &mut done);
@@ -55,13 +56,12 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         jobs.remove(&path);
         done.keep(&path, reason);
     }
-    let mut twins = Twins::of(record);
     for (path, job) in &jobs {
         let outcome = match &job.entry.was {
             Was::Absent => Ok(()),
-            Was::Folder { mode, .. } => folder(&root, &job.place, *mode),
-            Was::Link { target, modified } => link(&root, &job.place, &unshow(target), *modified),
-            Was::File(kept) => file(&root, record, &job.place, kept, &mut twins),
+            Was::Folder { mode, .. } => steps.folder(&job.place, *mode),
+            Was::Link { target, modified } => steps.link(&job.place, &unshow(target), *modified),
+            Was::File(kept) => steps.file(&job.place, kept),
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),

@@ -382,6 +382,63 @@ async fn a_lease_ends_when_it_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_in_which_something_is_put_back_is_waited_for() {
+    let scene = Scene::new(Script::Hold).await;
+    let machine = &scene.machine;
+    fs::write(machine.project().join("here.txt"), "").unwrap();
+    let first = scene.delegate().await;
+    machine.until(&first, |shown| shown.status == Status::Running).await;
+    assert!(scene.remote.sftp(&scene.remote.wrote().await, "put made.txt here.txt").await);
+    machine.client.cancel(first.delegation_id).await.unwrap();
+    // An original that can be opened and does not end: the revert waits in the middle of it.
+    let id = first.delegation_id;
+    let original = machine.root().join("awcp/delegations").join(id.to_string()).join("before/1");
+    fs::remove_file(&original).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &original, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let endless = async || {
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        loop {
+            if let Ok(open) = rustix::fs::open(&original, flags, rustix::fs::Mode::empty()) {
+                return open;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let meanwhile = async {
+        let open = endless().await;
+        let refused = machine.client.revert(id, &Revert::default()).await.unwrap_err();
+        assert_eq!(refused.code(), Some(Code::StillLent));
+        assert!(refused.to_string().contains("is being put back"), "{refused}");
+        let second = scene.delegate().await;
+        let waiting = machine.until(&second, |shown| shown.waits_for.is_some()).await;
+        assert_eq!(waiting.waits_for, Some(format!("the folder, which {id} has")));
+        drop(open);
+        // What is left is compared once more, and so is the original read.
+        let comparing = async {
+            loop {
+                drop(endless().await);
+            }
+        };
+        (second, comparing)
+    };
+    let all = Revert::default();
+    let reverting = machine.client.revert(id, &all);
+    tokio::pin!(reverting);
+    let (second, comparing) = tokio::select! {
+        done = tokio::time::timeout(PATIENCE, meanwhile) => done.expect("nobody else waits for the original"),
+        done = &mut reverting => panic!("it waits: {done:?}"),
+    };
+    let reverted = tokio::select! {
+        () = comparing => unreachable!(),
+        done = reverting => done.unwrap(),
+    };
+    assert_eq!((reverted.restored, reverted.kept), (vec!["here.txt".to_owned(), "made.txt".to_owned()], vec![]));
+    let second = machine.until(&second, |shown| shown.status == Status::Running).await;
+    assert_eq!(machine.client.cancel(second.delegation_id).await.unwrap().status, Status::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_when_its_time_is_up() {
     let scene = Scene::new(Script::Hold).await;
     let request = Delegate { ttl_seconds: Some(3), ..scene.machine.request(&scene.url()) };
@@ -447,7 +504,7 @@ fn what_a_crash_left_behind_is_over_and_the_remote_is_told() {
         let machine = Machine::start(&url, &key).await;
         let created = machine.client.delegate(&machine.request(&url)).await.unwrap();
         let running = machine.until(&created, |shown| shown.status == Status::Running).await;
-        assert!(remote.sftp(&remote.started().await, "rename here.txt moved.txt").await);
+        assert!(remote.sftp(&remote.wrote().await, "rename here.txt moved.txt").await);
         (machine, running)
     });
     let (root, moved) = (machine.root(), machine.project().join("moved.txt"));

@@ -91,6 +91,18 @@ impl Remote {
         started.expect("START comes").unwrap().clone().unwrap()
     }
 
+    /// As [`Self::started`], when it has written its file and uses `sftp` no more.
+    pub(crate) async fn wrote(&self) -> Start {
+        let start = self.started().await;
+        let wrote = async {
+            while !self.said.lock().unwrap().iter().any(|said| said == "wrote: true") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(WAIT, wrote).await.expect("it writes");
+        start
+    }
+
     fn key(&self) -> PathBuf {
         self.folder.path().join("key")
     }

@@ -8,11 +8,16 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
 };
 
-use attache_protocol::wire::delegation::{Change, ChangedPath, DiffStat, Kept, Revert, Reverted};
+use attache_protocol::wire::{
+    awcp::AccessMode,
+    delegation::{Change, ChangedPath, DiffStat, Kept, Revert, Reverted},
+};
 use attache_workspace::{
-    export::{AttributeChange, Moment, Record, Replace},
+    export::{AttributeChange, Before, Export, Moment, NoJournal, OpenHow, Record, Replace, Terms},
     report,
 };
 
@@ -255,7 +260,7 @@ fn single_paths_can_be_taken_back() {
 #[test]
 fn a_writer_that_never_closed_is_taken_back_too() {
     let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
-    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    let how = OpenHow { write: true, ..OpenHow::default() };
     let file = lent.export.open_file(b"f", &how).unwrap();
     file.write_at(0, b"AFTER").unwrap();
     // As after a crash: from the disk alone, while the file is still open.
@@ -268,7 +273,7 @@ fn a_writer_that_never_closed_is_taken_back_too() {
 #[test]
 fn a_writer_that_set_the_size_and_never_closed_is_taken_back_too() {
     let lent = Lent::new(|dir| fs::write(dir.join("f"), "before").unwrap());
-    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    let how = OpenHow { write: true, ..OpenHow::default() };
     let (file, second) = (lent.export.open_file(b"f", &how).unwrap(), lent.export.open_file(b"f", &how).unwrap());
     file.set_attributes(&AttributeChange { size: Some(2), ..AttributeChange::default() }).unwrap();
     file.write_at(2, b"AFTER").unwrap();
@@ -334,7 +339,7 @@ fn bytes_tell_where_a_remote_sets_everything_else_back() {
     });
     let before = state(&lent.dir());
     lent.export.remove_file(b"gone").unwrap();
-    let how = attache_workspace::export::OpenHow { write: true, ..Default::default() };
+    let how = OpenHow { write: true, ..OpenHow::default() };
     for name in ["package", "stays"] {
         let file = lent.export.open_file(name.as_bytes(), &how).unwrap();
         file.write_at(17, b"evil").unwrap();
@@ -356,4 +361,37 @@ fn bytes_tell_where_a_remote_sets_everything_else_back() {
     let reverted = report::revert(&lent.dir(), &record, &Revert::default()).unwrap();
     assert_eq!(reverted.restored, ["gone", "package", "stays"]);
     assert_eq!(state(&lent.dir()), before);
+}
+
+#[test]
+fn two_reverts_in_one_folder_do_not_meet() {
+    let all = tempfile::tempdir().unwrap();
+    let (dir, before) = (all.path().join("lent"), |name: &str| all.path().join(name).join("before"));
+    fs::create_dir(&dir).unwrap();
+    for name in ["first", "second"] {
+        fs::write(dir.join(name), "").unwrap();
+        let terms = Terms::new(AccessMode::Rw);
+        let export = Export::open(&dir, terms, Before::in_folder(before(name)), Arc::new(NoJournal)).unwrap();
+        let how = OpenHow { write: true, ..OpenHow::default() };
+        export.open_file(name.as_bytes(), &how).unwrap().write_at(0, b"by the remote").unwrap();
+        export.revoke();
+    }
+    let revert = |name: &str| report::revert(&dir, &Record::load(&before(name)).unwrap(), &Revert::default()).unwrap();
+    let restored = |name: &str| Reverted { restored: vec![name.to_owned()], kept: Vec::new() };
+    // The first waits in the middle of a file: its original can be opened, and does not end.
+    let original = before("first").join("1");
+    fs::remove_file(&original).unwrap();
+    assert!(Command::new("mkfifo").arg(&original).status().unwrap().success());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| revert("first"));
+        let endless = fs::OpenOptions::new().write(true).open(&original).unwrap();
+        while fs::read_dir(&dir).unwrap().count() < 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!(revert("second"), restored("second"));
+        drop(endless);
+        assert_eq!(first.join().unwrap(), restored("first"));
+    });
+    assert_eq!((fs::read(dir.join("first")).unwrap(), fs::read(dir.join("second")).unwrap()), (vec![], vec![]));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
 }
