@@ -24,6 +24,7 @@ use super::{
     attributes::{Attributes, Kind, Moment},
     index::Index,
     path::{Place, show},
+    quota::{FILES, KeptLimit},
     record::{Entry, KeptFile, Left, Line, Record, Was},
     refusal::{Refusal, Unexportable},
     root::{Found, Root, attributes_of},
@@ -45,7 +46,9 @@ pub(super) struct Keeper {
     linked: HashMap<u64, Linked>,
     next: u64,
     copied: u64,
-    limit: Option<u64>,
+    /// Paths at which nothing was.
+    free_names: u64,
+    limit: KeptLimit,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +77,7 @@ impl Before {
         Self { dir: dir.into() }
     }
 
-    pub(super) fn open(self, lent: &Path, limit: Option<u64>) -> Result<Keeper, Unexportable> {
+    pub(super) fn open(self, lent: &Path, limit: KeptLimit) -> Result<Keeper, Unexportable> {
         let dir = self.dir;
         match Self::prepare(&dir, lent, limit) {
             Ok(Some(keeper)) => Ok(keeper),
@@ -86,7 +89,7 @@ impl Before {
     /// Does for a lease whose daemon was killed what the end of a lease does: the originals share their bytes with no file
     /// of the folder any more. Where no originals were kept, there is nothing to do.
     pub fn finish(self) -> io::Result<()> {
-        match Keeper::new(self.dir, None) {
+        match Keeper::new(self.dir, KeptLimit::NONE) {
             Ok(mut keeper) => {
                 keeper.finish();
                 Ok(())
@@ -96,7 +99,7 @@ impl Before {
         }
     }
 
-    fn prepare(dir: &Path, lent: &Path, limit: Option<u64>) -> io::Result<Option<Keeper>> {
+    fn prepare(dir: &Path, lent: &Path, limit: KeptLimit) -> io::Result<Option<Keeper>> {
         // Asked before it is made, so that nothing is left behind inside of what is lent.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
         if above.canonicalize()?.starts_with(lent.canonicalize()?) {
@@ -111,7 +114,7 @@ impl Before {
 
 impl Keeper {
     /// Takes up what a daemon that was killed may have left in the folder.
-    fn new(dir: PathBuf, limit: Option<u64>) -> io::Result<Self> {
+    fn new(dir: PathBuf, limit: KeptLimit) -> io::Result<Self> {
         let (index, Record { entries, .. }) = Index::open(&dir)?;
         let kept: HashMap<u64, &KeptFile> =
             entries.values().filter_map(|entry| entry.was.file()).map(|file| (file.kept, file)).collect();
@@ -132,7 +135,9 @@ impl Keeper {
                 None => fs::remove_file(name.path())?,
             }
         }
-        Ok(Self { folder: File::open(&dir)?.into(), dir, index, entries, linked, next, copied: 0, limit })
+        let free_names = entries.values().filter(|entry| entry.was == Was::Absent).count() as u64;
+        let folder = File::open(&dir)?.into();
+        Ok(Self { dir, folder, index, entries, linked, next, copied: 0, free_names, limit })
     }
 
     pub(super) fn record(&self) -> Record {
@@ -165,6 +170,10 @@ impl Keeper {
             };
         }
         let was = match found {
+            // Moving a folder back and forth makes no file, and as many names as it holds.
+            None if self.limit.free_names.is_some_and(|limit| self.free_names >= limit) => {
+                return Err(Refusal::Quota(FILES));
+            }
             None => Was::Absent,
             Some(found) => {
                 if fate == Fate::ChangedInPlace {
@@ -174,6 +183,7 @@ impl Keeper {
             }
         };
         self.index.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
+        self.free_names += u64::from(was == Was::Absent);
         self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
         self.index.sync_now_and_then();
         Ok(())
@@ -339,7 +349,7 @@ impl Keeper {
     }
 
     fn room_for(&self, size: u64) -> Result<(), Refusal> {
-        if self.limit.is_some_and(|limit| self.copied.saturating_add(size) > limit) {
+        if self.limit.bytes.is_some_and(|limit| self.copied.saturating_add(size) > limit) {
             return Err(Refusal::Quota("copies of what was there before"));
         }
         Ok(())

@@ -15,12 +15,20 @@ use super::refusal::Refusal;
 pub struct Quota {
     /// Written in all, whether it is still there or not.
     pub bytes: Option<u64>,
-    /// Files, folders and links made in all.
+    /// Files, folders and links made in all; and as many names that were free before, which moving gives away, too.
     pub files: Option<u64>,
     pub file_bytes: Option<u64>,
     /// Copies of originals; a change whose original would not fit is refused.
     pub kept_bytes: Option<u64>,
     pub operations_per_second: Option<u32>,
+}
+
+/// How much the folder of originals may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KeptLimit {
+    pub(super) bytes: Option<u64>,
+    /// Paths at which nothing was.
+    pub(super) free_names: Option<u64>,
 }
 
 /// What a lease has used up.
@@ -43,6 +51,7 @@ struct Pace {
 
 /// Whoever would wait longer than this is refused: a caller that does not wait for answers gets none.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+pub(super) const FILES: &str = "files made or moved";
 
 // === impl Quota ===
 
@@ -63,6 +72,12 @@ impl Default for Quota {
             operations_per_second: None,
         }
     }
+}
+
+// === impl KeptLimit ===
+
+impl KeptLimit {
+    pub(super) const NONE: Self = Self { bytes: None, free_names: None };
 }
 
 // === impl Usage ===
@@ -106,7 +121,7 @@ impl Usage {
     }
 
     pub(super) fn file(&self) -> Result<(), Refusal> {
-        take(&self.files, 1, self.quota.files, "files made")
+        take(&self.files, 1, self.quota.files, FILES)
     }
 
     pub(super) fn give_back_file(&self) {
@@ -129,8 +144,8 @@ impl Usage {
         Ok(())
     }
 
-    pub(super) const fn kept_limit(&self) -> Option<u64> {
-        self.quota.kept_bytes
+    pub(super) const fn kept_limit(&self) -> KeptLimit {
+        KeptLimit { bytes: self.quota.kept_bytes, free_names: self.quota.files }
     }
 }
 
@@ -155,7 +170,7 @@ mod tests {
         usage.write(2, 10).unwrap();
         assert!(matches!(usage.write(0, 101), Err(Refusal::Quota("size of one file"))));
         usage.file().unwrap();
-        assert!(matches!(usage.file(), Err(Refusal::Quota("files made"))));
+        assert!(matches!(usage.file(), Err(Refusal::Quota(FILES))));
         usage.give_back_file();
         usage.file().unwrap();
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
-use attache_workspace::export::{AttributeChange, Create, OpenHow, Quota, Refusal, Replace, Terms};
+use attache_workspace::{
+    export::{AttributeChange, Create, OpenHow, Quota, Refusal, Replace, Terms},
+    report,
+};
 
 use super::Lent;
 
@@ -39,12 +42,39 @@ fn quotas_hold() {
     file.write_at(0, &[0; 40]).unwrap();
     export.make_dir(b"d", 0o755).unwrap();
     export.symlink(b"a", b"l").unwrap();
-    assert!(matches!(export.make_dir(b"e", 0o755), Err(Refusal::Quota("files made"))));
-    assert!(matches!(export.hard_link(b"a", b"b"), Err(Refusal::Quota("files made"))));
+    assert!(matches!(export.make_dir(b"e", 0o755), Err(Refusal::Quota("files made or moved"))));
+    assert!(matches!(export.hard_link(b"a", b"b"), Err(Refusal::Quota("files made or moved"))));
     // Reflinks cost nothing; where there are none, an original that does not fit is not given up.
     let opened = export.open_file(b"large", &OpenHow { write: true, ..OpenHow::default() });
     assert!(matches!(opened, Ok(_) | Err(Refusal::Quota("copies of what was there before"))));
     export.open_file(b"small", &OpenHow { write: true, ..OpenHow::default() }).unwrap();
+}
+
+#[test]
+fn names_that_were_free_are_counted_where_nothing_is_made() {
+    let quota = Quota { files: Some(10), ..Quota::UNLIMITED };
+    let lent = Lent::with(Terms { quota, ..Terms::new(AccessMode::Rw) }, |dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        for name in ["a", "b"] {
+            fs::write(dir.join("d").join(name), name).unwrap();
+        }
+    });
+    let name = |at: usize| if at == 0 { b"d".to_vec() } else { format!("d{at}").into_bytes() };
+    let rename = |from: usize, to: usize| lent.export.rename(&name(from), &name(to), Replace::Never);
+    for at in 0..3 {
+        rename(at, at + 1).unwrap();
+    }
+    assert!(matches!(rename(3, 4), Err(Refusal::Quota("files made or moved"))));
+    // Names that are known cost nothing more.
+    for _ in 0..10 {
+        rename(3, 2).unwrap();
+        rename(2, 3).unwrap();
+    }
+    let over = lent.export.make_dir(b"made", 0o755);
+    assert!(matches!(over, Err(Refusal::Quota("files made or moved"))), "{over:?}");
+    let told = report::changes(&lent.dir(), &lent.export.changes()).unwrap();
+    let told: Vec<_> = told.changed_paths.iter().map(|path| &path.path[..]).collect();
+    assert_eq!(told, ["d/a", "d/b", "d3/a", "d3/b"]);
 }
 
 #[test]
