@@ -22,7 +22,7 @@ use super::{
     policy::Admitted,
     publish,
     reach::{self, Way},
-    report, tunnel,
+    report, tell, tunnel,
 };
 
 pub(super) struct Lease {
@@ -54,8 +54,6 @@ const LONGEST_PROGRESS: usize = 500;
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(2);
 /// A tunnel lives a little longer than the lease, whose end is decided here.
 const SLACK: Duration = Duration::from_secs(60);
-/// How long the remote is told in the background that it is over.
-pub(super) const TELLING: Duration = Duration::from_secs(120);
 
 // === impl Lease ===
 
@@ -296,25 +294,10 @@ impl Lease {
         if self.line.is_unheard() {
             return;
         }
-        let (desk, id) = (self.desk.clone(), self.id);
-        let mut line = std::mem::replace(&mut self.line, line(&desk, id, &self.request, &self.admitted, &self.keys));
-        let why = why.to_owned();
-        let (told, heard) = oneshot::channel();
-        let (env, pace) = (desk.env().clone(), desk.0.options.pace);
-        desk.0.tasks.spawn(async move {
-            let telling = async {
-                let mut backoff = attache_client::Backoff::new(pace.retry.0, pace.retry.1);
-                while let Err(error) = line.tell(code, &why).await {
-                    tracing::debug!(delegation.id = %id, %error, "the remote cannot be told that it is over");
-                    tokio::time::sleep(backoff.next(&env)).await;
-                }
-            };
-            if tokio::time::timeout(TELLING, telling).await.is_err() {
-                tracing::warn!(delegation.id = %id, "the remote was not told that it is over");
-            }
-            let _ = told.send(());
-        });
-        let _ = tokio::time::timeout(pace.tell, heard).await;
+        let (desk, id) = (&self.desk, self.id);
+        let line = std::mem::replace(&mut self.line, line(desk, id, &self.request, &self.admitted, &self.keys));
+        let telling = tell::tell(desk, id, line, code, why.to_owned());
+        let _ = tokio::time::timeout(desk.0.options.pace.tell, telling).await;
     }
 
     async fn report(&mut self, status: Status, mut result: Outcome) {

@@ -24,6 +24,7 @@ mod refused;
 mod report;
 mod session;
 mod socket;
+mod tell;
 mod tunnel;
 mod undo;
 

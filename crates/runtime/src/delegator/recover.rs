@@ -14,10 +14,9 @@ use attache_workspace::export::Before;
 use super::{
     Refused,
     desk::{Delegator, blocking},
-    keyring::Keyring,
     lease,
     policy::Admitted,
-    publish, report,
+    publish, report, tell,
 };
 use crate::Error;
 
@@ -52,7 +51,8 @@ async fn end(desk: &Delegator, delegation: Delegation) {
     if delegation.status != Status::Created
         && let (Some(request), Some(admitted), Some(keys)) = (&request, &admitted, &keys)
     {
-        tell(desk, &delegation, request, admitted, keys);
+        let line = lease::resumed(desk, id, request, admitted, keys, delegation.task_id.clone());
+        drop(tell::tell(desk, id, line, ErrorCode::Cancelled, WHY.to_owned()));
     }
     let failure = Failure {
         code: ErrorCode::Cancelled,
@@ -80,22 +80,4 @@ async fn unshare(desk: &Delegator, id: DelegationId) {
 fn admitted(desk: &Delegator, request: &Delegate, delegation: &Delegation) -> Option<Admitted> {
     let again = Delegate { workspace_dir: delegation.workspace_dir.clone(), ..request.clone() };
     desk.0.options.policy.admit(&again).ok()
-}
-
-fn tell(desk: &Delegator, delegation: &Delegation, request: &Delegate, admitted: &Admitted, keys: &Keyring) {
-    let id = delegation.delegation_id;
-    let mut line = lease::resumed(desk, id, request, admitted, keys, delegation.task_id.clone());
-    let (env, pace) = (desk.env().clone(), desk.0.options.pace);
-    desk.0.tasks.spawn(async move {
-        let telling = async {
-            let mut backoff = attache_client::Backoff::new(pace.retry.0, pace.retry.1);
-            while let Err(error) = line.tell(ErrorCode::Cancelled, WHY).await {
-                tracing::debug!(delegation.id = %id, %error, "the remote cannot be told that it is over");
-                tokio::time::sleep(backoff.next(&env)).await;
-            }
-        };
-        if tokio::time::timeout(lease::TELLING, telling).await.is_err() {
-            tracing::warn!(delegation.id = %id, "the remote was not told that it is over");
-        }
-    });
 }

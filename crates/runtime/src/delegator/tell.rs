@@ -1,0 +1,28 @@
+//! Tells a remote that it is over, in the background and more than once where the way to it is broken.
+
+use std::time::Duration;
+
+use attache_protocol::{DelegationId, wire::awcp::ErrorCode};
+use tokio::task::JoinHandle;
+
+use super::{desk::Delegator, peer::Line};
+
+/// How long it is tried.
+const TELLING: Duration = Duration::from_secs(120);
+
+/// The desk owns the task; whoever wants to can wait for it, too.
+pub(super) fn tell(desk: &Delegator, id: DelegationId, mut line: Line, code: ErrorCode, why: String) -> JoinHandle<()> {
+    let (env, pace) = (desk.env().clone(), desk.0.options.pace);
+    desk.0.tasks.spawn(async move {
+        let telling = async {
+            let mut backoff = attache_client::Backoff::new(pace.retry.0, pace.retry.1);
+            while let Err(error) = line.tell(code, &why).await {
+                tracing::debug!(delegation.id = %id, %error, "the remote cannot be told that it is over");
+                tokio::time::sleep(backoff.next(&env)).await;
+            }
+        };
+        if tokio::time::timeout(TELLING, telling).await.is_err() {
+            tracing::warn!(delegation.id = %id, "the remote was not told that it is over");
+        }
+    })
+}
