@@ -22,6 +22,10 @@ use super::{
     policy::Admitted,
     undo::LONGEST_DIFF,
 };
+use crate::files;
+
+/// Beside what else is written down of a delegation: the repository in which the folder was before it was lent.
+const REPOSITORY: &str = "git-repository";
 
 /// Commits the folder as it is to the delegation's own ref, where it is in a repository. Blocks. What does not work is
 /// logged: the lease can be shown and undone without git.
@@ -34,7 +38,13 @@ pub(super) fn baseline(desk: &Delegator, id: DelegationId, admitted: &Admitted, 
         found => Ok(found),
     });
     match begun {
-        Ok(Some(repository)) => snapshot(desk, id, admitted, request, &repository, "before"),
+        Ok(Some(repository)) => {
+            let kept = desk.0.records.folder(id).join(REPOSITORY);
+            if let Err(error) = files::replace(&kept, &repository.to_bytes(), desk.env()) {
+                tracing::warn!(delegation.id = %id, %error, "there will be no commit of what the lease leaves behind");
+            }
+            snapshot(desk, id, admitted, request, &repository, "before");
+        }
         Ok(None) => {}
         Err(error) => tracing::debug!(delegation.id = %id, %error, "no commit of what was there before"),
     }
@@ -60,9 +70,11 @@ fn snapshot(
     }
 }
 
-/// Commits what the lease left behind: to its own ref, and to the branch where the owner wants that.
+/// Commits what the lease left behind: to its own ref, and to the branch where the owner wants that. The folder is not asked
+/// again in which repository it is: the remote could have made the answer.
 fn commit(desk: &Delegator, id: DelegationId, admitted: &Admitted, request: &Delegate, record: &Record) {
-    let Ok(Some(repository)) = Repository::find(&admitted.folder) else { return };
+    let kept = std::fs::read(desk.0.records.folder(id).join(REPOSITORY));
+    let Some(repository) = kept.ok().and_then(|kept| Repository::from_bytes(&kept)) else { return };
     snapshot(desk, id, admitted, request, &repository, "after");
     if admitted.git.auto_commit {
         let paths: Vec<Vec<u8>> = record.paths().map(<[u8]>::to_vec).collect();

@@ -2,6 +2,7 @@
 //! SSH, through its socket.
 
 mod old;
+mod planted;
 mod remote;
 
 use std::{

@@ -40,6 +40,8 @@ pub(crate) enum Script {
     Work,
     /// Accepts, writes, then goes on writing until it is stopped.
     Hold,
+    /// Accepts, runs these commands of `sftp`, and is done.
+    Run(&'static str),
     /// Never answers.
     Silent,
     Decline,
@@ -245,7 +247,7 @@ impl Remote {
                 return work.fail(json!({"error": "not here", "code": "rejected", "message": message})).await;
             }
             Script::Fail => return work.fail(json!({"error": "the disk is on fire"})).await,
-            Script::Work | Script::Hold | Script::ReadOnly => {}
+            Script::Work | Script::Run(_) | Script::Hold | Script::ReadOnly => {}
         }
         let Some(start) = self.accept(&work, &invite.delegation_id).await else {
             return work.fail(json!({"error": "no START came"})).await;
@@ -258,7 +260,8 @@ impl Remote {
         };
         let _ = work.hub.progress(&work.device, work.run.task_run_id, progress).await;
         std::fs::write(self.folder.path().join("made.txt"), "made there\n").unwrap();
-        let wrote = self.sftp(&start, "put made.txt").await;
+        let commands = if let Script::Run(commands) = self.script { commands } else { "put made.txt" };
+        let wrote = self.sftp(&start, commands).await;
         self.said.lock().unwrap().push(format!("wrote: {wrote}"));
         if matches!(self.script, Script::Hold) {
             let _ = self.gate.acquire().await;
