@@ -5,7 +5,7 @@ use std::{fs::File, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, api, desk::Delegator, lend::Ground, records::Records, recover, socket::Socket};
+use super::{Options, api, desk::Delegator, lend::Ground, publish, records::Records, recover, socket::Socket};
 use crate::{Error, files};
 
 #[derive(Debug)]
@@ -41,8 +41,11 @@ impl Daemon {
         let address: SocketAddr = ssh.local_addr().map_err(listening)?;
         let records = Records::open(&home, options.env.clone())?;
         let ground = Ground::new(address, options.env.clone());
+        // Before any more of them end.
+        let unpublished = records.unpublished()?;
         let desk = Delegator::new(options, records, ground);
         recover::recover(&desk).await?;
+        publish::catch_up(&desk, &unpublished).await;
         let socket_path = home.join(SOCKET);
         let socket = Socket::bind(&socket_path)?;
         Ok(Self { desk, socket, socket_path, ssh, _lock: lock })

@@ -3,20 +3,21 @@
 
 use std::{path::Path, time::Duration};
 
-use attache_client::{Backoff, Error, Hub};
+use attache_client::{Backoff, Hub};
 use attache_protocol::{
     DelegationId,
-    wire::delegation::{Delegation, Outcome, Projection},
+    wire::delegation::{Delegate, Delegation, Outcome, Projection},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{desk::Delegator, keyring::Keyring};
 
-/// Ends with the delegation, at the latest.
+/// Ends with the delegation, at the latest; only its end may be told later.
 pub(super) struct Publishing {
+    desk: Delegator,
     showing: AbortOnDropHandle<()>,
-    _listening: AbortOnDropHandle<()>,
+    listening: AbortOnDropHandle<()>,
 }
 
 /// Progress comes in many small steps; people read slower.
@@ -24,9 +25,11 @@ const COALESCE: Duration = Duration::from_secs(1);
 const LISTEN: Duration = Duration::from_secs(25);
 /// How long the end waits for the last word to arrive.
 const LAST: Duration = Duration::from_secs(3);
-/// How long a hub that is away is waited for after a crash.
+/// How long a hub that is away is waited for in the background. After that the next daemon tries.
 const PERSISTENCE: Duration = Duration::from_secs(120);
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How many ends that an earlier daemon could not show are shown at the start, the newest first.
+const MOST: usize = 100;
 
 /// `None` where there is no hub, or no key for it.
 pub(super) fn start(
@@ -40,16 +43,40 @@ pub(super) fn start(
     let tasks = &desk.0.tasks;
     let showing = tasks.spawn(show(desk.clone(), hub.clone(), id, shown, cancel.clone()));
     let listening = tasks.spawn(listen(desk.clone(), hub, id, cancel));
-    Some(Publishing { showing: AbortOnDropHandle::new(showing), _listening: AbortOnDropHandle::new(listening) })
+    let (showing, listening) = (AbortOnDropHandle::new(showing), AbortOnDropHandle::new(listening));
+    Some(Publishing { desk: desk.clone(), showing, listening })
+}
+
+/// Shows how those ended of which no earlier daemon could.
+pub(super) async fn catch_up(desk: &Delegator, unpublished: &[DelegationId]) {
+    for id in unpublished.iter().rev().take(MOST) {
+        let (Ok(shown), Some(request)) = (desk.get(*id), desk.0.records.request(*id)) else { continue };
+        // With the keys that the policy names now.
+        let request = Delegate { workspace_dir: shown.workspace_dir, ..request };
+        let Ok(admitted) = desk.0.options.policy.admit(&request) else { continue };
+        if let Ok(keys) = desk.credentials(&admitted).await {
+            last_word(desk, *id, &keys);
+        }
+    }
 }
 
 /// Shows how one ended that a daemon before this one had published.
 pub(super) fn last_word(desk: &Delegator, id: DelegationId, keys: &Keyring) {
     let hub = keys.hub.clone().and_then(|options| Hub::new(options).ok());
     if let (Some(hub), Some(shown)) = (hub, desk.subscribe(id)) {
-        let showing = show(desk.clone(), hub, id, shown, CancellationToken::new());
-        desk.0.tasks.spawn(tokio::time::timeout(PERSISTENCE, showing));
+        persist(desk, show(desk.clone(), hub, id, shown, CancellationToken::new()));
     }
+}
+
+/// Goes on in the background for a while, but does not hold up the daemon's end: the next one shows it.
+fn persist(desk: &Delegator, showing: impl Future<Output = ()> + Send + 'static) {
+    let stop = desk.0.stop.clone();
+    desk.0.tasks.spawn(async move {
+        tokio::select! {
+            _ = tokio::time::timeout(PERSISTENCE, showing) => {}
+            () = stop.cancelled() => {}
+        }
+    });
 }
 
 async fn show(
@@ -60,6 +87,7 @@ async fn show(
     cancel: CancellationToken,
 ) {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    desk.0.records.mark_unpublished(id);
     loop {
         let now = shown.borrow_and_update().clone();
         let has_ended = now.status.has_ended();
@@ -70,7 +98,7 @@ async fn show(
                     cancel.cancel();
                 }
                 if has_ended {
-                    return;
+                    return desk.0.records.mark_published(id);
                 }
                 // Its end is no step that could wait.
                 let _ = tokio::time::timeout(COALESCE, shown.wait_for(|next| next.status.has_ended())).await;
@@ -78,9 +106,9 @@ async fn show(
                     return;
                 }
             }
-            Err(error) if !keeps_trying(&error) => {
+            Err(error) if !error.is_passing() => {
                 tracing::debug!(delegation.id = %id, %error, "the hub shows no delegations");
-                return;
+                return desk.0.records.mark_published(id);
             }
             Err(_) => tokio::time::sleep(backoff.next(desk.env())).await,
         }
@@ -102,10 +130,6 @@ async fn listen(desk: Delegator, hub: Hub, id: DelegationId, cancel: Cancellatio
             Err(_) => tokio::time::sleep(backoff.next(desk.env())).await,
         }
     }
-}
-
-fn keeps_trying(error: &Error) -> bool {
-    error.is_passing()
 }
 
 /// What people elsewhere may see: the folder's own name, and nothing of what is above it.
@@ -148,6 +172,10 @@ fn projection(delegation: &Delegation, device_name: &str) -> Projection {
 impl Publishing {
     /// The delegation has ended; this is its last word.
     pub(super) async fn finish(self) {
-        let _ = tokio::time::timeout(LAST, self.showing).await;
+        let Self { desk, mut showing, listening } = self;
+        drop(listening);
+        if tokio::time::timeout(LAST, &mut showing).await.is_err() {
+            persist(&desk, async move { _ = showing.await });
+        }
     }
 }

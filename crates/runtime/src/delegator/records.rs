@@ -40,6 +40,8 @@ struct MetaTask<'a> {
 }
 
 const DIFF: &str = "changes.diff";
+/// There while the hub has not been shown how it ended.
+const UNPUBLISHED: &str = "unpublished";
 
 // === impl Records ===
 
@@ -131,6 +133,26 @@ impl Records {
         }
         found.sort_by_key(|delegation| delegation.delegation_id);
         Ok(found)
+    }
+
+    /// The hub knows of it, and not yet how it ends.
+    pub(super) fn mark_unpublished(&self, delegation: DelegationId) {
+        let path = self.folder(delegation).join(UNPUBLISHED);
+        if let Err(error) = files::replace(&path, b"", &self.env) {
+            tracing::debug!(delegation.id = %delegation, %error, "a daemon after this one will not show the end");
+        }
+    }
+
+    /// The hub was shown the end, or will never be.
+    pub(super) fn mark_published(&self, delegation: DelegationId) {
+        let _ = fs::remove_file(self.folder(delegation).join(UNPUBLISHED));
+    }
+
+    /// What has ended without the hub being shown, the oldest first.
+    pub(super) fn unpublished(&self) -> Result<Vec<DelegationId>, Error> {
+        let ended = self.load()?.into_iter().filter(|delegation| delegation.status.has_ended());
+        let ids = ended.map(|delegation| delegation.delegation_id);
+        Ok(ids.filter(|id| self.folder(*id).join(UNPUBLISHED).exists()).collect())
     }
 
     fn write<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 
 mod old;
 mod planted;
+mod published;
 mod remote;
 
 use std::{
