@@ -76,6 +76,15 @@ pub struct ExportRules {
     pub max_ops_per_second: Option<u32>,
 }
 
+/// What a policy says of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lendable {
+    Yes,
+    /// It is below a root, and among what no lease of that root shows.
+    Withheld,
+    No,
+}
+
 /// Both touch the current branch, so both are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -112,12 +121,17 @@ impl Delegator {
         self.peers.iter().find(|peer| peer.is(&url))
     }
 
-    /// Whether a folder, with every link in its path followed, is one of the roots or below one.
-    pub fn lends(&self, folder: &Path, person: Option<&Path>) -> bool {
-        self.roots.iter().any(|root| {
-            let root: PathBuf = expand(root, person);
-            fs::canonicalize(&root).is_ok_and(|root| folder.starts_with(root))
-        })
+    /// Whether a folder, with every link in its path followed, is one of the roots, or below one and shown there.
+    pub fn lends(&self, folder: &Path, person: Option<&Path>) -> Lendable {
+        let roots = self.roots.iter().filter_map(|root| fs::canonicalize(expand(root, person)).ok());
+        let around: Vec<PathBuf> = roots.filter(|root| folder.starts_with(root)).collect();
+        let (exclude, withhold) = (self.export.exclude.clone(), self.export.withhold.clone());
+        let rules = Rules { include: Vec::new(), exclude, withhold };
+        match around.iter().any(|root| rules.show(root, folder).unwrap_or(false)) {
+            true => Lendable::Yes,
+            false if around.is_empty() => Lendable::No,
+            false => Lendable::Withheld,
+        }
     }
 
     /// What is wrong (and the text that shows where), and how it is mended.

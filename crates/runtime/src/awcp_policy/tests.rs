@@ -2,7 +2,10 @@
 
 use attache_protocol::wire::awcp::AccessMode;
 
-use super::{delegator::host_port, *};
+use super::{
+    delegator::{ExportRules, Lendable, host_port},
+    *,
+};
 
 const WRITTEN: &str = r#"# mine
 [delegator]
@@ -48,7 +51,7 @@ fn a_missing_file_allows_nothing() {
     let policy = PolicyFile::at("/nowhere/policy.toml".into(), None).read().unwrap();
     assert_eq!(policy, Policy::default());
     assert_eq!(policy.delegator.peer("http://127.0.0.1:1/a2a/x"), None);
-    assert!(!policy.delegator.lends(Path::new("/"), None));
+    assert_eq!(policy.delegator.lends(Path::new("/"), None), Lendable::No);
 }
 
 #[test]
@@ -158,7 +161,31 @@ fn folders_are_lent_by_where_they_really_are() {
     std::os::unix::fs::symlink(real.join("other"), real.join("src/link")).unwrap();
     let policy = Delegator { roots: vec!["~/src".to_owned(), "/gone".to_owned()], ..Delegator::default() };
     let lends = |name: &str| policy.lends(&fs::canonicalize(real.join(name)).unwrap(), Some(&real));
-    assert_eq!(["src", "src/a", "src2", "other", "src/link"].map(lends), [true, true, false, false, false]);
+    let told = ["src", "src/a", "src2", "other", "src/link"].map(lends);
+    assert_eq!(told, [Lendable::Yes, Lendable::Yes, Lendable::No, Lendable::No, Lendable::No]);
+}
+
+#[test]
+fn what_no_lease_of_a_root_shows_is_not_lent_by_itself_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(folder.path()).unwrap();
+    let names =
+        ["src/a", ".ssh/keys", ".Kube", "src/target/debug", "src/private", "src/a/private", ".aws/one", "kept/x"];
+    for name in names {
+        fs::create_dir_all(real.join(name)).unwrap();
+    }
+    let export = ExportRules {
+        exclude: vec!["target/".to_owned(), "/private".to_owned()],
+        withhold: vec!["kept".to_owned()],
+        ..ExportRules::default()
+    };
+    let policy = Delegator { roots: vec!["~".to_owned(), "~/.aws".to_owned()], export, ..Delegator::default() };
+    let told = names.map(|name| (name, policy.lends(&real.join(name), Some(&real))));
+    let withheld = told.into_iter().filter(|told| told.1 == Lendable::Withheld).map(|told| told.0).collect::<Vec<_>>();
+    // A lease of src/a would not show its `private`. Whoever names ~/.aws wants to lend it.
+    assert_eq!(withheld, [".ssh/keys", ".Kube", "src/target/debug", "src/private", "src/a/private", "kept/x"]);
+    let others = told.into_iter().filter(|told| !withheld.contains(&told.0));
+    assert_eq!(others.collect::<Vec<_>>(), [("src/a", Lendable::Yes), (".aws/one", Lendable::Yes)]);
 }
 
 #[test]

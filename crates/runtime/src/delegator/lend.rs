@@ -19,7 +19,7 @@ use attache_protocol::{
     },
 };
 use attache_workspace::{
-    export::{self, Before, Export, Journal, Line, Quota, Refusal, Rules},
+    export::{self, Before, Export, Journal, Line, Quota, Refusal, Rules, is_of_repository, secrets_in},
     ssh::{Admission, HostKey, Pass, Server, make_key},
 };
 
@@ -198,7 +198,9 @@ impl Journal for Notes {
 pub(super) fn rules(admitted: &Admitted, request: &Delegate) -> Rules {
     let mut exclude = admitted.export.exclude.clone();
     exclude.extend(request.exclude.iter().cloned());
-    Rules { include: request.include.clone(), exclude, withhold: admitted.export.withhold.clone() }
+    let mut withhold = secrets_in(&admitted.folder);
+    withhold.extend(admitted.export.withhold.iter().cloned());
+    Rules { include: request.include.clone(), exclude, withhold }
 }
 
 /// What would keep the folder from being lent, said before anybody is invited. Reads folders.
@@ -207,10 +209,27 @@ pub(super) fn check(home: &Path, admitted: &Admitted, request: &Delegate) -> Res
         let hint = "Write patterns as in a .gitignore: target/, *.log, /secret, !keep.log.";
         return Err(Refused::new(Code::InvalidRequest, error.to_string(), hint));
     }
-    if home.canonicalize().is_ok_and(|home| home.starts_with(&admitted.folder)) {
-        let message = format!("{} cannot be lent: $AWCP_HOME ({}) is in it", admitted.folder.display(), home.display());
-        let hint = "Lend a folder below it, or set AWCP_HOME to a folder elsewhere.";
-        return Err(Refused::new(Code::InvalidRequest, message, hint));
+    let folder = &admitted.folder;
+    let unfit = |why: &str, hint: &str| {
+        let message = format!("{} cannot be lent: {why}", folder.display());
+        Err(Refused::new(Code::InvalidRequest, message, hint))
+    };
+    if let Ok(real) = home.canonicalize() {
+        if real.starts_with(folder) {
+            let hint = "Lend a folder below it, or set AWCP_HOME to a folder elsewhere.";
+            return unfit(&format!("$AWCP_HOME ({}) is in it", home.display()), hint);
+        }
+        if folder.starts_with(&real) {
+            let why = format!("it is in $AWCP_HOME ({}), with what is known of other delegations", home.display());
+            return unfit(&why, "Lend a folder elsewhere.");
+        }
+    }
+    if is_of_repository(folder) {
+        return unfit("it is a part of a git repository's own files", "Lend the folder in which people work.");
+    }
+    // It is written down and shown as text, and must be found again by that.
+    if folder.to_str().is_none() {
+        return unfit("its real path is not UTF-8", "Rename it, or the folder in which it is, then delegate again.");
     }
     Ok(())
 }

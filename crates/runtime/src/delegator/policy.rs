@@ -16,7 +16,7 @@ use attache_protocol::{
 use super::{Refused, queue::Limits};
 use crate::awcp_policy::{
     Delegator as Rules, Invalid, Peer, PolicyFile,
-    delegator::{ExportRules, Git},
+    delegator::{ExportRules, Git, Lendable},
     expand, normal_url,
 };
 
@@ -82,8 +82,10 @@ impl Policy for FilePolicy {
         let url = normal_url(&request.peer_url).ok_or_else(|| not_a_url(&request.peer_url))?;
         let peer = rules.peer(&url).cloned().ok_or_else(|| unlisted_peer(&url))?;
         let folder = folder_of(&request.workspace_dir)?;
-        if !rules.lends(&folder, self.file.person()) {
-            return Err(unlisted_folder(&folder));
+        match rules.lends(&folder, self.file.person()) {
+            Lendable::Yes => {}
+            Lendable::Withheld => return Err(withheld_folder(&folder)),
+            Lendable::No => return Err(unlisted_folder(&folder)),
         }
         let terms = terms(&rules, request)?;
         let place = |path: &String| expand(path, self.file.person());
@@ -164,6 +166,13 @@ fn unlisted_folder(folder: &Path) -> Refused {
     let folder = folder.to_string_lossy();
     let message = format!("nobody has allowed to lend {folder}");
     let hint = format!("A person allows it with: attache delegations allow --folder {}", quote(&folder));
+    Refused::new(Code::FolderNotAllowed, message, hint)
+}
+
+fn withheld_folder(folder: &Path) -> Refused {
+    let folder = folder.to_string_lossy();
+    let message = format!("{folder} is among what is never shown of the folders that may be lent");
+    let hint = format!("A person allows this very folder with: attache delegations allow --folder {}", quote(&folder));
     Refused::new(Code::FolderNotAllowed, message, hint)
 }
 

@@ -3,7 +3,7 @@
 //! Hidden things look as if they did not exist. It fails closed: names are also compared without case, in one Unicode
 //! form and without invisible characters, because a file system may take such twins for the same file.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 
@@ -121,12 +121,29 @@ pub const SECRETS: &[&str] = &[
     "master.key",
 ];
 
+/// What [`SECRETS`] withhold in a folder because of where it is, as lines for [`Rules::withhold`]: `/config.json` in `.docker`.
+pub fn secrets_in(dir: &Path) -> Vec<String> {
+    let twin = fold(dir.as_os_str().as_bytes());
+    let is_there = |folder: &str| twin.ends_with(&[b"/", &*fold(folder.as_bytes())].concat());
+    let cut = SECRETS.iter().flat_map(|line| line.match_indices('/').map(|(at, _)| line.split_at(at)));
+    cut.filter(|(folder, _)| is_there(folder)).map(|(_, rest)| rest.to_owned()).collect()
+}
+
 // === impl Rules ===
 
 impl Rules {
     /// Whether every line is a pattern. Nothing is opened.
     pub fn check(&self) -> Result<(), Unexportable> {
         Filter::new(self).map(drop)
+    }
+
+    /// Whether leases of `root` and of every folder on the way to `folder`, which is below it, would all show it.
+    pub fn show(&self, root: &Path, folder: &Path) -> Result<bool, Unexportable> {
+        let filter = Filter::new(self)?;
+        let mut above = folder.ancestors().skip(1).take_while(|above| above.starts_with(root));
+        Ok(above.all(|above| {
+            folder.strip_prefix(above).is_ok_and(|below| filter.shows(below.as_os_str().as_bytes(), true))
+        }))
     }
 }
 
@@ -268,6 +285,18 @@ mod tests {
         ] {
             assert!(filter.shows(path.as_bytes(), false), "{path}");
         }
+    }
+
+    #[test]
+    fn a_folder_with_secrets_by_its_name_has_them_when_it_is_lent_itself() {
+        let secrets = |dir: &str| secrets_in(Path::new(dir));
+        assert_eq!(secrets("/home/ann/.Docker"), ["/config.json"]);
+        assert_eq!(secrets("/home/ann/.config"), ["/gcloud", "/gh", "/containers/auth.json", "/op", "/rclone"]);
+        assert_eq!(secrets("/home/ann/.config/containers"), ["/auth.json"]);
+        assert_eq!(secrets("/home/ann/my.config"), [""; 0]);
+        let withhold = secrets("/home/ann/.config");
+        let filter = Filter::new(&Rules { withhold, ..Rules::default() }).unwrap();
+        assert!(!filter.shows(b"GH/hosts.yml", false) && filter.shows(b"nvim/gh", false));
     }
 
     #[test]

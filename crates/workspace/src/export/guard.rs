@@ -5,7 +5,26 @@
 //! a repository, a bare one, when it holds `HEAD`, `objects` and `refs`, or `HEAD` and a `commondir` that leads to the rest:
 //! none can be made, and one that is there is guarded and stays one.
 
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
+
 use super::filter::fold;
+
+/// Whether a folder of this machine is itself where git would run a program from, or a part of a `.git`: inside of it
+/// nothing would be guarded. It is named by its real path.
+pub fn is_of_repository(dir: &Path) -> bool {
+    let path = dir.as_os_str().as_bytes();
+    let is_one = |folder: &[u8]| {
+        let folder = PathBuf::from("/").join(OsStr::from_bytes(folder));
+        REPOSITORIES
+            .iter()
+            .any(|parts| parts.iter().all(|name| folder.join(OsStr::from_bytes(name)).symlink_metadata().is_ok()))
+    };
+    path.split(|&byte| byte == b'/').any(is_repository) || run_from(path).into_iter().any(is_one)
+}
 
 /// Whether nothing may be written, made, moved or removed there.
 pub(super) fn guarded(path: &[u8]) -> bool {

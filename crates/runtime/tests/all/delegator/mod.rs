@@ -2,6 +2,7 @@
 //! SSH, through its socket.
 
 mod old;
+mod places;
 mod planted;
 mod published;
 mod remote;
