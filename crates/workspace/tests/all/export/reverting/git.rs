@@ -147,3 +147,26 @@ fn only_the_opt_ins_make_a_repository_or_move_the_branch() {
     read(&["checkout", "--quiet", "--detach"]);
     assert!(matches!(found.commit(&paths, "m", NOW), Err(Error::NoBranch(_))));
 }
+
+#[test]
+fn a_folder_with_a_newline_in_its_name_is_worked_in_and_no_other() {
+    let all = tempfile::tempdir().unwrap();
+    // What is before the newline is a repository as well.
+    for name in ["one", "one\ntwo\n"] {
+        let dir = all.path().join(name);
+        fs::create_dir_all(dir.join("sub\n")).unwrap();
+        git(&dir, &["init", "--quiet", "--initial-branch=main"]);
+        fs::write(dir.join("sub\n/f"), name).unwrap();
+    }
+    let dir = all.path().join("one\ntwo\n");
+    let found = Repository::find(&dir.join("sub\n")).unwrap().unwrap();
+    let found = Repository::from_bytes(&found.to_bytes()).unwrap();
+    let delegation = DelegationId::from_uuid(attache_protocol::env::Env::seeded(3).uuid());
+    let (index, rules) = (all.path().join("index"), Rules::default());
+    let commit = found
+        .snapshot(&Snapshot { delegation: &delegation, message: "m", rules: &rules, index: &index, now: NOW })
+        .unwrap();
+    assert_eq!(git(&dir, &["ls-tree", "-r", "-z", "--name-only", &commit]), "sub\n/f\0");
+    assert_eq!(git(&dir, &["show", &format!("{commit}:sub\n/f")]), "one\ntwo");
+    assert_eq!(git(&all.path().join("one"), &["for-each-ref"]), "");
+}
