@@ -52,7 +52,7 @@ pub(crate) fn installed(program: &str) -> Option<PathBuf> {
 }
 
 /// Where the real programs are.
-pub(crate) fn hosts() -> Option<PathBuf> {
+fn hosts() -> Option<PathBuf> {
     std::env::var_os("ATTACHE_HOSTS").map(PathBuf::from)
 }
 

@@ -1,6 +1,6 @@
 //! The real Codex, against a model on loopback that does as it is told.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use attache_adapter::{Limit, Memory, Setup, driver::Codex};
 use serde_json::{Value, json};
@@ -8,14 +8,15 @@ use tokio::net::TcpListener;
 
 use crate::{
     hosts::{cancelled, failure, marked, no, result, texts, until_told, yes},
-    real::{Stage, hosts, run, target, tools},
+    real::{Stage, run, target, tools},
     world::{Event, World, task, until, with},
 };
 
-/// Outside of the system's folder for temporary files: Codex makes the programs for its sandbox nowhere below that.
+/// Outside of the system's folder for temporary files: Codex makes the programs for its sandbox nowhere below that, and lets
+/// commands write everywhere in it.
 async fn stage() -> Option<Stage> {
     let target = target();
-    let below = if target.starts_with(std::env::temp_dir()) { hosts().unwrap_or(target) } else { target };
+    let below = if target.starts_with(std::env::temp_dir()) { PathBuf::from("/var/tmp") } else { target };
     Stage::of("codex", &below).await
 }
 

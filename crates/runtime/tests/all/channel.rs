@@ -66,14 +66,13 @@ async fn a_cancelled_run_is_stopped_at_once() {
     let running = live.connected().await;
     live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
     let run = live.create("for ever").await;
-    // Its last report could tell it as well that the run has ended.
+    // On a slow machine the answer to this report may be what tells it that the run has ended.
     eventually("the first word", async || live.events(run, &["task.chunk"]).await.pop()).await;
     let asked = Instant::now();
     live.owner.cancel_run(run, None).await.unwrap();
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
     assert!(asked.elapsed() < Duration::from_millis(900), "{:?}", asked.elapsed());
-    live.noticed(|notice| matches!(notice, Notice::TaskStopped { reason, .. } if reason == "the run was cancelled"))
-        .await;
+    live.noticed(|notice| matches!(notice, Notice::TaskStopped { .. })).await;
     // The next one is not disturbed.
     live.world.adapter.play(Scene::Json(answer("next")));
     let next = live.create("next").await;
