@@ -78,7 +78,7 @@ fn guard(
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
     let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
     let mut guarded = Guarded::start(at, mounting)?;
-    if let Err(error) = guarded.appear(asked) {
+    if let Err(error) = guarded.appear(asked, mounting.expires_at, env) {
         guarded.end();
         return Err(error);
     }
@@ -111,8 +111,16 @@ impl Guarded {
     }
 
     /// Waits until the folder is really there: in the kernel's table, and answering.
-    fn appear(&mut self, asked: &Receiver<()>) -> Result<(), MountError> {
+    fn appear(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Result<(), MountError> {
         let (since, mount_point) = (Instant::now(), self.at.mount_point());
+        let is_wanted = |time| {
+            let over = match (is_asked(asked, time), env.now() >= expires_at) {
+                (true, _) => "it was called off before the folder was mounted",
+                (false, true) => "the lease was over before the folder was mounted",
+                (false, false) => return Ok(()),
+            };
+            Err(MountError::Guard(over.to_owned()))
+        };
         while !is_mounted(&mount_point) {
             if let Ok(Some(_)) = self.child.try_wait() {
                 return Err(self.explain());
@@ -120,19 +128,23 @@ impl Guarded {
             if since.elapsed() > MOUNT_TIME {
                 return Err(MountError::Sshfs(format!("nothing was mounted within {} s", MOUNT_TIME.as_secs())));
             }
-            if is_asked(asked, SOON) {
-                return Err(MountError::Guard("it was called off before the folder was mounted".to_owned()));
-            }
+            is_wanted(SOON)?;
         }
         // A call into a file system whose server hangs may never return.
         let (sender, answer) = mpsc::channel();
         thread::spawn(move || sender.send(sshfs::answers(&mount_point)));
-        match answer.recv_timeout(ANSWER_TIME) {
-            Ok(Ok(())) => Ok(()),
-            // It is mounted before the server is spoken to.
-            Ok(Err(_)) if self.ends_within(LAST_WORDS) => Err(self.explain()),
-            Ok(Err(error)) => Err(MountError::Sshfs(format!("the host does not show the folder: {error}"))),
-            Err(_) => Err(MountError::Sshfs("the host does not answer".to_owned())),
+        let since = Instant::now();
+        loop {
+            match answer.recv_timeout(OFTEN) {
+                Ok(Ok(())) => return Ok(()),
+                // It is mounted before the server is spoken to.
+                Ok(Err(_)) if self.ends_within(LAST_WORDS) => return Err(self.explain()),
+                Ok(Err(error)) => {
+                    return Err(MountError::Sshfs(format!("the host does not show the folder: {error}")));
+                }
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < ANSWER_TIME => is_wanted(Duration::ZERO)?,
+                Err(_) => return Err(MountError::Sshfs("the host does not answer".to_owned())),
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -71,16 +71,21 @@ pub async fn mount(guard: &GuardCommand, mut place: Place, mounting: Mounting) -
         input.write_all(format!("{order}\n").as_bytes()).await.ok()?;
         next(&mut lines).await
     };
-    let underneath = match timeout(MOUNT_TIME, said).await {
-        Ok(Some(Said::Mounted { underneath })) => underneath,
-        Ok(Some(Said::Failed { failure, message })) => {
+    let mounted = match timeout(MOUNT_TIME, said).await {
+        Ok(Some(Said::Mounted { underneath })) => Ok(underneath),
+        Ok(Some(Said::Failed { failure, message })) => Err(failure.error(message)),
+        Ok(_) => Err(MountError::Guard("it ended without a word".to_owned())),
+        Err(_) => Err(MountError::Guard("it says nothing".to_owned())),
+    };
+    let underneath = match mounted {
+        Ok(underneath) => underneath,
+        Err(error) => {
             drop(input);
-            // Until it is gone the place is still there.
-            let _ = timeout(UNMOUNT_TIME, child.wait()).await;
-            return Err(failure.error(message));
+            // Until it is gone the place is still there; what it leaves behind is removed here.
+            outlive(&mut child, &place.mount_point()).await;
+            place.reclaim();
+            return Err(error);
         }
-        Ok(_) => return Err(MountError::Guard("it ended without a word".to_owned())),
-        Err(_) => return Err(MountError::Guard("it says nothing".to_owned())),
     };
     let (sender, ended) = watch::channel(State::Mounted);
     let listener = AbortOnDropHandle::new(tokio::spawn(listen(lines, sender)));
@@ -91,7 +96,7 @@ pub async fn mount(guard: &GuardCommand, mut place: Place, mounting: Mounting) -
 // === impl Mounted ===
 
 impl Mounted {
-    pub fn mount_point(&self) -> &std::path::Path {
+    pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
 
@@ -133,10 +138,7 @@ impl Mounted {
             Ok(Ok(state)) => state.why(),
             _ => Ended::Unguarded,
         };
-        if timeout(UNMOUNT_TIME, self.guard.wait()).await.is_err() {
-            tracing::warn!(mount_point = %self.mount_point.display(), "the guard of a mount does not end and is killed");
-            let _ = self.guard.kill().await;
-        }
+        outlive(&mut self.guard, &self.mount_point).await;
         if why == Ended::Unguarded {
             self.place.reclaim();
         }
@@ -152,6 +154,14 @@ impl State {
             Self::Mounted => Ended::Asked,
             Self::Unmounted(why) | Self::Removed(why) => why,
         }
+    }
+}
+
+/// Waits for the guard's end, which follows that of its input.
+async fn outlive(guard: &mut Child, mount_point: &Path) {
+    if timeout(UNMOUNT_TIME, guard.wait()).await.is_err() {
+        tracing::warn!(mount_point = %mount_point.display(), "the guard of a mount does not end and is killed");
+        let _ = guard.kill().await;
     }
 }
 

@@ -102,9 +102,14 @@ impl Place {
         self.at.mount_point()
     }
 
-    /// The guard is gone without having cleaned up: what is not mounted over any more is removed here.
+    /// The guard is gone, perhaps without having cleaned up: what it mounted and made is removed here.
     pub(super) fn reclaim(&self) {
-        if table::mounted_at(&self.mount_point()).ok().flatten().as_deref() != Some(sshfs::KIND) {
+        let mount_point = self.mount_point();
+        let is_mounted = || table::mounted_at(&mount_point).ok().flatten().as_deref() == Some(sshfs::KIND);
+        if is_mounted() {
+            sshfs::detach(&mount_point);
+        }
+        if !is_mounted() {
             self.at.remove();
         }
     }

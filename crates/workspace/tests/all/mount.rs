@@ -254,6 +254,64 @@ async fn dropping_a_mount_unmounts_it() {
 }
 
 #[tokio::test]
+async fn a_guard_that_ends_without_a_word_leaves_nothing_behind() {
+    let root = root();
+    let guard = GuardCommand { program: "/bin/sh".into(), args: ["-c", "read order"].map(Into::into).to_vec() };
+    let (place, far) = (place(root.path()), Duration::from_secs(60));
+    let key = make_key(&Env::system());
+    let mounting = mute(1, &key.private, far);
+    let mounted = mount(&guard, place, mounting).await;
+    assert!(matches!(&mounted, Err(MountError::Guard(why)) if why == "it ended without a word"), "{mounted:?}");
+    assert!(is_clean(root.path()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_nothing_keeps_no_guard_from_listening() {
+    if Sshd::start().is_none() {
+        return;
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let key = make_key(&Env::system());
+    for (lease, called_off) in [(Duration::from_secs(60), true), (Duration::from_secs(1), false)] {
+        let root = root();
+        let place = place(root.path());
+        let guard = guard();
+        let mounting = tokio::spawn({
+            let mounting = mute(port, &key.private, lease);
+            async move { mount(&guard, place, mounting).await }
+        });
+        // The guard is at work once it has come here.
+        let (_line, _) = listener.accept().await.unwrap();
+        let since = Instant::now();
+        if called_off {
+            mounting.abort();
+            until("a clean root", || is_clean(root.path()));
+        } else {
+            let mounted = mounting.await.unwrap();
+            let over = "the lease was over before the folder was mounted";
+            assert!(matches!(&mounted, Err(MountError::Guard(why)) if why == over), "{mounted:?}");
+            assert!(is_clean(root.path()));
+        }
+        assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    }
+}
+
+/// What is mounted from a server that need not be there.
+fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> Mounting {
+    Mounting {
+        host: "127.0.0.1".to_owned(),
+        port,
+        user: "lease".to_owned(),
+        locator: "token".to_owned(),
+        host_key: make_key(&Env::system()).public,
+        private_key: private_key.clone(),
+        access_mode: AccessMode::Rw,
+        expires_at: Env::system().now().plus(lease),
+    }
+}
+
+#[tokio::test]
 async fn stock_sshfs_goes_through_a_tunnel() {
     let Some(sshd) = Sshd::start() else { return };
     let root = root();
