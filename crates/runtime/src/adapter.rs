@@ -116,9 +116,9 @@ impl Adapter {
 
     pub(crate) async fn health(&self) -> Result<Health, Trouble> {
         let request = self.request(|client, url| client.get(format!("{url}/health")))?;
-        let response = send(request.timeout(CALL_TIME)).await?;
+        let mut response = send(request.timeout(CALL_TIME)).await?;
         let status = response.status().as_u16();
-        let body = read(response).await?;
+        let body = read(&mut response).await?;
         if status != 200 {
             return Err(refused(status, &body));
         }
@@ -136,7 +136,7 @@ impl Adapter {
         if after > 0 {
             request = request.header("last-event-id", after);
         }
-        let response = send(request).await?;
+        let mut response = send(request).await?;
         let status = response.status();
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if status.is_success() && media_type.starts_with("text/event-stream") {
@@ -146,7 +146,7 @@ impl Adapter {
         if status.is_success() {
             return Ok(Session { response, kind: Kind::Json });
         }
-        let body = read(response).await?;
+        let body = read(&mut response).await?;
         Err(match serde_json::from_slice::<TaskReply>(&body) {
             Ok(reply) if !reply.success => Trouble::Failed(reply),
             _ => refused(status.as_u16(), &body),
@@ -156,9 +156,9 @@ impl Adapter {
     /// Stops a run and gives its outcome, where the adapter still knows it.
     pub(crate) async fn cancel(&self, run: RunId) -> Result<Option<TaskReply>, Trouble> {
         let request = self.request(|client, url| client.post(format!("{url}/run-task/{run}/cancel")))?;
-        let response = send(request.timeout(Duration::from_secs(30))).await?;
+        let mut response = send(request.timeout(Duration::from_secs(30))).await?;
         let status = response.status().as_u16();
-        let body = read(response).await?;
+        let body = read(&mut response).await?;
         // An adapter that knows only the two calls of 002 has no such path.
         Ok(if status == 200 { serde_json::from_slice(&body).ok() } else { None })
     }
@@ -183,12 +183,12 @@ impl Adapter {
             client.post(url.map_or_else(String::new, String::from))
         })?;
         let request = request.header(CONTENT_TYPE, "application/json").body(body.get().to_owned());
-        let response = send(request.timeout(CALL_TIME)).await?;
+        let mut response = send(request.timeout(CALL_TIME)).await?;
         let status = response.status().as_u16();
         if response.status().is_success() {
             return Ok(());
         }
-        Err(refused(status, &read(response).await?))
+        Err(refused(status, &read(&mut response).await?))
     }
 
     fn request(&self, build: impl FnOnce(&Client, &str) -> RequestBuilder) -> Result<RequestBuilder, Trouble> {
@@ -211,7 +211,7 @@ async fn send(request: RequestBuilder) -> Result<Response, Trouble> {
     })
 }
 
-async fn read(mut response: Response) -> Result<Vec<u8>, Trouble> {
+async fn read(response: &mut Response) -> Result<Vec<u8>, Trouble> {
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| Trouble::Broken(cause(&error)))? {
         if body.len() + part.len() > LARGEST_REPLY {
@@ -247,7 +247,7 @@ impl Session {
     /// The next thing that happened. The result is the last; an end without one is a broken connection.
     pub(crate) async fn next(&mut self) -> Result<Happening, Trouble> {
         let Kind::Stream { parser, count } = &mut self.kind else {
-            return self.whole().await.map(Happening::Result);
+            return parse(&read(&mut self.response).await?).map(Happening::Result);
         };
         loop {
             while let Some(message) = parser.pop() {
@@ -273,17 +273,6 @@ impl Session {
                 Err(error) => return Err(Trouble::Broken(cause(&error))),
             }
         }
-    }
-
-    async fn whole(&mut self) -> Result<TaskReply, Trouble> {
-        let mut body = Vec::new();
-        while let Some(part) = self.response.chunk().await.map_err(|error| Trouble::Broken(cause(&error)))? {
-            if body.len() + part.len() > LARGEST_REPLY {
-                return Err(Trouble::Invalid(format!("the reply is larger than {LARGEST_REPLY} bytes")));
-            }
-            body.extend_from_slice(&part);
-        }
-        parse(&body)
     }
 }
 

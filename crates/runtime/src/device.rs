@@ -3,10 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use attache_client::{Hub, channel::Channel};
-use attache_protocol::{RunId, env::Env, wire::runtime::Extension};
+use attache_protocol::{RunId, WorkspaceId, env::Env, wire::runtime::Extension};
 
 use crate::{
     adapter::Adapter,
+    artifacts::Shelf,
     claims::Claims,
     clock::Clock,
     collaborator::Collaborator,
@@ -52,6 +53,12 @@ impl Device {
 
     pub(crate) const fn channel(&self) -> Option<&Channel> {
         self.ways.channel.as_ref()
+    }
+
+    /// Where the files of a result go to.
+    pub(crate) fn shelf(&self, workspace: WorkspaceId) -> Shelf {
+        let (hub, cwd) = (self.hub().clone(), self.cwd.clone());
+        Shelf { hub, workspace, cwd, env: self.env.clone(), link: self.link.clone() }
     }
 
     /// Writes a line. A full disk must not stop the work: the hub has the truth, the ledger only helps.

@@ -101,8 +101,6 @@ pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &Cancellation
         // It has to unmount in the end, so it stops by itself.
         Box::pin(collaborator::run::work(device, job, claimant, abort)).await
     } else {
-        let inputs = question::pass_on_input(device.clone(), claimant.clone());
-        let _inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
         tokio::select! {
             outcome = Box::pin(work(device, job, claimant)) => Ok(outcome),
             reason = stop.asked() => Err(reason),
@@ -138,13 +136,7 @@ pub(crate) async fn cancel(device: &Device, run: RunId) {
 
 async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
     let Job { mut task, way, reports, .. } = job;
-    let shelf = Shelf {
-        hub: device.hub().clone(),
-        workspace: task.workspace_id,
-        cwd: device.cwd.clone(),
-        env: device.env.clone(),
-        link: device.link.clone(),
-    };
+    let shelf = device.shelf(task.workspace_id);
     let known = match way {
         Way::Start => Known::default(),
         Way::Join => known(device, task.task_run_id).await,
@@ -157,6 +149,8 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
         }
         progress.push(Piece::begun(device.profile.device_name.as_deref()));
     }
+    let inputs = question::pass_on_input(device.clone(), claimant.run, progress.teller());
+    let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
     let mut listener = Listener {
         device: device.clone(),
         claimant,
@@ -166,6 +160,7 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
         questions: JoinSet::new(),
     };
     let reply = drive(device, &task, sent, &mut listener).await;
+    drop(inputs);
     listener.wind_up().await;
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,
@@ -353,14 +348,7 @@ async fn after_break(device: &Device, run: RunId) -> After {
 /// What an adapter that was left alone during a restart can tell about a run.
 pub(crate) async fn outcome_after_restart(device: &Device, task: &RunTask) -> Option<Outcome> {
     let reply = device.adapter.cancel(task.task_run_id).await.ok().flatten()?;
-    let shelf = Shelf {
-        hub: device.hub().clone(),
-        workspace: task.workspace_id,
-        cwd: device.cwd.clone(),
-        env: device.env.clone(),
-        link: device.link.clone(),
-    };
-    Some(outcome(&shelf, reply).await)
+    Some(outcome(&device.shelf(task.workspace_id), reply).await)
 }
 
 async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use attache_client::{Backoff, Error, channel::Channel};
 use attache_protocol::{
-    Json,
+    Json, RunId,
     rules::permission::State,
     wire::{
         adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven},
@@ -46,6 +46,7 @@ struct Parts {
 const WAIT: Duration = Duration::from_secs(20);
 /// How long an adapter's own name for a question may be; the rest of a longer one does not count.
 const LONGEST_ID: usize = 128;
+const UNHEARD: &str = "the agent of this device cannot be spoken to while it works; what was said did not reach it";
 
 /// Asks until there is an answer, and brings it to the adapter. Dropping it leaves the question open.
 pub(crate) async fn bridge(device: Arc<Device>, claimant: Claimant, progress: Teller, seq: u64, asked: Asked) {
@@ -235,13 +236,21 @@ async fn deliver(device: &Device, claimant: &Claimant, asked: &Asked, given: Giv
 }
 
 /// Passes on what the caller says without being asked, until it is dropped.
-pub(crate) async fn pass_on_input(device: Arc<Device>, claimant: Claimant) {
+pub(crate) async fn pass_on_input(device: Arc<Device>, run: RunId, progress: Teller) {
     loop {
-        let parts = device.inbox.input(claimant.run).await;
-        // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
-        if let Err(trouble) = device.adapter.give(claimant.run, &InputGiven { id: None, parts, message: None }).await {
-            tracing::warn!(run.id = %claimant.run, ?trouble, "the adapter did not take input");
-        }
+        let parts = device.inbox.input(run).await;
+        give_unasked(&device, run, parts, &progress).await;
+    }
+}
+
+/// Tells the adapter what it did not ask for. An agent that hears nothing of the kind does not leave the caller in the
+/// belief that it heard.
+pub(crate) async fn give_unasked(device: &Device, run: RunId, parts: Json, progress: &Teller) {
+    // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
+    match device.adapter.give(run, &InputGiven { id: None, parts, message: None }).await {
+        Ok(()) => {}
+        Err(Trouble::Refused { status: 404, .. }) => progress.push(warning(UNHEARD.to_owned())),
+        Err(trouble) => tracing::warn!(run.id = %run, ?trouble, "the adapter did not take input"),
     }
 }
 

@@ -7,7 +7,7 @@ use attache_protocol::{
     json::Members,
     wire::{
         a2a::Part,
-        adapter::{FileRef, InputAsked, InputGiven, RunTask, TaskReply},
+        adapter::{FileRef, InputAsked, RunTask, TaskReply},
         awcp::{Error, ErrorCode, Message, TASK_TYPE},
         run::{ClaimedRun, OutputArtifact, OutputMessage},
     },
@@ -23,7 +23,7 @@ use crate::{
     device::Device,
     dispatch::{self, Failure, Job, Listener},
     ledger::Outcome,
-    progress::{Claimant, Known, Piece, Progress, Untold, countable},
+    progress::{Claimant, Known, Piece, Progress, Teller, Untold, countable},
     question,
 };
 
@@ -233,12 +233,12 @@ impl Work<'_> {
             Over(Over),
             Stopped(Stopped),
         }
-        let id = lent.invite().delegation_id.clone();
+        let (id, teller) = (lent.invite().delegation_id.clone(), progress.teller());
         let end = tokio::select! {
             reply = Box::pin(dispatch::drive(self.device, &task, false, &mut listener)) => End::Reply(reply),
             over = lent.over() => End::Over(over),
             stopped = self.stopped() => End::Stopped(stopped),
-            never = self.pass_on(&id) => match never {},
+            never = self.pass_on(&id, &teller) => match never {},
         };
         let outcome = match end {
             End::Reply(reply) => {
@@ -270,7 +270,7 @@ impl Work<'_> {
     }
 
     /// Brings on what comes while the agent works: the host's end to the borrower, anything else to the agent.
-    async fn pass_on(&self, id: &str) -> std::convert::Infallible {
+    async fn pass_on(&self, id: &str, progress: &Teller) -> std::convert::Infallible {
         loop {
             let parts = self.device.inbox.input(self.claimant.run).await;
             let message = parts.parse::<Vec<Part>>().ok().and_then(|parts| Message::among(&parts).ok());
@@ -282,10 +282,7 @@ impl Work<'_> {
                 }
                 continue;
             }
-            let given = InputGiven { id: None, parts, message: None };
-            if let Err(trouble) = self.device.adapter.give(self.claimant.run, &given).await {
-                tracing::warn!(run.id = %self.claimant.run, ?trouble, "the adapter did not take input");
-            }
+            question::give_unasked(self.device, self.claimant.run, parts, progress).await;
         }
     }
 
@@ -304,13 +301,8 @@ impl Work<'_> {
             return self.said_with(last, None, usage.as_ref()).await;
         }
         let highlights = named_files(&output);
-        let shelf = Shelf {
-            hub: self.device.hub().clone(),
-            workspace: task.workspace_id,
-            cwd: Some(PathBuf::from(lent.mount_point())),
-            env: self.device.env.clone(),
-            link: self.device.link.clone(),
-        };
+        let cwd = Some(PathBuf::from(lent.mount_point()));
+        let shelf = Shelf { cwd, ..self.device.shelf(task.workspace_id) };
         let output = match shelf.put_away(output).await {
             Ok(output) => output,
             Err(message) => {

@@ -55,6 +55,8 @@ struct Stage {
     finished: Option<Value>,
     /// What the scene that hangs says next.
     said: Vec<(&'static str, Value)>,
+    /// It takes nothing from its caller.
+    is_deaf: bool,
 }
 
 impl FakeAdapter {
@@ -71,6 +73,10 @@ impl FakeAdapter {
             .with_state(adapter.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         adapter
+    }
+
+    pub(crate) fn be_deaf(&self) {
+        self.change(|stage| stage.is_deaf = true);
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Stage) -> R) -> R {
@@ -231,9 +237,12 @@ async fn permission(
     Json(json!({}))
 }
 
-async fn input(State(adapter): State<FakeAdapter>, Json(body): Json<Value>) -> Json<Value> {
-    adapter.change(|stage| stage.answers.push(("input".to_owned(), body)));
-    Json(json!({}))
+async fn input(State(adapter): State<FakeAdapter>, Json(body): Json<Value>) -> Response {
+    let is_deaf = adapter.change(|stage| {
+        stage.answers.push(("input".to_owned(), body));
+        stage.is_deaf
+    });
+    if is_deaf { StatusCode::NOT_FOUND.into_response() } else { Json(json!({})).into_response() }
 }
 
 async fn cancel(State(adapter): State<FakeAdapter>, Path(run): Path<String>) -> Response {

@@ -247,3 +247,21 @@ async fn a_question_that_no_frame_holds_is_answered_all_the_same() {
     live.run_with(run, Status::Completed).await;
     running.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn who_speaks_to_an_agent_that_hears_nothing_is_told_so() {
+    let live = Live::start().await;
+    let running = live.connected().await;
+    live.world.adapter.be_deaf();
+    live.world.adapter.play(Scene::Hang(vec![]));
+    let run = live.create("for a while").await;
+    live.world.adapter.started(1).await;
+    let said = InputRequest { text: Some("hurry".to_owned()), ..InputRequest::default() };
+    live.owner.give_input(run, &said).await.unwrap();
+    let told = eventually("a log line", async || live.events(run, &["task.log"]).await.pop()).await.1;
+    let message = "the agent of this device cannot be spoken to while it works; what was said did not reach it";
+    assert_eq!((&told["level"], &told["message"]), (&json!("warning"), &json!(message)));
+    live.world.adapter.finish(done());
+    live.run_with(run, Status::Completed).await;
+    running.stop().await.unwrap();
+}
