@@ -170,7 +170,7 @@ fn shortened(output: &Json, usage: Option<&Json>) -> Option<Outcome> {
         }
         Some(text)
     };
-    let code = cut("code", LONGEST_CODE).unwrap_or_else(|| "adapter_failed".to_owned());
+    let code = cut("code", LONGEST_CODE).unwrap_or_else(|| "task_failed".to_owned());
     let message = cut("error", LONGEST_MESSAGE).unwrap_or_else(|| "The task failed.".to_owned());
     let shorter = Outcome::failed(&code, &message, usage);
     matches!(&shorter, Outcome::Failed { output: left, .. } if left.get().len() < output.get().len()).then_some(shorter)
