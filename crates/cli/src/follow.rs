@@ -83,6 +83,15 @@ struct Data {
     name: Option<String>,
 }
 
+/// The hub went away and did not come back; the run is another matter.
+fn lost_sight(error: attache_client::Error, run: RunId) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit != exit::UNREACHABLE {
+        return failure;
+    }
+    failure.hint(format!("The run is not lost: when the hub is back, go on with `attache watch {run}`."))
+}
+
 // === impl Follower ===
 
 impl<'a> Follower<'a> {
@@ -137,7 +146,7 @@ impl<'a> Follower<'a> {
             tokio::select! {
                 event = events.next() => match event {
                     Some(event) => {
-                        let event = event?;
+                        let event = event.map_err(|error| lost_sight(error, run))?;
                         self.take(run, &event)?;
                         if event.kind == "task.requeued" && self.show == Show::Answer {
                             queue::explain(self.context, hub, run).await;

@@ -165,3 +165,36 @@ fn the_console_and_the_platform_share_the_port() {
     assert_eq!(http::send("GET", &format!("{}/nothing", hub.url), &[], b"").unwrap().status, 404);
     assert!(hub.process.terminate().success());
 }
+
+#[test]
+fn what_is_asked_while_everything_stops_is_refused_and_not_done_later() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let run = up.create_run("local", "touch begun; while [ ! -e go ]; do sleep 0.1; done; echo drained");
+    until("the task to begin", || home.path().join("begun").exists().then_some(()));
+    process::signal(up.process.id(), "INT");
+    until("the hub to be closed", || {
+        (http::send("GET", &format!("{}/readyz", up.url), &[], b"").unwrap().status == 503).then_some(())
+    });
+    let refused = up.post("/api/v1/task-runs", &json!({ "agent_id": "local", "input": { "text": "echo late" } }));
+    assert_eq!(refused.expect(503).json()["error"]["code"], "draining");
+    fs::write(home.path().join("go"), "").unwrap();
+    assert!(up.process.wait().success(), "{}", up.process.stderr());
+
+    let again = home.up(&[]);
+    let runs = again.get("/api/v1/task-runs");
+    let runs: Vec<_> = runs["task_runs"].as_array().unwrap().iter().map(|run| &run["task_run_id"]).collect();
+    assert_eq!(runs, [run.as_str()]);
+    assert_eq!(again.run(&run)["status"], "completed");
+}
+
+#[test]
+fn a_device_that_is_stopped_is_offline_at_once() {
+    let home = Home::new();
+    let (hub, runtime) = home.hub_with_builder();
+    hub.agent_is("builder", "online");
+    assert!(runtime.terminate().success(), "{}", runtime.stderr());
+    hub.agent_is("builder", "offline");
+    let _runtime = home.runtime(&[]);
+    hub.agent_is("builder", "online");
+}

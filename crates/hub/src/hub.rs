@@ -2,7 +2,10 @@
 
 use std::{
     fmt, io,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -87,6 +90,8 @@ struct Inner {
     feeds: Feeds,
     metrics: Metrics,
     tasks: TaskTracker,
+    /// No new run is made.
+    closed: AtomicBool,
     draining: CancellationToken,
     access: Access,
 }
@@ -162,6 +167,7 @@ impl Hub {
             feeds: Feeds::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
+            closed: AtomicBool::new(false),
             draining: CancellationToken::new(),
             access,
             options,
@@ -298,9 +304,18 @@ impl Handle {
         self.store().durability()
     }
 
-    /// Whether the hub takes work: it is not draining and its store answers.
+    /// Whether the hub takes work: it is not about to stop and its store answers.
     pub async fn is_ready(&self) -> bool {
-        !self.is_draining() && self.store().ping().await.is_ok()
+        self.takes_work() && self.store().ping().await.is_ok()
+    }
+
+    /// From now on no run is made, and what runs may end: the first step of a shutdown.
+    pub fn take_no_more(&self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn takes_work(&self) -> bool {
+        !self.0.closed.load(Ordering::Relaxed) && !self.is_draining()
     }
 
     /// From now on long waits end early and `/readyz` says no. [`crate::serve`] calls it when it is told to stop.

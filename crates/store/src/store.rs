@@ -96,6 +96,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
 /// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission`, `ask` or `peer_task` |
+/// | `leave` | `runtime.offline {"agent_id","runtime_id"}` when it was online |
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
 /// | `add_message` | `message.added {"conversation_id","message_id"}` |
@@ -181,6 +182,10 @@ pub trait Store:
     /// Fences the runtime, which goes offline without a row of its own, and loses its claims. Revoking one that has ended
     /// changes nothing.
     async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime>;
+
+    /// The runtime said goodbye: it is offline until it is heard again, and keeps its claims until their leases end.
+    /// `RuntimeEnded` if it is not active.
+    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()>;
 
     /// Marks the runtime online. With `running`, renews the named claims and loses the unnamed ones older than the grace;
     /// without, renews every claim. `RuntimeEnded` if it is not active. `not_held` keeps the order of naming.

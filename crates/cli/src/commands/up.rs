@@ -155,10 +155,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     };
     greet(&context, &started)?;
 
+    let closing = async {
+        ending.finish.cancelled().await;
+        hub.take_no_more();
+        std::future::pending::<()>().await;
+    };
     let mut serving = serving;
     if let Some(working) = working {
         tokio::select! {
             stopped = working => tell(&context, stopped),
+            () = closing => {}
             // A hub that cannot go on ends everything.
             served = &mut serving => return served.unwrap_or_else(|error| Err(Failure::failed(error.to_string()))),
         }

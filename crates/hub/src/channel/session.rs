@@ -20,7 +20,7 @@ use super::{
     text::Asked,
 };
 use crate::{
-    Handle, Principal,
+    Handle, Principal, Who,
     bus::{Bell, Topic},
 };
 
@@ -403,6 +403,13 @@ impl Session {
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         self.return_unsent(&open, &by).await;
         hang_up(&self.hub, &open, &by, ending.reason()).await;
+        // A device that ends says goodbye; one that only lost its line does not.
+        if ending == Ending::Closed
+            && let Who::Runtime { runtime, .. } = by.who
+            && let Err(error) = self.hub.store().leave(runtime, self.hub.now()).await
+        {
+            tracing::debug!(runtime.id = %runtime, %error, "a goodbye was not taken");
+        }
     }
 }
 

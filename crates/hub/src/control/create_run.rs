@@ -65,6 +65,9 @@ impl Handle {
         headers: CallHeaders,
     ) -> Result<CreatedRun> {
         by.may(Action::CreateRun)?;
+        if !self.takes_work() {
+            return Err(Error::new(Code::Draining, "The hub is shutting down and takes no new work."));
+        }
         check_within_run(by, &request, &headers)?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
         let origin = self.origin_of(by, &request).await?;

@@ -23,7 +23,7 @@ pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
 /// Whether the hub takes work; 503 while it drains
 #[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = Health)), security(()))]
 pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
-    if hub.is_draining() {
+    if !hub.takes_work() {
         return Err(Error::new(Code::Draining, "The hub is shutting down."));
     }
     if !hub.is_ready().await {

@@ -61,6 +61,7 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RevokeRuntime(context, runtime) => {
             Value::Runtime(Box::new(store.revoke_runtime(context, runtime).await?))
         }
+        Step::Leave(runtime, at) => nothing(store.leave(runtime, at).await)?,
         Step::Heartbeat { runtime, running, leases, at } => {
             Value::Beat(store.heartbeat(runtime, running, leases, at).await?)
         }

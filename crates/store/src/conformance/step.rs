@@ -59,6 +59,7 @@ pub enum Step {
 
     Runtime(TenantId, RuntimeId),
     RevokeRuntime(Context, RuntimeId),
+    Leave(RuntimeId, Timestamp),
     Heartbeat {
         runtime: RuntimeId,
         running: Option<Vec<RunId>>,

@@ -205,6 +205,10 @@ impl Store for Memory {
         self.write(|state| state.revoke_runtime(&context, runtime))
     }
 
+    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+        self.write(|state| state.leave(runtime, at))
+    }
+
     async fn heartbeat(
         &self,
         runtime: RuntimeId,

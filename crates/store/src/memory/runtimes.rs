@@ -86,6 +86,21 @@ impl State {
         }
     }
 
+    pub(super) fn leave(&mut self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+        if self.working(runtime)?.online {
+            self.gone(runtime, &entry::runtime_actor(runtime), at);
+        }
+        Ok(())
+    }
+
+    pub(super) fn gone(&mut self, runtime: RuntimeId, actor: &str, at: Timestamp) {
+        let known = self.runtimes.get_mut(&runtime).expect("callers have found it");
+        known.online = false;
+        let (tenant, agent) = (known.tenant, known.agent);
+        self.append(tenant, at, actor, entry::runtime_offline(agent, runtime));
+        self.woken.push(Woken::Runtime(agent));
+    }
+
     /// A runtime that may work.
     pub(super) fn working(&self, runtime: RuntimeId) -> Result<&Runtime> {
         let found = self.runtimes.get(&runtime).ok_or(Error::NotFound)?;

@@ -6,7 +6,7 @@ use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command, wi
 
 use super::state::{Request, State, Tenant};
 use crate::{
-    Context, Woken, entry,
+    Context,
     record::{Retention, Runtime, Swept, delivery::Delivery},
 };
 
@@ -19,11 +19,7 @@ impl State {
         };
         let offline: Vec<RuntimeId> = self.runtimes.values().filter(silent).map(|runtime| runtime.id).collect();
         for runtime in &offline {
-            let known = self.runtimes.get_mut(runtime).expect("it was just found");
-            known.online = false;
-            let (tenant, agent) = (known.tenant, known.agent);
-            self.append(tenant, at, Context::SYSTEM, entry::runtime_offline(agent, *runtime));
-            self.woken.push(Woken::Runtime(agent));
+            self.gone(*runtime, Context::SYSTEM, at);
         }
         let mut runs = Vec::new();
         for place in 0..self.runs.len() {

@@ -243,6 +243,10 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.revoke_runtime(&context, runtime)).await
     }
 
+    async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {
+        self.write(move |transaction| transaction.leave(runtime, at)).await
+    }
+
     async fn heartbeat(
         &self,
         runtime: RuntimeId,

@@ -232,6 +232,25 @@ impl Transaction<'_, '_> {
         self.beat_claims(id, running, leases, stamp)
     }
 
+    pub(super) fn leave(&mut self, id: RuntimeId, at: Timestamp) -> Result<()> {
+        let agent = self.working(id)?;
+        let (tenant, online) = self
+            .connection
+            .prepare_cached("select tenant, online from agent_runtimes where id = ?1")?
+            .query_row([Key16(id.uuid())], |row| Ok((rows::tenant_id(row.get(0)?), row.get(1)?)))?;
+        let actor = entry::runtime_actor(id);
+        if online { self.gone(tenant, agent, id, Stamp { actor: &actor, at }) } else { Ok(()) }
+    }
+
+    pub(super) fn gone(&mut self, tenant: TenantId, agent: AgentId, id: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
+        self.connection
+            .prepare_cached("update agent_runtimes set online = 0 where id = ?1")?
+            .execute([Key16(id.uuid())])?;
+        self.log(tenant, stamp, &entry::runtime_offline(agent, id), None)?;
+        self.woken.push(Woken::Runtime(agent));
+        Ok(())
+    }
+
     /// A runtime that may work.
     pub(super) fn working(&mut self, runtime: RuntimeId) -> Result<AgentId> {
         let Device { agent, state } = self.directory.runtime(self.connection, runtime)?;

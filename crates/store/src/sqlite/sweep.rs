@@ -9,11 +9,11 @@ use super::{
     journal::{Stamp, Written},
     lists,
     log_keys::LogKeys,
-    rows::{self, Key16},
+    rows,
     writer::Transaction,
 };
 use crate::{
-    Context, Result, Woken, entry,
+    Context, Result,
     record::{Retention, Swept},
 };
 
@@ -39,9 +39,7 @@ impl Transaction<'_, '_> {
             })?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for (runtime, tenant, agent) in silent {
-            self.connection.execute("update agent_runtimes set online = 0 where id = ?1", [Key16(runtime.uuid())])?;
-            self.log(tenant, stamp, &entry::runtime_offline(agent, runtime), None)?;
-            self.woken.push(Woken::Runtime(agent));
+            self.gone(tenant, agent, runtime, stamp)?;
             swept.offline.push(runtime);
         }
         for row in self.cache.due(at) {

@@ -18,6 +18,7 @@ pub(super) enum Kind {
     Pair,
     RevokeRuntime,
     Heartbeat,
+    Leave,
     CreateKey,
     RevokeKey,
     CreateRun,
@@ -84,7 +85,7 @@ pub(super) enum Kind {
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
-pub(super) const FOUNDATION: [(u64, Kind); 31] = [
+pub(super) const FOUNDATION: [(u64, Kind); 32] = [
     (4, Kind::Crash),
     (1, Kind::EnsureTenant),
     (6, Kind::CreateAccount),
@@ -98,6 +99,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 31] = [
     (5, Kind::Pair),
     (2, Kind::RevokeRuntime),
     (14, Kind::Heartbeat),
+    (3, Kind::Leave),
     (3, Kind::CreateKey),
     (2, Kind::RevokeKey),
     (28, Kind::CreateRun),

@@ -162,7 +162,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 125] = [
+const ANSWERS: [&str; 127] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -229,6 +229,8 @@ const ANSWERS: [&str; 125] = [
     "Heartbeat NotFound",
     "Heartbeat RuntimeEnded",
     "Input NotFound",
+    "Leave NotFound",
+    "Leave RuntimeEnded",
     "LinkPeerTask NotFound",
     "LinkPeerTask PeerTaskDiffers",
     "LinkPeerTask StaleEpoch",
