@@ -7,7 +7,8 @@ use crate::{Config, commands::Weight, output::Output};
 /// `RUST_LOG` decides; otherwise servers tell what happens and client commands only what goes wrong.
 pub(crate) fn start(config: &Config, output: &Output, weight: Weight) {
     let default = match weight {
-        Weight::Server => "info",
+        // What the library for MCP says of every single request is not for people.
+        Weight::Server => "info,rmcp=warn",
         Weight::Child | Weight::Bench | Weight::Client => "warn",
     };
     let filter = config.log.as_deref().and_then(|text| EnvFilter::try_new(text).ok());

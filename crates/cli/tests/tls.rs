@@ -29,6 +29,8 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
 
     // On the hub's own machine nothing has to be said.
     here.attache(&["agents", "add", "builder"]).succeeds();
+    let told = here.attache(&["agents", "code", "builder"]).succeeds().stderr;
+    assert!(told.contains(&format!(" --api-base {url} --pin {pin}\n")), "{told}");
     let code = here.attache(&["--json", "agents", "code", "builder"]).succeeds().json();
     let code = code["pairing_code"].as_str().unwrap();
 

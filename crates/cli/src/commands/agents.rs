@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use attache_client::Hub;
 use attache_protocol::{
-    Json,
+    Json, Pin,
     wire::account::{Account, AccountRequest, PeerRequest, Presence, TrustRequest},
 };
 use clap::Subcommand;
@@ -138,7 +138,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Agents::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
         Agents::Show { agent } => show(&context, &hub, &agent).await,
         Agents::Remove { agent } => remove(&context, &hub, &agent).await,
-        Agents::Code { agent } => code(&context, &hub, &agent).await,
+        Agents::Code { agent } => code(&context, &hub, &agent, context.choose_hub(&args.hub)?.pin).await,
     }
 }
 
@@ -297,7 +297,7 @@ async fn remove(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure
     Ok(())
 }
 
-async fn code(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
+async fn code(context: &Context, hub: &Hub, agent: &str, pin: Option<Pin>) -> Result<(), Failure> {
     let output = &context.output;
     let code = hub.create_pairing_code(agent).await.map_err(|error| explain(error, agent))?;
     if output.is_json() {
@@ -306,7 +306,9 @@ async fn code(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     output.line(&code.pairing_code)?;
     let until = time::relative(code.expires_at, context.now());
     output.say(format_args!("It works once and expires {until}. On the device, run:"));
-    output.say(format_args!("  attache runtime pair {} --api-base {}", code.pairing_code, hub.address()));
+    // A hub that made its own certificate is trusted by its pin alone.
+    let pin = pin.map(|pin| format!(" --pin {pin}")).unwrap_or_default();
+    output.say(format_args!("  attache runtime pair {} --api-base {}{pin}", code.pairing_code, hub.address()));
     Ok(())
 }
 

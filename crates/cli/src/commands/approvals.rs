@@ -232,11 +232,17 @@ async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) 
     }
     let (style, word) = if request.approved { (Style::Good, "Allowed") } else { (Style::Bad, "Denied") };
     let scope = asked::scope(answer.scope);
-    let what = clean::exact_line(&decided.tool).into_owned();
+    let tool = clean::exact_line(&decided.tool).into_owned();
+    let what = match (&request.tool_pattern, answer.scope) {
+        (Some(pattern), _) => format!("every tool like `{}`", clean::exact_line(pattern)),
+        (None, Scope::Once) => tool,
+        (None, _) => format!("{tool} for exactly this"),
+    };
+    let until = request.until.map(|until| format!(" until {until}")).unwrap_or_default();
     context.output.say_styled(
         style,
         format_args!(
-            "{word} {scope}: {} may {}use {what}.",
+            "{word} {scope}: {} may {}use {what}{until}.",
             clean::line(&decided.agent_name),
             if request.approved { "" } else { "not " }
         ),

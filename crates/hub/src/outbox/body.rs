@@ -42,6 +42,8 @@ pub(super) fn permission_requested(hub: &Handle, permission: Permission) -> Vec<
         paths: asked.paths,
         reason: asked.reason,
         risk: asked.risk,
+        diff: asked.diff,
+        undisclosed: asked.undisclosed,
         expires_at: asked.expires_at,
     })
 }

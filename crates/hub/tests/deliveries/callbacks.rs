@@ -111,7 +111,7 @@ async fn a_permission_that_waits_is_told_to_the_run_or_else_the_agent(engine: En
     let account = world.owner.patch("/api/v1/agent-accounts/builder", policy).await.expect(200);
     assert_eq!(account["approvals"], json!({"webhook_url": format!("{}?key=***", webhook.url())}));
     let asks = json!({"epoch": 1, "tool": "shell", "input": {"command": "make"}, "cwd": "/src", "paths": ["/src/a"],
-        "reason": "to build", "risk": "low"});
+        "reason": "to build", "risk": "low", "diff": "+all: done\n", "undisclosed": ["environment"]});
     for (events, receiver, of) in
         [(json!(["ended", "approval"]), &callback, ""), (json!(["ended"]), &webhook, "?agent_id=builder")]
     {
@@ -125,7 +125,8 @@ async fn a_permission_that_waits_is_told_to_the_run_or_else_the_agent(engine: En
         let expected = json!({
             "event": "permission_requested", "permission_request_id": permission, "task_run_id": run,
             "agent_name": "builder", "tool": "shell", "input": {"command": "make"}, "cwd": "/src",
-            "paths": ["/src/a"], "reason": "to build", "risk": "low", "expires_at": "2023-11-15T22:13:20.000Z",
+            "paths": ["/src/a"], "reason": "to build", "risk": "low", "diff": "+all: done\n",
+            "undisclosed": ["environment"], "expires_at": "2023-11-15T22:13:20.000Z",
             "decide_url": format!("{}/approvals/{permission}", world.hub.origin()),
         });
         assert_eq!(told.json(), expected);

@@ -86,6 +86,12 @@ pub struct PermissionRequested {
     pub paths: Vec<String>,
     pub reason: Option<String>,
     pub risk: Option<String>,
+    /// What would change, as a unified diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// What the agent does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undisclosed: Vec<String>,
     pub expires_at: Option<Timestamp>,
     /// Where a person decides.
     pub decide_url: String,
