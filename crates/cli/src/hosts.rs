@@ -63,6 +63,21 @@ pub(crate) fn host(context: &Context, name: &str, reference: Option<&str>) -> Re
     }
 }
 
+/// A plain name must be in `PATH`; a path may be one in the folder of the tasks.
+pub(crate) fn has_command(reference: &str) -> Result<(), Failure> {
+    let program = words(reference).into_iter().next().unwrap_or_default();
+    let is_name = Path::new(&program).components().count() < 2;
+    if is_name && config::surroundings().find_program(&program).is_none() {
+        return Err(no_program(Path::new(&program)));
+    }
+    Ok(())
+}
+
+fn no_program(path: &Path) -> Failure {
+    Failure::usage(format!("there is no program `{}`", path.display()))
+        .hint("Write its path, or a name that is in PATH.")
+}
+
 /// A host whose program and arguments were given as words.
 pub(crate) fn named(
     around: &Surroundings,
@@ -75,8 +90,7 @@ pub(crate) fn named(
         if path.components().count() > 1 { std::path::absolute(path).ok() } else { around.find_program(&program) };
     match place.filter(|place| place.is_file()) {
         Some(program) => Ok(Host { preset: preset.clone(), program, args }),
-        None => Err(Failure::usage(format!("there is no program `{}`", path.display()))
-            .hint("Write its path, or a name that is in PATH.")),
+        None => Err(no_program(path)),
     }
 }
 

@@ -116,6 +116,8 @@ fn what_cannot_execute_is_refused_before_the_code_is_spent() {
     assert!(ran.stderr.contains("`custom` needs a program that speaks ACP"), "{}", ran.stderr);
     let ran = pair(&kind("command")).exits(2);
     assert!(ran.stderr.contains("`command` needs a program"), "{}", ran.stderr);
+    let ran = pair(&[&kind("command")[..], &["--local-executor-ref", "no-such-program x"]].concat()).exits(2);
+    assert!(ran.stderr.contains("there is no program `no-such-program`"), "{}", ran.stderr);
     program(&home, "cursor-agent", "echo 2026.10.29");
     let ran = pair(&[&kind("cursor")[..], &["--keep-sessions"]].concat()).exits(2);
     assert!(ran.stderr.contains("Cursor keeps no sessions"), "{}", ran.stderr);

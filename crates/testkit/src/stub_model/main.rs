@@ -11,7 +11,8 @@ use super::StubModel;
 pub fn main() -> ExitCode {
     let file = std::env::args_os().nth(1);
     if file.as_ref().is_some_and(|file| file.as_encoded_bytes().starts_with(b"-")) {
-        let _ = writeln!(std::io::stderr(), "Usage: stub-model [FILE]: serves until it is stopped; FILE gets its address");
+        let _ =
+            writeln!(std::io::stderr(), "Usage: stub-model [FILE]: serves until it is stopped; FILE gets its address");
         return ExitCode::from(2);
     }
     let runtime = Runtime::new().expect("the system lets a program have threads");

@@ -163,6 +163,9 @@ impl<'a> Conversation<'a> {
     /// Has Codex do the task.
     pub(super) async fn work(&mut self, thread: &str, task: &str) -> Result<Verdict, Verdict> {
         self.turn.working();
+        if self.turn.budget().cost_usd.is_some() {
+            self.log("warning", "Codex tells no costs, so the limit in dollars cannot be kept; one in tokens can");
+        }
         let number =
             self.rpc.ask("turn/start", &StartTurn { thread_id: thread, input: [Input::Text { text: task }] }).await;
         match self.answer_to(number).await? {

@@ -211,7 +211,7 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
         Some(supervised::COMMAND) if executor.reference.is_none() => {
             return Err(Failure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG."));
         }
-        Some(supervised::COMMAND) => return Ok(()),
+        Some(supervised::COMMAND) => return hosts::has_command(executor.reference.as_deref().unwrap_or_default()),
         Some(kind) => kind,
     };
     let host = hosts::host(context, kind, executor.reference.as_deref())?;
