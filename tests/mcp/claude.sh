@@ -2,7 +2,7 @@
 # Has a real Claude Code use the tools of a real `attache mcp`. Instead of a model, a stub on loopback says which tool to call,
 # so that nothing leaves this machine and no account is needed.
 #
-#   cargo build -p attache-cli && cargo build -p attache-adapter --example stub-model
+#   cargo build -p attache && cargo build -p attache-adapter --example stub-model
 #   tests/mcp/claude.sh target/debug/attache target/hosts/bin/claude        (./test installs Claude Code there)
 #
 # Ends with 0 and one line per tool when both tools answered as they should.
