@@ -9,7 +9,7 @@ use tokio::{
 
 /// The largest piece, and the longest that a smaller one is held back. The runtime gathers pieces once more, for longer.
 pub(crate) const PIECE: usize = 4096;
-const HELD_BACK: Duration = Duration::from_millis(10);
+pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
 
 /// Where a piece that is due may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Forms: read, and believed only when they come from our own pages and this session.
+//! Forms: read, and believed only when they come from our own pages and from who is signed in.
 
 use std::collections::HashMap;
 

@@ -30,7 +30,7 @@ pub(crate) struct Session {
 // === impl Session ===
 
 impl Session {
-    /// Whether the form was rendered for this session. Both sides are hashed, so the comparison leaks nothing.
+    /// Whether the form was rendered for who is signed in. Both sides are hashed, so the comparison leaks nothing.
     pub(crate) fn made(&self, token: &str) -> bool {
         SecretHash::of(&self.csrf).matches(token)
     }

@@ -1,16 +1,13 @@
 //! Text that comes in small pieces, handed on in larger ones: held back for an instant at most.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinHandle;
 
-use crate::{Events, output::PIECE};
-
-/// How long a small piece waits for more.
-const HELD_BACK: Duration = Duration::from_millis(10);
+use crate::{
+    Events,
+    output::{HELD_BACK, PIECE},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -32,7 +32,7 @@ impl Browser {
         self.send("GET", path, &[], "")
     }
 
-    /// Sends a form of this session.
+    /// Sends a form as the person who is signed in.
     #[track_caller]
     pub fn post(&self, path: &str, fields: &[(&str, &str)]) -> Reply {
         let mut pairs = fields.to_vec();

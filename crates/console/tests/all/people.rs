@@ -76,7 +76,7 @@ async fn people_see_themselves_and_change_their_own_password() {
     assert!(wrong.body.contains("The present password is wrong.") && !wrong.body.contains("another long"));
     let fields = [("current_password", "correct horse battery"), ("password", "another long password")];
     assert_eq!(visitor.post("/people/password", &fields).await.header("location"), "/people?said=password");
-    assert_eq!(visitor.get("/people").await.status, StatusCode::OK, "this session goes on");
+    assert_eq!(visitor.get("/people").await.status, StatusCode::OK, "who changed it stays signed in");
 
     // Others are not there for those who may not see them.
     let path = format!("/people/{}", alice.user_id);

@@ -402,9 +402,10 @@ impl Session {
         self.store_ack().await;
         let (Some(open), Some(by)) = (self.open.take(), self.principal.clone()) else { return };
         self.return_unsent(&open, &by).await;
-        hang_up(&self.hub, &open, &by, ending.reason()).await;
-        // A device that ends says goodbye; one that only lost its line does not.
-        if ending == Ending::Closed
+        let is_closed = hang_up(&self.hub, &open, &by, ending.reason()).await;
+        // A device that ends says goodbye; one that only lost its line does not, nor one that has another.
+        if is_closed
+            && ending == Ending::Closed
             && let Who::Runtime { runtime, .. } = by.who
             && let Err(error) = self.hub.store().leave(runtime, self.hub.now()).await
         {
@@ -413,17 +414,18 @@ impl Session {
     }
 }
 
-/// Closes the channel, unless another connection has taken it over.
-pub(super) async fn hang_up(hub: &Handle, open: &Open, by: &Principal, reason: &str) {
+/// Closes the channel, unless another connection has taken it over: then the answer is no.
+pub(super) async fn hang_up(hub: &Handle, open: &Open, by: &Principal, reason: &str) -> bool {
     let live = hub.live_channels();
     let _gate = live.gate(open.channel).await;
     if !live.disconnect(open.channel, open.number) {
-        return;
+        return false;
     }
     let context = Context::new(by.tenant, by.actor(), hub.now());
     if let Err(error) = hub.store().close_channel(context, open.channel, reason).await {
         tracing::warn!(channel.id = %open.channel, %error, "a channel could not be closed");
     }
+    true
 }
 
 impl Drop for Session {
