@@ -132,7 +132,8 @@ impl Guarded {
         }
         // A call into a file system whose server hangs may never return.
         let (sender, answer) = mpsc::channel();
-        thread::spawn(move || sender.send(sshfs::answers(&mount_point)));
+        let at = self.at.clone();
+        thread::spawn(move || sender.send(sshfs::answers(&at)));
         let since = Instant::now();
         loop {
             match answer.recv_timeout(OFTEN) {

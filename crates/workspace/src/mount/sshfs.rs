@@ -2,10 +2,10 @@
 //! configuration of the user or the machine, no shell anywhere.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write as _},
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -13,6 +13,7 @@ use std::{
 };
 
 use attache_protocol::wire::awcp::AccessMode;
+use rustix::fs::Dir;
 
 use super::{MountError, Mounting, need, place::At};
 
@@ -130,8 +131,9 @@ fn check(mounting: &Mounting) -> Result<(), MountError> {
 
 /// What the words of ssh and sshfs mean.
 pub(super) fn explain(said: &str) -> MountError {
-    // The other lines are about files of ours that are gone by the time somebody reads this.
-    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with('@') && !line.starts_with("read: ");
+    // The other lines are about files of ours that are gone by the time somebody reads this, or sshfs's own about its pipe.
+    let is_noise = |line: &str| ["@", "read: ", "write: "].iter().any(|start| line.starts_with(start));
+    let telling = |line: &&str| !line.trim().is_empty() && !is_noise(line);
     let last = said.lines().rfind(telling).unwrap_or("sshfs ended without a word").trim().to_owned();
     if said.contains("Host key verification failed") || said.contains("no matching host key type") {
         MountError::OtherHost(last)
@@ -174,9 +176,16 @@ fn fusermount(options: &[&str], mount_point: &Path) -> bool {
     }
 }
 
-/// Whether the server behind the mount answers, and it is not the folder underneath that does.
-pub(super) fn answers(mount_point: &Path) -> io::Result<()> {
-    fs::read_dir(mount_point).map(drop)
+/// Whether the server behind the mount answers, and it is not the folder underneath that does: sshfs mounts before it
+/// connects, and unmounts when it is refused, perhaps just before this looks.
+pub(super) fn answers(at: &At) -> io::Result<()> {
+    // One handle for both questions, for what is mounted may change between two.
+    let folder = File::open(at.mount_point())?;
+    if folder.metadata()?.dev() == fs::metadata(&at.root)?.dev() {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted again"));
+    }
+    Dir::new(folder)?.next().transpose()?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -220,6 +229,17 @@ mod tests {
     }
 
     #[test]
+    fn the_folder_underneath_does_not_answer_for_the_server() {
+        let root = tempfile::tempdir().unwrap();
+        let at = At { root: root.path().to_owned(), name: "dlg_test".to_owned() };
+        fs::create_dir(at.mount_point()).unwrap();
+        assert_eq!(answers(&at).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        // Another file system does: this one is on every machine.
+        let mounted = At { root: "/".into(), name: "proc".to_owned() };
+        answers(&mounted).unwrap();
+    }
+
+    #[test]
     fn what_ssh_says_is_understood() {
         let refused = "lease@10.0.0.7: Permission denied (publickey).";
         let other = "@@@@\nHost key for lease has changed and you have requested strict checking.\nHost key verification failed.";
@@ -230,7 +250,9 @@ mod tests {
             (away, MountError::Sshfs(away.to_owned())),
             ("", MountError::Sshfs("sshfs ended without a word".to_owned())),
         ] {
-            assert_eq!(explain(&format!("{said}\nread: Connection reset by peer\n")), expected);
+            for pipe in ["read: Connection reset by peer", "write: Broken pipe"] {
+                assert_eq!(explain(&format!("{said}\r\n{pipe}\n")), expected);
+            }
         }
     }
 }
