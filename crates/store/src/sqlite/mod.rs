@@ -35,6 +35,7 @@ mod ledger;
 mod lists;
 mod log_keys;
 mod open;
+mod owner;
 mod packed;
 mod peer_tasks;
 mod peers;

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::{cache::Cache, directory::Directory, open, statements::Statements};
+use super::{cache::Cache, directory::Directory, open, owner, statements::Statements};
 use crate::{Error, Listener, Result, Woken};
 
 /// How many calls may wait; beyond that the caller is told to come back.
@@ -80,13 +80,17 @@ enum Stop {
 
 impl Writer {
     pub(super) fn start(path: PathBuf, listener: Arc<Ear>) -> Result<(Self, std::thread::JoinHandle<()>)> {
+        let owner = owner::become_owner(&path)?;
         let connection = open::writer(&path)?;
         let cache = Cache::rebuild(&connection)?;
         let (jobs, waiting) = crossbeam_channel::bounded(QUEUE);
         let thread = Thread { path, cache, directory: Directory::default(), listener };
         let handle = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || thread.run(connection, &waiting))
+            .spawn(move || {
+                thread.run(connection, &waiting);
+                drop(owner);
+            })
             .map_err(|error| Error::Internal(format!("cannot start the writer: {error}")))?;
         Ok((Self { jobs }, handle))
     }
