@@ -4,8 +4,11 @@
 use std::{
     io::{BufRead, Read as _, Write},
     path::Path,
-    process::Child,
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    process::{Child, ChildStderr},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -17,15 +20,24 @@ use super::{
     Ended, MountError, Mounting,
     order::{Order, Said},
     place::At,
-    sshfs, table, underneath,
+    sshfs::{self, Device},
+    table, underneath,
 };
 
 /// A mount while its guard lives.
 struct Guarded {
     at: At,
+    /// What the mount point is on when nothing is mounted there.
+    underneath: Device,
     child: Child,
-    /// What sshfs and ssh say, as long as they live.
-    said: Receiver<String>,
+    words: Words,
+}
+
+/// What sshfs and ssh say, as long as they live.
+struct Words {
+    said: Arc<Mutex<Vec<u8>>>,
+    /// Nothing ever comes; it closes when nobody can say any more.
+    over: Receiver<()>,
 }
 
 /// How long a mount may take to appear.
@@ -37,7 +49,9 @@ const SOON: Duration = Duration::from_millis(10);
 const OFTEN: Duration = Duration::from_millis(100);
 /// How long sshfs may take to end by itself once nothing is mounted.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-const MOST_SAID: u64 = 64 << 10;
+/// How long the reason is waited for when it failed. ssh may outlive sshfs for a moment.
+const REASON_TIME: Duration = Duration::from_secs(3);
+const MOST_SAID: usize = 64 << 10;
 
 /// What the hidden command does: mounts as its first line says, and unmounts when the input ends. Answers the exit code.
 pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write, env: &Env) -> u8 {
@@ -95,19 +109,10 @@ fn guard(
 
 impl Guarded {
     fn start(at: &At, mounting: &Mounting) -> Result<Self, MountError> {
+        let underneath = sshfs::device(&at.mount_point()).map_err(|error| MountError::Guard(error.to_string()))?;
         let mut child = sshfs::start(at, mounting)?;
-        let (sender, said) = mpsc::sync_channel(1);
-        if let Some(stderr) = child.stderr.take() {
-            thread::spawn(move || {
-                let mut text = Vec::new();
-                let mut stderr = stderr;
-                let _ = stderr.by_ref().take(MOST_SAID).read_to_end(&mut text);
-                let _ = sender.send(String::from_utf8_lossy(&text).into_owned());
-                // A full pipe would stop it.
-                let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-            });
-        }
-        Ok(Self { at: at.clone(), child, said })
+        let words = Words::of(child.stderr.take());
+        Ok(Self { at: at.clone(), underneath, child, words })
     }
 
     /// Waits until the folder is really there: in the kernel's table, and answering.
@@ -132,14 +137,14 @@ impl Guarded {
         }
         // A call into a file system whose server hangs may never return.
         let (sender, answer) = mpsc::channel();
-        let at = self.at.clone();
-        thread::spawn(move || sender.send(sshfs::answers(&at)));
+        let underneath = self.underneath;
+        thread::spawn(move || sender.send(sshfs::answers(&mount_point, underneath)));
         let since = Instant::now();
         loop {
             match answer.recv_timeout(OFTEN) {
                 Ok(Ok(())) => return Ok(()),
                 // It is mounted before the server is spoken to.
-                Ok(Err(_)) if self.ends_within(LAST_WORDS) => return Err(self.explain()),
+                Ok(Err(_)) if self.ends_within(REASON_TIME) => return Err(self.explain()),
                 Ok(Err(error)) => {
                     return Err(MountError::Sshfs(format!("the host does not show the folder: {error}")));
                 }
@@ -151,7 +156,7 @@ impl Guarded {
 
     /// Why sshfs ended by itself.
     fn explain(&self) -> MountError {
-        sshfs::explain(&self.said.recv_timeout(LAST_WORDS).unwrap_or_default())
+        sshfs::explain(&self.words.within(REASON_TIME))
     }
 
     fn watch(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Ended {
@@ -200,6 +205,35 @@ impl Guarded {
                 Ok(Some(_)) | Err(_) => return true,
             }
         }
+    }
+}
+
+// === impl Words ===
+
+impl Words {
+    fn of(pipe: Option<ChildStderr>) -> Self {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (speaks, over) = mpsc::sync_channel(0);
+        if let Some(mut pipe) = pipe {
+            let said = said.clone();
+            thread::spawn(move || {
+                let _speaks = speaks;
+                let mut piece = [0; 4096];
+                // All of it is read, because a full pipe would stop them.
+                while let Ok(length @ 1..) = pipe.read(&mut piece) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    let room = MOST_SAID.saturating_sub(said.len());
+                    said.extend_from_slice(&piece[..length.min(room)]);
+                }
+            });
+        }
+        Self { said, over }
+    }
+
+    /// Everything, as soon as nobody can say more; else what was said by then.
+    fn within(&self, time: Duration) -> String {
+        let _ = self.over.recv_timeout(time);
+        String::from_utf8_lossy(&self.said.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }
 

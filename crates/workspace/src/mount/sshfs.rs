@@ -176,12 +176,21 @@ fn fusermount(options: &[&str], mount_point: &Path) -> bool {
     }
 }
 
+/// Tells one file system from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Device(u64);
+
+/// What the folder is on before anything is mounted over it.
+pub(super) fn device(folder: &Path) -> io::Result<Device> {
+    fs::metadata(folder).map(|found| Device(found.dev()))
+}
+
 /// Whether the server behind the mount answers, and it is not the folder underneath that does: sshfs mounts before it
 /// connects, and unmounts when it is refused, perhaps just before this looks.
-pub(super) fn answers(at: &At) -> io::Result<()> {
+pub(super) fn answers(mount_point: &Path, underneath: Device) -> io::Result<()> {
     // One handle for both questions, for what is mounted may change between two.
-    let folder = File::open(at.mount_point())?;
-    if folder.metadata()?.dev() == fs::metadata(&at.root)?.dev() {
+    let folder = File::open(mount_point)?;
+    if Device(folder.metadata()?.dev()) == underneath {
         return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted again"));
     }
     Dir::new(folder)?.next().transpose()?;
@@ -230,13 +239,11 @@ mod tests {
 
     #[test]
     fn the_folder_underneath_does_not_answer_for_the_server() {
-        let root = tempfile::tempdir().unwrap();
-        let at = At { root: root.path().to_owned(), name: "dlg_test".to_owned() };
-        fs::create_dir(at.mount_point()).unwrap();
-        assert_eq!(answers(&at).unwrap_err().kind(), io::ErrorKind::NotConnected);
+        let folder = tempfile::tempdir().unwrap();
+        let underneath = device(folder.path()).unwrap();
+        assert_eq!(answers(folder.path(), underneath).unwrap_err().kind(), io::ErrorKind::NotConnected);
         // Another file system does: this one is on every machine.
-        let mounted = At { root: "/".into(), name: "proc".to_owned() };
-        answers(&mounted).unwrap();
+        answers(Path::new("/proc"), underneath).unwrap();
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn nothing_changes_once_the_end_has_returned() {
             }
             let begin = Instant::now();
             lent.export.revoke();
-            assert!(begin.elapsed() < Duration::from_secs(2));
+            assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
             let state = || {
                 let mut names: Vec<_> =
                     fs::read_dir(lent.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -164,7 +164,7 @@ fn the_end_does_not_wait_for_a_large_original() {
         }
         let begin = Instant::now();
         lent.export.revoke();
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         let opened = opening.join().unwrap();
         assert!(matches!(opened, Ok(()) | Err(Refusal::Revoked | Refusal::Quota(_))), "{opened:?}");
     });

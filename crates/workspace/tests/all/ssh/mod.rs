@@ -57,6 +57,9 @@ pub(crate) fn cannot_run() -> bool {
     !missing.is_empty()
 }
 
+/// What is promised for a second, on a machine that does many other things; less than ssh's own time-outs.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+
 // === impl Host ===
 
 impl Host {

@@ -13,7 +13,7 @@ use attache_workspace::ssh::{BadKey, Options, Pass, make_key};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Host, cannot_run, raw::Raw, said};
+use super::{Host, SOON, cannot_run, raw::Raw, said};
 
 /// A port that leads to another one, and can be cut.
 pub(crate) struct Line {
@@ -151,7 +151,7 @@ async fn a_tunnel_is_served_like_a_connection() {
     let begin = Instant::now();
     lent.admission.revoke();
     assert_eq!(fs::read(mounted.mount_point.join("file")).unwrap_err().raw_os_error(), Some(5));
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
