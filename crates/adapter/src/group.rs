@@ -13,8 +13,8 @@ use tokio::{
 /// From the polite signal to the final one. A cancelled run is gone within a second.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long killed processes get to disappear; only one that hangs inside the kernel takes longer.
-const BURIAL: Duration = Duration::from_millis(250);
+/// How long killed processes get to disappear, on a machine that is busy; only one that hangs inside the kernel takes longer.
+const BURIAL: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(5);
 

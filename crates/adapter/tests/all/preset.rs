@@ -156,10 +156,10 @@ async fn a_row_of_ones_own_is_looked_for_and_sees_only_what_it_names() {
 
 #[tokio::test]
 async fn a_program_that_says_nothing_is_not_waited_for_and_ends() {
-    let machine = Machine { patience: Duration::from_secs(1), ..Machine::new() };
+    let machine = Machine { patience: Duration::from_secs(4), ..Machine::new() };
     machine.program("gemini", "sleep 600 & echo $! > \"$0.id\"; wait");
     let all = machine.detect("").await;
-    assert_eq!(all[0].trouble, Some(Trouble::NoVersion("no answer within 1 s".to_owned())));
+    assert_eq!(all[0].trouble, Some(Trouble::NoVersion("no answer within 4 s".to_owned())));
     let id = fs::read_to_string(machine.folder.path().join("bin/gemini.id")).unwrap();
     crate::world::until("nothing to be left of it", || !crate::world::is_alive(id.trim())).await;
 }

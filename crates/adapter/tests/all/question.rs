@@ -142,10 +142,10 @@ async fn an_open_question_is_replayed_however_much_was_said_before_the_join() {
 #[tokio::test]
 async fn the_deadline_stands_still_while_a_question_is_open() {
     let world = World::start(Inquirer, |_| {}).await;
-    let task = with(task("p1 unasked"), "deadline", in_millis(400));
+    let task = with(task("p1 unasked"), "deadline", in_millis(2500));
     let mut events = world.stream(&task).await;
     events.next().await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(3000)).await;
     assert_eq!(answer(&world, &task, "permission/p1", json!({"approved": true})).await.status, 200);
     let ended = events.rest().await;
     let message = "the run's deadline passed; everything it had started on this device was stopped";

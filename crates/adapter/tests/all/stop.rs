@@ -40,7 +40,7 @@ async fn cancel_is_answered_when_the_whole_group_is_dead() {
     let alive: Vec<_> = pids.iter().filter(|pid| is_alive(pid)).collect();
     assert_eq!((reply.status, serde_json::from_str::<Value>(&reply.body).unwrap()), (200, cancelled()));
     assert!(alive.is_empty(), "{alive:?} of {pids:?}");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     assert_eq!(events.rest().await.last().unwrap().2, cancelled());
     assert_eq!(world.running().await, Value::Null);
 

@@ -273,8 +273,8 @@ impl Play<'_> {
             let answer = deed.what.perform(&self.stage.folder());
             self.stage.end(&deed, &answer);
             self.spend()?;
-            // Long enough to be stopped before the next step.
-            self.pause(Duration::from_millis(200))?;
+            // Soon there is time enough to be stopped before the next step, also on a busy machine.
+            self.pause(Duration::from_millis(if nth < 2 { 20 } else { 3000 }))?;
         }
         Ok(())
     }

@@ -51,7 +51,11 @@ pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply
         let mut talk = Talk::begin(&mut turn, job, speaker, lines);
         let verdict = talk.hold(system.as_deref(), &task).await;
         let (session, has_forgotten, mut lines) = talk.over();
-        let patience = if matches!(verdict, Verdict::Done { .. }) { FAREWELL } else { SHORT_FAREWELL };
+        let patience = match verdict {
+            // One that vanished has closed its output and is about to be gone: how it ended is worth the wait.
+            Verdict::Done { .. } | Verdict::Vanished => FAREWELL,
+            _ => SHORT_FAREWELL,
+        };
         let ended = tokio::select! {
             ended = process.end(patience) => ended,
             never = hear_out(&mut lines) => match never {},
