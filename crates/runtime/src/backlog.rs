@@ -1,20 +1,24 @@
 //! What the hub has not heard yet of a run: in its order, within a bound, kept while the hub is away.
 
+mod batch;
+mod room;
+
 use std::{
     collections::VecDeque,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use attache_protocol::{
-    Json,
-    wire::{adapter, run::ProgressRequest},
-};
+use attache_protocol::wire::run::ProgressRequest;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
 
+use self::{
+    batch::Batch,
+    room::{ARTIFACT_LIMIT, Amount, LIMIT, is_artifact},
+};
 use crate::progress::Piece;
 
 /// Filled by whoever listens to the adapter and emptied by one teller.
@@ -47,13 +51,6 @@ struct State {
     is_last_word: bool,
 }
 
-/// Of progress, and of artifacts: neither takes the other's place.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Amount {
-    progress: usize,
-    artifacts: usize,
-}
-
 /// What is given up of what still waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
@@ -62,23 +59,8 @@ pub(crate) enum Loss {
     Everything,
 }
 
-/// A call in the making: one piece, or several texts of a kind joined. One report is one event at the hub and one frame
-/// of a channel, whichever way it takes.
-#[derive(Debug)]
-struct Batch {
-    piece: Piece,
-    encoded: usize,
-}
-
 /// How soon text may follow text; what comes in between is gathered. The first word is not kept waiting.
 const GATHER: Duration = Duration::from_millis(50);
-/// A call with this much text, as JSON, is made at once. With one more piece of 4 KiB, every character of it escaped,
-/// it is still an event that the hub takes.
-const FULL: usize = 32 << 10;
-/// What waits at most: room for all that a built-in adapter usually says in one run.
-const LIMIT: usize = 4 << 20;
-/// The same for what the agent made, which no result repeats.
-const ARTIFACT_LIMIT: usize = 32 << 20;
 
 // === impl Backlog ===
 
@@ -240,83 +222,9 @@ impl State {
     }
 }
 
-// === impl Amount ===
-
-impl Amount {
-    /// The part that the piece belongs to.
-    const fn of(&mut self, piece: &Piece) -> &mut usize {
-        if is_artifact(piece) { &mut self.artifacts } else { &mut self.progress }
-    }
-
-    /// That so much is missing; none when nothing is.
-    fn confession(self) -> Option<Piece> {
-        let message = match self {
-            Self { progress: 0, artifacts: 0 } => return None,
-            Self { progress, artifacts: 0 } => format!(
-                "{progress} pieces of progress are missing here: the hub was away or too slow; the result is whole"
-            ),
-            Self { progress, artifacts } => format!(
-                "{artifacts} artifacts and {progress} pieces of progress are missing here: the hub was away or too slow; \
-                 the result comes without these artifacts"
-            ),
-        };
-        Some(Piece::Log(Json::of(&adapter::LogLine { level: "warning".to_owned(), message })))
-    }
-}
-
-const fn is_artifact(piece: &Piece) -> bool {
-    matches!(piece, Piece::Artifact(_))
-}
-
-// === impl Batch ===
-
-impl Batch {
-    fn new(piece: Piece) -> Self {
-        let encoded = match &piece {
-            Piece::Chunk(text) | Piece::Thought(text) => Json::of(text).get().len(),
-            Piece::Progress { .. } | Piece::Usage(_) | Piece::Log(_) | Piece::ToolCall(_) | Piece::Artifact(_) => 0,
-        };
-        Self { piece, encoded }
-    }
-
-    /// Takes more text of the same kind, or gives the piece back.
-    fn join(&mut self, piece: Piece) -> Result<(), Piece> {
-        match (&mut self.piece, piece) {
-            (Piece::Chunk(text), Piece::Chunk(more)) | (Piece::Thought(text), Piece::Thought(more)) => {
-                self.encoded += Json::of(&more).get().len();
-                text.push_str(&more);
-                Ok(())
-            }
-            (_, piece) => Err(piece),
-        }
-    }
-
-    const fn is_text(&self) -> bool {
-        matches!(self.piece, Piece::Chunk(_) | Piece::Thought(_))
-    }
-
-    /// Nothing can join it any more.
-    const fn is_complete(&self) -> bool {
-        !self.is_text() || self.encoded >= FULL
-    }
-
-    fn request(self, epoch: i64, report: i64) -> ProgressRequest {
-        let request = ProgressRequest { epoch: Some(epoch), report: Some(report), ..ProgressRequest::default() };
-        let said = |text: String| Some(Json::of(&adapter::Text { text }));
-        match self.piece {
-            Piece::Progress { message, percent, usage } => ProgressRequest { message, percent, usage, ..request },
-            Piece::Usage(usage) => ProgressRequest { usage: Some(usage), ..request },
-            Piece::Chunk(text) => ProgressRequest { chunk: said(text), ..request },
-            Piece::Thought(text) => ProgressRequest { thought: said(text), ..request },
-            Piece::Log(line) => ProgressRequest { log: Some(line), ..request },
-            Piece::ToolCall(call) => ProgressRequest { tool_call: Some(call), ..request },
-            Piece::Artifact(artifact) => ProgressRequest { artifact: Some(artifact), ..request },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use attache_protocol::{Json, wire::adapter};
     use futures_util::FutureExt as _;
 
     use super::*;

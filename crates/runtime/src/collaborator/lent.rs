@@ -112,9 +112,14 @@ impl Lent {
             access_mode: self.terms.access_mode,
             expires_at: self.deadline.plus(GRACE),
         };
-        let mounted = mount::mount(&options.guard, place, mounting)
-            .await
-            .map_err(|error| Error { hint: error.hint(), ..failed(error.code(), error.to_string()) })?;
+        let mounted = mount::mount(&options.guard, place, mounting).await.map_err(|error| {
+            // Whatever became of it then, it came too late.
+            let is_over = self.role.env().now() >= self.deadline;
+            if is_over {
+                return failed(ErrorCode::Expired, "the lease was over before the folder was mounted".to_owned());
+            }
+            Error { hint: error.hint(), ..failed(error.code(), error.to_string()) }
+        })?;
         self.role.record(&self.key, |entry| entry, "mount");
         self.mounted = Some(Held { mounted, _forward: forward, _turn: turn });
         Ok(())

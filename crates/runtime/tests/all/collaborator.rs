@@ -406,7 +406,7 @@ async fn a_cancelled_run_stops_the_agent_and_unmounts() {
     let run = remote.invite(&invite("dlg_f")).await;
     let accept = remote.accept(run).await;
     drop(_admission);
-    let (_admission, start) = host.lend(&accept, Duration::from_secs(3));
+    let (_admission, start) = host.lend(&accept, Duration::from_secs(6));
     remote.send(run, &start).await;
     assert_eq!(remote.error(run).await.code, ErrorCode::Expired);
     assert!(remote.is_clean());
