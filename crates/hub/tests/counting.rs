@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it.
+//! A store that counts what is asked of it, and keeps answers back.
 
 use std::{
     collections::HashMap,
@@ -21,23 +21,39 @@ use attache_store::{
     Store,
     record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
+use tokio::sync::watch;
 
 #[derive(Debug)]
 pub struct Counting {
     inner: Arc<dyn Store>,
     calls: Mutex<HashMap<&'static str, usize>>,
+    held: Mutex<HashMap<&'static str, watch::Receiver<()>>>,
 }
 
 // === impl Counting ===
 
 impl Counting {
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, calls: Mutex::default() }
+        Self { inner, calls: Mutex::default(), held: Mutex::default() }
     }
 
     /// How often a method was called so far.
     pub fn calls(&self, method: &str) -> usize {
         self.calls.lock().unwrap().get(method).copied().unwrap_or(0)
+    }
+
+    /// From now on the answers of a method, whose work is done, are kept back until what this returns is dropped.
+    pub fn hold(&self, method: &'static str) -> watch::Sender<()> {
+        let (release, held) = watch::channel(());
+        self.held.lock().unwrap().insert(method, held);
+        release
+    }
+
+    async fn pass(&self, method: &'static str) {
+        let held = self.held.lock().unwrap().get(method).cloned();
+        if let Some(mut held) = held {
+            while held.changed().await.is_ok() {}
+        }
     }
 
     fn count(&self, method: &'static str) {
@@ -57,7 +73,9 @@ macro_rules! counted {
         impl $trait for Counting {
             $(async fn $name(&self, $($argument: $type),*) -> $answer {
                 self.count(stringify!($name));
-                self.inner.$name($($argument),*).await
+                let answer = self.inner.$name($($argument),*).await;
+                self.pass(stringify!($name)).await;
+                answer
             })*
             $($own)*
         }

@@ -18,15 +18,16 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::oneshot,
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::counting::Counting;
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Far longer than anything here takes, on a machine that is slow and busy too: only a test that fails waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the hub keeps its things in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +103,16 @@ pub struct Message {
     pub data: Value,
 }
 
+const BACKLOG: u32 = 1024;
+
+/// An address that only those who share it on purpose can have as well.
+fn reserve(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseport(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
+
 // === impl World ===
 
 impl World {
@@ -170,10 +181,10 @@ impl World {
     }
 
     /// On a model that counts what is asked of it.
-    pub async fn counted() -> (Self, Arc<Counting>) {
+    pub async fn counted(tune: impl FnOnce(&mut Options)) -> (Self, Arc<Counting>) {
         let store = Arc::new(Counting::new(Arc::new(Memory::new())));
         let data = tempfile::tempdir().unwrap();
-        (Self::with(data, store.clone(), Env::seeded(7), |_| {}).await, store)
+        (Self::with(data, store.clone(), Env::seeded(7), tune).await, store)
     }
 
     /// Stops a hub on SQLite and starts it again on the same port, as a new process would.
@@ -184,13 +195,16 @@ impl World {
     /// The same, after a while in which there was no hub.
     pub async fn away(self, during: Duration) -> Self {
         let (env, options) = (self.env.clone(), self.hub.options().clone());
+        // Keeps the port from others. It does not listen, so that whoever calls meanwhile is refused.
+        let kept = reserve(options.listen);
         let (served, data) = self.stop();
         served.await.unwrap();
         if !during.is_zero() {
             env.advance(during);
         }
         let store = Arc::new(Sqlite::open(&data.path().join("hub.db")).unwrap());
-        let listener = TcpListener::bind(options.listen).await.unwrap();
+        let listener = reserve(options.listen).listen(BACKLOG).unwrap();
+        drop(kept);
         Self::on(listener, data, store, env, options).await
     }
 
@@ -201,7 +215,7 @@ impl World {
     }
 
     async fn with(data: TempDir, store: Arc<dyn Store>, env: Env, tune: impl FnOnce(&mut Options)) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = reserve(SocketAddr::from(([127, 0, 0, 1], 0))).listen(BACKLOG).unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = Options::new(data.path().join("hub"), address);
         options.pairing_failures_per_minute = 10_000;
@@ -239,6 +253,19 @@ impl World {
                 return found;
             }
             after = page["next"].as_i64().unwrap();
+        }
+    }
+
+    /// What the owner reads at the path, once it fits.
+    pub async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let read = self.owner.get(path).await.expect(200);
+            if fits(&read) {
+                return read;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it never fits: {read}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 

@@ -1,11 +1,14 @@
 //! `remote_agent` and `list_agents`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use attache_mcp::Options;
+use attache_mcp::{Options, Service};
 use serde_json::{Value, json};
 
-use crate::pipe::{Era, Pipe, options, text};
+use crate::{
+    fakes::{FakeAgents, FakeDaemon},
+    pipe::{Era, Pipe, options, service, text},
+};
 
 async fn ask(pipe: &mut Pipe, agent: &str, more: Value) -> Value {
     let mut arguments = json!({ "task": "say hello", "agent_url": agent });
@@ -40,13 +43,17 @@ async fn an_agent_is_asked_and_its_answer_told_in_the_shape_of_the_seed() {
 
 #[tokio::test]
 async fn a_slow_agent_is_waited_for_in_turns() {
-    let mut pipe = Pipe::open(Era::Legacy, Options { patience: Duration::from_millis(100), ..options() }).await;
+    let agents = FakeAgents::default();
+    let options = Options { patience: Duration::from_secs(1), ..options() };
+    let service = Service { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options) };
+    let mut pipe = Pipe::of(service, Era::Legacy);
+    pipe.initialize("2025-06-18").await;
     let call = pipe.begin_call_with_progress("remote_agent", json!({ "task": "t", "agent_url": "slow" })).await;
+    while pipe.notification("notifications/progress").await["params"]["message"] != "thinking" {}
+    agents.heard.notify_one();
     let result = pipe.answer(call).await["result"].take();
     assert_eq!(result["structuredContent"]["metadata"]["status"], "running");
     assert!(text(&result).contains("call_id \"a2a-1\""), "{result}");
-    let said: Vec<_> = pipe.heard.iter().map(|heard| heard["params"]["message"].clone()).collect();
-    assert!(said.contains(&json!("thinking")), "{said:?}");
     let result = ask(&mut pipe, "slow", json!({ "call_id": "a2a-1" })).await;
     assert_eq!(result["structuredContent"]["output"], "done with a2a-1");
 }

@@ -174,7 +174,11 @@ impl Delegations for FakeDaemon {
 }
 
 /// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first.
-pub struct FakeAgents;
+#[derive(Clone, Default)]
+pub struct FakeAgents {
+    /// Rung when what `slow` said was heard: only then does it begin to take its time.
+    pub heard: Arc<Notify>,
+}
 
 #[async_trait]
 impl Agents for FakeAgents {
@@ -200,6 +204,7 @@ impl Agents for FakeAgents {
             ("echo", _) => State::Completed { summary: ask.task, duration: Some(Duration::from_millis(7)) },
             ("slow", None) => {
                 said.send("thinking".to_owned()).unwrap();
+                self.heard.notified().await;
                 tokio::time::sleep(wait).await;
                 State::Running
             }

@@ -41,7 +41,7 @@ pub fn options() -> Options {
 }
 
 pub fn service(daemon: &FakeDaemon, options: Options) -> Service {
-    Service { agents: Arc::new(FakeAgents), delegations: Some(Arc::new(daemon.clone())), options }
+    Service { agents: Arc::new(FakeAgents::default()), delegations: Some(Arc::new(daemon.clone())), options }
 }
 
 impl Pipe {

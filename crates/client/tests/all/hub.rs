@@ -307,9 +307,11 @@ async fn a_file_is_uploaded_as_a_stream_of_known_size() {
 
 #[tokio::test]
 async fn a_hub_that_is_not_there_is_unreachable_and_no_secret_is_told() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut options =
-        HubOptions::new(format!("http://127.0.0.1:{port}"), Credential::Key(Secret::new("ak_secret".into())));
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let mut options = HubOptions::new(url, Credential::Key(Secret::new("ak_secret".into())));
     options.timeouts.request = Duration::from_secs(2);
     let hub = Hub::new(options).unwrap();
     let error = hub.heartbeat(&Default::default()).await.unwrap_err();

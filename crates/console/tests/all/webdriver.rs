@@ -16,8 +16,10 @@ use tokio::{
     time::Instant,
 };
 
-/// How long a page may take to become what a test waits for.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a page may take to become what a test waits for, and the driver to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a browser may take to start for the first time.
+const START: Duration = Duration::from_secs(120);
 
 /// One browser under one driver; both end with it.
 pub(crate) struct Browser {
@@ -61,7 +63,7 @@ impl Browser {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
-        let answer = browser.call("POST", "/session", &capabilities).await;
+        let answer = browser.call(START, "POST", "/session", &capabilities).await;
         browser.session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
         Some(browser)
     }
@@ -138,18 +140,18 @@ impl Browser {
     }
 
     async fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        let answer = self.call(method, &format!("/session/{}{path}", self.session), body).await;
+        let answer = self.call(PATIENCE, method, &format!("/session/{}{path}", self.session), body).await;
         assert!(answer.get("error").is_none(), "{method} {path}: {answer}");
         answer
     }
 
     async fn try_run(&self, script: &str) -> Result<Value, Value> {
         let path = format!("/session/{}/execute/sync", self.session);
-        let answer = self.call("POST", &path, &json!({"script": script, "args": []})).await;
+        let answer = self.call(PATIENCE, "POST", &path, &json!({"script": script, "args": []})).await;
         if answer.get("error").is_some() { Err(answer) } else { Ok(answer) }
     }
 
-    async fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+    async fn call(&self, patience: Duration, method: &str, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let head = format!(
@@ -159,7 +161,7 @@ impl Browser {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body.as_bytes()).await.unwrap();
-        let answer = tokio::time::timeout(PATIENCE, read(&mut stream)).await.expect("the driver answers");
+        let answer = tokio::time::timeout(patience, read(&mut stream)).await.expect("the driver answers");
         let mut answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
         answer["value"].take()
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::{sync::Notify, time::timeout};
 
 use super::watcher::{Socket, call, result, timeless};
-use crate::world::{PATIENCE, World};
+use crate::world::{Engine, PATIENCE, World};
 
 /// Does as it is told.
 #[derive(Default, Clone)]
@@ -187,17 +187,22 @@ async fn work_that_does_not_end_in_time_is_given_up_in_words() {
 
 #[tokio::test]
 async fn a_long_task_keeps_its_claim() {
-    let world = World::tuned(|options| {
-        options.heartbeat_timeout = Duration::from_millis(200);
+    let lease = Duration::from_secs(1);
+    let world = World::timed(Engine::Model, |options| {
+        options.heartbeat_timeout = lease;
         options.claim_grace = Duration::ZERO;
-        options.sweep_every = Duration::from_millis(10);
     })
     .await;
     let agent = Obedient::default();
     let _hosted = hosted(&world, agent.clone()).await;
     let id = call(&world.owner, json!({"task": "wait"})).await;
     timeout(PATIENCE, agent.begun.notified()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    // Several leases long, and each is renewed before it ends.
+    let run = format!("/api/v1/task-runs/{}", id.replace("a2a-", "run_"));
+    for _ in 0..4 {
+        world.advance(lease * 3 / 4);
+        world.until(&run, |run| run["lease_expires_at"] == json!(world.env.now().plus(lease))).await;
+    }
     agent.go_on.notify_one();
     assert_eq!(ended(&world, &id).await["status"], "completed");
 }
