@@ -1,16 +1,21 @@
 //! A runtime that was replaced or revoked, and a key that was revoked, are refused at once, also on what is open.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use attache_hub::Options;
 use serde_json::json;
 
 use crate::{life::wait_for_connections, world::World};
 
-const LIMIT: Duration = Duration::from_secs(2);
+/// Nobody hears of anything by looking again or by forgetting with time: only by being told.
+fn told(options: &mut Options) {
+    options.poll_every = Duration::from_secs(3600);
+    options.credential_ttl = Duration::from_secs(3600);
+}
 
 #[tokio::test]
 async fn a_superseded_runtime_is_cut_off_everywhere() {
-    let world = World::start().await;
+    let world = World::tuned(told).await;
     world.agent("builder").await;
     let old = world.device("builder").await;
     let created = world.run("builder").await;
@@ -22,14 +27,12 @@ async fn a_superseded_runtime_is_cut_off_everywhere() {
     let waiting = tokio::spawn(async move { client.post(&pull, json!({})).await });
     wait_for_connections(&world, 2).await;
 
-    let begun = Instant::now();
     let new = world.device("builder").await;
     assert_eq!(waiting.await.unwrap().refusal(), (401, "runtime_superseded".to_owned()));
     // The loss of the claim may still be told; nothing more.
     while let Some(event) = stream.next().await {
         assert_eq!(event.event, "task.failed");
     }
-    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
     for call in ["progress", "complete", "fail", "release"] {
         let body = json!({"epoch": 1, "output": {"text": "x", "error": "x"}});
         let reply = old.client.post(&format!("{path}/{call}"), body).await;
@@ -44,18 +47,16 @@ async fn a_superseded_runtime_is_cut_off_everywhere() {
 
 #[tokio::test]
 async fn a_revoked_runtime_is_cut_off_everywhere() {
-    let world = World::start().await;
+    let world = World::tuned(told).await;
     world.agent("builder").await;
     let device = world.device("builder").await;
     let created = world.run("builder").await;
     let path = format!("/api/v1/task-runs/{}/events?after=2", created["task_run_id"].as_str().unwrap());
     device.claim().await;
     let mut stream = device.client.follow(&path).await;
-    let begun = Instant::now();
     let revoked = world.owner.delete(&format!("/api/v1/agent-runtimes/{}", device.runtime)).await.expect(200);
     assert_eq!(revoked["state"], "revoked");
     while stream.next().await.is_some() {}
-    assert!(begun.elapsed() < LIMIT);
     let beat = device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", json!({})).await;
     assert_eq!(beat.refusal(), (401, "runtime_revoked".to_owned()));
     assert!(beat.json()["error"]["hint"].as_str().unwrap().contains("Pair the same agent again"));
@@ -63,7 +64,7 @@ async fn a_revoked_runtime_is_cut_off_everywhere() {
 
 #[tokio::test]
 async fn a_revoked_key_is_cut_off_everywhere() {
-    let world = World::start().await;
+    let world = World::tuned(told).await;
     world.agent("builder").await;
     let created = world.run("builder").await;
     let path = format!("/api/v1/task-runs/{}/events", created["task_run_id"].as_str().unwrap());
@@ -71,12 +72,32 @@ async fn a_revoked_key_is_cut_off_everywhere() {
     let key = world.anonymous().key(made["api_key"].as_str().unwrap());
     let mut stream = key.follow(&path).await;
     assert_eq!(stream.next().await.unwrap().event, "task.created");
-    let begun = Instant::now();
     let id = made["key"]["key_id"].as_str().unwrap();
     world.owner.delete(&format!("/api/v1/api-keys/{id}")).await.expect(200);
     assert_eq!(stream.next().await, None);
-    assert!(begun.elapsed() < LIMIT);
     assert_eq!(key.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
+}
+
+/// The store was asked before the key was revoked, and answers after that.
+#[tokio::test]
+async fn a_key_that_was_revoked_meanwhile_is_not_kept_as_a_good_one() {
+    let (world, store) = World::counted(told).await;
+    let made = world.owner.post("/api/v1/api-keys", json!({"name": "ci", "role": "viewer"})).await.expect(201);
+    let key = world.anonymous().key(made["api_key"].as_str().unwrap());
+    let token = key.post("/api/v1/tokens", json!({})).await.expect(201);
+    let by = world.anonymous().key(token["token"].as_str().unwrap());
+    let held = store.hold("key_credential");
+    let early = tokio::spawn({
+        let by = by.clone();
+        async move { by.get("/api/v1/task-runs").await }
+    });
+    while store.calls("key_credential") == 0 {
+        tokio::task::yield_now().await;
+    }
+    world.owner.delete(&format!("/api/v1/api-keys/{}", made["key"]["key_id"].as_str().unwrap())).await.expect(200);
+    drop(held);
+    assert_eq!(early.await.unwrap().status, 200, "it was good when it was asked for");
+    assert_eq!(by.get("/api/v1/task-runs").await.refusal(), (401, "unauthenticated".to_owned()));
 }
 
 #[tokio::test]

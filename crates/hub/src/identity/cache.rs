@@ -16,7 +16,14 @@ const CAPACITY: usize = 16_384;
 #[derive(Debug)]
 pub(crate) struct Cache {
     ttl: Duration,
-    entries: RwLock<HashMap<By, Entry>>,
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    entries: HashMap<By, Entry>,
+    /// When something was forgotten last. What was asked before that may be what was to be forgotten.
+    forgotten_at: Option<Instant>,
 }
 
 /// By what a credential is looked up.
@@ -37,18 +44,23 @@ struct Entry {
 
 impl Cache {
     pub(crate) fn new(ttl: Duration) -> Self {
-        Self { ttl, entries: RwLock::default() }
+        Self { ttl, known: RwLock::default() }
     }
 
     pub(crate) fn get(&self, by: By) -> Option<Credential> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(&by)?;
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.entries.get(&by)?;
         (entry.fetched_at.elapsed() < self.ttl).then(|| entry.credential.clone())
     }
 
-    /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that.
+    /// `asked_at` is when the store was asked: an answer is never believed for longer than the time to live after that, and
+    /// not at all if something was forgotten since, for it may be from before the change.
     pub(crate) fn put(&self, by: By, credential: Credential, asked_at: Instant) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let Known { entries, forgotten_at } = &mut *known;
+        if forgotten_at.is_some_and(|at| asked_at <= at) {
+            return;
+        }
         if entries.len() >= CAPACITY && !entries.contains_key(&by) {
             entries.retain(|_, entry| entry.fetched_at.elapsed() < self.ttl);
             if entries.len() >= CAPACITY {
@@ -75,7 +87,8 @@ impl Cache {
     }
 
     fn forget(&self, matches: impl Fn(&Credential) -> bool) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|_, entry| !matches(&entry.credential));
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.forgotten_at = Some(Instant::now());
+        known.entries.retain(|_, entry| !matches(&entry.credential));
     }
 }
