@@ -1,6 +1,9 @@
 //! One try of one delivery, from its body to the record of how it went.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use attache_client::{
     egress::{self, Failure, Reply},
@@ -13,16 +16,17 @@ use attache_store::record::{
 };
 use axum::http::{HeaderValue, header};
 
-use super::{Letter, Subject, body, letter, retry};
+use super::{Letter, Subject, body, circuit::Circuits, letter, retry};
 use crate::{Error, Handle};
 
 /// What a try says about its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Health {
+enum Health {
     /// It answers; perhaps not what we would like.
     Well,
     /// It cannot be reached, is overloaded, or fails by itself.
     Ill,
+    /// Nothing was learnt.
     Unknown,
 }
 
@@ -31,14 +35,24 @@ const TOO_MANY: u16 = 429;
 /// How often the outcome is offered to a store that does not take it.
 const RECORDS: usize = 5;
 
-pub(super) async fn make(hub: &Handle, delivery: Delivery) -> Health {
+pub(super) async fn make(hub: &Handle, delivery: Delivery, circuits: &Mutex<Circuits>) {
+    let target = egress::origin(&delivery.url);
+    let circuits = || circuits.lock().unwrap_or_else(PoisonError::into_inner);
     let letter = match write(hub, &delivery).await {
         Ok(letter) => letter,
-        Err(error) => return unwritten(hub, &delivery, &error).await,
+        Err(error) => {
+            unwritten(hub, &delivery, &error).await;
+            return circuits().unknown(&target);
+        }
     };
     let sent = send(hub, &delivery, letter).await;
     let (attempt, next, health) = judge(hub, &delivery, sent);
-    let target = egress::origin(&delivery.url);
+    // Before the store knows: whoever has seen the failure may count on the pause, which begins with it.
+    match health {
+        Health::Well => circuits().succeeded(&target),
+        Health::Ill => circuits().failed(&target, attempt.at),
+        Health::Unknown => circuits().unknown(&target),
+    }
     match &attempt.error {
         None => tracing::info!(delivery.id = %delivery.id, target, attempt = delivery.attempts + 1, "delivered"),
         Some(error) => {
@@ -46,24 +60,21 @@ pub(super) async fn make(hub: &Handle, delivery: Delivery) -> Health {
         }
     }
     record(hub, &delivery, attempt, next).await;
-    health
 }
 
 /// What it tells of may be gone. A letter of somebody else's that cannot be written counts as tried, so that it ends one day;
 /// our own can be written as soon as the store answers.
-async fn unwritten(hub: &Handle, delivery: &Delivery, error: &Error) -> Health {
+async fn unwritten(hub: &Handle, delivery: &Delivery, error: &Error) {
     let (why, next) = if error.code == Code::NotFound {
         ("What it tells of is not there any more.", Next::GiveUp)
     } else if delivery.config.is_some() {
         ("It could not be written.", retry::after(&hub.options().outbox, hub.env(), delivery.attempts + 1, None))
     } else {
         tracing::warn!(delivery.id = %delivery.id, %error, "cannot write a delivery");
-        rest(hub).await;
-        return Health::Unknown;
+        return rest(hub).await;
     };
     tracing::info!(delivery.id = %delivery.id, %error, "not delivered");
     record(hub, delivery, Attempt { at: hub.now(), status: None, error: Some(why.to_owned()) }, next).await;
-    Health::Unknown
 }
 
 async fn write(hub: &Handle, delivery: &Delivery) -> Result<Letter, Error> {

@@ -63,7 +63,7 @@ impl Circuits {
         self.ill.remove(target);
     }
 
-    pub(super) fn failed(&mut self, target: &str, now: Timestamp) {
+    pub(super) fn failed(&mut self, target: &str, at: Timestamp) {
         if !self.ill.contains_key(target) && self.ill.len() >= MOST {
             let oldest = self.ill.iter().min_by_key(|(_, circuit)| circuit.failed_at).map(|(name, _)| name.clone());
             if let Some(oldest) = oldest {
@@ -71,7 +71,7 @@ impl Circuits {
             }
         }
         let failures = self.ill.get(target).map_or(0, |circuit| circuit.failures);
-        let circuit = Circuit { failures: failures.saturating_add(1), failed_at: now, is_probed: false };
+        let circuit = Circuit { failures: failures.saturating_add(1), failed_at: at, is_probed: false };
         self.ill.insert(target.to_owned(), circuit);
     }
 

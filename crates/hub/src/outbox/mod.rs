@@ -13,6 +13,7 @@ mod secret;
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -25,7 +26,6 @@ use tokio::{
 };
 
 use crate::{Handle, bus::Topic};
-use attempt::Health;
 use circuit::Circuits;
 
 pub use circuit::Patience;
@@ -57,7 +57,8 @@ struct Outbox {
     busy: HashSet<DeliveryId>,
     /// How many are under way to each target.
     shares: HashMap<String, usize>,
-    circuits: Circuits,
+    /// Each try tells how its target is before anybody can see how the try went.
+    circuits: Arc<Mutex<Circuits>>,
     /// How far a look reaches: past what waits for its target.
     reach: usize,
 }
@@ -65,7 +66,6 @@ struct Outbox {
 struct Done {
     delivery: DeliveryId,
     target: String,
-    health: Health,
 }
 
 /// The most that one look takes from the store.
@@ -112,7 +112,7 @@ impl Default for Options {
 
 impl Outbox {
     fn new(hub: Handle) -> Self {
-        let circuits = Circuits::new(hub.options().outbox.patience);
+        let circuits = Arc::new(Mutex::new(Circuits::new(hub.options().outbox.patience)));
         Self { hub, under_way: JoinSet::new(), busy: HashSet::new(), shares: HashMap::new(), circuits, reach: 0 }
     }
 
@@ -148,21 +148,22 @@ impl Outbox {
         }
         let target = egress::origin(&delivery.url);
         let share = self.shares.get(&target).copied().unwrap_or_default();
-        if share >= self.hub.options().outbox.slots_per_target || !self.circuits.admit(&target, self.hub.now()) {
+        let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
+        if share >= self.hub.options().outbox.slots_per_target || !admit() {
             return;
         }
         self.shares.insert(target.clone(), share + 1);
         self.busy.insert(delivery.id);
-        let hub = self.hub.clone();
+        let (hub, circuits) = (self.hub.clone(), self.circuits.clone());
         self.under_way.spawn(async move {
             let id = delivery.id;
-            let health = attempt::make(&hub, delivery).await;
-            Done { delivery: id, target, health }
+            attempt::make(&hub, delivery, &circuits).await;
+            Done { delivery: id, target }
         });
     }
 
     fn ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
-        let Done { delivery, target, health } = match ended {
+        let Done { delivery, target } = match ended {
             Ok(done) => done,
             // Its delivery stays busy until the next start: better late than twice.
             Err(error) => return tracing::error!(%error, "a delivery was cut off"),
@@ -173,11 +174,6 @@ impl Outbox {
             if *share == 0 {
                 self.shares.remove(&target);
             }
-        }
-        match health {
-            Health::Well => self.circuits.succeeded(&target),
-            Health::Ill => self.circuits.failed(&target, self.hub.now()),
-            Health::Unknown => self.circuits.unknown(&target),
         }
     }
 

@@ -21,7 +21,10 @@ use axum::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 
-use crate::world::{Client, Device, Engine, PATIENCE, World};
+use crate::{
+    counting::Counting,
+    world::{Client, Device, Engine, PATIENCE, World},
+};
 
 /// How the receiver answers the next delivery; 200 when nothing was said.
 #[derive(Debug, Clone, Copy)]
@@ -129,12 +132,25 @@ impl Told {
 
 /// A hub that may call this machine, on a clock that stands still, with an agent `builder`.
 pub async fn world(engine: Engine, tune: impl FnOnce(&mut Options)) -> (World, Device) {
-    let world = World::timed(engine, |options| {
+    within(World::timed(engine, callable(tune)).await).await
+}
+
+/// The same, on a model that keeps answers back when it is told to.
+pub async fn holding(tune: impl FnOnce(&mut Options)) -> (World, Device, Arc<Counting>) {
+    let (world, store) = World::counted(callable(tune)).await;
+    let (world, device) = within(world).await;
+    (world, device, store)
+}
+
+fn callable(tune: impl FnOnce(&mut Options)) -> impl FnOnce(&mut Options) {
+    |options| {
         options.egress = Guard::new(Policy { allow: vec!["127.0.0.1".parse().unwrap()] });
         options.outbox.look_every = Duration::from_millis(10);
         tune(options);
-    })
-    .await;
+    }
+}
+
+async fn within(world: World) -> (World, Device) {
     world.agent("builder").await;
     let device = world.device("builder").await;
     (world, device)

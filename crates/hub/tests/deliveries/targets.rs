@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_hub::outbox::Patience;
 
-use super::receiver::{Answer, Receiver, completed, tried, world};
+use super::receiver::{Answer, Receiver, completed, holding, tried, world};
 use crate::world::{Engine, on_both};
 
 on_both! {
@@ -45,6 +45,29 @@ async fn a_target_that_fails_is_left_alone_and_probed_once(engine: Engine) {
     ill.next().await;
     ill.next().await;
     tried(&world, &first, 4, "delivered").await;
+    tried(&world, &second, 1, "delivered").await;
+}
+
+/// Also while the store has not yet told the outbox that it keeps the outcome.
+#[tokio::test]
+async fn a_failure_that_can_be_seen_is_held_against_its_target_from_its_own_time_on() {
+    let (ill, well) = (Receiver::start(&[Answer::Status(500)]).await, Receiver::start(&[]).await);
+    let (world, device, store) = holding(|options| {
+        options.outbox.patience = Patience { failures: 1, pause: 60 * SECOND };
+    })
+    .await;
+    let held = store.hold("record_attempt");
+    let first = completed(&world.owner, &device, &ill.url()).await;
+    ill.next().await;
+    tried(&world, &first, 1, "pending").await;
+    let second = completed(&world.owner, &device, &ill.url()).await;
+    let other = completed(&world.owner, &device, &well.url()).await;
+    assert_eq!(well.next().await.id(), other, "the outbox has looked");
+    tried(&world, &second, 0, "pending").await;
+    assert_eq!(ill.count(), 1);
+    world.advance(60 * SECOND);
+    drop(held);
+    ill.next().await;
     tried(&world, &second, 1, "delivered").await;
 }
 
