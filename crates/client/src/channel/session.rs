@@ -53,7 +53,8 @@ struct Session {
     /// The name of the request that opens the channel, until it is answered.
     opening: Option<String>,
     heard_at: Instant,
-    pinged_at: Instant,
+    /// The first ping since then.
+    asked_at: Option<Instant>,
     pings: u64,
     /// Heard and not yet acknowledged.
     unacknowledged: bool,
@@ -123,7 +124,7 @@ impl Keeper {
         };
         let now = Instant::now();
         let mut session =
-            Session { line, opening: None, heard_at: now, pinged_at: now, pings: 0, unacknowledged: false };
+            Session { line, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
         let error = match self.begin(&mut session).await {
             Ok(()) => match self.speak(&mut session).await {
                 Ok(()) => self.way.broken("the hub closed the channel"),
@@ -179,37 +180,50 @@ impl Keeper {
         tokio::pin!(opening);
         loop {
             let ping = self.options.pace.ping;
-            let due = session.pinged_at.max(session.heard_at) + ping;
-            tokio::select! {
+            let due = session.due(ping);
+            let read = tokio::select! {
                 () = self.close.cancelled() => return self.leave(session).await,
-                read = session.line.next() => {
-                    session.heard_at = Instant::now();
-                    let mut next = Some(read);
-                    let mut together = 0;
-                    while let Some(read) = next {
-                        match read {
-                            None => return Ok(()),
-                            Some(Ok(message)) => self.hear(session, message).await?,
-                            Some(Err(error)) => return Err(self.way.broken(error)),
-                        }
-                        together += 1;
-                        // What is there already is heard before all of it is acknowledged.
-                        next = if together < TOGETHER { session.line.next().now_or_never() } else { None };
-                    }
-                    self.acknowledge(session).await?;
-                }
+                read = session.line.next() => Some(read),
                 () = &mut opening, if session.opening.is_some() => {
                     return Err(self.way.broken("it did not open the channel in time"));
                 }
                 Some(outgoing) = self.queue.recv(), if session.opening.is_none() => {
                     self.say(session, outgoing).await?;
+                    None
                 }
                 () = tokio::time::sleep_until(due) => {
-                    if session.heard_at.elapsed() >= 2 * ping {
-                        return Err(self.way.broken("the line is silent"));
+                    // What came while nobody here looked is heard before the clock is; it shows once the runtime had a turn.
+                    tokio::task::yield_now().await;
+                    match session.line.next().now_or_never() {
+                        Some(read) => Some(read),
+                        // A clock that rings late says that it was this side that stood still.
+                        None if session.asked_at.is_some() && due.elapsed() < ping / 2 => {
+                            return Err(self.way.broken("the line is silent"));
+                        }
+                        None => {
+                            session.asked_at = None;
+                            self.ping(session).await?;
+                            None
+                        }
                     }
-                    self.ping(session).await?;
                 }
+            };
+            if let Some(read) = read {
+                session.heard_at = Instant::now();
+                session.asked_at = None;
+                let mut next = Some(read);
+                let mut together = 0;
+                while let Some(read) = next {
+                    match read {
+                        None => return Ok(()),
+                        Some(Ok(message)) => self.hear(session, message).await?,
+                        Some(Err(error)) => return Err(self.way.broken(error)),
+                    }
+                    together += 1;
+                    // What is there already is heard before all of it is acknowledged.
+                    next = if together < TOGETHER { session.line.next().now_or_never() } else { None };
+                }
+                self.acknowledge(session).await?;
             }
         }
     }
@@ -345,7 +359,7 @@ impl Keeper {
     }
 
     async fn ping(&self, session: &mut Session) -> Result<()> {
-        session.pinged_at = Instant::now();
+        session.asked_at.get_or_insert_with(Instant::now);
         session.pings += 1;
         let data = session.pings.to_be_bytes().to_vec();
         self.write(session, Message::Ping(data.into())).await
@@ -361,6 +375,18 @@ impl Keeper {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.way.broken(error)),
             Err(_) => Err(self.way.broken("the hub does not read")),
+        }
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// When a line that has been quiet is asked for a sign of life, and once it was asked, when it is given up.
+    fn due(&self, ping: Duration) -> Instant {
+        match self.asked_at {
+            None => self.heard_at + ping,
+            Some(asked_at) => (self.heard_at + 2 * ping).max(asked_at + ping),
         }
     }
 }

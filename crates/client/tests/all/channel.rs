@@ -29,7 +29,8 @@ use tokio_tungstenite::{
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Far longer than anything here takes, on a machine that is slow and busy too: only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 const CHANNEL: &str = "chn_00000000000000000000000000000001";
 
 /// A worker that remembers what it heard, and takes what it is given.
@@ -77,12 +78,17 @@ impl Stage {
         Self { listener, url }
     }
 
+    /// A channel that does not ping while a test lasts.
     fn connect(&self, worker: &Arc<Worker>) -> Channel {
+        self.connect_pinging(worker, 2 * PATIENCE)
+    }
+
+    fn connect_pinging(&self, worker: &Arc<Worker>, ping: Duration) -> Channel {
         let token = Credential::RuntimeToken(Secret::new("rt_planted".to_owned()));
         let mut options = Options::worker(HubOptions::new(self.url.as_str(), token));
         options.capabilities = vec!["resume".to_owned()];
         options.pace = Pace {
-            ping: Duration::from_millis(200),
+            ping,
             retry: (Duration::from_millis(5), Duration::from_millis(20)),
             unwanted: (Duration::from_millis(5), Duration::from_millis(20)),
         };
@@ -329,7 +335,7 @@ async fn what_is_told_is_numbered_and_taken_when_it_is_acknowledged() {
 #[tokio::test]
 async fn a_silent_line_is_given_up() {
     let (stage, worker) = (Stage::new().await, Worker::new());
-    let line = stage.connect(&worker);
+    let line = stage.connect_pinging(&worker, Duration::from_millis(200));
     let hub = stage.registered().await;
     worker.heard(1).await;
     // Nobody reads or answers on the first line any more.
@@ -339,6 +345,40 @@ async fn a_silent_line_is_given_up() {
         matches!(&worker.heard(2).await[1], Event::Broken(Error::Unreachable { reason, .. }) if reason == "the line is silent")
     );
     drop(hub);
+    line.close().await;
+}
+
+#[tokio::test]
+async fn a_line_is_not_silent_because_this_side_stood_still() {
+    let ping = Duration::from_secs(1);
+    let (stage, worker) = (Stage::new().await, Worker::new());
+    let line = stage.connect_pinging(&worker, ping);
+    let mut hub = stage.registered().await;
+    worker.heard(1).await;
+    for number in 1..=6 {
+        // Every other time there are words of the hub to be read afterwards.
+        let speaks = number % 2 == 0;
+        if speaks {
+            hub.write("notification", Some(number / 2), None, cancel(1)).await;
+        }
+        // Nobody in this process does anything, and longer than anybody may be silent.
+        std::thread::sleep(2 * ping + ping / 4);
+        if speaks {
+            assert_eq!(hub.read().await["payload"], json!({"action": "ack", "seq": number / 2}));
+        }
+        let confirmed = line.confirm();
+        tokio::pin!(confirmed);
+        let confirmed = loop {
+            tokio::select! {
+                confirmed = &mut confirmed => break confirmed,
+                // Reading answers the ping.
+                read = hub.0.next() => drop(read.expect("an open line").unwrap()),
+            }
+        };
+        confirmed.unwrap();
+    }
+    let broken = worker.heard.borrow().iter().filter(|event| matches!(event, Event::Broken(_))).count();
+    assert_eq!(broken, 0);
     line.close().await;
 }
 

@@ -70,6 +70,8 @@ pub(crate) struct Session {
     pub(super) replies: Replies,
     began_at: Instant,
     heard_at: Instant,
+    /// When the peer was first asked for a sign of life since then.
+    asked_at: Option<Instant>,
     ticked_at: Instant,
     /// When the store must be asked again after it failed.
     pub(super) retry_at: Option<Instant>,
@@ -142,6 +144,7 @@ impl Session {
             replies: Replies::default(),
             began_at: now,
             heard_at: now,
+            asked_at: None,
             ticked_at: now,
             retry_at: None,
             attempts: 0,
@@ -205,6 +208,7 @@ impl Session {
     /// The peer gave a sign of life.
     pub(crate) fn heard(&mut self) {
         self.heard_at = Instant::now();
+        self.asked_at = None;
         if let Some(open) = &self.open {
             self.hub.live_channels().hear(open.channel);
         }
@@ -342,7 +346,14 @@ impl Session {
             self.end(Ending::Unauthenticated);
             return false;
         }
-        if now.duration_since(self.heard_at) >= self.hub.options().heartbeat_timeout {
+        let heartbeat = self.heartbeat();
+        // A look that comes late says that it was the hub that stood still: the peer gets its time to answer anew.
+        if now >= self.ticked_at + 2 * heartbeat {
+            self.asked_at = None;
+        }
+        if now.duration_since(self.heard_at) >= self.hub.options().heartbeat_timeout
+            && self.asked_at.is_some_and(|asked_at| now >= asked_at + heartbeat)
+        {
             self.end(Ending::Silent);
             return false;
         }
@@ -353,10 +364,11 @@ impl Session {
         if self.open.as_ref().and_then(|open| open.store_due).is_some_and(|at| now >= at) {
             self.store_ack().await;
         }
-        if now < self.ticked_at + self.heartbeat() {
+        if now < self.ticked_at + heartbeat {
             return false;
         }
         self.ticked_at = now;
+        self.asked_at.get_or_insert(now);
         // Hints may be lost: now and then everything is looked at.
         self.look_again();
         self.check_welcome().await;

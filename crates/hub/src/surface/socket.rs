@@ -82,6 +82,13 @@ impl Conversation {
                 }
                 moved = self.session.moved() => Box::pin(self.session.note(moved)).await,
                 () = sleep_until(due) => {
+                    // What came while nobody here looked is heard before the clock is; it shows once the runtime had a turn.
+                    tokio::task::yield_now().await;
+                    if let Some(message) = self.socket.recv().now_or_never()
+                        && let Some(ending) = Box::pin(self.hear(message)).await
+                    {
+                        return ending;
+                    }
                     if let Some(ending) = Box::pin(self.tick()).await {
                         return ending;
                     }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use attache_protocol::Timestamp;
+use serde_json::{Value, json};
 
 use super::peer::{Peer, WS, read_run, register_agent, run};
-use crate::world::{PATIENCE, World};
+use crate::world::{Engine, World};
 
 #[tokio::test]
 async fn silence_disconnects_the_channel_and_changes_no_run() {
     let world = World::tuned(|options| {
-        options.heartbeat_timeout = Duration::from_millis(400);
+        options.heartbeat_timeout = Duration::from_secs(2);
         // Nothing is swept: only the channel's own clock runs.
         options.sweep_every = Duration::from_secs(3600);
     })
@@ -24,17 +25,7 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
     peer.find_action("execute").await;
     // The socket stays open, but nobody reads it, so nobody answers a ping.
     let path = format!("/api/v1/channels/{}", registered["channel_id"].as_str().unwrap());
-    let silent = tokio::time::timeout(PATIENCE, async {
-        loop {
-            let channel = world.owner.get(&path).await.expect(200);
-            if channel["status"] == "disconnected" {
-                return channel;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
-    .unwrap();
+    let silent = world.until(&path, |channel| channel["status"] == "disconnected").await;
     assert_eq!(silent["reason"], "heartbeat_timeout");
     let read = read_run(&world, &id).await;
     assert_eq!((&read["status"], &read["epoch"]), (&json!("running"), &json!(1)));
@@ -51,16 +42,13 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
 
 #[tokio::test]
 async fn a_peer_that_only_answers_pings_keeps_its_channel_and_its_claims() {
-    let world = World::tuned(|options| {
-        options.heartbeat_timeout = Duration::from_millis(400);
-        options.sweep_every = Duration::from_millis(20);
-    })
-    .await;
+    let lease = Duration::from_secs(2);
+    let world = World::timed(Engine::Model, |options| options.heartbeat_timeout = lease).await;
     world.agent("builder").await;
     let key = register_agent(&world, "builder").await;
     let mut peer = Peer::connect(&world, WS, Some(&key)).await;
     let registered = peer.register(json!({})).await;
-    assert_eq!(registered["heartbeat_ms"], 100);
+    assert_eq!(registered["heartbeat_ms"], 500);
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
@@ -68,12 +56,46 @@ async fn a_peer_that_only_answers_pings_keeps_its_channel_and_its_claims() {
         let cancelled = peer.find_action("cancel").await;
         (cancelled, peer)
     });
-    // Several leases long, nobody says a word.
-    tokio::time::sleep(Duration::from_millis(1600)).await;
+    // Several leases long, nobody says a word, and each is renewed before it ends.
+    for _ in 0..4 {
+        world.advance(lease * 3 / 4);
+        let until = json!(world.env.now().plus(lease));
+        world.until(&format!("/api/v1/task-runs/{id}"), |run| run["lease_expires_at"] == until).await;
+    }
     assert_eq!(read_run(&world, &id).await["status"], "running");
     world.owner.post(&format!("/api/v1/task-runs/{id}/cancel"), json!({})).await.expect(200);
     let (cancelled, _peer) = quiet.await.unwrap();
     assert_eq!(cancelled["payload"]["task_run_id"], json!(id));
+}
+
+#[tokio::test]
+async fn a_hub_that_stood_still_disconnects_nobody() {
+    let silence = Duration::from_secs(1);
+    let world = World::tuned(|options| {
+        options.heartbeat_timeout = silence;
+        options.sweep_every = Duration::from_secs(3600);
+    })
+    .await;
+    world.agent("builder").await;
+    let key = register_agent(&world, "builder").await;
+    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let registered = peer.register(json!({})).await;
+    let id = run(&world, "builder").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    peer.find_action("execute").await;
+    let quiet = tokio::spawn(async move { peer.find_action("cancel").await });
+    let path = format!("/api/v1/channels/{}", registered["channel_id"].as_str().unwrap());
+    for _ in 0..3 {
+        // Nobody in this process does anything, and longer than anybody may be silent.
+        std::thread::sleep(2 * silence);
+        // The peer was asked, has answered, and the store was told.
+        let since = world.env.now();
+        let seen = |channel: &Value| channel["last_seen_at"].as_str().unwrap().parse::<Timestamp>().unwrap() > since;
+        let channel = world.until(&path, |channel| channel["status"] != "connected" || seen(channel)).await;
+        assert_eq!(channel["status"], "connected", "{channel}");
+    }
+    world.owner.post(&format!("/api/v1/task-runs/{id}/cancel"), json!({})).await.expect(200);
+    assert_eq!(quiet.await.unwrap()["payload"]["task_run_id"], json!(id), "over the same connection");
 }
 
 #[tokio::test]
