@@ -96,6 +96,29 @@ async fn what_a_device_did_while_the_hub_was_away_is_taken() {
     }
 }
 
+#[tokio::test]
+async fn a_hub_that_stood_still_holds_it_against_no_device() {
+    let lease = Duration::from_secs(2);
+    for is_suspended in [true, false] {
+        let work = Work::tuned(Engine::Sqlite, |options| options.heartbeat_timeout = lease).await;
+        if is_suspended {
+            work.world.env.suspend(10 * lease);
+        } else {
+            // Time goes on while nobody in this process does anything.
+            work.world.advance(10 * lease);
+            std::thread::sleep(lease);
+        }
+        let until = json!(work.world.env.now().plus(lease));
+        let is_judged = |run: &Value| run["status"] != "running" || run["lease_expires_at"] == until;
+        let read = work.world.until(&work.path(""), is_judged).await;
+        assert_eq!(read["status"], "running", "the silence was the hub's: {read}");
+        work.beat().await;
+        work.world.advance(lease);
+        let lost = work.world.until(&work.path(""), |run| run["status"] != "running").await;
+        assert_eq!(lost["task_result"]["code"], "runtime_lost", "now the silence is its own");
+    }
+}
+
 async fn a_run_that_no_device_holds_has_none(engine: Engine) {
     let work = Work::begin(engine).await;
     let pending = work.world.run("builder").await;

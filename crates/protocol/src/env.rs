@@ -2,7 +2,8 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use uuid::Uuid;
@@ -27,8 +28,12 @@ enum Source {
 
 struct Seeded {
     now: Timestamp,
+    awake: Duration,
     random: blake3::OutputReader,
 }
+
+/// From when on the machine's waking time is counted.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 // === impl Env ===
 
@@ -41,7 +46,8 @@ impl Env {
     /// A clock that stands still until it is moved, and randomness that repeats for the same seed.
     pub fn seeded(seed: u64) -> Self {
         let random = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
-        Self(Source::Seeded(Arc::new(Mutex::new(Seeded { now: Timestamp::from_millis(1_700_000_000_000), random }))))
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        Self(Source::Seeded(Arc::new(Mutex::new(Seeded { now, awake: Duration::ZERO, random }))))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
@@ -55,8 +61,26 @@ impl Env {
         }
     }
 
+    /// How long the machine has been awake, counted from some moment on: unlike `now` it stands still while the machine is
+    /// suspended, and nobody sets it.
+    pub fn awake(&self) -> Duration {
+        match &self.0 {
+            Source::System => BEGAN.elapsed(),
+            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).awake,
+        }
+    }
+
     /// Moves a seeded clock forward; a system clock moves by itself.
-    pub fn advance(&self, by: std::time::Duration) {
+    pub fn advance(&self, by: Duration) {
+        if let Source::Seeded(seeded) = &self.0 {
+            let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
+            seeded.now = seeded.now.plus(by);
+            seeded.awake += by;
+        }
+    }
+
+    /// Moves a seeded clock forward as that of a machine that was suspended meanwhile.
+    pub fn suspend(&self, by: Duration) {
         if let Source::Seeded(seeded) = &self.0 {
             let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
             seeded.now = seeded.now.plus(by);
