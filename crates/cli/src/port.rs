@@ -33,7 +33,7 @@ pub(crate) async fn explain(option: &str, address: SocketAddr, error: &io::Error
 /// What the hub at an address speaks, if it is one.
 async fn hub_at(address: SocketAddr) -> Option<&'static str> {
     let hub = Hub::new(HubOptions::new(format!("http://{address}"), Credential::None)).ok()?;
-    match tokio::time::timeout(Duration::from_secs(1), hub.health()).await.ok()? {
+    match tokio::time::timeout(Duration::from_secs(4), hub.health()).await.ok()? {
         Ok(_) => Some("http"),
         // Only a hub says why it does not answer plain HTTP.
         Err(Error::Refused(refusal)) if refusal.code == Code::InvalidRequest => Some("https"),

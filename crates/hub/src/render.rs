@@ -323,6 +323,7 @@ pub(crate) fn grant(record: record::ask::GrantRecord) -> permission::PermissionG
         permission_request_id: record.permission,
         created_by: record.created_by,
         created_at: record.created_at,
+        ended_at: record.ended_at,
         revoked_at: record.revoked_at,
     }
 }

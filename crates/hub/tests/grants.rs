@@ -96,9 +96,13 @@ async fn a_pattern_holds_for_tools_by_name(engine: Engine) {
         "grant_id": decided["grant_id"], "approved": true, "scope": "run", "agent_id": work.device.agent,
         "task_run_id": work.run, "conversation_id": null, "channel_id": null, "tool_pattern": "git_*", "subject": null,
         "until": null, "permission_request_id": decided["permission_request_id"], "created_by": decided["decided_by"],
-        "created_at": "2023-11-14T22:13:20.000Z", "revoked_at": null,
+        "created_at": "2023-11-14T22:13:20.000Z", "ended_at": null, "revoked_at": null,
     });
     assert_eq!(grants, json!({"permission_grants": [grant], "next_cursor": null}));
+    work.world.advance(Duration::from_secs(1));
+    work.complete().await.expect(200);
+    let grants = work.world.owner.get("/api/v1/permission-grants").await.expect(200);
+    assert_eq!(grants["permission_grants"][0]["ended_at"], "2023-11-14T22:13:21.000Z", "it was for the run");
 }
 
 async fn a_grant_ends_with_its_time_or_when_it_is_revoked(engine: Engine) {

@@ -275,9 +275,9 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
     }
     let mut table = Table::new(&["ID", "STATE", "ANSWER", "REACH", "ENDS", "BY", "WHAT"]);
     for grant in &list.permission_grants {
-        let (state, style) = match (grant.revoked_at, grant.until) {
+        let (state, style) = match (grant.revoked_at, grant.ends_at()) {
             (Some(_), _) => ("revoked", Style::Dim),
-            (None, Some(until)) if until <= now => ("ended", Style::Dim),
+            (None, Some(end)) if end <= now => ("ended", Style::Dim),
             (None, _) => ("stands", Style::Good),
         };
         let reach = match (grant.task_run_id, grant.conversation_id) {
@@ -291,7 +291,11 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
             Cell::styled(state, style),
             Cell::plain(if grant.approved { "allow" } else { "deny" }),
             Cell::plain(format!("{} {reach}{channel}", grant.scope.as_str())),
-            Cell::plain(time::relative_or(grant.until, now, "never")),
+            Cell::plain(time::relative_or(
+                grant.ends_at(),
+                now,
+                if grant.scope == Scope::Run { "with the run" } else { "never" },
+            )),
             Cell::dim(clean::line(&grant.created_by)),
             Cell::plain(match &grant.tool_pattern {
                 Some(pattern) => clean::exact_line(pattern).into_owned(),

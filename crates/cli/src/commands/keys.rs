@@ -1,10 +1,15 @@
 //! `attache keys`: API keys of people and programs.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fs,
+    path::PathBuf,
+    time::Duration,
+};
 
 use attache_client::Hub;
 use attache_protocol::{
-    KeyId, Timestamp,
+    KeyId, Timestamp, UserId,
     wire::key::{CreateKeyRequest, Key, Role, Scope},
 };
 use clap::Subcommand;
@@ -14,7 +19,7 @@ use crate::{
     Context, Failure,
     context::HubArgs,
     home,
-    output::{Cell, Style, Table, time},
+    output::{Cell, Style, Table, clean, time},
 };
 
 /// List, add and revoke API keys
@@ -113,13 +118,15 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     if output.is_json() {
         return output.json(&list);
     }
-    let mut table = Table::new(&["ID", "STATE", "ROLE", "SCOPES", "CREATED", "EXPIRES", "NAME"]);
+    let users = names(hub, &list.api_keys).await;
+    let mut table = Table::new(&["ID", "STATE", "ROLE", "SCOPES", "FOR", "CREATED", "EXPIRES", "NAME"]);
     for key in &list.api_keys {
         table.row([
             Cell::plain(key.key_id.to_string()),
             state(key, context),
             Cell::plain(key.role.as_str()),
             Cell::plain(scopes(key)),
+            Cell::plain(key.user_id.map_or_else(|| "–".to_owned(), |user| users[&user].clone())),
             Cell::plain(time::relative(key.created_at, context.now())),
             Cell::plain(time::relative_or(key.expires_at, context.now(), "never")),
             Cell::strong(&key.name),
@@ -128,6 +135,18 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     Ok(())
+}
+
+/// What those are called for whom the keys are; the id of one who cannot be looked up.
+async fn names(hub: &Hub, keys: &[Key]) -> HashMap<UserId, String> {
+    let mut names = HashMap::new();
+    for user in keys.iter().filter_map(|key| key.user_id) {
+        if let Entry::Vacant(vacant) = names.entry(user) {
+            let found = hub.user(&user.to_string()).await;
+            vacant.insert(found.map_or_else(|_| user.to_string(), |found| clean::line(&found.name).into_owned()));
+        }
+    }
+    names
 }
 
 fn scopes(key: &Key) -> String {

@@ -34,7 +34,7 @@ fn stays(world: &World) {
 #[test]
 fn time_runs_out_in_the_middle_of_a_write() {
     let Some(world) = World::new(Way::Direct, "") else { return };
-    let lent = world.delegate_in_background(&["--ttl", "6"], WRITES);
+    let lent = world.delegate_in_background(&["--ttl", "12"], WRITES);
     grows(&world);
     let ended = lent.ended();
     assert_eq!(
@@ -77,7 +77,7 @@ fn the_remote_is_killed() {
         lent.id
     };
     world.runtime.take().unwrap().kill();
-    world.is_clean(Duration::from_secs(5));
+    world.is_clean(Duration::from_secs(15));
     stays(&world);
     world.start_runtime();
     let lent = Lent::of(&world, id);

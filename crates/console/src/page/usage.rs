@@ -269,13 +269,15 @@ impl Total {
     }
 
     fn new(name: &str, class: &'static str, sums: &Sums, o: &'static Office) -> Self {
+        // Nothing was told of any call, which is not the same as that it cost nothing.
+        let is_unknown = sums.unknown == sums.calls && sums.micro_usd == 0;
         Self {
             name: name.to_owned(),
             class,
             calls: count(sums.calls),
             failed: count(sums.failed),
             tokens: count(sums.tokens),
-            cost: money(sums.micro_usd),
+            cost: if is_unknown { "–".to_owned() } else { money(sums.micro_usd) },
             certainty: Certainty::of(sums, o),
         }
     }

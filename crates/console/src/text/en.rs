@@ -452,6 +452,7 @@ pub(super) const TEXT: Text = Text {
     grant_channel: "{reach}, only over {channel}",
     grant_until: "ends {at}",
     grant_until_revoked: "until revoked",
+    grant_until_run_ends: "until the run ends",
     grant_ended: "ended {at}",
     grant_revoked: "revoked {at}",
     grant_by: "by {who} {at}",

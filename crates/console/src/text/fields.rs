@@ -476,6 +476,7 @@ text! {
     grant_channel
     grant_until
     grant_until_revoked
+    grant_until_run_ends
     grant_ended
     grant_revoked
     grant_by

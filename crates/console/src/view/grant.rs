@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use attache_protocol::{AgentId, wire::permission::PermissionGrant};
+use attache_protocol::{AgentId, rules::permission::Scope, wire::permission::PermissionGrant};
 
 use super::{
     caller::short,
@@ -31,7 +31,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(grant: &PermissionGrant, agents: &HashMap<AgentId, String>, scene: Scene<'_>) -> Self {
         let Scene { t, now, me } = scene;
-        let ended = grant.until.is_some_and(|until| until <= now);
+        let ended = grant.ends_at().is_some_and(|end| end <= now);
         let alive = grant.revoked_at.is_none() && !ended;
         let (class, icon) = match (alive, grant.approved) {
             (false, _) => ("stop", "s-stop"),
@@ -56,10 +56,11 @@ impl Line {
             }
             None => reach,
         };
-        let until = match (grant.revoked_at, grant.until) {
+        let until = match (grant.revoked_at, grant.ends_at()) {
             (Some(at), _) => Markup::sentence(t.grant_revoked, &[("at", Blank::When(When::relative(at)))]),
             (None, Some(at)) if ended => Markup::sentence(t.grant_ended, &[("at", Blank::When(When::relative(at)))]),
             (None, Some(at)) => Markup::sentence(t.grant_until, &[("at", Blank::When(When::relative(at)))]),
+            (None, None) if grant.scope == Scope::Run => Markup::text(t.grant_until_run_ends),
             (None, None) => Markup::text(t.grant_until_revoked),
         };
         let who = caller(&grant.created_by, me, t).kind;

@@ -178,3 +178,15 @@ async fn a_quota_is_set_seen_changed_and_removed() {
     assert_eq!(viewer.post("/usage/quotas/remove", &[]).await.status, StatusCode::FORBIDDEN);
     assert!(owner.get("/usage").await.body.contains("Everything together"));
 }
+
+#[tokio::test]
+async fn a_cost_that_nobody_told_is_not_nothing() {
+    let world = World::paused().await;
+    world.agent("builder").await;
+    let (_, alice) = world.person("alice", Role::Operator).await;
+    let builder = world.pair("builder", "workstation-2", "claude_cli").await;
+    work(&world, &alice, "builder", &builder, None).await;
+    let page = world.signed_in(Role::Owner).await.get("/usage").await.body;
+    let totals = between(&page, "id=\"totals\">", "</table>");
+    assert!(totals.contains("<td class=\"num\">–</td>") && !totals.contains("$0.00"), "{totals}");
+}

@@ -146,6 +146,8 @@ pub struct PermissionGrant {
     pub permission_request_id: PermissionId,
     pub created_by: String,
     pub created_at: Timestamp,
+    /// When the run ended that it was for.
+    pub ended_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -166,6 +168,15 @@ pub struct ApprovalPolicy {
     /// Is told of every request of this agent that waits for a person. Shown with the values of its query as `***`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_url: Option<String>,
+}
+
+// === impl PermissionGrant ===
+
+impl PermissionGrant {
+    /// When it stopped, or stops, to count by itself: with its time or with its run.
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        [self.until, self.ended_at].into_iter().flatten().min()
+    }
 }
 
 // === impl PermissionAnswer ===

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     GrantId, PermissionId, RunId, TenantId, Timestamp,
     rules::{
-        permission::{self, Grant, OnTimeout, Source, Verdict, decide},
+        permission::{self, Grant, OnTimeout, Reach, Source, Verdict, decide},
         run::{Command, FailureCode, Waiting, Worker},
     },
 };
@@ -167,6 +167,7 @@ impl State {
                 permission: id,
                 created_by: context.actor.clone(),
                 created_at: context.at,
+                ended_at: None,
                 revoked_at: None,
                 grant,
             };
@@ -278,7 +279,7 @@ impl State {
 
     pub(super) fn grants(&self, tenant: TenantId, page: &Page) -> Result<Listed<GrantRecord>> {
         let items = self.grants.iter().rev().filter(|(_, (owner, _))| *owner == tenant);
-        page::cut(items.map(|(place, (_, grant))| (place, grant.clone())), Order::Descending, page)
+        page::cut(items.map(|(place, (_, grant))| (place, self.shown_grant(grant))), Order::Descending, page)
     }
 
     pub(super) fn revoke_grant(&mut self, context: &Context, id: GrantId) -> Result<GrantRecord> {
@@ -293,7 +294,16 @@ impl State {
         if !revoked_before {
             self.append(context.tenant, context.at, &context.actor, entry::ask::grant_revoked(id));
         }
-        Ok(record)
+        Ok(self.shown_grant(&record))
+    }
+
+    /// The grant with the end of its run.
+    fn shown_grant(&self, record: &GrantRecord) -> GrantRecord {
+        let ended_at = match record.grant.reach {
+            Reach::Run(run) => self.runs[self.places[&run]].record.ended_at,
+            Reach::Conversation { .. } | Reach::Agent(_) => None,
+        };
+        GrantRecord { ended_at, ..record.clone() }
     }
 
     /// The permission with its agent's name of now.

@@ -106,6 +106,8 @@ pub struct GrantRecord {
     pub permission: PermissionId,
     pub created_by: String,
     pub created_at: Timestamp,
+    /// When the run ended that it was for.
+    pub ended_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
 }
 

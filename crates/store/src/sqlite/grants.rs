@@ -1,7 +1,7 @@
 //! Grants: the standing answers that decisions leave behind.
 
 use attache_protocol::{
-    AgentId, GrantId, TenantId, Timestamp,
+    AgentId, GrantId, RunId, TenantId, Timestamp,
     rules::permission::{Grant, Reach, Scope, Subject, What},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -21,17 +21,19 @@ use crate::{
 
 /// The columns that [`grant`] reads, with their table.
 const GRANT: &str = "id, agent, approved, scope, run, conversation, tool_pattern, subject, channel, until, permission, \
-     created_by, created, revoked from permission_grants";
+     created_by, created, revoked, (select ended from task_runs where uid = run) from permission_grants";
 
 // === impl Transaction ===
 
 impl Transaction<'_, '_> {
-    /// Those of an agent that were not revoked, the oldest first: every grant is for one agent's work.
-    pub(super) fn grants_of(&self, agent: AgentId) -> Result<Vec<Grant>> {
+    /// Those of an agent that were not revoked and may concern the run, the oldest first: every grant is for one agent's work.
+    pub(super) fn grants_of(&self, agent: AgentId, run: RunId) -> Result<Vec<Grant>> {
         Ok(self
             .connection
-            .prepare_cached(&format!("select {GRANT} where agent = ?1 and revoked is null order by no"))?
-            .query_map([Key16(agent.uuid())], |row| grant(row).map(|record| record.grant))?
+            .prepare_cached(&format!(
+                "select {GRANT} where agent = ?1 and revoked is null and (run is null or run = ?2) order by no"
+            ))?
+            .query_map([Key16(agent.uuid()), Key16(run.uuid())], |row| grant(row).map(|record| record.grant))?
             .collect::<rusqlite::Result<_>>()?)
     }
 
@@ -130,6 +132,7 @@ fn grant(row: &Row<'_>) -> rusqlite::Result<GrantRecord> {
         permission: rows::permission_id(row.get(10)?),
         created_by: row.get(11)?,
         created_at: rows::time(row, 12)?,
+        ended_at: rows::maybe_time(row, 14)?,
         revoked_at,
     })
 }

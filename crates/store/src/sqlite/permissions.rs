@@ -83,7 +83,7 @@ impl Transaction<'_, '_> {
         }
         self.insert_permission(&hot, by, new, at)?;
         let permission = read_permission(self.connection, hot.tenant, new.id)?;
-        let grants = self.grants_of(hot.agent)?;
+        let grants = self.grants_of(hot.agent, hot.id)?;
         match permission::judge(&grants, permission.as_asked(), at) {
             Some(grant) => {
                 after.state = renewed.state;
