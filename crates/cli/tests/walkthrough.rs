@@ -48,7 +48,7 @@ fn walk(page: &str) {
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
     // It is ended with all that it started before the harness would give it up.
     let mut command = home.program("timeout");
-    command.args(["55", "bash", "-c", &shell]).env("PATH", path).env("PORT", port.to_string()).env_remove("A2A_HOME");
+    command.args(["110", "bash", "-c", &shell]).env("PATH", path).env("PORT", port.to_string()).env_remove("A2A_HOME");
     let ran = Ran::of(command.stdin(Stdio::null()), &home.logs());
     for (number, step) in steps.iter().enumerate() {
         let place = format!("{page}, the block at line {}", step.line);

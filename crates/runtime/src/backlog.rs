@@ -5,6 +5,7 @@ mod room;
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use std::{
 use attache_protocol::wire::run::ProgressRequest;
 use tokio::{
     sync::Notify,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use self::{
@@ -26,6 +27,8 @@ use crate::progress::Piece;
 pub(crate) struct Backlog {
     state: Mutex<State>,
     moved: Notify,
+    /// Rings whenever the hub took a call.
+    heard: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +70,7 @@ const GATHER: Duration = Duration::from_millis(50);
 impl Backlog {
     /// Reports are counted from here on.
     pub(crate) fn after(report: i64) -> Self {
-        Self { state: Mutex::new(State { report, ..State::default() }), moved: Notify::default() }
+        Self { state: Mutex::new(State { report, ..State::default() }), ..Self::default() }
     }
 
     /// Takes the piece if there is room. It never waits: progress must not delay the result.
@@ -169,9 +172,32 @@ impl Backlog {
 
     /// The hub took the call, or will never take it.
     pub(crate) fn told(&self) {
-        let mut state = self.state();
-        state.call = None;
-        state.settled = Some(Instant::now());
+        {
+            let mut state = self.state();
+            state.call = None;
+            state.settled = Some(Instant::now());
+        }
+        self.heard.notify_waiters();
+    }
+
+    /// Waits until the hub has heard what was pushed so far, at once instead of gathered; no longer than `patience`.
+    pub(crate) async fn caught_up(&self, patience: Duration) {
+        let all_heard = async {
+            loop {
+                let mut heard = pin!(self.heard.notified());
+                heard.as_mut().enable();
+                {
+                    let mut state = self.state();
+                    if state.is_told() {
+                        return;
+                    }
+                    state.spoke = None;
+                }
+                self.moved.notify_one();
+                heard.await;
+            }
+        };
+        let _ = timeout(patience, all_heard).await;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -185,6 +211,10 @@ impl State {
     fn add(&mut self, piece: Piece) {
         *self.bytes.of(&piece) += piece.cost();
         self.pieces.push_back(piece);
+    }
+
+    fn is_told(&self) -> bool {
+        self.call.is_none() && self.batch.is_none() && self.pieces.is_empty()
     }
 
     /// Says what is missing, where it is missing.
@@ -288,6 +318,26 @@ mod tests {
         assert_eq!(now(), None);
         backlog.state().spoke = Instant::now().checked_sub(GATHER);
         assert_eq!(now().as_deref(), Some(r#"{"text":"bc"}"#));
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_waits_until_all_was_heard_and_no_longer() {
+        let backlog = Backlog::default();
+        backlog.push(Piece::Chunk("I would".to_owned()));
+        backlog.next(1).await.unwrap();
+        backlog.told();
+        backlog.state().spoke = Some(Instant::now() + 100 * GATHER);
+        backlog.push(Piece::Chunk(" like to".to_owned()));
+        let heard = async {
+            backlog.next(1).await.unwrap();
+            backlog.told();
+        };
+        let minute = Duration::from_secs(60);
+        timeout(minute, async { tokio::join!(backlog.caught_up(2 * minute), heard) }).await.unwrap();
+        assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is left");
+        backlog.push(Piece::Chunk("the hub is away".to_owned()));
+        backlog.caught_up(Duration::from_millis(1)).await;
+        assert!(!backlog.state().is_told());
     }
 
     #[tokio::test]

@@ -109,6 +109,8 @@ const LARGEST_USAGE: usize = 16 << 10;
 /// What a piece costs beside its text.
 const OVERHEAD: usize = 64;
 const CALL_TIME: Duration = Duration::from_secs(10);
+/// How long a question waits for what was said before it.
+const CATCH_UP: Duration = Duration::from_secs(1);
 /// How long progress may hold up the result.
 const DRAIN_TIME: Duration = Duration::from_millis(1800);
 /// The same for what holds an artifact: up to a mebibyte, over any line.
@@ -251,6 +253,11 @@ impl Progress {
 // === impl Teller ===
 
 impl Teller {
+    /// Waits a moment until the hub has heard what was pushed so far.
+    pub(crate) async fn caught_up(&self) {
+        self.0.caught_up(CATCH_UP).await;
+    }
+
     pub(crate) fn push(&self, piece: Piece) {
         for piece in piece.split() {
             if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {

@@ -56,6 +56,8 @@ pub(crate) async fn bridge(device: Arc<Device>, claimant: Claimant, progress: Te
         Asked::Input(asked) => Question::Input { prompt: asked.prompt.clone() },
     };
     device.link.notify(&Notice::Asked { run, question });
+    // Whoever answers has read what led to the question.
+    progress.caught_up().await;
     let given = match &asked {
         Asked::Permission(asked) => permission(&claimant, asked).await,
         Asked::Input(asked) => input(&claimant, seq, asked).await,

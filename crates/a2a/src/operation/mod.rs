@@ -46,7 +46,9 @@ impl Asked {
         loop {
             let page = self.hub.run_events(self.by(), run.task_run_id, Some(view.seq()), None).await?;
             let Some(last) = page.events.last().map(|event| event.seq) else { break };
-            page.events.iter().for_each(|event| drop(view.take(event)));
+            // Not past the run: what has happened since is told to those who watch as it happened.
+            let known = page.events.iter().take_while(|event| event.seq <= run.last_seq);
+            known.for_each(|event| drop(view.take(event)));
             if last >= run.last_seq {
                 break;
             }

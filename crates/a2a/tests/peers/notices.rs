@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Less than an agent that waits for an answer is looked at by itself.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(14);
 
 fn reachable(options: &mut Options) {
     options.public_url = Some(format!("http://{}", options.listen));

@@ -130,7 +130,7 @@ pub(crate) async fn cancelled(world: &World, task: &Value, pids: &[String]) {
     let alive: Vec<&String> = pids.iter().filter(|pid| is_alive(pid)).collect();
     assert!(alive.is_empty(), "{alive:?} of {pids:?}");
     assert_eq!(reply["error"]["code"], "cancelled", "{reply}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
     assert_eq!(left, Vec::<String>::new(), "{task} left something");
 }
 

@@ -53,14 +53,15 @@ fn weather(plan: &Plan) {
     let seed = storm::seed();
     println!("seed {seed}");
     let mut world = World::start(seed, FAULTS);
-    let stop = AtomicBool::new(false);
+    // No new runs; and nobody works on one any more.
+    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let owner = world.owner.clone();
     let agents = world.agents();
     let (mut kills, begun) = (0, Instant::now());
     let finding = thread::scope(|scope| {
         // Also when something panics: the others must not wait for ever.
-        let _stop = Stop(&stop);
-        let deciding = scope.spawn(|| verdict::decide(&owner, &stop));
+        let _stop = (Stop(&stop), Stop(&over));
+        let deciding = scope.spawn(|| verdict::decide(&owner, &over));
         let working: Vec<_> = agents
             .iter()
             .map(|agent| {
@@ -81,6 +82,7 @@ fn weather(plan: &Plan) {
         world.mend();
         stop.store(true, Ordering::SeqCst);
         let runs = working.into_iter().flat_map(|work| work.join().unwrap()).collect();
+        over.store(true, Ordering::SeqCst);
         Finding { runs, decisions: deciding.join().unwrap() }
     });
     let harm = world.harm();

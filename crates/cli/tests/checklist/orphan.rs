@@ -120,7 +120,7 @@ fn a_run_past_its_time_out_is_ended_on_the_device_too() {
     let world = World::new();
     let device = world.builder();
     let _runtime = device.home.runtime(&[]);
-    let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 6000 });
+    let request = json!({ "agent_id": "builder", "input": { "text": FOREVER }, "timeout_ms": 15000 });
     let created = world.hub.post("/api/v1/task-runs", &request).expect(201).json();
     let pids = device.pids("pids", 2);
     let (code, error) = world.failure(created["task_run_id"].as_str().unwrap());

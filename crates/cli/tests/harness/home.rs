@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
@@ -178,8 +179,10 @@ impl Home {
     #[track_caller]
     pub fn server(&self, kind: &str, args: &[&str]) -> Server {
         let mut all = vec![kind];
-        if !args.contains(&"--listen") {
-            all.extend(["--listen", "127.0.0.1:0"]);
+        match args.iter().position(|arg| *arg == "--listen") {
+            // While its last owner was down somebody else may have been given the port, for a while.
+            Some(at) => until("the port to be free", || TcpListener::bind(args[at + 1]).ok().map(drop)),
+            None => all.extend(["--listen", "127.0.0.1:0"]),
         }
         all.extend(args);
         let (process, ready) = self.ready(kind, &all);

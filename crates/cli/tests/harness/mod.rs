@@ -27,7 +27,7 @@ pub use process::{Process, Ran};
 pub use server::Server;
 
 /// How long anything may take before the test gives up. Generous: the machine may be busy.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Polls until there is an answer, or fails with what it waited for.
 #[track_caller]

@@ -102,13 +102,13 @@ fn with_our_tools(device: &Device, tool: &str) {
     assert!(ended["status"] == "completed" && text.contains(super::device::AGENT), "{ended}");
 }
 
-/// Cancelled in the middle of an answer: nothing is left after two seconds (five here, the machine may be busy).
+/// Cancelled in the middle of an answer: nothing is left after two seconds (fifteen here, the machine may be busy).
 fn cancelled(device: &Device) {
     let run = at_work(device);
     let begun = Instant::now();
     device.hub.post(&format!("/api/v1/task-runs/{run}/cancel"), &json!({})).expect(200);
     device.gone(&run);
-    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "it took {:?}", begun.elapsed());
     assert_eq!((device.hub.run(&run)["status"].clone(), device.ends(&run)), (json!("cancelled"), 1));
 }
 

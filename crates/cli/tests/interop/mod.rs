@@ -47,7 +47,7 @@ impl World {
             hub.post("/api/v1/agent-accounts", &json!({ "name": name, "a2a": a2a })).expect(201);
         }
         let device = Home::new();
-        let (adapter, endpoint) = device.adapter(&["conformance", "--streaming-timeout", "1"]);
+        let (adapter, endpoint) = device.adapter(&["conformance", "--streaming-timeout", "2"]);
         let code = hub.pairing_code(AGENT);
         let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &endpoint];
         device.attache(&pair).succeeds();

@@ -127,7 +127,7 @@ async fn a_run_that_waits_is_decided_and_answered_on_its_own_page() {
     let slot = world.hub.clone();
     let (principal, id) = (device.principal.clone(), asked.permission_request_id);
     let hears = tokio::spawn(async move {
-        slot.permission_answer(&principal, run, id, std::time::Duration::from_secs(20)).await.unwrap()
+        slot.permission_answer(&principal, run, id, std::time::Duration::from_secs(60)).await.unwrap()
     });
     browser.click("#run-wait button[value=allow_once]").await;
     assert_eq!(hears.await.unwrap().approved, Some(true), "the device that waits goes on");

@@ -54,7 +54,7 @@ impl Browser {
         let mut browser = Self { driver, port, session: String::new(), _profile: profile };
         let folder = format!("--user-data-dir={}", browser._profile.path().display());
         let options = json!({
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
                      "--disable-background-networking", "--disable-component-update", "--disable-sync",
                      "--hide-scrollbars", "--window-size=1280,900", folder],
         });
@@ -63,7 +63,11 @@ impl Browser {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
-        let answer = browser.call(START, "POST", "/session", &capabilities).await;
+        let mut answer = browser.call(START, "POST", "/session", &capabilities).await;
+        if answer["sessionId"].is_null() {
+            // Read from a cold disk the browser may take longer than its driver waits; the second time it is warm.
+            answer = browser.call(START, "POST", "/session", &capabilities).await;
+        }
         browser.session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
         Some(browser)
     }

@@ -27,7 +27,7 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use crate::world::{Running, World};
 
 /// Nothing here may take longer; a hang becomes a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Live {
     /// The adapter, the home folder and the notices; its hub is not used.

@@ -444,7 +444,7 @@ async fn a_folder_in_which_something_is_put_back_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_ends_when_its_time_is_up() {
     let scene = Scene::new(Script::Hold).await;
-    let request = Delegate { ttl_seconds: Some(6), ..scene.machine.request(&scene.url()) };
+    let request = Delegate { ttl_seconds: Some(12), ..scene.machine.request(&scene.url()) };
     let created = scene.machine.client.delegate(&request).await.unwrap();
     let start = scene.remote.started().await;
     let ended = scene.machine.ended(&created).await;
