@@ -7,13 +7,14 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
 /// From the polite signal to the final one. A cancelled run is gone within a second.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long killed processes get to disappear, on a machine that is busy; only one that hangs inside the kernel takes longer.
+/// How long killed processes get to disappear, all of them together, on a machine that is busy; only one that hangs inside
+/// the kernel takes longer.
 const BURIAL: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(5);
@@ -65,9 +66,14 @@ impl Group {
 
     /// Ends whatever is left of the group, politely first, and returns when it is gone.
     pub(crate) async fn end(mut self, child: &mut Child) {
+        let mut buried = Instant::now() + BURIAL;
         for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, BURIAL)] {
             if !self.alive() {
                 break;
+            }
+            let until = Instant::now() + patience;
+            if signal == Signal::KILL {
+                buried = until;
             }
             self.signal(signal);
             let gone = async {
@@ -77,7 +83,7 @@ impl Group {
                     tokio::time::sleep(POLL).await;
                 }
             };
-            if timeout(patience, gone).await.is_ok() {
+            if timeout_at(until, gone).await.is_ok() {
                 break;
             }
         }
@@ -87,20 +93,20 @@ impl Group {
                 tokio::time::sleep(POLL).await;
             }
         };
-        if timeout(BURIAL, gone).await.is_err() {
+        if timeout_at(buried, gone).await.is_err() {
             tracing::warn!("some processes of a run could not be ended");
         }
-        self.dismiss().await;
+        self.dismiss(buried).await;
     }
 
     /// Sends the watchdog home, now that there is nothing left to watch.
-    async fn dismiss(&mut self) {
+    async fn dismiss(&mut self, until: Instant) {
         let Some(mut watchdog) = self.watchdog.take() else { return };
         if let Some(mut stdin) = watchdog.stdin.take() {
             let _ = stdin.write_all(b"\n").await;
         }
         // One that does not go is killed when it is dropped here.
-        let _ = timeout(BURIAL, watchdog.wait()).await;
+        let _ = timeout_at(until, watchdog.wait()).await;
     }
 
     fn signal(&self, signal: Signal) {

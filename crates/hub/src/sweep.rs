@@ -14,6 +14,15 @@ struct Pulse<'a> {
     hub: &'a Handle,
     felt: Clocks,
     stood_still: bool,
+    gap: Option<Gap>,
+}
+
+/// A standstill, in which nobody could be heard.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    length: Duration,
+    /// By then everybody could be heard again.
+    matters_until: Timestamp,
 }
 
 /// What the clocks say at a time. Only the first goes on while the machine is suspended.
@@ -45,7 +54,8 @@ pub(crate) async fn run(hub: Handle) {
             }
             tracing::info!("the hub stood still for a while; every claim was renewed");
         }
-        match pulse.during(hub.store().sweep(lease, now)).await {
+        let silence = pulse.silence();
+        match pulse.during(hub.store().sweep(silence, now)).await {
             Ok(swept) if !swept.runs.is_empty() || !swept.offline.is_empty() => {
                 hub.words().forget(&swept.offline);
                 tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
@@ -78,7 +88,7 @@ async fn retain(hub: &Handle) {
 
 impl<'a> Pulse<'a> {
     fn new(hub: &'a Handle) -> Self {
-        Self { hub, felt: Clocks::read(hub), stood_still: false }
+        Self { hub, felt: Clocks::read(hub), stood_still: false, gap: None }
     }
 
     /// Beats while something is done: a store that is slow is no standstill.
@@ -102,7 +112,17 @@ impl<'a> Pulse<'a> {
         let last = std::mem::replace(&mut self.felt, Clocks::read(self.hub));
         let late = self.felt.running.duration_since(last.running).saturating_sub(options.sweep_every);
         let slept = self.felt.slept_since(last);
-        self.stood_still |= late.max(slept) > options.heartbeat_timeout / 4;
+        if late.max(slept) > options.heartbeat_timeout / 4 {
+            self.stood_still = true;
+            let matters_until = self.felt.now.plus(options.heartbeat_timeout);
+            self.gap = Some(Gap { length: self.felt.now.since(last.now), matters_until });
+        }
+    }
+
+    /// How long a device must have said nothing to be away. A standstill of the hub does not count.
+    fn silence(&self) -> Duration {
+        let gap = self.gap.filter(|gap| self.felt.now < gap.matters_until);
+        self.hub.options().heartbeat_timeout + gap.map_or(Duration::ZERO, |gap| gap.length)
     }
 }
 

@@ -112,6 +112,7 @@ async fn a_hub_that_stood_still_holds_it_against_no_device() {
         let is_judged = |run: &Value| run["status"] != "running" || run["lease_expires_at"] == until;
         let read = work.world.until(&work.path(""), is_judged).await;
         assert_eq!(read["status"], "running", "the silence was the hub's: {read}");
+        assert_eq!(work.world.audit("runtime.offline").await.len(), 0, "nobody is away either");
         work.beat().await;
         work.world.advance(lease);
         let lost = work.world.until(&work.path(""), |run| run["status"] != "running").await;

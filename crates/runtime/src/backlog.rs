@@ -42,6 +42,11 @@ struct State {
     /// The call after it, in the making.
     batch: Option<Batch>,
     pieces: VecDeque<Piece>,
+    /// How far each piece has come, as the number of the newest one.
+    added: u64,
+    gathered: u64,
+    called: u64,
+    heard: u64,
     /// What they take of the room for progress, and of that for what the agent made.
     bytes: Amount,
     /// How many pieces found no room and are not confessed yet.
@@ -153,6 +158,7 @@ impl Backlog {
                             state.spoke = Some(now);
                         }
                         state.report += 1;
+                        state.called = state.gathered;
                         let call = batch.request(epoch, state.report);
                         state.call = Some(call.clone());
                         return Some(call);
@@ -175,6 +181,7 @@ impl Backlog {
         {
             let mut state = self.state();
             state.call = None;
+            state.heard = state.called;
             state.settled = Some(Instant::now());
         }
         self.heard.notify_waiters();
@@ -182,13 +189,14 @@ impl Backlog {
 
     /// Waits until the hub has heard what was pushed so far, at once instead of gathered; no longer than `patience`.
     pub(crate) async fn caught_up(&self, patience: Duration) {
+        let goal = self.state().added;
         let all_heard = async {
             loop {
                 let mut heard = pin!(self.heard.notified());
                 heard.as_mut().enable();
                 {
                     let mut state = self.state();
-                    if state.is_told() {
+                    if state.heard >= goal {
                         return;
                     }
                     state.spoke = None;
@@ -210,11 +218,8 @@ impl Backlog {
 impl State {
     fn add(&mut self, piece: Piece) {
         *self.bytes.of(&piece) += piece.cost();
+        self.added += 1;
         self.pieces.push_back(piece);
-    }
-
-    fn is_told(&self) -> bool {
-        self.call.is_none() && self.batch.is_none() && self.pieces.is_empty()
     }
 
     /// Says what is missing, where it is missing.
@@ -248,6 +253,7 @@ impl State {
             } else {
                 self.batch = Some(Batch::new(piece));
             }
+            self.gathered += 1;
         }
     }
 }
@@ -330,14 +336,17 @@ mod tests {
         backlog.push(Piece::Chunk(" like to".to_owned()));
         let heard = async {
             backlog.next(1).await.unwrap();
+            // What is said after the question is not waited for.
+            backlog.push(Piece::Log(Json::of("still talking")));
             backlog.told();
         };
         let minute = Duration::from_secs(60);
         timeout(minute, async { tokio::join!(backlog.caught_up(2 * minute), heard) }).await.unwrap();
-        assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is left");
-        backlog.push(Piece::Chunk("the hub is away".to_owned()));
+        // A hub that is away is not waited for either.
         backlog.caught_up(Duration::from_millis(1)).await;
-        assert!(!backlog.state().is_told());
+        assert!(backlog.next(1).await.unwrap().log.is_some());
+        backlog.told();
+        assert!(backlog.caught_up(minute).now_or_never().is_some(), "nothing is left");
     }
 
     #[tokio::test]

@@ -113,18 +113,12 @@ fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
 }
 
 /// Hands back every claim of this device that it never started: its answer got lost, or the device stopped in between.
-/// Waits for the hub as long as it is away.
+/// Waits for the hub as long as it is away: a claim that is neither named nor handed back is a lost run.
 pub(crate) async fn hand_back(device: &Device, history: &History) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
     loop {
-        match claimed(device).await {
-            Ok(runs) => {
-                device.link.heard();
-                for run in runs {
-                    release_unstarted(device, history, &run).await;
-                }
-                return;
-            }
+        match hand_back_once(device, history).await {
+            Ok(()) => return,
             Err(error) if error.is_passing() => {
                 device.link.failed(&error);
                 tokio::time::sleep(backoff.next(&device.env)).await;
@@ -133,6 +127,22 @@ pub(crate) async fn hand_back(device: &Device, history: &History) {
             Err(error) => return tracing::debug!(%error, "the claims of this device cannot be listed"),
         }
     }
+}
+
+async fn hand_back_once(device: &Device, history: &History) -> Result<(), attache_client::Error> {
+    let runs = claimed(device).await?;
+    device.link.heard();
+    for Run { task_run_id: run, epoch, .. } in runs {
+        if history.started(run, epoch) {
+            device.claims.abandon(run, epoch);
+        } else if device.claims.hand_back(run, epoch) {
+            match try_release(device, run, epoch).await {
+                Err(error) if error.is_passing() => return Err(error),
+                released => warn(run, released),
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
@@ -147,24 +157,23 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
     Ok(runs)
 }
 
-async fn release_unstarted(device: &Device, history: &History, run: &Run) {
-    let (id, epoch) = (run.task_run_id, run.epoch);
-    if history.started(id, epoch) {
-        device.claims.abandon(id, epoch);
-    } else if device.claims.hand_back(id, epoch) {
-        release(device, id, epoch).await;
-    }
+/// Hands one claim back, as far as that is possible now.
+pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
+    warn(run, try_release(device, run, epoch).await);
 }
 
-pub(crate) async fn release(device: &Device, run: RunId, epoch: i64) {
-    match device.ways.release(run, epoch).await {
-        Ok(()) => {
-            device.note(device.run_line(Step::TaskReleased, run, epoch)).await;
-            device.link.notify(&Notice::Released { run });
-        }
-        Err(error) => {
-            tracing::warn!(run.id = %run, %error, "a claim could not be handed back; its lease ends by itself");
-        }
+async fn try_release(device: &Device, run: RunId, epoch: i64) -> Result<(), attache_client::Error> {
+    let released = device.ways.release(run, epoch).await;
+    if released.is_ok() {
+        device.note(device.run_line(Step::TaskReleased, run, epoch)).await;
+        device.link.notify(&Notice::Released { run });
     }
     device.claims.give_up(run, epoch);
+    released
+}
+
+fn warn(run: RunId, released: Result<(), attache_client::Error>) {
+    if let Err(error) = released {
+        tracing::warn!(run.id = %run, %error, "a claim could not be handed back; its lease ends by itself");
+    }
 }

@@ -277,7 +277,8 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
     for grant in &list.permission_grants {
         let (state, style) = match (grant.revoked_at, grant.ends_at()) {
             (Some(_), _) => ("revoked", Style::Dim),
-            (None, Some(end)) if end <= now => ("ended", Style::Dim),
+            // The hub's clock says when a run ended, and this machine's may be behind it.
+            (None, Some(end)) if grant.ended_at.is_some() || end <= now => ("ended", Style::Dim),
             (None, _) => ("stands", Style::Good),
         };
         let reach = match (grant.task_run_id, grant.conversation_id) {

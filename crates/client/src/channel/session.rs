@@ -53,7 +53,7 @@ struct Session {
     /// The name of the request that opens the channel, until it is answered.
     opening: Option<String>,
     heard_at: Instant,
-    /// The first ping since then.
+    /// The first ping since then, or since this side stood still.
     asked_at: Option<Instant>,
     pings: u64,
     /// Heard and not yet acknowledged.

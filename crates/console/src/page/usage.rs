@@ -25,7 +25,7 @@ use crate::{
     shell::{Place, Shell},
     text::{Office, Text, fill},
     view::{
-        amount::{MEASURES, count, full, money, word},
+        amount::{MEASURES, count, full, word},
         chart,
         html::Markup,
         ledger::{Group, Ledger, Series, Sums, spoken, written},
@@ -204,6 +204,11 @@ fn chosen(quotas: &[Quota], asked: &Asked) -> Option<Sent> {
     quotas.iter().map(Sent::of).find(|quota| quota.user == *user && quota.agent == *agent)
 }
 
+/// What was used; a cost that nobody told is not nothing.
+fn amount(measure: Measure, sums: &Sums) -> String {
+    if measure == Measure::Cost && sums.is_cost_unknown() { "–".to_owned() } else { full(measure, sums.of(measure)) }
+}
+
 fn figures(ledger: &Ledger, measure: Measure, days: i64, t: &'static Text) -> Vec<Figure> {
     let (o, total) = (&t.office, &ledger.total);
     let calls = fill(o.figure_calls_note, &[("calls", &count(total.calls))]);
@@ -224,14 +229,10 @@ fn figures(ledger: &Ledger, measure: Measure, days: i64, t: &'static Text) -> Ve
         ("unknown", &*count(total.unknown)),
     ];
     vec![
-        Figure {
-            name: fill(o.figure_total, &[("n", &days.to_string())]),
-            value: full(measure, total.of(measure)),
-            note,
-        },
+        Figure { name: fill(o.figure_total, &[("n", &days.to_string())]), value: amount(measure, total), note },
         Figure {
             name: o.figure_today.to_owned(),
-            value: full(measure, today.of(measure)),
+            value: amount(measure, &today),
             note: fill(o.figure_calls_note, &[("calls", &count(today.calls))]),
         },
         Figure {
@@ -254,7 +255,7 @@ fn rows(ledger: &Ledger, measure: Measure, o: &'static Office) -> Vec<Row> {
         .map(|(place, (day, sums))| Row {
             day: spoken(*day, o),
             cells: ledger.series.iter().map(|series| full(measure, series.days[place].of(measure))).collect(),
-            all: full(measure, sums.of(measure)),
+            all: amount(measure, sums),
         })
         .collect();
     rows.reverse();
@@ -269,15 +270,13 @@ impl Total {
     }
 
     fn new(name: &str, class: &'static str, sums: &Sums, o: &'static Office) -> Self {
-        // Nothing was told of any call, which is not the same as that it cost nothing.
-        let is_unknown = sums.unknown == sums.calls && sums.micro_usd == 0;
         Self {
             name: name.to_owned(),
             class,
             calls: count(sums.calls),
             failed: count(sums.failed),
             tokens: count(sums.tokens),
-            cost: if is_unknown { "–".to_owned() } else { money(sums.micro_usd) },
+            cost: amount(Measure::Cost, sums),
             certainty: Certainty::of(sums, o),
         }
     }

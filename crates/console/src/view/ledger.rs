@@ -78,6 +78,11 @@ impl Sums {
         self.duration_ms = self.duration_ms.saturating_add(other.duration_ms);
     }
 
+    /// Nothing was told of any call, which is not the same as that they cost nothing.
+    pub(crate) const fn is_cost_unknown(&self) -> bool {
+        self.calls > 0 && self.unknown == self.calls && self.micro_usd == 0
+    }
+
     pub(crate) const fn of(&self, measure: Measure) -> u64 {
         match measure {
             Measure::Calls => self.calls,

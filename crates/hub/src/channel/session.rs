@@ -70,7 +70,7 @@ pub(crate) struct Session {
     pub(super) replies: Replies,
     began_at: Instant,
     heard_at: Instant,
-    /// When the peer was first asked for a sign of life since then.
+    /// When the peer was first asked for a sign of life since then, or since the hub stood still.
     asked_at: Option<Instant>,
     ticked_at: Instant,
     /// When the store must be asked again after it failed.

@@ -116,6 +116,7 @@ impl Lent {
             // Whatever became of it then, it came too late.
             let is_over = self.role.env().now() >= self.deadline;
             if is_over {
+                tracing::info!(%error, "a folder was not mounted before its lease was over");
                 return failed(ErrorCode::Expired, "the lease was over before the folder was mounted".to_owned());
             }
             Error { hint: error.hint(), ..failed(error.code(), error.to_string()) }

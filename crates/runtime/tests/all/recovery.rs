@@ -233,6 +233,8 @@ async fn claims_that_were_never_started_are_handed_back_before_the_first_heartbe
     world.write_ledger(&[pulled(1)]).await;
     world.hub.claimed(run_of_hub(1, 1));
     world.hub.claimed(run_of_hub(2, 4));
+    // A hub that is away for the first tries is asked again.
+    (0..4).for_each(|_| world.hub.refuse("/release", 503, error("draining", "Going down.")));
     let running = world.start();
     world.hub.heard("heartbeat", 1).await;
     let released: Vec<_> = world.hub.calls("release").into_iter().map(|call| (call.path, call.body)).collect();

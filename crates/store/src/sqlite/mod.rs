@@ -91,7 +91,8 @@ struct Threads {
 // === impl Sqlite ===
 
 impl Sqlite {
-    /// Opens or makes the database and brings its schema up to date.
+    /// Opens or makes the database and brings its schema up to date. Blocks for some seconds while another store, which was
+    /// dropped or whose program is ending, still writes there.
     pub fn open(path: &Path) -> Result<Self> {
         let listener = Arc::new(Ear::new());
         let (writer, writer_thread) = Writer::start(path.to_owned(), Arc::clone(&listener))?;

@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -21,10 +22,11 @@ pub(super) fn become_owner(database: &Path) -> Result<File> {
 }
 
 fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
-    let path = lock_of(database);
+    // SQLite follows a link, and so does the lock.
+    let path = lock_of(&fs::canonicalize(database).unwrap_or_else(|_| database.to_owned()));
     let failed =
         |error: std::io::Error| Error::Internal(format!("cannot lock the database {}: {error}", path.display()));
-    let file = File::create(&path).map_err(failed)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     let since = Instant::now();
     loop {
         match file.try_lock() {
@@ -59,6 +61,10 @@ mod tests {
         let first = become_owner(&path).unwrap();
         let error = become_owner_within(Duration::ZERO, &path).unwrap_err().to_string();
         assert!(error.contains("hub.db belongs to a hub that is running"), "{error}");
+        fs::write(&path, "").unwrap();
+        let link = folder.path().join("link.db");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(become_owner_within(Duration::ZERO, &link).is_err(), "another name for the same database");
         let waiting = thread::spawn(move || become_owner(&path).map(drop));
         drop(first);
         waiting.join().unwrap().unwrap();

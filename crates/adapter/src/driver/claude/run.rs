@@ -26,6 +26,9 @@ use crate::{
 /// How long it may take to leave after its last word; hooks of the device's owner run then.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// How long one that closed its output may take to be gone: how it ended is worth the wait.
+const LAST_BREATH: Duration = Duration::from_millis(800);
+
 /// How long it may take when nobody waits for it any more.
 const SHORT_FAREWELL: Duration = Duration::from_millis(100);
 
@@ -52,8 +55,8 @@ pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply
         let verdict = talk.hold(system.as_deref(), &task).await;
         let (session, has_forgotten, mut lines) = talk.over();
         let patience = match verdict {
-            // One that vanished has closed its output and is about to be gone: how it ended is worth the wait.
-            Verdict::Done { .. } | Verdict::Vanished => FAREWELL,
+            Verdict::Done { .. } => FAREWELL,
+            Verdict::Vanished => LAST_BREATH,
             _ => SHORT_FAREWELL,
         };
         let ended = tokio::select! {
