@@ -16,6 +16,7 @@ pub mod in_process;
 mod metrics;
 mod options;
 pub mod outbox;
+mod pulse;
 mod recovery;
 mod render;
 mod serve;

@@ -49,6 +49,16 @@ pub fn owner_key(world: &World) -> String {
     std::fs::read_to_string(world.data.path().join("hub/admin.key")).unwrap().trim().to_owned()
 }
 
+/// The agent `builder` with a worker that has got a run: the worker, how it was registered, and the run.
+pub async fn at_work(world: &World) -> (Peer, Value, String) {
+    world.agent("builder").await;
+    let (mut peer, registered) = worker(world, "builder").await;
+    let id = run(world, "builder").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    peer.find_action("execute").await;
+    (peer, registered, id)
+}
+
 /// A run for the agent by REST.
 pub async fn run(world: &World, agent: &str) -> String {
     world.run(agent).await["task_run_id"].as_str().unwrap().to_owned()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::Timestamp;
 use serde_json::{Value, json};
 
-use super::peer::{Peer, WS, read_run, register_agent, run};
+use super::peer::{Peer, WS, at_work, read_run, register_agent, run};
 use crate::world::{Engine, World};
 
 #[tokio::test]
@@ -44,14 +44,8 @@ async fn silence_disconnects_the_channel_and_changes_no_run() {
 async fn a_peer_that_only_answers_pings_keeps_its_channel_and_its_claims() {
     let lease = Duration::from_secs(2);
     let world = World::timed(Engine::Model, |options| options.heartbeat_timeout = lease).await;
-    world.agent("builder").await;
-    let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
-    let registered = peer.register(json!({})).await;
+    let (mut peer, registered, id) = at_work(&world).await;
     assert_eq!(registered["heartbeat_ms"], 500);
-    let id = run(&world, "builder").await;
-    peer.notify(json!({"action": "ready", "credits": 1})).await;
-    peer.find_action("execute").await;
     let quiet = tokio::spawn(async move {
         let cancelled = peer.find_action("cancel").await;
         (cancelled, peer)
@@ -76,13 +70,7 @@ async fn a_hub_that_stood_still_disconnects_nobody() {
         options.sweep_every = Duration::from_secs(3600);
     })
     .await;
-    world.agent("builder").await;
-    let key = register_agent(&world, "builder").await;
-    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
-    let registered = peer.register(json!({})).await;
-    let id = run(&world, "builder").await;
-    peer.notify(json!({"action": "ready", "credits": 1})).await;
-    peer.find_action("execute").await;
+    let (mut peer, registered, id) = at_work(&world).await;
     let quiet = tokio::spawn(async move { peer.find_action("cancel").await });
     let path = format!("/api/v1/channels/{}", registered["channel_id"].as_str().unwrap());
     for _ in 0..3 {
