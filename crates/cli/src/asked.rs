@@ -84,6 +84,20 @@ fn members(input: &Json) -> Option<Vec<(String, Json)>> {
     input.parse().ok().filter(Members::are_distinct).map(|Members(members)| members)
 }
 
+/// One line that says what a request is about, from its input or from what is known instead.
+pub(crate) fn brief(request: &PermissionRequest) -> String {
+    request.without_input().unwrap_or_else(|| Asked::new(&request.input).brief())
+}
+
+/// The input of a request in parts with a name each; none where the agent does not disclose it.
+pub(crate) fn sections(request: &PermissionRequest) -> Vec<(String, String)> {
+    if request.without_input().is_some() {
+        return Vec::new();
+    }
+    let asked = Asked::new(&request.input);
+    asked.sections().into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
+}
+
 /// Everything about a request but its input.
 pub(crate) fn facts(request: &PermissionRequest, now: Timestamp) -> Table {
     let mut table = Table::new(&["", ""]);

@@ -3,7 +3,7 @@
 use attache_protocol::{
     Json, RunId,
     rules::permission::{Source, State},
-    wire::event::Event,
+    wire::{event::Event, permission::without_input},
 };
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
@@ -44,6 +44,9 @@ struct Data {
     permission_request_id: Option<String>,
     tool: Option<String>,
     input: Option<Json>,
+    undisclosed: Vec<String>,
+    reason: Option<String>,
+    paths: Vec<String>,
     state: Option<State>,
     source: Option<Source>,
     by: Option<String>,
@@ -66,8 +69,11 @@ impl Waits {
         let said = |style, text, line| Some(Said { style, text, line });
         match event.kind.as_str() {
             "permission.requested" => {
-                let Data { tool, input, .. } = data();
-                let brief = input.map(|input| Asked::new(&input).brief()).unwrap_or_default();
+                let Data { tool, input, undisclosed, reason, paths, .. } = data();
+                let brief = input.map_or_else(String::new, |input| {
+                    let known = without_input(&input, &undisclosed, reason.as_deref(), &paths);
+                    known.unwrap_or_else(|| Asked::new(&input).brief())
+                });
                 self.asked = Some((tool.unwrap_or_default(), brief));
                 None
             }

@@ -99,6 +99,27 @@ fn what_would_change_is_shown_and_what_is_not_told_is_said() {
 }
 
 #[test]
+fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("gemini");
+    hub.create_run("gemini", "make a file");
+    let device = Device::claim(&hub, "gemini");
+    let body = json!({
+        "epoch": device.epoch, "tool": "execute", "input": {}, "undisclosed": ["input", "paths"], "reason": "touch g1.txt",
+    });
+    let reply = hub.worker(&device.token, "POST", &device.path("permission-requests"), &body).expect(201).json();
+    let id = reply["permission_request_id"].as_str().unwrap();
+    let listed = home.attache(&["approvals"]).succeeds().stdout;
+    assert!(listed.contains("touch g1.txt (input not disclosed)") && !listed.contains("{}"), "{listed}");
+    let shown = home.attache(&["approvals", "show", id]).succeeds();
+    assert!(!shown.stdout.contains("{}") && shown.stderr.contains("holds this once"), "{}{}", shown.stdout, shown.stderr);
+    let refused = home.attache(&["approvals", "approve", id, "--scope", "run"]).exits(2);
+    assert!(refused.stderr.contains("must be `once`"), "{}", refused.stderr);
+    home.attache(&["approvals", "approve", id]).succeeds();
+}
+
+#[test]
 fn a_request_is_listed_shown_and_decided_once() {
     let home = Home::new();
     let hub = home.hub(&[]);

@@ -24,6 +24,7 @@ on_both! {
     a_grant_ends_with_its_time_or_when_it_is_revoked
     a_denial_beats_every_grant
     a_grant_may_hold_for_one_channel_alone
+    a_yes_over_an_input_that_nobody_saw_holds_once
 }
 
 fn make() -> Value {
@@ -192,4 +193,39 @@ async fn open(work: &Work) -> attache_protocol::ChannelId {
     };
     let context = Context::new(tenant, format!("runtime:{runtime}"), world.env.now());
     world.store.open_channel(context, channel).await.unwrap().id
+}
+
+/// Two commands whose input the agent keeps to itself look the same. Nothing that was said about one answers the other, and
+/// neither does a grant for the tool.
+async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let unseen = |reason: &str| {
+        json!({"epoch": 1, "tool": "execute", "input": {}, "cwd": "/src", "undisclosed": ["input"], "reason": reason})
+    };
+    let ask = async |reason: &str| {
+        work.device.client.post(&work.path("/permission-requests"), unseen(reason)).await.expect(201)
+    };
+    let prm = id(&ask("touch g1.txt").await);
+    for scope in ["run", "conversation", "agent"] {
+        for more in [json!({}), json!({"tool_pattern": "*"})] {
+            let mut decision = json!({"approved": true, "scope": scope});
+            decision.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let refused = work.decide(&prm, decision).await.expect(400);
+            assert_eq!(refused["error"]["code"], "invalid_request", "{refused}");
+            assert!(refused["error"]["message"].as_str().unwrap().contains("does not disclose"), "{refused}");
+        }
+    }
+    assert_eq!(work.permission(&prm).await["state"], "pending", "a refusal decides nothing");
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+    let next = ask("mkdir g2").await;
+    assert_eq!((&next["state"], &next["approved"]), (&json!("pending"), &Value::Null), "{next}");
+    work.decide(&id(&next), json!({"approved": false})).await.expect(200);
+
+    // A yes for the tool, given where everything was shown, does not answer for what is hidden. A no does.
+    granted(&work, "execute", make(), json!({"approved": true, "scope": "agent", "tool_pattern": "execute"})).await;
+    assert_eq!(at_once(&work, "execute", json!({"command": "ls"})).await, true);
+    let hidden = ask("rm -rf .").await;
+    assert_eq!(hidden["approved"], Value::Null, "{hidden}");
+    work.decide(&id(&hidden), json!({"approved": false, "scope": "run"})).await.expect(200);
+    assert_eq!(ask("rm -rf .").await["approved"], false);
 }

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
-    asked::{self, Asked},
+    asked,
     context::HubArgs,
     output::{Cell, Style, Table, clean, time},
 };
@@ -178,7 +178,7 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
             }),
             Cell::plain(clean::exact_line(request.risk.as_deref().unwrap_or("–"))),
             Cell::plain(clean::exact_line(&request.tool)),
-            Cell::plain(clean::exact_line(&Asked::new(&request.input).brief())),
+            Cell::plain(clean::exact_line(&asked::brief(request))),
         ]);
     }
     output.table(&table)?;
@@ -196,8 +196,8 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
         return output.json(&request);
     }
     output.table(&asked::facts(&request, context.now()))?;
-    for (name, text) in Asked::new(&request.input).sections() {
-        let heading = output.paint(Style::Dim, &clean::exact_line(name));
+    for (name, text) in asked::sections(&request) {
+        let heading = output.paint(Style::Dim, &clean::exact_line(&name));
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
     }
     if let Some(diff) = &request.diff {
@@ -209,6 +209,9 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
     if request.state == State::Pending {
         let id = request.permission_request_id;
         output.say(format_args!("\nAllow it: attache approvals approve {id}\nDeny it:  attache approvals deny {id}"));
+        if request.hides_input() {
+            output.say("An approval holds this once: the agent does not disclose what the tool would be given.");
+        }
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Context, Failure,
-    asked::Asked,
+    asked,
     context::HubArgs,
     output::{self, Cell, Style, Table, clean, time},
 };
@@ -256,7 +256,7 @@ async fn waits(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
                 ));
             }
             for request in requests {
-                let (tool, brief) = (clean::exact_line(&request.tool), Asked::new(&request.input).brief());
+                let (tool, brief) = (clean::exact_line(&request.tool), asked::brief(&request));
                 section(context, "waits for approval", &format!("{tool}: {}", clean::exact_line(&brief)))?;
                 let id = request.permission_request_id;
                 output.say(format_args!("Look closer: attache approvals show {id}"));

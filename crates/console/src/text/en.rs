@@ -387,6 +387,7 @@ pub(super) const TEXT: Text = Text {
     fact_paths: "Paths",
     fact_undisclosed: "Not disclosed",
     undisclosed_input: "The agent does not say what the tool would be given.",
+    only_once: "An approval holds this once: the agent does not disclose all that the tool would be given.",
     undisclosed_paths: "The agent does not say which paths it would touch.",
     fact_channel: "Channel",
     fact_waits: "Waits",

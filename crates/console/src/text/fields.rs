@@ -411,6 +411,7 @@ text! {
     fact_paths
     fact_undisclosed
     undisclosed_input
+    only_once
     undisclosed_paths
     fact_channel
     fact_waits

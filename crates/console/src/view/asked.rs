@@ -105,6 +105,11 @@ impl Input {
 }
 
 impl Input {
+    /// Nothing to show but one line of what is known.
+    pub(crate) fn undisclosed(known: &str) -> Self {
+        Self { blocks: Vec::new(), whole: None, brief: exact_line(&head(known)) }
+    }
+
     /// Before everything else what would change, as the agent says it. A text that is no diff is shown as it is.
     pub(crate) fn with_diff(mut self, diff: Option<&str>, t: &Text) -> Self {
         let Some(text) = diff.filter(|text| !text.trim().is_empty()) else { return self };

@@ -3,7 +3,7 @@
 use attache_protocol::{
     Json,
     rules::permission::{Scope, Source, State},
-    wire::event::Event,
+    wire::{event::Event, permission::without_input},
 };
 use serde::Deserialize;
 
@@ -22,6 +22,9 @@ use crate::text::Text;
 struct Data {
     tool: Option<String>,
     input: Option<Json>,
+    undisclosed: Vec<String>,
+    reason: Option<String>,
+    paths: Vec<String>,
     state: Option<State>,
     source: Option<Source>,
     scope: Option<Scope>,
@@ -40,7 +43,13 @@ pub(crate) fn step(event: &Event, t: &'static Text) -> Option<(&'static str, &'s
         "permission.requested" => {
             let data = data();
             let tool = exact_line(data.tool.as_deref().unwrap_or_default());
-            let input = data.input.map_or_else(|| Markup::text(""), |input| Input::new(&input, t).brief);
+            let input = data.input.map_or_else(
+                || Markup::text(""),
+                |input| match without_input(&input, &data.undisclosed, data.reason.as_deref(), &data.paths) {
+                    Some(known) => Input::undisclosed(&known).brief,
+                    None => Input::new(&input, t).brief,
+                },
+            );
             let blanks = [("tool", Blank::Markup(&tool)), ("input", Blank::Markup(&input))];
             ("wait", "s-wait", Markup::sentence(t.log_asked, &blanks))
         }

@@ -32,6 +32,8 @@ pub(crate) struct Card {
     pub(crate) otherwise: Markup,
     /// It was asked over a channel, so the answer can be bound to it.
     pub(crate) has_channel: bool,
+    /// All of the input is shown, so an approval may reach further than this once.
+    pub(crate) may_stand: bool,
     /// What the answer is bound to.
     pub(crate) bound: Markup,
     /// How it was settled, if it was.
@@ -79,14 +81,23 @@ impl Card {
             sign: sign::big(request.agent_id),
             heading: Markup::sentence(t.wants, &blanks),
             place: place(&request.task_run_id.to_string(), about, scene),
-            input: Input::new(&request.input, t).with_diff(request.diff.as_deref(), t),
+            input: input(request, t).with_diff(request.diff.as_deref(), t),
             facts: facts(request, about, scene),
             expires: request.expires_at.map(When::left),
             otherwise: otherwise(request, t),
             has_channel: request.channel_id.is_some(),
+            may_stand: !request.hides_input(),
             bound: Markup::sentence(t.bound_to, &[("hash", Blank::Code(&subject(&request.subject)))]),
             settled: Decided::new(request, scene),
         }
+    }
+}
+
+/// What the tool would be given, or what is known instead where the agent does not disclose it.
+pub(crate) fn input(request: &PermissionRequest, t: &Text) -> Input {
+    match request.without_input() {
+        Some(known) => Input::undisclosed(&known),
+        None => Input::new(&request.input, t),
     }
 }
 
@@ -214,7 +225,7 @@ impl Decided {
             State::Expired | State::Cancelled => ("stop", "s-stop"),
         };
         let tool = exact_line(&request.tool);
-        let input = Input::new(&request.input, t).brief;
+        let input = input(request, t).brief;
         let blanks = [
             ("agent", Blank::Text(&request.agent_name)),
             ("tool", Blank::Markup(&tool)),

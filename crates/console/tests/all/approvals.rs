@@ -88,11 +88,14 @@ async fn a_card_shows_what_would_change_and_what_is_not_told() {
         "new &lt;script&gt;alert(1)&lt;/script&gt;",
         "Not disclosed",
         "The agent does not say what the tool would be given.",
+        "An approval holds this once",
         "the &lt;i&gt;model&lt;/i&gt;",
     ] {
         assert!(page.contains(shown), "{shown} is missing in {page}");
     }
     assert!(!page.contains("<script>alert"));
+    // What nobody saw cannot be allowed for longer than this once.
+    assert!(!page.contains("value=\"allow_run\"") && !page.contains("value=\"allow_as\""), "{page}");
 }
 
 #[tokio::test]

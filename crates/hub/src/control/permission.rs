@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentId, ChannelId, GrantId, PermissionId, RunId, Timestamp,
-    rules::permission::{Decision, OnTimeout, Scope, State, Subject},
+    rules::permission::{Decision, OnTimeout, Scope, State, Subject, hides_input, widest},
     wire::permission::{
         ApprovalPolicy, AskPermission, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant, PermissionList,
         PermissionRequest,
@@ -29,6 +29,10 @@ const MAX_INPUT: usize = 256 * 1024;
 const MAX_DIFF: usize = 256 * 1024;
 const MAX_PATHS: usize = 1000;
 const MAX_UNDISCLOSED: usize = 20;
+
+/// Why an approval cannot reach further than its own request.
+const UNSEEN: &str = "must be `once`: the agent does not disclose what the tool would be given, and a wider approval would \
+                      cover steps that nobody has seen";
 
 /// Which permission requests to list; every member that is given must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -162,11 +166,15 @@ impl Handle {
     ) -> Result<PermissionRequest> {
         by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
-        if request.this_channel_only {
+        if request.this_channel_only || request.scope != Scope::Once {
             let asked = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
             // Without a channel the grant would hold everywhere.
-            if asked.channel.is_none() {
+            if request.this_channel_only && asked.channel.is_none() {
                 return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
+            }
+            // Refused rather than narrowed: whoever decides must know how far the answer reaches.
+            if request.scope != Scope::Once && widest(request.approved, hides_input(&asked.undisclosed)) == Scope::Once {
+                return Err(Error::invalid("scope", UNSEEN));
             }
         }
         let decision = Decision {

@@ -110,7 +110,12 @@ pub struct Request<'a> {
     pub channel: Option<ChannelId>,
     pub tool: &'a str,
     pub subject: Subject,
+    /// The asker does not disclose all of the input ([`hides_input`]).
+    pub hides_input: bool,
 }
+
+/// What a request may leave undisclosed and still show its whole input.
+const BESIDE_THE_INPUT: [&str; 3] = ["paths", "more paths", "the rest of the diff"];
 
 /// How a request was settled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +146,17 @@ pub fn decide(settled: Option<Settled<'_>>, by: &str, decision: &Decision) -> Ve
     }
 }
 
+/// Whether the person who decides does not see all that the tool would be given. Words that nobody knows count as a yes.
+pub fn hides_input(undisclosed: &[String]) -> bool {
+    undisclosed.iter().any(|what| !BESIDE_THE_INPUT.contains(&what.as_str()))
+}
+
+/// How far a yes may reach at most. Over an input that nobody saw it holds once: two such requests look the same, whatever
+/// they would do. A no may always stand.
+pub const fn widest(approved: bool, hides_input: bool) -> Scope {
+    if approved && hides_input { Scope::Once } else { Scope::Agent }
+}
+
 /// The standing answer to a request, if there is one. A denial beats every grant.
 pub fn judge<'a>(
     grants: impl IntoIterator<Item = &'a Grant>,
@@ -163,9 +179,12 @@ pub fn judge<'a>(
 // === impl Grant ===
 
 impl Grant {
-    /// What a decision leaves behind for the requests to come; nothing if it was for once, or only for the channel of a
-    /// request that has none.
+    /// What a decision leaves behind for the requests to come; nothing if it was for once, only for the channel of a request
+    /// that has none, or may not reach further.
     pub fn of(id: GrantId, decision: &Decision, request: Request<'_>) -> Option<Self> {
+        if widest(decision.approved, request.hides_input) == Scope::Once {
+            return None;
+        }
         let reach = match decision.scope {
             Scope::Once => return None,
             Scope::Run => Reach::Run(request.run),
@@ -198,7 +217,8 @@ impl Grant {
         };
         let is_here = self.channel.is_none_or(|channel| request.channel == Some(channel));
         let is_alive = !self.revoked && self.until.is_none_or(|until| now < until);
-        reaches && is_meant && is_here && is_alive
+        let may_answer = widest(self.approved, request.hides_input) != Scope::Once;
+        reaches && is_meant && is_here && is_alive && may_answer
     }
 }
 

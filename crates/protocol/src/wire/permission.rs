@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::{
     AgentId, ChannelId, ConversationId, GrantId, Json, PermissionId, RunId, RuntimeId, Timestamp,
-    rules::permission::{OnTimeout, Scope, Source, State},
+    rules::permission::{OnTimeout, Scope, Source, State, hides_input},
 };
 
 /// A worker asks for a risky step. Unknown members are ignored.
@@ -191,4 +191,28 @@ impl From<&PermissionRequest> for PermissionAnswer {
             comment: request.comment.clone(),
         }
     }
+}
+
+// === impl PermissionRequest ===
+
+impl PermissionRequest {
+    /// Whether the person who decides does not see all that the tool would be given.
+    pub fn hides_input(&self) -> bool {
+        hides_input(&self.undisclosed)
+    }
+
+    /// What is known of a step whose input is not disclosed at all; none where it is.
+    pub fn without_input(&self) -> Option<String> {
+        without_input(&self.input, &self.undisclosed, self.reason.as_deref(), &self.paths)
+    }
+}
+
+/// What is known of a step whose input is not disclosed at all: why, and where; none where it is disclosed.
+pub fn without_input(input: &Json, undisclosed: &[String], reason: Option<&str>, paths: &[String]) -> Option<String> {
+    if !undisclosed.iter().any(|what| what == "input") || !matches!(input.get(), "{}" | "null" | "\"\"") {
+        return None;
+    }
+    let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
+    let known = reason.or_else(|| paths.first().map(String::as_str));
+    Some(known.map_or_else(|| "not disclosed".to_owned(), |known| format!("{known} (input not disclosed)")))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
-        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, judge, matches,
+        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, hides_input, judge, matches,
     },
 };
 use proptest::prelude::*;
@@ -22,14 +22,23 @@ struct Asked {
     channel: Option<ChannelId>,
     tool: String,
     subject: Subject,
+    hides_input: bool,
 }
 
 // === impl Asked ===
 
 impl Asked {
     fn request(&self) -> Request<'_> {
-        let Self { run, conversation, agent, channel, tool, subject } = self;
-        Request { run: *run, conversation: *conversation, agent: *agent, channel: *channel, tool, subject: *subject }
+        let Self { run, conversation, agent, channel, tool, subject, hides_input } = self;
+        Request {
+            run: *run,
+            conversation: *conversation,
+            agent: *agent,
+            channel: *channel,
+            tool,
+            subject: *subject,
+            hides_input: *hides_input,
+        }
     }
 }
 
@@ -46,14 +55,15 @@ fn channel() -> impl Strategy<Value = Option<ChannelId>> {
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
-    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject()).prop_map(
-        |(run, conversation, agent, channel, tool, subject)| Asked {
+    (uuid(), uuid(), uuid(), channel(), "[ab]{0,4}", subject(), any::<bool>()).prop_map(
+        |(run, conversation, agent, channel, tool, subject, hides_input)| Asked {
             run: RunId::from_uuid(run),
             conversation: ConversationId::from_uuid(conversation),
             agent: AgentId::from_uuid(agent),
             channel,
             tool,
             subject,
+            hides_input,
         },
     )
 }
@@ -169,7 +179,8 @@ proptest! {
         let id = GrantId::from_uuid(Uuid::from_u128(1));
         let Some(grant) = Grant::of(id, &decision, asked.request()) else {
             let is_homeless = decision.this_channel_only && asked.channel.is_none();
-            prop_assert!(decision.scope == Scope::Once || is_homeless, "{decision:?}");
+            let is_blind = decision.approved && asked.hides_input;
+            prop_assert!(decision.scope == Scope::Once || is_homeless || is_blind, "{decision:?}");
             return Ok(());
         };
         let is_meant = decision.tool_pattern.as_ref().is_none_or(|pattern| matches(pattern, &asked.tool));
@@ -181,6 +192,16 @@ proptest! {
         prop_assert!(decision.until.is_none() || !grant.covers(asked.request(), much_later));
         let elsewhere = Asked { channel: Some(ChannelId::from_uuid(Uuid::from_u128(99))), ..asked };
         prop_assert!(!decision.this_channel_only || !grant.covers(elsewhere.request(), NOW));
+    }
+
+    #[test]
+    fn nothing_that_nobody_saw_is_allowed_by_a_standing_answer(
+        decision in decision(), grants in proptest::collection::vec(grant(), 0..8), asked in asked()
+    ) {
+        let unseen = Asked { hides_input: true, ..asked };
+        prop_assert!(judge(&grants, unseen.request(), NOW).is_none_or(|grant| !grant.approved));
+        let grant = Grant::of(GrantId::from_uuid(Uuid::nil()), &decision, unseen.request());
+        prop_assert!(grant.is_none_or(|grant| !grant.approved));
     }
 
     #[test]
@@ -197,6 +218,13 @@ proptest! {
     fn a_star_stands_for_any_characters(pattern in "[ab*]{0,6}", tool in "[ab]{0,6}") {
         prop_assert_eq!(matches(&pattern, &tool), means(pattern.as_bytes(), tool.as_bytes()));
     }
+}
+
+#[test]
+fn an_input_is_hidden_unless_only_other_things_are() {
+    let hides = |undisclosed: &[&str]| hides_input(&undisclosed.iter().map(|what| (*what).to_owned()).collect::<Vec<_>>());
+    assert!(!hides(&[]) && !hides(&["paths", "more paths", "the rest of the diff"]));
+    assert!(hides(&["input"]) && hides(&["paths", "the rest of the input"]) && hides(&["a word of tomorrow"]));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use attache_protocol::{
     AgentId, AskId, ChannelId, ConversationId, GrantId, InputId, Json, PermissionId, RunId, RuntimeId, Timestamp,
     rules::{
-        permission::{Decision, OnTimeout, Request, Source, State, Subject},
+        permission::{Decision, OnTimeout, Request, Source, State, Subject, hides_input},
         run::{Status, Waiting},
     },
     wire::ask::AskState,
@@ -184,6 +184,7 @@ impl Permission {
             channel: self.channel,
             tool: &self.tool,
             subject: self.subject,
+            hides_input: hides_input(&self.undisclosed),
         }
     }
 }
