@@ -9,7 +9,7 @@ use std::{
 use attache_protocol::{
     Json, RunId,
     env::Env,
-    wire::adapter::{ArtifactChange, LogLine, Progress, TaskError, TaskReply, Text, event},
+    wire::adapter::{ArtifactChange, LogLine, Progress, TaskReply, Text, event},
 };
 use futures_util::{FutureExt as _, Stream, stream};
 use tokio::sync::watch;
@@ -19,6 +19,7 @@ use crate::{
     Driver, Job,
     question::Questions,
     record::{Event, LIMIT, Record},
+    scratch::Scratch,
 };
 
 /// How long a driver may take to return after it was told to stop; then it is dropped, which kills its processes.
@@ -36,6 +37,8 @@ pub(crate) struct Execution {
     questions: Questions,
     reason: OnceLock<Reason>,
     stop: CancellationToken,
+    /// The private folder of a run whose result names files in it; removed with this.
+    kept: Mutex<Option<Scratch>>,
 }
 
 /// Why a run was stopped before it ended by itself.
@@ -62,6 +65,7 @@ impl Execution {
             questions: Questions::default(),
             reason: OnceLock::new(),
             stop: CancellationToken::new(),
+            kept: Mutex::new(None),
         }
     }
 
@@ -225,7 +229,7 @@ impl Execution {
     /// A run that failed after it was stopped failed because it was stopped.
     fn honest(&self, mut reply: TaskReply) -> TaskReply {
         if let (false, Some(reason)) = (reply.success, self.reason.get()) {
-            reply.error = Some(TaskError { code: reason.code().to_owned(), message: reason.message().to_owned() });
+            reply.error = TaskReply::failed(reason.code(), reason.message()).error;
         }
         reply
     }
@@ -258,6 +262,11 @@ impl Events {
         Self(execution)
     }
 
+    /// Keeps the run's private folder until another run takes its place.
+    pub(crate) fn keep(&self, scratch: Scratch) {
+        *self.0.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(scratch);
+    }
+
     pub fn progress(&self, progress: &Progress) {
         self.0.push(event::PROGRESS, Json::of(progress));
     }
@@ -272,7 +281,7 @@ impl Events {
     }
 
     pub fn log(&self, level: impl Into<String>, message: impl Into<String>) {
-        self.0.push(event::LOG, Json::of(&LogLine { level: level.into(), message: message.into() }));
+        self.0.push(event::LOG, Json::of(&LogLine::new(level, message)));
     }
 
     pub fn tool_call(&self, call: Json) {

@@ -1,4 +1,5 @@
-//! The processes of one run: the group of the one that was started, and whatever left that group but carries the run's mark.
+//! The processes of one run: the group of the one that was started, and whatever left that group, with or without the run's
+//! mark.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -9,6 +10,8 @@ use tokio::{
     process::{Child, Command},
     time::{Instant, timeout_at},
 };
+
+use crate::family::{self, Relative};
 
 /// From the polite signal to the final one. A cancelled run is gone within a second.
 const GRACE: Duration = Duration::from_millis(500);
@@ -24,7 +27,15 @@ pub(crate) const MARK: &str = "ATTACHE_TASK_RUN_ID";
 
 /// Waits for a line. Its absence means that the adapter died without a chance to end the group and those who left it.
 const WATCH: &str = r#"read -r line && exit
+below() {
+    for child in $(cat /proc/"$1"/task/*/children); do
+        echo "$child"
+        below "$child"
+    done
+}
+family=$(below "$1")
 kill -KILL -"$1"
+kill -KILL $family
 for pass in 1 2 3; do
     for file in $(grep -lszxF -e "$2" /proc/[0-9]*/environ); do
         file=${file#/proc/}
@@ -67,6 +78,8 @@ impl Group {
     /// Ends whatever is left of the group, politely first, and returns when it is gone.
     pub(crate) async fn end(mut self, child: &mut Child) {
         let mut buried = Instant::now() + BURIAL;
+        // As long as the leader lives, all that it started is below it.
+        let mut family: Vec<Relative> = self.family();
         for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, BURIAL)] {
             if !self.alive() {
                 break;
@@ -74,6 +87,7 @@ impl Group {
             let until = Instant::now() + patience;
             if signal == Signal::KILL {
                 buried = until;
+                family.extend(self.family());
             }
             self.signal(signal);
             let gone = async {
@@ -87,9 +101,11 @@ impl Group {
                 break;
             }
         }
-        self.leader = None;
+        if let Some(leader) = self.leader.take() {
+            family::forget(leader);
+        }
         let gone = async {
-            while kill_marked(&self.mark) {
+            while kill_marked(&self.mark) | family::kill(&family) {
                 tokio::time::sleep(POLL).await;
             }
         };
@@ -105,8 +121,11 @@ impl Group {
         if let Some(mut stdin) = watchdog.stdin.take() {
             let _ = stdin.write_all(b"\n").await;
         }
+        let id = watchdog.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // One that does not go is killed when it is dropped here.
-        let _ = timeout_at(until, watchdog.wait()).await;
+        if timeout_at(until, watchdog.wait()).await.is_ok() {
+            id.map(family::forget);
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -114,6 +133,10 @@ impl Group {
             // The group may be gone by now, which is what we want.
             let _ = kill_process_group(leader, signal);
         }
+    }
+
+    fn family(&self) -> Vec<Relative> {
+        self.leader.map(family::below).unwrap_or_default()
     }
 
     fn alive(&self) -> bool {
@@ -124,9 +147,10 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.leader.is_some() {
+            let family = self.family();
             self.signal(Signal::KILL);
             // Again, because one may start another meanwhile.
-            let _ = (0..5).all(|_| kill_marked(&self.mark));
+            let _ = (0..5).all(|_| kill_marked(&self.mark) | family::kill(&family));
         }
     }
 }
@@ -134,7 +158,8 @@ impl Drop for Group {
 /// A small process that outlives the adapter by an instant: when the adapter is killed, its end of the pipe closes,
 /// and the group is killed with it.
 fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
-    let spawned = Command::new("sh")
+    let mut command = Command::new("sh");
+    command
         .args(["-c", WATCH, "sh"])
         .arg(leader.as_raw_nonzero().to_string())
         .arg(mark)
@@ -144,9 +169,9 @@ fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn();
-    spawned.inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started")).ok()
+        .kill_on_drop(true);
+    family::start(&mut command)
+        .inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started")).ok()
 }
 
 /// Kills what left the group: hosts start their tools in sessions of their own. Whether there was any, dying ones included.

@@ -4,10 +4,12 @@
 //! [`Driver`] knows how to put one kind of agent to work. Nothing here knows the hub.
 
 mod artifacts;
+mod attachment;
 pub mod driver;
 mod environment;
 mod error;
 mod execution;
+mod family;
 mod group;
 mod guard;
 mod host;
@@ -20,12 +22,14 @@ mod record;
 mod scratch;
 mod service;
 mod slot;
+mod spool;
 mod surface;
 
 pub use driver::{Driver, Job};
 pub use environment::Environment;
 pub use execution::Events;
+pub use family::adopt_orphans;
 pub use host::{Limit, Memory, Setup};
 pub use options::Options;
 pub use question::Asker;
-pub use service::{Adapter, BindError};
+pub use service::{Adapter, BindError, try_start};

@@ -7,6 +7,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use crate::spool::Content;
+
 /// The largest piece, and the longest that a smaller one is held back. The runtime gathers pieces once more, for longer.
 pub(crate) const PIECE: usize = 4096;
 pub(crate) const HELD_BACK: Duration = Duration::from_millis(10);
@@ -24,6 +26,7 @@ pub(crate) enum Cut {
 struct Decoder {
     /// The start of a character whose rest has not arrived.
     partial: Vec<u8>,
+    has_replaced: bool,
 }
 
 /// How much of a text may pass: its own bytes, and the bytes of its JSON form, in which a control character takes six.
@@ -67,11 +70,22 @@ pub(crate) struct Tail {
 
 /// Reads to the end, or until `closed` is done, and hands over pieces of text.
 pub(crate) async fn pump(
+    from: impl AsyncRead + Unpin,
+    closed: impl Future<Output = ()>,
+    cut: Cut,
+    take: impl FnMut(&str),
+) {
+    pump_bytes(from, closed, cut, |_| {}, take).await;
+}
+
+/// The same, with the bytes as they are read. Answers whether all of them were text.
+pub(crate) async fn pump_bytes(
     mut from: impl AsyncRead + Unpin,
     closed: impl Future<Output = ()>,
     cut: Cut,
+    mut raw: impl FnMut(&[u8]),
     mut take: impl FnMut(&str),
-) {
+) -> Content {
     let mut decoder = Decoder::default();
     let mut pending = String::new();
     let mut due: Option<Instant> = None;
@@ -87,6 +101,7 @@ pub(crate) async fn pump(
         tokio::select! {
             read = from.read(&mut buffer) => {
                 let Ok(count @ 1..) = read else { break };
+                raw(&buffer[..count]);
                 decoder.push(&buffer[..count], &mut pending);
                 while pending.len() >= PIECE {
                     let end = boundary(PIECE, cut, &pending);
@@ -110,6 +125,7 @@ pub(crate) async fn pump(
         let end = pending.floor_char_boundary(PIECE);
         take_front(&mut pending, end, &mut take);
     }
+    if decoder.has_replaced { Content::Binary } else { Content::Text }
 }
 
 fn boundary(most: usize, cut: Cut, text: &str) -> usize {
@@ -130,7 +146,8 @@ fn take_front(pending: &mut String, end: usize, take: &mut impl FnMut(&str)) {
 impl Decoder {
     fn push(&mut self, bytes: &[u8], into: &mut String) {
         self.partial.extend_from_slice(bytes);
-        let mut rest = self.partial.as_slice();
+        let all = std::mem::take(&mut self.partial);
+        let mut rest = all.as_slice();
         loop {
             match str::from_utf8(rest) {
                 Ok(text) => {
@@ -144,6 +161,7 @@ impl Decoder {
                     rest = after;
                     let Some(invalid) = error.error_len() else { break };
                     into.push(char::REPLACEMENT_CHARACTER);
+                    self.has_replaced = true;
                     rest = &rest[invalid..];
                 }
             }
@@ -154,6 +172,7 @@ impl Decoder {
     fn finish(&mut self, into: &mut String) {
         if !self.partial.is_empty() {
             self.partial.clear();
+            self.has_replaced = true;
             into.push(char::REPLACEMENT_CHARACTER);
         }
     }
@@ -218,6 +237,11 @@ impl Head {
             self.kept.push_str(text);
         }
         pass
+    }
+
+    /// The text as far as it was kept.
+    pub(crate) fn into_kept(self) -> String {
+        self.kept
     }
 
     /// The text, with a note at its end when it is not all.

@@ -19,9 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Events, Job, artifacts,
+    attachment::Placed,
+    family,
     group::{Group, MARK},
-    output::{Cut, Gate, Head, Limit, Pass, Tail, pump},
+    output::{Cut, Gate, Head, Limit, Pass, Tail, pump, pump_bytes},
     scratch::Scratch,
+    spool::{Content, Spool},
 };
 
 /// How much of the standard output is the answer, and how much of the standard error is streamed. The hub takes bodies
@@ -47,6 +50,8 @@ pub(crate) struct Program {
     pub(crate) args: Vec<OsString>,
     /// Written to the standard input, which is empty otherwise.
     pub(crate) stdin: Option<String>,
+    /// What came with the task.
+    pub(crate) files: Placed,
 }
 
 /// What a process left behind.
@@ -57,18 +62,20 @@ struct Ended {
     answer: Head,
     answer_end: Tail,
     errors: Tail,
+    spool: Spool,
+    content: Content,
 }
 
 /// Starts the program, waits for its end or for the stop, and leaves nothing of its group behind.
 pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskReply {
     let artifact_list = scratch.file("artifacts");
-    let mut child = match command(&program, &artifact_list, &job).spawn() {
+    let mut child = match family::spawn(&mut command(&program, &artifact_list, &job), None) {
         Ok(child) => child,
         Err(error) => return not_started(&program.name, &error),
     };
     let group = Group::of(&child, job.task.task_run_id);
     tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
-    let ended = supervise(&mut child, group, program.stdin, &job.events, &job.stop).await;
+    let ended = supervise(&mut child, group, program.stdin, Spool::new(scratch.file("output")), &job).await;
     let name = program.name.display();
     match ended.status {
         None => TaskReply::failed("cancelled", format!("`{name}` was stopped")),
@@ -76,10 +83,15 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
         Some(Ok(status)) if !status.success() => {
             TaskReply::failed("task_failed", failure(&name.to_string(), status, ended.errors, ended.answer_end))
         }
-        Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd, job.task.cwd.is_some()).await {
-            Ok(artifact_refs) => {
-                let text = ended.answer.into_text();
-                TaskReply::done(&TaskOutput { text, artifact_refs, ..TaskOutput::default() })
+        Some(Ok(_)) => match artifacts::collect(artifact_list, job.cwd.clone(), job.task.cwd.is_some()).await {
+            Ok(mut artifact_refs) => {
+                let text = ended.answer.into_kept();
+                let beside = ended.spool.beside(&text, ended.content);
+                let (full_output, file) = beside.map_or((None, None), |(full, file)| (Some(full), file));
+                artifact_refs.splice(0..0, file);
+                // The runtime takes the file after this.
+                job.events.keep(scratch);
+                TaskReply::done(&TaskOutput { text, artifact_refs, full_output, ..TaskOutput::default() })
             }
             Err(message) => TaskReply::failed("task_failed", message),
         },
@@ -94,6 +106,9 @@ fn command(program: &Program, artifact_list: &std::path::Path, job: &Job) -> Com
         .stdin(if program.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    if let Some(folder) = program.files.folder() {
+        command.env("ATTACHE_FILES", folder);
+    }
     if let Some(instructions) = job.instructions() {
         command.env("ATTACHE_INSTRUCTIONS", instructions);
     }
@@ -119,9 +134,11 @@ async fn supervise(
     child: &mut Child,
     group: Group,
     input: Option<String>,
-    events: &Events,
-    stop: &CancellationToken,
+    mut spool: Spool,
+    job: &Job,
 ) -> Ended {
+    let (events, stop) = (&job.events, &job.stop);
+    let mut content = Content::Text;
     let (mut answer, mut answer_end) = (Head::new(STREAM_LIMIT), Tail::new(OUTPUT_TAIL));
     let (mut errors, mut streamed) = (Tail::new(ERROR_LIMIT), Gate::new(STREAM_LIMIT));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -153,12 +170,12 @@ async fn supervise(
                         if !text.is_empty() {
                             events.chunk(text);
                         }
-                        events.log("warning", "the output is too long: what follows is neither kept nor shown");
+                        events.log("warning", "the output is long: what follows is not shown here, and handed over as a file");
                     }
                     Pass::Nothing => {}
                 }
             };
-            pump(stdout, closed(), Cut::Anywhere, take).await;
+            content = pump_bytes(stdout, closed(), Cut::Anywhere, |bytes| spool.push(bytes), take).await;
         }
     };
     let read_errors = async {
@@ -180,7 +197,7 @@ async fn supervise(
         }
     };
     let (status, (), (), ()) = tokio::join!(end, feed(stdin, input, closed()), read_answer, read_errors);
-    Ended { status, answer, answer_end, errors }
+    Ended { status, answer, answer_end, errors, spool, content }
 }
 
 fn log(events: &Events, text: &str) {

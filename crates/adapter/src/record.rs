@@ -90,7 +90,7 @@ impl Record {
                 first - 1,
                 self.limit
             );
-            let data = Json::of(&LogLine { level: "warning".to_owned(), message });
+            let data = Json::of(&LogLine::new("warning", message));
             return Some(Arc::new(Event { seq: first - 1, name: event::LOG, data }));
         }
         let index = usize::try_from(seq + 1 - first).ok()?;

@@ -1,17 +1,17 @@
 //! The adapter as a component: `Options -> bind -> run`, one run at a time unless told, nothing left behind at the end.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use attache_protocol::{
-    Code, RunId,
-    wire::adapter::{Host, RunTask, TaskReply},
+    Code, Json, RunId, WorkspaceId,
+    wire::adapter::{Host, RunTask, TaskReply, Tools},
 };
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Asker, Events, Job, Options,
+    Asker, Events, Job, Limit, Options,
     error::Refused,
     execution::{Execution, Reason},
     guard::Guard,
@@ -106,6 +106,46 @@ impl Adapter {
     }
 }
 
+/// Starts the agent of an adapter as for a task, up to where it would be given one, and ends it. An error is a sentence for
+/// people.
+pub async fn try_start(options: &Options) -> Result<(), String> {
+    let env = &options.env;
+    let task = RunTask {
+        task_run_id: env.run_id(),
+        conversation_id: env.conversation_id(),
+        workspace_id: WorkspaceId::from_uuid(env.uuid()),
+        task_type: "message".to_owned(),
+        input: Json::empty_object(),
+        instructions: None,
+        context_fragments: None,
+        allowed_tools: None,
+        workspace_root: None,
+        budget: None,
+        cwd: None,
+        sandbox: None,
+        // Nothing listens there: what is tried is whether the host takes them.
+        mcp: Some(Tools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
+        deadline: None,
+    };
+    let execution = Arc::new(Execution::new(task.task_run_id));
+    let reply = options.driver.try_start(job(options, task, &execution)).await;
+    reply.error.map_or(Ok(()), |error| Err(error.message))
+}
+
+fn job(options: &Options, task: RunTask, execution: &Arc<Execution>) -> Job {
+    Job {
+        cwd: task.cwd.as_ref().map_or_else(|| options.cwd.clone(), |cwd| options.cwd.join(cwd)),
+        standing: options.instructions.clone(),
+        environment: options.environment.clone(),
+        scratch: options.scratch.clone(),
+        env: options.env.clone(),
+        events: Events::of(execution.clone()),
+        asker: Asker::of(execution.clone()),
+        stop: execution.stop_token(),
+        task,
+    }
+}
+
 // === impl Service ===
 
 impl Service {
@@ -115,6 +155,15 @@ impl Service {
 
     pub(crate) fn host(&self) -> Host {
         self.options.driver.host()
+    }
+
+    pub(crate) fn enforces(&self) -> Vec<Limit> {
+        self.options.driver.enforces()
+    }
+
+    /// How many tasks execute at a time.
+    pub(crate) const fn places(&self) -> NonZeroUsize {
+        self.slots.count()
     }
 
     pub(crate) fn hears_unasked(&self) -> bool {
@@ -156,17 +205,7 @@ impl Service {
 
     fn start(&self, task: RunTask, execution: Arc<Execution>) -> impl Future<Output = ()> + use<> {
         let options = &self.options;
-        let job = Job {
-            cwd: task.cwd.as_ref().map_or_else(|| options.cwd.clone(), |cwd| options.cwd.join(cwd)),
-            standing: options.instructions.clone(),
-            environment: options.environment.clone(),
-            scratch: options.scratch.clone(),
-            env: options.env.clone(),
-            events: Events::of(execution.clone()),
-            asker: Asker::of(execution.clone()),
-            stop: execution.stop_token(),
-            task,
-        };
+        let job = job(options, task, &execution);
         let (driver, env) = (options.driver.clone(), options.env.clone());
         async move {
             match tokio::fs::metadata(&job.cwd).await {

@@ -71,7 +71,15 @@ async fn health(State(service): Shared, headers: HeaderMap) -> Result<Response, 
         Bearer::Right => {
             let mut runs = service.running().into_iter();
             let (running, also_running) = (runs.next(), runs.collect());
-            let health = Health { ok: true, host: Some(service.host()), running, also_running };
+            let enforces = service.enforces().iter().map(|limit| limit.as_str().to_owned()).collect();
+            let health = Health {
+                ok: true,
+                host: Some(service.host()),
+                running,
+                also_running,
+                concurrency: Some(service.places()).filter(|places| places.get() > 1),
+                enforces,
+            };
             Ok(Json(health).into_response())
         }
     }

@@ -7,10 +7,11 @@ use std::{
 
 use attache_client::Hub;
 use attache_protocol::{
-    RunId,
+    ArtifactId, Json, RunId,
     error::exit,
     rules::run::Status,
     wire::{
+        adapter::FullOutput,
         ask::InputRequest,
         event::{ArtifactChange, Event, kind},
         run::Run,
@@ -26,6 +27,7 @@ use crate::{
     output::{Style, clean, time},
     process::Signals,
     queue,
+    silence::{LOOK_EVERY, Silence},
     waits::{Said, Waits},
 };
 
@@ -83,6 +85,31 @@ struct Data {
     name: Option<String>,
 }
 
+/// Where the whole output of a run is.
+#[derive(Debug)]
+struct Full {
+    bytes: u64,
+    artifact: Option<ArtifactId>,
+    lost: Option<String>,
+}
+
+// === impl Full ===
+
+impl Full {
+    fn of(result: &Json) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Output {
+            full_output: Option<FullOutput>,
+            #[serde(default)]
+            artifact_refs: Vec<Json>,
+        }
+        let Output { full_output, artifact_refs } = result.parse().ok()?;
+        let FullOutput { bytes, artifact_index, lost } = full_output?;
+        let artifact = artifact_index.and_then(|index| artifact_refs.get(index)?.parse::<ArtifactId>().ok());
+        Some(Self { bytes, artifact, lost })
+    }
+}
+
 /// The hub went away and did not come back; the run is another matter.
 fn lost_sight(error: attache_client::Error, run: RunId) -> Failure {
     let failure = Failure::from(error);
@@ -134,6 +161,9 @@ impl<'a> Follower<'a> {
         let mut events = hub.follow(run, after);
         let mut ticks = tokio::time::interval(Duration::from_millis(500));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silence = Silence::default();
         let deadline = limit.map(|limit| Instant::now() + limit);
         let timed_out = async {
             match deadline {
@@ -170,11 +200,16 @@ impl<'a> Follower<'a> {
                     None => self.waits.may_type = false,
                 },
                 _ = ticks.tick() => self.waiting.draw(),
+                _ = looks.tick(), if self.show == Show::Answer => {
+                    if let Some(said) = silence.look(hub, run, self.context.now()).await {
+                        self.talk(Style::Busy, &said)?;
+                    }
+                }
             }
         }
         self.close()?;
         let run = hub.run(run).await?;
-        self.answer(&run)?;
+        self.answer(hub, &run).await?;
         Ok(Ended::Run(Box::new(run)))
     }
 
@@ -272,16 +307,50 @@ impl<'a> Follower<'a> {
     }
 
     /// The answer of a run that has ended: what its result says, or what came of it when there is none.
-    fn answer(&mut self, run: &Run) -> Result<(), Failure> {
+    async fn answer(&mut self, hub: &Hub, run: &Run) -> Result<(), Failure> {
         if self.show != Show::Answer {
             return Ok(());
         }
         let result = run.task_result.as_ref().filter(|_| run.status == Status::Completed);
         let Some(result) = result else { return self.so_far() };
+        if let Some(full) = Full::of(result) {
+            return self.full(hub, result, &full).await;
+        }
         match result.text_member("text") {
             Some(text) => self.whole(&text),
             None if self.gathered.is_empty() => self.context.output.line(result.get()),
             None => self.so_far(),
+        }
+    }
+
+    /// An output of which the text is only a part: a pipe gets all of it, byte for byte; a terminal is told where it is.
+    async fn full(&mut self, hub: &Hub, result: &Json, full: &Full) -> Result<(), Failure> {
+        let text = result.text_member("text").unwrap_or_default();
+        let output = &self.context.output;
+        let (shown, all) = (time::size(text.len() as u64), time::size(full.bytes));
+        match full.artifact {
+            Some(artifact) if !output.terminal => {
+                let mut download = hub.artifact(artifact).await?;
+                let mut out = io::stdout().lock();
+                while let Some(part) = download.chunk().await? {
+                    out.write_all(&part)?;
+                }
+                Ok(out.flush()?)
+            }
+            Some(artifact) => {
+                self.whole(&text)?;
+                self.context.output.say_styled(
+                    Style::Busy,
+                    format_args!("This is {shown} of {all}, as text. All of it: attache artifacts get {artifact} --output FILE"),
+                );
+                Ok(())
+            }
+            None => {
+                self.whole(&text)?;
+                let why = full.lost.as_deref().unwrap_or("it was not kept");
+                Err(Failure::new("output_cut", exit::FAILED, format!("the output was cut: {shown} of {all} are here"))
+                    .hint(clean::line(why).into_owned()))
+            }
         }
     }
 

@@ -25,6 +25,7 @@ mod port;
 mod probe;
 mod process;
 mod queue;
+mod silence;
 mod site;
 mod supervised;
 mod tls;

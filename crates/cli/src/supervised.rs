@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
@@ -19,8 +20,14 @@ pub(crate) const COMMAND: &str = "command";
 /// What the adapter itself reads of the environment. Tasks see less, hosts see what their row names.
 const OURS: [&str; 5] = ["A2A_HOME", "AWCP_HOME", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"];
 
-/// The adapter of a profile: the one it names, or a child of ours. `cwd` is where its tasks work unless the profile says.
-pub(crate) fn source(context: &Context, profile: &Profile, cwd: Option<&Path>) -> Result<AdapterSource, Failure> {
+/// The adapter of a profile: the one it names, or a child of ours that takes so many tasks at a time. `cwd` is where its tasks
+/// work unless the profile says.
+pub(crate) fn source(
+    context: &Context,
+    profile: &Profile,
+    cwd: Option<&Path>,
+    concurrency: NonZeroUsize,
+) -> Result<AdapterSource, Failure> {
     if profile.local_agent_endpoint.is_some() {
         return Ok(AdapterSource::Profile);
     }
@@ -55,6 +62,7 @@ pub(crate) fn source(context: &Context, profile: &Profile, cwd: Option<&Path>) -
     let mut arguments: Vec<OsString> =
         ["adapter", kind, "--listen", "127.0.0.1:0", "--exit-with-parent"].map(Into::into).into();
     arguments.extend(options);
+    arguments.extend(["--concurrency".into(), concurrency.to_string().into()]);
     if executor.keep_sessions && !matches!(kind, SHELL | COMMAND) {
         arguments.push("--keep-sessions".into());
     }

@@ -21,6 +21,7 @@ mod checklist;
 mod conformance;
 mod delegations;
 mod deliveries;
+mod device;
 mod documents;
 mod hosts;
 mod interop;

@@ -27,7 +27,7 @@ fn up_and_ask() {
     assert_eq!(agents["agent_accounts"].as_array().unwrap().len(), 1);
     assert_eq!(agents["agent_accounts"][0]["name"], "local");
     assert_eq!(agents["agent_accounts"][0]["status"], "online");
-    assert_eq!(agents["agent_accounts"][0]["runtime"]["labels"], json!({ "host_type": "shell" }));
+    assert_eq!(agents["agent_accounts"][0]["runtime"]["labels"], json!({ "asks": "no", "host_type": "shell" }));
     assert_eq!(agents["next_cursor"], json!(null));
 
     let mode = |name: &str| fs::metadata(home.a2a().join(name)).unwrap().permissions().mode() & 0o777;

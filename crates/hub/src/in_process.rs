@@ -12,7 +12,7 @@ use attache_protocol::{
     rules::run::{FailureCode, Status},
     secret::Kind,
     wire::{
-        run::{ClaimedRun, FailRequest},
+        run::{ClaimedRun, FailRequest, Limit},
         runtime::HeartbeatRequest,
     },
 };
@@ -58,6 +58,11 @@ pub trait InProcessAgent: Send + Sync + 'static {
 
     /// What calls may ask for instead of the agent's name.
     fn capabilities(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The limits of runs that it enforces. A run that asks for another one never reaches it.
+    fn enforces(&self) -> Vec<Limit> {
         Vec::new()
     }
 
@@ -235,7 +240,7 @@ impl<A: InProcessAgent> Host<A> {
             let host = &self;
             Box::pin(async move {
                 host.agent.ready().await;
-                (wait, host.hub.pull_here(&host.principal, agent, wait).await)
+                (wait, host.hub.pull_here(&host.principal, agent, wait, host.agent.enforces()).await)
             })
         };
         // One pull waits for work. Where there is a lot of it, others claim more in the same commit.

@@ -24,6 +24,7 @@ mod hops;
 mod input;
 mod isolation;
 mod life;
+mod limits;
 mod matrix;
 mod outside;
 mod pairing;

@@ -17,6 +17,7 @@ on_both! {
     a_token_makes_nothing_that_lasts
     who_is_given_one
     parts_share_the_budget_and_the_limits
+    a_run_and_its_parts_stop_at_the_budget_of_the_run
     rules_hold_for_everybody_in_the_chain
 }
 
@@ -251,6 +252,25 @@ async fn parts_share_the_budget_and_the_limits(engine: Engine) {
     three.b.client.post(&format!("{RUNS}/{}/complete", id(&first)), end).await.expect(200);
     holder.post(RUNS, json!({"agent_id": "b"})).await.expect(201);
     assert_eq!(three.b.claim().await["budget"], json!({"tokens": 45}));
+}
+
+/// What the parts used counts against the run that they are parts of, also for what that one uses itself.
+async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
+    let three = Three::start(engine).await;
+    let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
+    three.holder(&claim).post(RUNS, json!({"agent_id": "b"})).await.expect(201);
+    let part = three.b.claim().await;
+    let end = json!({"epoch": 1, "output": {"text": "x"}, "usage": {"tokens": 60}});
+    three.b.client.post(&format!("{RUNS}/{}/complete", id(&part)), end).await.expect(200);
+    let used = async |tokens: u64| {
+        let body = json!({"epoch": 1, "usage": {"tokens": tokens}});
+        three.a.client.post(&format!("{RUNS}/{}/progress", id(&claim)), body).await
+    };
+    assert_eq!(used(40).await.expect(200)["status"], "running");
+    assert_eq!(used(41).await.expect(200)["status"], "failed");
+    let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&claim))).await.expect(200);
+    assert_eq!(ended["task_result"]["code"], "quota_exceeded", "{ended}");
+    assert!(ended["task_result"]["error"].as_str().unwrap().contains("101 tokens of 100"), "{ended}");
 }
 
 async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {

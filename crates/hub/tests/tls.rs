@@ -86,7 +86,7 @@ async fn with_the_pin_requests_streams_and_channels_work() {
     let device = HubOptions { credential: Credential::RuntimeToken(attached.runtime_token), ..options };
     let line = Channel::connect(channel::Options::worker(device), worker.clone()).unwrap();
     timeout(PATIENCE, line.connected()).await.unwrap();
-    line.notify(Ready { credits: 1 }.payload()).await.unwrap();
+    line.notify(Ready { credits: 1, enforces: None }.payload()).await.unwrap();
 
     let request = CreateRunRequest { agent_id: "builder".to_owned(), ..CreateRunRequest::default() };
     let run = owner.create_run(&request).await.unwrap().task_run_id;

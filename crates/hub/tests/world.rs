@@ -322,7 +322,13 @@ impl World {
 
 impl Device {
     pub async fn pull(&self, wait_ms: u64) -> Reply {
-        let path = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait_ms}", self.agent);
+        self.pull_enforcing(wait_ms, "cwd_only,no_network,no_exec").await
+    }
+
+    /// As a device that enforces these limits.
+    pub async fn pull_enforcing(&self, wait_ms: u64, limits: &str) -> Reply {
+        let enforces = if limits.is_empty() { String::new() } else { format!("&enforces={limits}") };
+        let path = format!("/api/v1/agent-accounts/{}/task-runs/pull?wait_ms={wait_ms}{enforces}", self.agent);
         self.client.post(&path, json!({})).await
     }
 

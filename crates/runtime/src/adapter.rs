@@ -125,6 +125,11 @@ impl Adapter {
         serde_json::from_slice(&body).map_err(|error| Trouble::Invalid(format!("GET /health: {error}")))
     }
 
+    /// The limits that it enforces now; none of an adapter that does not say.
+    pub(crate) async fn enforces(&self) -> Vec<String> {
+        self.health().await.map(|health| health.enforces).unwrap_or_default()
+    }
+
     /// Starts a task, or joins it when it executes already; events up to `after` are left out where the adapter can.
     pub(crate) async fn run_task(&self, task: &RunTask, after: u64) -> Result<Session, Trouble> {
         let body = serde_json::to_vec(task).expect("a task serialises to JSON");

@@ -18,6 +18,8 @@ pub(crate) struct Shelf {
     pub(crate) hub: Hub,
     pub(crate) workspace: WorkspaceId,
     pub(crate) cwd: Option<PathBuf>,
+    /// Where adapters of this device keep what tasks print.
+    pub(crate) scratch: PathBuf,
     pub(crate) env: Env,
     pub(crate) link: Link,
 }
@@ -55,7 +57,8 @@ impl Shelf {
     async fn upload(&self, entry: &Json) -> Result<String, String> {
         let FileRef { path, name, media_type } =
             entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
-        let (root, wanted) = (self.cwd.clone(), PathBuf::from(&path));
+        let wanted = PathBuf::from(&path);
+        let root = if wanted.starts_with(&self.scratch) { Some(self.scratch.clone()) } else { self.cwd.clone() };
         let opened = tokio::task::spawn_blocking(move || open_below(root.as_deref(), &wanted)).await;
         let file = opened
             .map_err(|_| "The file could not be opened.".to_owned())?

@@ -31,6 +31,8 @@ pub(crate) struct Device {
     pub(crate) profile: Profile,
     /// Where tasks work and where their files are taken from.
     pub(crate) cwd: Option<PathBuf>,
+    /// Where adapters of this device keep what tasks print.
+    pub(crate) scratch: PathBuf,
     /// Instructions of this device for an adapter that does not read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
     /// Borrows folders, where its owner lets it.
@@ -58,7 +60,8 @@ impl Device {
     /// Where the files of a result go to.
     pub(crate) fn shelf(&self, workspace: WorkspaceId) -> Shelf {
         let (hub, cwd) = (self.hub().clone(), self.cwd.clone());
-        Shelf { hub, workspace, cwd, env: self.env.clone(), link: self.link.clone() }
+        let scratch = self.scratch.clone();
+        Shelf { hub, workspace, cwd, scratch, env: self.env.clone(), link: self.link.clone() }
     }
 
     /// Writes a line. A full disk must not stop the work: the hub has the truth, the ledger only helps.

@@ -363,11 +363,12 @@ async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {
         },
         (true, None) => Outcome::failed(INVALID, "The adapter's reply has no `output`.", usage.as_ref()),
         (false, _) => {
+            let resets_at = error.as_ref().and_then(|error| error.resets_at);
             let (code, message) = error.map(|error| (error.code, error.message)).unwrap_or_default();
             let code = if code.is_empty() { "task_failed" } else { &code };
             let message =
                 if message.is_empty() { "The adapter reported a failure without a message." } else { &message };
-            Outcome::failed(code, message, usage.as_ref())
+            Outcome::failed_until(code, message, resets_at, usage.as_ref())
         }
     }
 }

@@ -32,6 +32,10 @@ pub enum Error {
     Denied { code: Code, message: String },
     #[error("the adapter `{program}` cannot be started: {reason}")]
     Adapter { program: String, reason: String },
+    #[error(
+        "the adapter takes {takes} task(s) at a time and {asked} were asked for. Start it for more (our own: `--concurrency {asked}`; another one says `concurrency` in its health), or leave --concurrency out."
+    )]
+    TooManyAtATime { asked: usize, takes: usize },
     #[error(transparent)]
     Hub(#[from] attache_client::Error),
 }
@@ -47,7 +51,7 @@ impl Error {
             | Self::Adapter { .. }
             | Self::DaemonRunning { .. }
             | Self::Listen { .. } => exit::FAILED,
-            Self::NoAdapter(_) => exit::USAGE,
+            Self::NoAdapter(_) | Self::TooManyAtATime { .. } => exit::USAGE,
             Self::LooseProfile { .. } | Self::Denied { .. } => exit::DENIED,
             Self::NoProfile | Self::UnknownProfile(_) => exit::NOT_FOUND,
             Self::Hub(error) => error.exit_code(),

@@ -130,8 +130,14 @@ impl Inbox {
         self.stir();
     }
 
+    /// Whether the hub may be granted a run: none was granted over this line.
+    pub(crate) fn may_grant(&self) -> bool {
+        let state = self.state();
+        state.is_open && state.credit != Some(state.line)
+    }
+
     /// Grants the hub one run, unless it was granted one over the same line.
-    pub(crate) async fn grant(&self, channel: &Channel) {
+    pub(crate) async fn grant(&self, channel: &Channel, enforces: Vec<String>) {
         {
             let mut state = self.state();
             if !state.is_open || state.credit == Some(state.line) {
@@ -140,7 +146,7 @@ impl Inbox {
             // Before it is sent: the run may come at once.
             state.credit = Some(state.line);
         }
-        if let Err(error) = channel.notify(Ready { credits: 1 }.payload()).await {
+        if let Err(error) = channel.notify(Ready { credits: 1, enforces: Some(enforces) }.payload()).await {
             tracing::debug!(%error, "no credit could be granted");
         }
     }
@@ -148,7 +154,7 @@ impl Inbox {
     /// Takes back what was granted.
     pub(crate) async fn revoke(&self, channel: &Channel) {
         self.state().credit = None;
-        if let Err(error) = channel.notify(Ready { credits: 0 }.payload()).await {
+        if let Err(error) = channel.notify(Ready { credits: 0, enforces: None }.payload()).await {
             tracing::debug!(%error, "the credit could not be taken back");
         }
     }

@@ -18,6 +18,8 @@ pub struct PairOptions {
     pub api_base: String,
     pub device_name: Option<String>,
     pub local_executor: LocalExecutor,
+    /// Whether what executes asks before a risky step (`yes`, `partly`, `no`), where that is known: a label for people.
+    pub asks: Option<String>,
     pub local_agent_endpoint: Option<String>,
     pub adapter_secret: Option<Secret<String>>,
     /// A certificate (PEM) to trust besides the machine's own.
@@ -80,7 +82,8 @@ fn hub(options: &PairOptions) -> Result<Hub, Error> {
 
 fn labels(options: &PairOptions) -> Option<Json> {
     let host_type = options.local_executor.kind.as_deref()?;
-    Some(Json::of(&std::collections::BTreeMap::from([("host_type", host_type)])))
+    let asks = options.asks.as_deref().map(|asks| ("asks", asks));
+    Some(Json::of(&[("host_type", host_type)].into_iter().chain(asks).collect::<std::collections::BTreeMap<_, _>>()))
 }
 
 fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Result<Profile, Error> {

@@ -146,10 +146,10 @@ impl Piece {
             },
             event::ARTIFACT => match artifact(data) {
                 Ok(artifact) => Some(Self::Artifact(artifact)),
-                Err(why) => Some(Self::Log(Json::of(&adapter::LogLine {
-                    level: "warning".to_owned(),
-                    message: format!("an artifact of {} bytes cannot be shown: {why}", data.len()),
-                }))),
+                Err(why) => {
+                    let message = format!("an artifact of {} bytes cannot be shown: {why}", data.len());
+                    Some(Self::Log(Json::of(&adapter::LogLine::new("warning", message))))
+                }
             },
             _ => None,
         }

@@ -10,7 +10,7 @@ use attache_protocol::{
     Json, RunId,
     rules::permission::State,
     wire::{
-        adapter::{InputAsked, InputGiven, PermissionAsked, PermissionGiven},
+        adapter::{InputAsked, InputGiven, LogLine, PermissionAsked, PermissionGiven},
         ask::{AskInput, AskState},
         envelope::{Approved, RequireApproval, RequireInput},
         permission::{AskPermission, PermissionAnswer},
@@ -251,7 +251,10 @@ pub(crate) async fn give_unasked(device: &Device, run: RunId, parts: Json, progr
     // Not repeated when the connection broke: the adapter may have heard it, and would hear it twice.
     match device.adapter.give(run, &InputGiven { id: None, parts, message: None }).await {
         Ok(()) => {}
-        Err(Trouble::Refused { status: 404, .. }) => progress.push(warning(UNHEARD.to_owned())),
+        Err(Trouble::Refused { status: 404, .. }) => {
+            let line = LogLine { code: Some(LogLine::INPUT_UNHEARD.to_owned()), ..LogLine::new("warning", UNHEARD) };
+            progress.push(Piece::Log(Json::of(&line)));
+        }
         Err(trouble) => tracing::warn!(run.id = %run, ?trouble, "the adapter did not take input"),
     }
 }
@@ -275,8 +278,7 @@ fn plain(id: &str) -> String {
 }
 
 fn warning(message: String) -> Piece {
-    let level = "warning".to_owned();
-    Piece::Log(Json::of(&attache_protocol::wire::adapter::LogLine { level, message }))
+    Piece::Log(Json::of(&LogLine::new("warning", message)))
 }
 
 fn strange(error: serde_json::Error) -> Error {

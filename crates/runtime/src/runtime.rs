@@ -180,6 +180,7 @@ impl Runtime {
             presence,
             ledger,
             cwd,
+            scratch: options.home.join("scratch"),
             instruction_file,
             collaborator: options.collaborator,
             extensions,
@@ -190,6 +191,7 @@ impl Runtime {
             reports: Reports::default(),
             profile,
         };
+        takes_as_many(&device.adapter, options.concurrency).await?;
         let rejoined = begin(&device, &history, &shutdown).await?;
         // Only now: a channel that registers gives back every claim that is not held here.
         device.ways.channel = Some(Channel::connect(channel, inbox)?);
@@ -232,6 +234,21 @@ fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {
     let endpoint =
         profile.local_agent_endpoint.clone().map(|url| Endpoint { url, secret: profile.adapter_secret.clone() });
     watch::channel(endpoint).1
+}
+
+/// A run that is claimed has a clock that runs: more than the adapter executes at once are not asked for.
+async fn takes_as_many(adapter: &Adapter, asked: NonZeroUsize) -> Result<(), Error> {
+    if asked == NonZeroUsize::MIN {
+        return Ok(());
+    }
+    let health = adapter.health().await.map_err(|trouble| Error::Adapter {
+        program: "of the profile".to_owned(),
+        reason: format!("it does not say how many tasks it takes at a time ({trouble:?}); start it first"),
+    })?;
+    if health.places() < asked {
+        return Err(Error::TooManyAtATime { asked: asked.get(), takes: health.places().get() });
+    }
+    Ok(())
 }
 
 /// Says hello, and picks up what an earlier process left.

@@ -121,7 +121,9 @@ async fn next(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: 
         // A channel that cannot be had is not waited for.
         let patience = match device.channel().map(|channel| (channel, channel.state())) {
             Some((channel, State::Connected(_))) => {
-                device.inbox.grant(channel).await;
+                if device.inbox.may_grant() {
+                    device.inbox.grant(channel, device.adapter.enforces().await).await;
+                }
                 None
             }
             Some((_, State::Broken(attache_client::Error::BadReply { .. } | attache_client::Error::Refused(_))))
@@ -154,9 +156,10 @@ async fn next(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: 
 /// One pull. Its answer is waited for even when the channel opens meanwhile, for it may be a claim.
 async fn pull(device: &Device, wait: Duration, backoff: &mut Backoff, shutdown: &Shutdown) -> Option<ClaimedRun> {
     let mut moved = device.inbox.watch();
+    let enforces = device.adapter.enforces().await;
     let asked = device.env.now();
     let answer = tokio::select! {
-        answer = device.hub().pull(device.profile.agent_id, wait) => answer,
+        answer = device.hub().pull_enforcing(device.profile.agent_id, wait, &enforces) => answer,
         () = shutdown.finish.cancelled() => return None,
         () = device.link.denied() => return None,
     };

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Driver, Job, settled};
 use crate::{
+    attachment::{self, Placed},
     host::limits,
     process::{self, Program},
     scratch::Scratch,
@@ -33,11 +34,11 @@ impl Command {
         let (name, mut args) = (self.program.clone(), self.args.clone());
         let mut places = args.iter_mut().filter(|arg| *arg == PLACEHOLDER).peekable();
         if places.peek().is_none() {
-            return Ok(Program { name, args, stdin: Some(text) });
+            return Ok(Program { name, args, stdin: Some(text), files: Placed::default() });
         }
         process::fits(&text, &name, "start the adapter without `{}`")?;
         places.for_each(|place| *place = text.clone().into());
-        Ok(Program { name, args, stdin: None })
+        Ok(Program { name, args, stdin: None, files: Placed::default() })
     }
 }
 
@@ -51,7 +52,7 @@ impl Driver for Command {
         let program =
             limits::without_limits(&label, &job).and_then(|()| job.text()).and_then(|text| self.program(text));
         settled(async move {
-            let program = program?;
+            let program = Program { files: attachment::as_files(&job)?, ..program? };
             let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
             Ok(process::run(program, scratch, job).await)
         })

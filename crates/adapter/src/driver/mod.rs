@@ -12,7 +12,7 @@ use std::{fmt, io, path::PathBuf};
 
 use attache_protocol::{
     env::Env,
-    wire::adapter::{Host, RunTask, TaskReply},
+    wire::adapter::{Host, RunTask, TaskOutput, TaskReply},
 };
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     acp::Acp, claude::Claude, codex::Codex, command::Command, conformance::Conformance, exec::Exec, shell::Shell,
 };
-use crate::{Asker, Environment, Events};
+use crate::{Asker, Environment, Events, Limit, attachment::Attachment};
 
 /// Drives one kind of agent. It is given one job at a time, unless the adapter is told to take more.
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
@@ -33,11 +33,21 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The limits of tasks that its agent keeps.
+    fn enforces(&self) -> Vec<Limit> {
+        Vec::new()
+    }
+
     /// Does the job and returns its outcome once everything that it started is gone.
     ///
     /// When `job.stop` is cancelled (cancel, deadline, shutdown) it stops at once and returns any failure: the
     /// service knows the reason and writes it into the reply. Dropping the future must stop the work too.
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply>;
+
+    /// Starts its agent as for this job, up to where it would be given the task, and ends it. Nothing of the task is told.
+    fn try_start(&self, _job: Job) -> BoxFuture<'static, TaskReply> {
+        std::future::ready(TaskReply::done(&TaskOutput::default())).boxed()
+    }
 }
 
 /// One run, as a driver gets it.
@@ -81,6 +91,14 @@ impl Job {
 
     fn no_folder(&self, error: &io::Error) -> TaskReply {
         TaskReply::failed("host_crashed", format!("the folder `{}` cannot be opened: {error}", self.cwd.display()))
+    }
+
+    /// The same for a task that may be nothing but what comes with it.
+    fn words(&self, attached: &[Attachment]) -> Result<String, TaskReply> {
+        match self.text() {
+            Err(_) if !attached.is_empty() => Ok("See what came with this task.".to_owned()),
+            text => text,
+        }
     }
 
     /// The text of the task: `input.text`, or `input` itself when it is a string.

@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Driver, Job, settled};
 use crate::{
+    attachment,
     host::limits,
     process::{self, MAX_ARGUMENT, Program},
     scratch::Scratch,
@@ -38,5 +39,6 @@ async fn execute(job: Job) -> Result<TaskReply, TaskReply> {
         tokio::fs::write(&file, script).await.map_err(|error| process::no_scratch(&job, &error))?;
         vec![file.into_os_string()]
     };
-    Ok(process::run(Program { name: "sh".into(), args, stdin: None }, scratch, job).await)
+    let files = attachment::as_files(&job)?;
+    Ok(process::run(Program { name: "sh".into(), args, stdin: None, files }, scratch, job).await)
 }

@@ -1,39 +1,32 @@
 //! What is settled before a host is started: the limits that a run asks for, against those that its host keeps; folders that a
 //! host is not let into; something left to spend.
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
-use attache_protocol::{Json, wire::adapter::TaskReply};
-use serde::{Deserialize, Serialize};
+pub use attache_protocol::wire::run::Limit;
+use attache_protocol::{
+    Json,
+    wire::{adapter::TaskReply, run::Sandbox},
+};
 
 use super::{Setup, Usage, budget::Budget, outcome};
 use crate::Job;
 
-/// One thing that a task must not do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// Touch files outside of its folder.
-    CwdOnly,
-    /// Use the network.
-    NoNetwork,
-    /// Run programs.
-    NoExec,
-}
-
-/// `sandbox` of a task, as DESIGN has it.
-#[derive(Debug, Default, Deserialize)]
-struct Asked {
-    cwd_only: Option<bool>,
-    allow_network: Option<bool>,
-    allow_exec: Option<bool>,
-}
 
 /// The limits of a task, all of which its host keeps; the answer of a run for which nothing is to be started.
 pub(crate) fn agreed(setup: &Setup, job: &Job) -> Result<Vec<Limit>, TaskReply> {
     let limits = kept(job.task.sandbox.as_ref(), &setup.label, &setup.enforces)?;
     harmless(setup, job)?;
-    match Budget::of(job.task.budget.as_ref()).exceeded_by(&Usage::of_tokens(0, 0).with_cost(0.0)) {
+    let budget = Budget::of(job.task.budget.as_ref());
+    if budget.cost_usd.is_some() && !setup.tells_cost {
+        let message = format!(
+            "{} does not say what a run costs, so a limit in dollars (of the run, or of a quota) cannot be kept, and nothing was \
+             started; limit the tokens instead (--tokens), or send the task to an agent that tells its costs",
+            setup.label
+        );
+        return Err(TaskReply::failed("refused", message));
+    }
+    match budget.exceeded_by(&Usage::of_tokens(0, 0).with_cost(0.0)) {
         None => Ok(limits),
         Some(message) => Err(outcome::over_budget(&setup.label, &message)),
     }
@@ -46,21 +39,17 @@ pub(crate) fn without_limits(label: &str, job: &Job) -> Result<(), TaskReply> {
 
 fn kept(sandbox: Option<&Json>, host: &str, enforces: &[Limit]) -> Result<Vec<Limit>, TaskReply> {
     let asked = asked(sandbox)?;
-    let missing: Vec<String> = asked.iter().filter(|limit| !enforces.contains(limit)).map(Limit::to_string).collect();
-    if missing.is_empty() {
-        return Ok(asked);
-    }
+    let Some(unmet) = asked.unmet(enforces) else { return Ok(asked.limits()) };
     let message = format!(
-        "the run asks for limits that {host} does not keep on this device ({}), so nothing was started; ask without them, or \
-         send the task to an agent that keeps them",
-        missing.join(", ")
+        "the run asks for limits that {host} does not keep on this device ({unmet}), so nothing was started; ask without them, \
+         or send the task to an agent that keeps them"
     );
     Err(TaskReply::failed("refused", message))
 }
 
 /// A host that would execute what lies in a folder is not let into one that has such things. What lies in the person's own
 /// home folder, or above it, is theirs.
-fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
+pub(crate) fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
     let home = job.environment.get("HOME").map(Path::new);
     let folders = job.cwd.ancestors().take_while(|folder| Some(*folder) != home);
     let found = folders.flat_map(|folder| setup.executes.iter().map(|name| folder.join(name)));
@@ -79,30 +68,12 @@ fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
     }
 }
 
-fn asked(sandbox: Option<&Json>) -> Result<Vec<Limit>, TaskReply> {
-    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.get() != "null") else { return Ok(Vec::new()) };
+fn asked(sandbox: Option<&Json>) -> Result<Sandbox, TaskReply> {
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.get() != "null") else { return Ok(Sandbox::default()) };
     // Limits that cannot be read are limits that nobody keeps.
-    let asked: Asked = sandbox.parse().map_err(|error| {
+    sandbox.parse().map_err(|error| {
         TaskReply::failed("refused", format!("the run's `sandbox` cannot be read ({error}), so nothing was started"))
-    })?;
-    let wanted = [
-        (asked.cwd_only == Some(true), Limit::CwdOnly),
-        (asked.allow_network == Some(false), Limit::NoNetwork),
-        (asked.allow_exec == Some(false), Limit::NoExec),
-    ];
-    Ok(wanted.into_iter().filter_map(|(is_asked, limit)| is_asked.then_some(limit)).collect())
-}
-
-// === impl Limit ===
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CwdOnly => "only its folder (cwd_only)",
-            Self::NoNetwork => "no network (allow_network: false)",
-            Self::NoExec => "no programs (allow_exec: false)",
-        })
-    }
+    })
 }
 
 #[cfg(test)]

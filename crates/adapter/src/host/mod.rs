@@ -4,6 +4,7 @@
 //! [`Verdict`]; [`outcome::reply`] makes the honest answer of the three.
 
 pub(crate) mod budget;
+mod git;
 pub(crate) mod limits;
 pub(crate) mod lines;
 mod memory;
@@ -24,10 +25,14 @@ pub(crate) use self::{
     budget::Usage,
     lines::{Lines, Speaker},
     outcome::Verdict,
-    process::{Launch, Process},
+    process::{Handed, Launch, Process},
     question::{Answer, Answered, Question},
     turn::Turn,
 };
+
+/// Our tools for one run, as hosts know them. Not `attache`: that is what `attache mcp install` calls the person's own server,
+/// and hosts merge what both say under one name.
+pub(crate) const TOOLS: &str = "attache_run";
 
 /// Which program is the host, and what to call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub struct Setup {
     /// these is refused.
     pub executes: Vec<PathBuf>,
     pub memory: Memory,
+    /// Whether it says what a run costs; if not, no limit in dollars can be kept.
+    pub tells_cost: bool,
 }
 
 /// What a host remembers from one run to the next.
@@ -72,6 +79,7 @@ impl Setup {
             enforces: Vec::new(),
             executes: Vec::new(),
             memory: Memory::Stateless,
+            tells_cost: true,
         }
     }
 

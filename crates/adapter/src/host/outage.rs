@@ -1,4 +1,5 @@
-//! Whether what a host says about a failure means that its model cannot be reached. Pure.
+//! What a host says about a failure: that its model cannot be reached, has nothing left for its account, or does not know it.
+//! Pure.
 
 use super::Verdict;
 
@@ -28,23 +29,82 @@ const SIGNS: &[&str] = &[
     "gateway timeout",
     "internal server error",
     "overloaded",
-    "too many requests",
-    "rate limit",
-    "rate_limit",
     "cannot be reached",
     "model unreachable",
     "api call failed",
 ];
 
 /// Statuses of HTTP that mean "not now"; they count only beside a word that makes them statuses.
-const STATUSES: &[&str] = &["429", "500", "502", "503", "504", "529"];
+const STATUSES: &[&str] = &["500", "502", "503", "504", "529"];
 const STATUS_WORDS: &[&str] = &["api error", "status", "http", "error code", "got status"];
 
-pub(crate) fn is_outage(text: &str) -> bool {
+/// Words of an account that has nothing left for now.
+const LIMITS: &[&str] = &[
+    "usage limit",
+    "usage_limit",
+    "rate limit",
+    "rate_limit",
+    "rate-limit",
+    "too many requests",
+    "quota exceeded",
+    "exceeded your current quota",
+    "insufficient_quota",
+    "resource_exhausted",
+    "resource has been exhausted",
+    "hit your limit",
+    "limit reached",
+    "out of credits",
+    "credit balance is too low",
+];
+const LIMIT_STATUSES: &[&str] = &["429", "402"];
+
+/// Words of a model that does not know who asks.
+const STRANGERS: &[&str] = &[
+    "please run /login",
+    "not logged in",
+    "not signed in",
+    "invalid api key",
+    "incorrect api key",
+    "api key not valid",
+    "invalid_api_key",
+    "authentication_error",
+    "unauthenticated",
+    "oauth token has expired",
+];
+const STRANGER_STATUSES: &[&str] = &["401", "403"];
+
+/// What a failure is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    SignIn,
+    Limit,
+    Outage,
+}
+
+pub(crate) fn trouble(text: &str) -> Option<Trouble> {
     let text = text.to_lowercase();
-    let number = |wanted: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *wanted);
-    SIGNS.iter().any(|sign| text.contains(sign))
-        || (STATUS_WORDS.iter().any(|word| text.contains(word)) && STATUSES.iter().any(number))
+    let has = |signs: &[&str], statuses: &[&str]| {
+        let number = |wanted: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *wanted);
+        signs.iter().any(|sign| text.contains(sign))
+            || (STATUS_WORDS.iter().any(|word| text.contains(word)) && statuses.iter().any(number))
+    };
+    if has(LIMITS, LIMIT_STATUSES) {
+        Some(Trouble::Limit)
+    } else if has(STRANGERS, STRANGER_STATUSES) {
+        Some(Trouble::SignIn)
+    } else {
+        has(SIGNS, STATUSES).then_some(Trouble::Outage)
+    }
+}
+
+/// What a failure ends as, by all that is said about it.
+pub(crate) fn verdict(said: &str, message: String) -> Verdict {
+    match trouble(said) {
+        Some(Trouble::SignIn) => Verdict::SignIn { message },
+        Some(Trouble::Limit) => Verdict::UsageLimit { message, resets_at: None },
+        Some(Trouble::Outage) => Verdict::ModelUnreachable { message },
+        None => Verdict::Failed { message },
+    }
 }
 
 /// How hosts begin that give such a failure out as their answer.
@@ -53,17 +113,19 @@ const CONFESSIONS: &[&str] = &["api call failed", "api error"];
 /// Some hosts end in good order and say that there is no model.
 pub(crate) fn honest(verdict: Verdict, answer: &str) -> Verdict {
     match verdict {
-        Verdict::Done { .. } if is_all_there_is(answer) => {
-            Verdict::ModelUnreachable { message: answer.trim().to_owned() }
-        }
-        verdict => verdict,
+        Verdict::Done { .. } if is_all_there_is(answer) => verdict_of(answer.trim()),
+        other => other,
     }
+}
+
+fn verdict_of(message: &str) -> Verdict {
+    verdict(message, message.to_owned())
 }
 
 /// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
 fn is_all_there_is(answer: &str) -> bool {
     let answer = answer.trim().to_lowercase();
-    answer.lines().count() == 1 && CONFESSIONS.iter().any(|words| answer.starts_with(words)) && is_outage(&answer)
+    answer.lines().count() == 1 && CONFESSIONS.iter().any(|words| answer.starts_with(words)) && trouble(&answer).is_some()
 }
 
 #[cfg(test)]
@@ -79,14 +141,24 @@ mod tests {
             "Error code: 503 - upstream",
             "API call failed after 3 retries: Connection error.",
             "got status: 500 Internal Server Error",
-            "RESOURCE_EXHAUSTED: Too Many Requests",
         ];
         for text in away {
-            assert!(is_outage(text), "{text}");
+            assert_eq!(trouble(text), Some(Trouble::Outage), "{text}");
         }
-        let other = ["the file has 500 lines", "Invalid API key", "status: done", "tool not found: http500x", ""];
-        for text in other {
-            assert!(!is_outage(text), "{text}");
+        let limits = [
+            "RESOURCE_EXHAUSTED: Too Many Requests",
+            "API Error: Request rejected (429)",
+            "You've hit your usage limit. Try again at 3 pm.",
+            "Error code: 429 - insufficient_quota",
+        ];
+        for text in limits {
+            assert_eq!(trouble(text), Some(Trouble::Limit), "{text}");
+        }
+        for text in ["Invalid API key · Please run /login", "unexpected status 401 Unauthorized", "HTTP 403"] {
+            assert_eq!(trouble(text), Some(Trouble::SignIn), "{text}");
+        }
+        for text in ["the file has 500 lines", "status: done", "tool not found: http500x", "it has 401 users", ""] {
+            assert_eq!(trouble(text), None, "{text}");
         }
     }
 

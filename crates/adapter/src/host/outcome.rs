@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 
 use attache_protocol::{
-    Json,
+    Json, Timestamp,
     wire::adapter::{TaskOutput, TaskReply},
 };
 
@@ -28,7 +28,20 @@ pub(crate) enum Verdict {
     OverBudget {
         message: String,
     },
+    /// It may not work here.
+    NotAllowed {
+        message: String,
+    },
     ModelUnreachable {
+        message: String,
+    },
+    /// The account of its model has nothing left for now.
+    UsageLimit {
+        message: String,
+        resets_at: Option<Timestamp>,
+    },
+    /// Its model does not know who asks.
+    SignIn {
         message: String,
     },
     /// It said that it failed.
@@ -51,6 +64,11 @@ const LONGEST_MESSAGE: usize = 128 * 1024;
 // === impl Verdict ===
 
 impl Verdict {
+    /// What was found after the host was started that should have kept it from being.
+    pub(crate) fn of_failure(reply: &TaskReply) -> Self {
+        Self::NotAllowed { message: reply.error.as_ref().map(|error| error.message.clone()).unwrap_or_default() }
+    }
+
     /// Whether the host is to stop in the middle of its work.
     pub(crate) const fn cuts_short(&self) -> bool {
         matches!(self, Self::Stopped | Self::OverBudget { .. })
@@ -69,6 +87,7 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
         Verdict::Refused { message } => {
             TaskReply::failed("refused", format!("{host} will not do this{}", after(&message)))
         }
+        Verdict::NotAllowed { message } => TaskReply::failed("refused", message),
         Verdict::ModelUnreachable { message } => TaskReply::failed(
             "model_unreachable",
             format!(
@@ -76,6 +95,10 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
                 after(&message)
             ),
         ),
+        Verdict::UsageLimit { message, resets_at } => usage_limit(host, &message, resets_at),
+        Verdict::SignIn { message } => {
+            TaskReply::failed("sign_in_required", format!("{host} is not signed in on this device{}", after(&message)))
+        }
         Verdict::Failed { message } => TaskReply::failed("task_failed", format!("{host} failed{}", after(&message))),
         Verdict::Vanished => TaskReply::failed("host_crashed", vanished(host, ended)),
         Verdict::Unreadable { message } => TaskReply::failed(
@@ -91,6 +114,19 @@ pub(crate) fn reply(verdict: Verdict, turn: &Summary, ended: &Ended) -> TaskRepl
     }
     if turn.usage.is_known() {
         reply.usage = Some(Json::of(&turn.usage));
+    }
+    reply
+}
+
+fn usage_limit(host: &str, message: &str, resets_at: Option<Timestamp>) -> TaskReply {
+    let until = resets_at.map_or_else(
+        || "Wait, or change the plan of its account".to_owned(),
+        |at| format!("It can be used again at {at}"),
+    );
+    let message = format!("{host} has reached the usage limit of its account{}. {until}", after(message));
+    let mut reply = TaskReply::failed("usage_limit", message);
+    if let Some(error) = &mut reply.error {
+        error.resets_at = resets_at;
     }
     reply
 }
@@ -208,6 +244,8 @@ mod tests {
         let codes = [
             (Verdict::OverBudget { message: message() }, "quota_exceeded"),
             (Verdict::ModelUnreachable { message: message() }, "model_unreachable"),
+            (Verdict::UsageLimit { message: message(), resets_at: None }, "usage_limit"),
+            (Verdict::SignIn { message: message() }, "sign_in_required"),
             (Verdict::Unreadable { message: message() }, "adapter_invalid_reply"),
         ];
         for (verdict, code) in codes {

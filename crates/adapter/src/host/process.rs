@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsString,
-    io,
+    io::{self, Write as _},
+    os::fd::{AsRawFd as _, OwnedFd},
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -15,9 +16,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Memory, Verdict};
+use super::{Memory, Verdict, git};
 use crate::{
-    Events, Job,
+    Events, Job, family,
     group::Group,
     output::{Cut, Gate, Pass, Tail, pump},
     process::{self as plain, ERROR_LIMIT, STREAM_LIMIT},
@@ -30,7 +31,13 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<OsString>,
     /// Set beside what every task may see.
     pub(crate) variables: Vec<(OsString, OsString)>,
+    /// Stays open in the host.
+    pub(crate) handed: Option<Handed>,
 }
+
+/// A text that only the host can read, once: no file, variable or argument holds it.
+#[derive(Debug, Clone)]
+pub(crate) struct Handed(Arc<OwnedFd>);
 
 /// A host that runs. Dropping it kills all of it.
 #[derive(Debug)]
@@ -53,18 +60,36 @@ pub(crate) struct Ended {
 /// How long the standard error is read after the process is gone.
 const LINGER: Duration = Duration::from_millis(100);
 
+// === impl Handed ===
+
+impl Handed {
+    pub(crate) fn new(text: &str) -> io::Result<Self> {
+        let (reader, mut writer) = io::pipe()?;
+        // Short enough to fit into the pipe before anybody reads it.
+        writer.write_all(text.as_bytes())?;
+        Ok(Self(Arc::new(reader.into())))
+    }
+
+    /// The file that the host opens.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/fd/{}", self.0.as_raw_fd()))
+    }
+}
+
 // === impl Process ===
 
 impl Process {
-    pub(crate) fn start(launch: &Launch, job: &Job) -> Result<Self, TaskReply> {
+    pub(crate) async fn start(launch: &Launch, job: &Job) -> Result<Self, TaskReply> {
         let mut command = plain::dressed(&launch.program, job);
         command
             .args(&launch.args)
+            .envs(git::variables(job).await)
             .envs(launch.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| plain::not_started(&launch.program, &error))?;
+        let handed = launch.handed.as_ref().map(|handed| handed.0.clone());
+        let mut child = family::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
         let group = Group::of(&child, job.task.task_run_id);
         tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
         let errors = Arc::new(Mutex::new(Tail::new(ERROR_LIMIT)));

@@ -55,6 +55,9 @@ pub struct Preset {
     pub enforces: BTreeMap<Limit, Vec<String>>,
     /// What it would execute of a folder, with no way to switch that off.
     pub executes: Vec<String>,
+    pub asks: Asks,
+    /// Whether it says what a run costs.
+    pub costs: bool,
     /// Arguments that give the host what is left of the budget; `{cost_usd}` stands for it.
     pub budget: Vec<String>,
 }
@@ -71,6 +74,19 @@ pub enum Kind {
     Acp,
     /// A program that gets the task, prints and ends.
     Exec,
+}
+
+/// Whether a host asks before a risky step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Asks {
+    /// Before it changes files and before it runs programs.
+    Yes,
+    /// Before it changes files; it runs programs unasked.
+    Partly,
+    No,
+    /// That is up to the program.
+    Unknown,
 }
 
 /// How a host's version is asked and what is too old.
@@ -108,6 +124,7 @@ impl Preset {
             args: self.args.iter().map(OsString::from).collect(),
             enforces: self.enforces.keys().copied().collect(),
             executes: self.executes.iter().map(PathBuf::from).collect(),
+            tells_cost: self.costs,
             ..Setup::new(&self.name, &self.label, program)
         }
     }
@@ -130,6 +147,41 @@ impl Kind {
         match self {
             Self::Claude | Self::Codex | Self::Acp => true,
             Self::Exec => false,
+        }
+    }
+}
+
+// === impl Asks ===
+
+impl Asks {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "partly",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// What whoever pairs such a host should know; nothing about one that asks.
+    pub fn warning(self, label: &str) -> Option<String> {
+        Some(match self {
+            Self::Yes => return None,
+            Self::Partly => format!(
+                "{label} asks before it changes files, and only before commands that it takes for dangerous; it runs others unasked."
+            ),
+            Self::No => {
+                format!("{label} asks nobody before it acts: whoever may call this agent runs commands here with your rights.")
+            }
+            Self::Unknown => format!("Whether {label} asks before a risky step is up to that program."),
+        })
+    }
+
+    const fn of(driver: Kind) -> Self {
+        match driver {
+            Kind::Claude | Kind::Codex => Self::Yes,
+            Kind::Acp => Self::Unknown,
+            Kind::Exec => Self::No,
         }
     }
 }

@@ -111,6 +111,12 @@ pub struct Tool {
 // === impl ExecShape ===
 
 impl ExecShape {
+    /// Whether it says what a run costs.
+    pub fn tells_cost(&self) -> bool {
+        let tells = |rule: &Rule| rule.cost_usd.is_some() || rule.estimated_cost_usd.is_some();
+        self.read.iter().chain(&self.usage_file).any(tells)
+    }
+
     /// What one JSON document or line says by these rules.
     pub fn read(&self, document: &str) -> Result<Said, serde_json::Error> {
         read(&self.read, document)

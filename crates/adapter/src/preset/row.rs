@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{ExecShape, Format, Kind, LoginRule, Preset, VersionRule};
+use super::{Asks, ExecShape, Format, Kind, LoginRule, Preset, VersionRule};
 use crate::Limit;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -23,6 +23,8 @@ pub(super) struct Row {
     output: Option<ExecShape>,
     enforces: Option<BTreeMap<Limit, Vec<String>>>,
     executes: Option<Vec<String>>,
+    asks: Option<Asks>,
+    costs: Option<bool>,
     budget: Option<Vec<String>>,
 }
 
@@ -63,6 +65,8 @@ impl Row {
             output: other.output.or(self.output),
             enforces: other.enforces.or(self.enforces),
             executes: other.executes.or(self.executes),
+            asks: other.asks.or(self.asks),
+            costs: other.costs.or(self.costs),
             budget: other.budget.or(self.budget),
         }
     }
@@ -107,9 +111,15 @@ impl Row {
             login: self.login.unwrap_or_default(),
             install: self.install.unwrap_or_default(),
             sign_in: self.sign_in.unwrap_or_default(),
-            output,
             enforces: self.enforces.unwrap_or_default(),
             executes: self.executes.unwrap_or_default(),
+            asks: self.asks.unwrap_or(Asks::of(driver)),
+            costs: self.costs.unwrap_or_else(|| match driver {
+                Kind::Claude => true,
+                Kind::Exec => output.tells_cost() || !budget.is_empty(),
+                Kind::Codex | Kind::Acp => false,
+            }),
+            output,
             budget,
         })
     }

@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{Kind, Version},
+        super::{Asks, Kind, Version},
         *,
     };
 
@@ -106,6 +106,10 @@ mod tests {
             ("custom", "acp"),
         ];
         assert_eq!(rows, expected);
+        let silent: Vec<_> = table.iter().filter(|row| row.asks != Asks::Yes).map(|row| (&*row.name, row.asks)).collect();
+        let expected =
+            [("hermes", Asks::Partly), ("openclaw", Asks::No), ("cursor", Asks::No), ("custom", Asks::Unknown)];
+        assert_eq!(silent, expected);
         for row in table.iter().filter(|row| row.name != "custom") {
             assert!(!row.programs.is_empty() && !row.install.is_empty() && !row.sign_in.is_empty(), "{}", row.name);
             let named = row.login.variables.iter().chain(&row.login.folder_variable);

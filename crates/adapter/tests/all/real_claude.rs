@@ -314,7 +314,7 @@ async fn instructions_and_our_tools_reach_it() {
     let world = usual_world(&stage).await;
     let (long, url) = ("x".repeat(200_000), tools().await);
     let task = task(
-        "CALL:mcp__attache__delegate {\"to\":\"x\"}\nRUN:env | grep -c sesame; tr '\\0' ' ' < /proc/$PPID/cmdline",
+        "CALL:mcp__attache_run__delegate {\"to\":\"x\"}\nRUN:env | grep -c sesame; tr '\\0' ' ' < /proc/$PPID/cmdline",
     );
     let task =
         with(with(task, "instructions", format!("FIRST-RULE {long}")), "mcp", json!({"url": url, "token": "sesame"}));
@@ -353,5 +353,56 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     std::fs::remove_dir_all(stage.home().join(".claude/projects")).unwrap();
     let (_, events) = run(&world, &again("SAY:the third answer"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "the third answer");
+    world.stop().await;
+}
+
+/// A picture of one pixel.
+const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_and_files_reach_it() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let parts = json!([
+        {"raw": PIXEL, "filename": "pixel.png", "mediaType": "image/png"},
+        {"raw": "U0VTQU1FLUZJTEU=", "filename": "notes.csv", "mediaType": "text/csv"},
+        {"url": "https://example.org/page"},
+    ]);
+    let script = "RUN:cat .attache/*/notes.csv";
+    let task = with(task(script), "input", json!({"text": script, "message": {"parts": parts}}));
+    let (_, events) = run(&world, &task, yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    let told = stage.told();
+    assert!(told.contains(PIXEL) && told.contains("image/png"), "the picture did not reach the model");
+    assert!(told.contains("notes.csv (text/csv)") && told.contains("https://example.org/page"), "{told}");
+    assert!(texts(&events, "tool_call", "output").concat().contains("SESAME-FILE"));
+    assert!(!stage.workspace().join(".attache").exists());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_its_owner_allows_is_asked_about() {
+    let Some(stage) = stage().await else { return };
+    let folder = stage.home().join(".claude");
+    std::fs::create_dir_all(&folder).unwrap();
+    let own = json!({"permissions": {"allow": ["Bash(touch:*)", "Write", "Edit"], "defaultMode": "acceptEdits"}});
+    std::fs::write(folder.join("settings.json"), own.to_string()).unwrap();
+    let world = usual_world(&stage).await;
+    let (questions, events) = run(&world, &task("RUN:touch by-rule.txt\nWRITE:written.txt=x"), yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    let tools: Vec<&str> = questions.iter().filter_map(|question| question["tool"].as_str()).collect();
+    assert_eq!(tools, ["Bash", "Write"]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_and_a_missing_login_are_no_outage() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    for (status, code) in [(429, "usage_limit"), (401, "sign_in_required")] {
+        let (_, events) = run(&world, &task(&format!("FAIL:{status}")), yes).await;
+        assert_eq!(result(&events)["error"]["code"], code, "{}", result(&events));
+    }
     world.stop().await;
 }

@@ -321,7 +321,7 @@ async fn instructions_and_our_tools_reach_its_model() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let tools = tools().await;
-    let task = task("CALL:mcp__attache__delegate {\"to\":\"x\"}\nRUN:env | grep -c TOOLS_TOKEN");
+    let task = task("CALL:mcp__attache_run__delegate {\"to\":\"x\"}\nRUN:cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -ac 'Bearer sesame'");
     let task = with(with(task, "instructions", "FIRST-RULE"), "mcp", json!({"url": tools, "token": "sesame"}));
     let (questions, events) = run(&world, &task, yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
@@ -352,5 +352,61 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
     let (_, events) = run(&world, &task("SAY:another"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "another");
     assert!(!stage.told_last().contains("the first answer"));
+    world.stop().await;
+}
+
+/// A picture of one pixel.
+const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_and_files_reach_it() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let parts = json!([
+        {"raw": PIXEL, "filename": "pixel.png", "mediaType": "image/png"},
+        {"raw": "U0VTQU1FLUZJTEU=", "filename": "notes.csv", "mediaType": "text/csv"},
+    ]);
+    let script = "RUN:cat .attache/*/notes.csv";
+    let task = with(task(script), "input", json!({"text": script, "message": {"parts": parts}}));
+    let (_, events) = run(&world, &task, yes).await;
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    let told = stage.told();
+    assert!(told.contains("data:image/png;base64,"), "the picture did not reach the model");
+    assert!(told.contains("notes.csv (text/csv)"), "{told}");
+    assert!(texts(&events, "tool_call", "output").concat().contains("SESAME-FILE"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_model_hears_why_a_step_was_denied() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    let (questions, _) = run(&world, &task("RUN:touch denied.txt"), no).await;
+    assert_eq!(questions.len(), 1);
+    assert!(stage.told_last().contains("not today"), "{}", stage.told_last());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
+    let Some(stage) = stage().await else { return };
+    let world = world_of(&stage, Setup { tells_cost: false, ..setup(&stage, &stage.model.url(), 0) }).await;
+    run(&world, &task("SAY:hello"), yes).await;
+    let offered = offered(&stage);
+    assert!(!offered.iter().any(|tool| tool.contains("spawn_agent") || tool.contains("agent")), "{offered:?}");
+    let (_, events) = run(&world, &with(task("SAY:hello"), "budget", json!({"cost_usd": 0.5})), yes).await;
+    assert!(failure(result(&events)).starts_with("refused: Codex does not say what a run costs"), "{}", result(&events));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_and_a_missing_login_are_no_outage() {
+    let Some(stage) = stage().await else { return };
+    let world = usual_world(&stage).await;
+    for (status, code) in [(429, "usage_limit"), (401, "sign_in_required")] {
+        let (_, events) = run(&world, &task(&format!("FAIL:{status}")), yes).await;
+        assert_eq!(result(&events)["error"]["code"], code, "{}", result(&events));
+    }
     world.stop().await;
 }

@@ -83,9 +83,6 @@ enum Kinds {
     Conformance {
         #[command(flatten)]
         common: Common,
-        /// How many tasks execute at a time; give the runtime the same number
-        #[arg(long, value_name = "N", default_value = "200")]
-        concurrency: NonZeroUsize,
         /// How long things take that take a while; the kits call it TCK_STREAMING_TIMEOUT
         #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
         streaming_timeout: Duration,
@@ -118,6 +115,9 @@ struct Common {
     /// Let tasks see this environment variable as well (may be repeated)
     #[arg(long = "pass-env", value_name = "NAME")]
     pass_env: Vec<String>,
+    /// How many tasks execute at a time; give the runtime the same number [default: 1]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<NonZeroUsize>,
     /// Write {"url":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -147,6 +147,9 @@ enum Keep {
     Remove,
 }
 
+/// The kits ask many things at once.
+const CONFORMANCE: usize = 200;
+
 // === impl Args ===
 
 impl Args {
@@ -163,12 +166,12 @@ impl Args {
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let mut at_a_time = NonZeroUsize::MIN;
+    let mut at_a_time = None;
     let plain = |common: &Common| config::task_environment(&common.pass_env);
     let (driver, environment, common): (Arc<dyn Driver>, Environment, Common) = match args.driver {
         Kinds::Shell(common) => (Arc::new(Shell), plain(&common), common),
-        Kinds::Conformance { common, concurrency, streaming_timeout } => {
-            at_a_time = concurrency;
+        Kinds::Conformance { common, streaming_timeout } => {
+            at_a_time = NonZeroUsize::new(CONFORMANCE);
             (Arc::new(Conformance { streaming_timeout, ..Conformance::default() }), plain(&common), common)
         }
         Kinds::Command { common, program } => {
@@ -200,7 +203,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     options.listen = common.listen;
     options.environment = environment;
     options.instructions = common.instruction_file.as_deref().map(read_instructions).transpose()?;
-    options.concurrency = at_a_time;
+    options.concurrency = common.concurrency.or(at_a_time).unwrap_or(NonZeroUsize::MIN);
     options.env = context.env.clone();
     let adapter = Adapter::bind(options).await.map_err(|error| {
         let exit = if matches!(error, attache_adapter::BindError::NotLoopback(_)) { exit::USAGE } else { exit::FAILED };
@@ -219,6 +222,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         );
     }
 
+    attache_adapter::adopt_orphans()
+        .map_err(|error| Failure::failed(format!("this system does not let an adapter end what tasks leave: {error}")))?;
     let shutdown = CancellationToken::new();
     let served = adapter.run(shutdown.clone());
     tokio::pin!(served);

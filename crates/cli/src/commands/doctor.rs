@@ -217,6 +217,8 @@ async fn check_profiles(context: &Context, choice: Option<&Choice>, findings: &m
             findings.push(check_adapter(endpoint).await);
         } else if let Some(finding) = hosts::check_executor(context, profile) {
             findings.push(finding);
+        } else {
+            findings.extend(hosts::try_start(context, profile).await);
         }
         let known = choice.is_some_and(|choice| choice.address.api_base() == profile.api_base);
         if !known && let Ok(hub) = status::hub(context, profile) {

@@ -1,12 +1,17 @@
 //! `attache runs`: the task runs of a hub.
 
+use std::time::Duration;
+
 use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
     ConversationId, Json, RunId,
+    error::exit,
     rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
     wire::{
+        adapter::LogLine,
         ask::InputRequest,
         call::CallId,
+        event::kind,
         run::{Run, Sandbox, Waiting},
         usage::Used,
     },
@@ -18,11 +23,13 @@ use super::{
     page::{self, PageArgs},
 };
 use crate::{
-    Context, Failure,
-    asked,
+    Context, Failure, asked,
     context::HubArgs,
     output::{self, Cell, Style, Table, clean, time},
 };
+
+/// How long a device gets to say that its agent heard nothing.
+const LISTEN: Duration = Duration::from_secs(3);
 
 /// List, show, answer and cancel runs
 #[derive(Debug, clap::Args)]
@@ -114,12 +121,41 @@ async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result
     // A request whose answer got lost is sent again and is one input.
     let key = format!("input-{}", context.env.uuid());
     let request = InputRequest { text: Some(text), parts: None, idempotency_key: Some(key) };
+    let before = hub.run(run).await?;
     let given = hub.give_input(run, &request).await?;
+    let is_answer = before.waiting == Some(Waiting::Input);
+    if !is_answer && went_unheard(hub, run, before.last_seq).await? {
+        return Err(Failure::new("input_unheard", exit::FAILED, format!("{run} does not listen while it works: this did not reach it"))
+            .hint(format!(
+                "Wait until it has ended, then send the next task of the same conversation: attache ask {} \"…\" --conversation {}",
+                before.agent_name, before.conversation_id
+            )));
+    }
     if context.output.is_json() {
         return context.output.json(&given);
     }
-    context.output.say(format_args!("Given to {run}. Follow it: attache watch {run}"));
+    if is_answer {
+        context.output.say(format_args!("Given to {run}, which had asked for it. Follow it: attache watch {run}"));
+    } else {
+        context.output.say(format_args!("Sent to {run}, which had not asked for anything. Follow it: attache watch {run}"));
+    }
     Ok(())
+}
+
+/// Whether the device says at once that its agent heard nothing of it.
+async fn went_unheard(hub: &Hub, run: RunId, after: i64) -> Result<bool, Failure> {
+    let mut events = hub.follow(run, after);
+    let heard = async {
+        while let Some(event) = events.next().await {
+            let event = event?;
+            let code = (event.kind == kind::LOG).then(|| event.data.text_member("code")).flatten();
+            if code.as_deref() == Some(LogLine::INPUT_UNHEARD) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    tokio::time::timeout(LISTEN, heard).await.unwrap_or(Ok(false))
 }
 
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -300,7 +301,7 @@ async fn pair(
     let request = AttachRequest {
         pairing_token: Secret::new(code.pairing_code),
         device_name: device_name.clone(),
-        labels: Some(Json::of(&std::collections::BTreeMap::from([("host_type", supervised::SHELL)]))),
+        labels: Some(Json::of(&std::collections::BTreeMap::from([("host_type", supervised::SHELL), ("asks", "no")]))),
     };
     let attached = site.hub.attach(IpAddr::V4(Ipv4Addr::LOCALHOST), request).await.map_err(refused)?;
     let api_base = format!("{}/api/v1", site.local.origin);
@@ -341,7 +342,7 @@ fn runtime(
 ) -> Result<Runtime, Failure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(context, profile, Some(&cwd))?;
+    options.adapter = supervised::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
     options.cwd = Some(cwd);
     options.profile = Some(profile.key());
     // The port may be another one than last time.

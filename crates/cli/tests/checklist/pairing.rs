@@ -146,7 +146,7 @@ fn a_device_shows_a_code_and_a_person_confirms_it() {
     let typed = code.to_lowercase().replace('-', "");
     let asked = world.hub.get(&format!("/api/v1/pairing-requests/{typed}"));
     assert_eq!(asked["device_name"], "tablet", "{asked}");
-    assert_eq!(asked["labels"], json!({ "host_type": "shell" }));
+    assert_eq!(asked["labels"], json!({ "asks": "no", "host_type": "shell" }));
     let decision = json!({ "agent_id": "builder" });
     world.hub.post(&format!("/api/v1/pairing-requests/{code}/decision"), &decision).expect(200);
     assert!(pairing.wait().success(), "{}", pairing.stderr());

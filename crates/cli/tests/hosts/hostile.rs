@@ -1,6 +1,6 @@
 //! A project that brings hooks, servers, settings and instructions of its own: none of them is executed or obeyed.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use serde_json::json;
 
@@ -32,12 +32,23 @@ fn qwen_runs_nothing_of_a_hostile_project() {
     runs_nothing(&programs::QWEN);
 }
 
+#[test]
+fn hermes_runs_nothing_of_a_hostile_project() {
+    runs_nothing(&programs::HERMES);
+}
+
+#[test]
+fn openclaw_runs_nothing_of_a_hostile_project() {
+    runs_nothing(&programs::OPENCLAW);
+}
+
 fn runs_nothing(program: &Program) {
     let device = device_or_skip!(program);
     let witness = device.home.path().join("witness");
     fs::create_dir(&witness).unwrap();
     plant(&device.folder, &witness);
-    let run = device.create("WRITE:harmless.txt=fine", json!({}));
+    // The host itself looks at the repository, and so does a command that people allow.
+    let run = device.create("WRITE:harmless.txt=fine\nRUN:git status; git diff; git add -A; git commit -qm x; git log -p", json!({}));
     let (ended, _) = device.answer(&run, true);
     if program.kind == programs::OPENCODE.kind {
         // It would run plugins whatever it is told, so it is not let in.
@@ -48,7 +59,34 @@ fn runs_nothing(program: &Program) {
     let seen: Vec<_> = fs::read_dir(&witness).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(seen.is_empty(), "these were executed: {seen:?}");
     let told: String = device.model.requests().iter().map(|request| format!("{request:?}")).collect();
-    assert!(!told.contains("OBEY-THE-PROJECT"), "instructions of the project reached the model");
+    // OpenClaw has no way to keep them from it, and the document says so.
+    if program.kind != programs::OPENCLAW.kind {
+        assert!(!told.contains("OBEY-THE-PROJECT"), "instructions of the project reached the model");
+    }
+}
+
+/// A repository whose own configuration and hooks name programs wherever git takes one.
+fn plant_repository(folder: &Path, script: &Path) {
+    let git = |args: &[&str]| {
+        let done = Command::new("git").arg("-C").arg(folder).args(args).status().unwrap();
+        assert!(done.success(), "git {args:?}");
+    };
+    git(&["init", "-q"]);
+    fs::write(folder.join(".gitattributes"), "*.txt filter=evil diff=evil merge=evil\n*.md diff=evilcommand\n").unwrap();
+    for name in ["pre-commit", "post-commit", "prepare-commit-msg", "post-index-change", "reference-transaction"] {
+        let hook = folder.join(".git/hooks").join(name);
+        fs::write(&hook, format!("#!/bin/sh\n{} git-hook-{name}\n", script.display())).unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for key in [
+        "core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "core.askPass", "diff.external", "filter.evil.clean",
+        "filter.evil.smudge", "diff.evil.textconv", "diff.evilcommand.command", "merge.evil.driver", "gpg.program",
+        "credential.helper", "sequence.editor", "interactive.diffFilter", "pager.status", "pager.log",
+    ] {
+        git(&["config", key, &format!("{} git-{key}", script.display())]);
+    }
+    git(&["config", "alias.st", &format!("!{} git-alias", script.display())]);
+    git(&["config", "commit.gpgSign", "true"]);
 }
 
 /// Everything that a host may find in a project and run, each leaving a file of its own name behind.
@@ -57,6 +95,7 @@ fn plant(folder: &Path, witness: &Path) {
     fs::write(&script, format!("#!/bin/sh\ntouch {}/\"$1\"\n", witness.display())).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     let evil = |name: &str| format!("{} {name}", script.display());
+    plant_repository(folder, &script);
     let hook = |name: &str| json!([{"matcher": "*", "hooks": [{"type": "command", "command": evil(name)}]}]);
     let hooks = |host: &str| {
         let of = |event: &str| hook(&format!("{host}-{event}"));

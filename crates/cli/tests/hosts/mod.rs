@@ -6,6 +6,7 @@
 
 mod device;
 mod hostile;
+mod installed;
 mod matrix;
 mod model;
 mod programs;

@@ -51,7 +51,7 @@ pub const CLAUDE: Program = Program {
     file: "claude",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
-    tool: Some("mcp__attache__list_agents"),
+    tool: Some("mcp__attache_run__list_agents"),
     since: Since::Always,
     prepare: |home, model| {
         home.set("ANTHROPIC_BASE_URL", model.url());
@@ -65,7 +65,7 @@ pub const CODEX: Program = Program {
     file: "codex",
     asks: Asks::BeforeItWrites,
     counts: Counts::Tokens,
-    tool: Some("mcp__attache__list_agents"),
+    tool: Some("mcp__attache_run__list_agents"),
     since: Since::Always,
     prepare: |home, model| {
         let provider = format!(

@@ -25,8 +25,21 @@ impl Hub {
 
     /// Claims the next run of the agent, waiting up to `wait` for one. Never repeated: every answer may be a claim.
     pub async fn pull(&self, agent: AgentId, wait: Duration) -> Result<Option<ClaimedRun>> {
+        self.pull_enforcing(agent, wait, &[]).await
+    }
+
+    /// The same for a worker that enforces these limits (`cwd_only`, `no_network`, `no_exec`).
+    pub async fn pull_enforcing(
+        &self,
+        agent: AgentId,
+        wait: Duration,
+        enforces: &[String],
+    ) -> Result<Option<ClaimedRun>> {
         let mut url = self.api(&["agent-accounts", &agent.to_string(), "task-runs", "pull"]);
         url.query_pairs_mut().append_pair("wait_ms", &wait.as_millis().to_string());
+        if !enforces.is_empty() {
+            url.query_pairs_mut().append_pair("enforces", &enforces.join(","));
+        }
         let answer: PullResponse = self.ask(&Ask::new(Method::POST, url).patience(wait)).await?;
         Ok(answer.task_run)
     }

@@ -256,6 +256,10 @@ text! {
     fail_host_crashed_do
     fail_model_unreachable
     fail_model_unreachable_do
+    fail_usage_limit
+    fail_usage_limit_do
+    fail_sign_in_required
+    fail_sign_in_required_do
     fail_loop_refused
     fail_loop_refused_do
     fail_cancelled

@@ -20,6 +20,8 @@ pub(crate) fn explain(code: &str, t: &'static Text) -> (&'static str, &'static s
         Ok(FailureCode::AdapterInvalidReply) => (t.fail_adapter_invalid_reply, t.fail_adapter_invalid_reply_do),
         Ok(FailureCode::HostCrashed) => (t.fail_host_crashed, t.fail_host_crashed_do),
         Ok(FailureCode::ModelUnreachable) => (t.fail_model_unreachable, t.fail_model_unreachable_do),
+        Ok(FailureCode::UsageLimit) => (t.fail_usage_limit, t.fail_usage_limit_do),
+        Ok(FailureCode::SignInRequired) => (t.fail_sign_in_required, t.fail_sign_in_required_do),
         Ok(FailureCode::LoopRefused) => (t.fail_loop_refused, t.fail_loop_refused_do),
         Err(_) => (t.fail_unknown, t.fail_unknown_do),
     }

@@ -26,7 +26,12 @@ const KNOWN: &[(&str, &str)] = &[
 pub(crate) fn name(labels: &Json) -> Option<String> {
     let label = labels.text_member("host_type").filter(|label| !label.trim().is_empty())?;
     let known = KNOWN.iter().find(|(key, _)| *key == label).map(|(_, name)| (*name).to_owned());
-    Some(known.unwrap_or(label))
+    let name = known.unwrap_or(label);
+    Some(match labels.text_member("asks").as_deref() {
+        Some("no") => format!("{name} (asks nobody)"),
+        Some("partly") => format!("{name} (runs commands unasked)"),
+        _ => name,
+    })
 }
 
 /// Whether tasks of this host are scripts rather than prose.
@@ -44,6 +49,8 @@ mod tests {
         assert_eq!(of(r#"{"host_type":"claude_cli"}"#).as_deref(), Some("Claude Code CLI"));
         assert_eq!(of(r#"{"host_type":"<b>mine</b>"}"#).as_deref(), Some("<b>mine</b>"));
         assert_eq!(of(r#"{"host_type":7}"#), None);
+        assert_eq!(of(r#"{"host_type":"shell","asks":"no"}"#).as_deref(), Some("Built-in shell (asks nobody)"));
+        assert_eq!(of(r#"{"host_type":"codex","asks":"yes"}"#).as_deref(), Some("Codex CLI"));
         assert_eq!(of("{}"), None);
     }
 }

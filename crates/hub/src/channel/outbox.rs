@@ -129,8 +129,7 @@ impl Session {
         let Some(open) = self.open.as_mut() else { return };
         open.claim = false;
         let Some((runtime, agent)) = open.worker else { return };
-        let lease = self.hub.options().heartbeat_timeout;
-        match self.hub.store().claim(runtime, Some(open.channel), lease, self.hub.now()).await {
+        match self.hub.claim_next(runtime, Some(open.channel), &open.enforces).await {
             Ok(Some(claimed)) => {
                 open.fresh = Some(Box::new(claimed));
                 open.credits -= 1;

@@ -196,6 +196,7 @@ impl Session {
             token,
             number,
             credits: 0,
+            enforces: Vec::new(),
             sent: from,
             head: channel.head,
             acked: from,

@@ -8,6 +8,7 @@ use attache_protocol::{
     wire::{
         channel::Transport,
         envelope::{Action, Envelope, FrameType},
+        run::Limit,
     },
 };
 use attache_store::{Context, record::Claimed};
@@ -94,6 +95,8 @@ pub(super) struct Open {
     pub(super) token: SecretHash,
     pub(super) number: u64,
     pub(super) credits: u32,
+    /// The limits of runs that the worker enforces.
+    pub(super) enforces: Vec<Limit>,
     /// The newest frame that was handed to the connection.
     pub(super) sent: i64,
     /// The newest frame of the outbox, as far as we know.
@@ -304,7 +307,7 @@ impl Session {
                 Err(Refusal::new(Code::NotRegistered, "This connection has no channel yet."))
             }
             Action::Ack(ack) => self.acknowledged(ack.seq),
-            Action::Ready(ready) => self.ready(ready.credits),
+            Action::Ready(ready) => self.ready(&ready),
             Action::Drain(_) => self.drain(),
             Action::Message(message) => self.message(by, message.message).await,
             Action::Chunk(chunk) => self.chunk(by, envelope, chunk).await,

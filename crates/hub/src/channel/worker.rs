@@ -6,10 +6,11 @@ use attache_protocol::{
     wire::{
         ask::{AskInput, AskState},
         envelope::{
-            CallTool, Chunk, Done, Envelope, Extend, Fail, Log, Progress, Release, RequireApproval, RequireInput, Think,
+            CallTool, Chunk, Done, Envelope, Extend, Fail, Log, Progress, Ready, Release, RequireApproval, RequireInput,
+            Think,
         },
         permission::AskPermission,
-        run::{CompleteRequest, FailRequest, ProgressRequest, ReleaseRequest},
+        run::{CompleteRequest, FailRequest, Limit, ProgressRequest, ReleaseRequest},
     },
 };
 use attache_store::record::{
@@ -48,11 +49,14 @@ impl Session {
         worker.ok_or_else(|| Refusal::new(Code::Forbidden, "This channel was not registered as a worker's."))
     }
 
-    pub(super) fn ready(&mut self, credits: i64) -> Result<Reply, Refusal> {
+    pub(super) fn ready(&mut self, ready: &Ready) -> Result<Reply, Refusal> {
         let (_, _, agent) = self.working()?;
-        let Some(granted) = u32::try_from(credits).ok().filter(|granted| *granted <= MAX_CREDITS) else {
+        let Some(granted) = u32::try_from(ready.credits).ok().filter(|granted| *granted <= MAX_CREDITS) else {
             return Err(Refusal::wrong("payload.credits", "must be between 0 and 1000"));
         };
+        if let (Some(open), Some(enforces)) = (&mut self.open, &ready.enforces) {
+            open.enforces = Limit::known(enforces.iter().map(String::as_str));
+        }
         self.grant(agent, granted);
         Ok(Reply::Now(yes("ready", &Json::empty_object())))
     }

@@ -8,7 +8,7 @@
 use attache_protocol::{
     AgentId, Code, RunId,
     rules::{
-        quota::{Budget, Spend},
+        quota::{Budget, Spend, usd},
         run::Status,
     },
     wire::{
@@ -122,6 +122,26 @@ impl Handle {
             }
         }
         Ok(part)
+    }
+
+    /// What a run with a budget has used together with the work that it passed on, in words, when that is more than the
+    /// budget; none while something is left. What it used alone is the store's to judge.
+    pub(super) async fn over_budget_with_parts(&self, by: &Principal, run: RunId) -> Result<Option<String>> {
+        let record = self.store().run(by.tenant, run).await.map_err(about(WHAT))?;
+        if record.budget == Budget::default() || record.state.status().is_terminal() {
+            return Ok(None);
+        }
+        let below = self.used_below(by, run).await?;
+        if below == Spend::default() {
+            return Ok(None);
+        }
+        let all = Used::spend(record.usage.as_ref()).plus(below);
+        let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used > *limit);
+        Ok(match (over(record.budget.tokens, all.tokens), over(record.budget.micro_usd, all.micro_usd)) {
+            (Some(limit), _) => Some(format!("{} tokens of {limit}", all.tokens)),
+            (None, Some(limit)) => Some(format!("{} of {} dollars", usd(all.micro_usd), usd(limit))),
+            (None, None) => None,
+        })
     }
 
     /// What the other parts of a run used, and what those that have not ended may still use.

@@ -1,8 +1,11 @@
 //! A worker reports while it works; each member of its report becomes one event.
 
+use std::collections::BTreeMap;
+
 use attache_protocol::{
     Json, RunId,
     json::{Members, explain},
+    rules::run::{FailureCode, Status, Worker},
     wire::{
         a2a::Part,
         event::kind,
@@ -12,7 +15,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Error as StoreError,
-    record::{NewEvent, NewProgress, channel::Report},
+    record::{NewEvent, NewProgress, Outcome, channel::Report},
 };
 
 use crate::{Error, Handle, Principal, Result, control::check, identity::Action};
@@ -40,11 +43,28 @@ impl Handle {
         let worker = by.worker(request.epoch)?;
         check_usage(request.usage.as_ref())?;
         let usage = request.usage.clone();
+        let counts = usage.is_some();
         let events = events(request)?;
         let lease = self.options().heartbeat_timeout;
         let progress = NewProgress { events, usage, report };
         match self.store().progress(worker, run, progress, lease, self.now()).await {
+            Ok(status) if counts && !status.is_terminal() => {
+                Ok(ProgressResponse { status: self.hold_to_budget(by, worker, run).await?.unwrap_or(status) })
+            }
             Ok(status) => Ok(ProgressResponse { status }),
+            Err(error) => Err(self.refusal(by, error).await),
+        }
+    }
+
+    /// Ends a run that has used up its budget together with the work that it passed on.
+    async fn hold_to_budget(&self, by: &Principal, worker: Worker, run: RunId) -> Result<Option<Status>> {
+        let Some(used) = self.over_budget_with_parts(by, run).await? else { return Ok(None) };
+        let code = FailureCode::QuotaExceeded;
+        let error = format!("The run and the work that it passed on used {used}.");
+        let result = Json::of(&BTreeMap::from([("error", error.as_str()), ("code", code.as_str())]));
+        let ended = self.store().finish(worker, run, Outcome::Failed { code, result }, None, self.now()).await;
+        match ended {
+            Ok(status) => Ok(Some(status)),
             Err(error) => Err(self.refusal(by, error).await),
         }
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    RunId, RuntimeId,
-    rules::run::Worker,
-    wire::run::{ClaimedRun, PullResponse},
+    ChannelId, Json, RunId, RuntimeId,
+    rules::run::{FailureCode, Worker},
+    wire::run::{ClaimedRun, Limit, PullResponse},
 };
-use attache_store::record::{AgentRef, RuntimeKind};
+use attache_store::record::{AgentRef, Claimed, Outcome, RuntimeKind};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
@@ -39,14 +40,31 @@ struct Undelivered {
 // === impl Handle ===
 
 impl Handle {
-    /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent.
+    /// Waits up to `wait` (at most a minute) for a run of the runtime's own agent, which enforces no limits.
     pub async fn pull(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
+        self.pull_enforcing(by, agent, wait, Vec::new()).await
+    }
+
+    /// The same for a runtime that enforces these limits.
+    pub async fn pull_enforcing(
+        &self,
+        by: &Principal,
+        agent: &str,
+        wait: Duration,
+        enforces: Vec<Limit>,
+    ) -> Result<Pulled> {
         by.over_http()?;
-        self.pull_here(by, agent, wait).await
+        self.pull_here(by, agent, wait, enforces).await
     }
 
     /// The same for whoever works in this process, whatever its credential.
-    pub(crate) async fn pull_here(&self, by: &Principal, agent: &str, wait: Duration) -> Result<Pulled> {
+    pub(crate) async fn pull_here(
+        &self,
+        by: &Principal,
+        agent: &str,
+        wait: Duration,
+        enforces: Vec<Limit>,
+    ) -> Result<Pulled> {
         by.may(Action::Work)?;
         let (runtime, own) = by.device()?;
         let here = matches!(by.who, Who::Runtime { kind: RuntimeKind::Hub, .. });
@@ -58,13 +76,13 @@ impl Handle {
             return Err(Error::not_found("agent"));
         }
         if wait.is_zero() {
-            return self.claim(runtime, here).await;
+            return self.claim(runtime, here, &enforces).await;
         }
         let deadline = Instant::now() + wait.min(MAX_WAIT);
         let mut queue = self.bus().watch(Topic::Queue(own));
         let mut guard = Guard::new(self, by);
         loop {
-            let pulled = self.claim(runtime, here).await?;
+            let pulled = self.claim(runtime, here, &enforces).await?;
             if pulled.claim.is_some() || Instant::now() >= deadline {
                 return Ok(pulled);
             }
@@ -80,11 +98,10 @@ impl Handle {
 
     /// Claims in a task of its own: when the caller goes away meanwhile, the answer is dropped and the run goes back.
     /// Whoever works here needs no token to reach the hub.
-    async fn claim(&self, runtime: RuntimeId, here: bool) -> Result<Pulled> {
-        let hub = self.clone();
+    async fn claim(&self, runtime: RuntimeId, here: bool, enforces: &[Limit]) -> Result<Pulled> {
+        let (hub, enforces) = (self.clone(), enforces.to_vec());
         let task = self.tasks().spawn(async move {
-            let lease = hub.options().heartbeat_timeout;
-            let claimed = hub.store().claim(runtime, None, lease, hub.now()).await.map_err(about("runtime"))?;
+            let claimed = hub.claim_next(runtime, None, &enforces).await.map_err(about("runtime"))?;
             let Some(claimed) = claimed else {
                 return Ok(Pulled { response: PullResponse { task_run: None }, claim: None });
             };
@@ -99,6 +116,42 @@ impl Handle {
         });
         task.await.map_err(|error| Error::internal(&error))?
     }
+}
+
+impl Handle {
+    /// Claims the next run for a worker that enforces these limits. A run that asks for another limit ends here, before
+    /// anybody works on it: no worker, whatever it is, gets to ignore what it was asked to keep.
+    pub(crate) async fn claim_next(
+        &self,
+        runtime: RuntimeId,
+        channel: Option<ChannelId>,
+        enforces: &[Limit],
+    ) -> attache_store::Result<Option<Claimed>> {
+        loop {
+            let lease = self.options().heartbeat_timeout;
+            let Some(claimed) = self.store().claim(runtime, channel, lease, self.now()).await? else { return Ok(None) };
+            let Some(unmet) = claimed.run.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
+                return Ok(Some(claimed));
+            };
+            let (run, worker) = (claimed.run.id, Worker { runtime, epoch: Some(claimed.run.state.epoch) });
+            self.store().finish(worker, run, not_kept(&unmet), None, self.now()).await?;
+            self.metrics().runs_finished.add(1);
+        }
+    }
+}
+
+fn not_kept(unmet: &str) -> Outcome {
+    #[derive(Serialize)]
+    struct Result<'a> {
+        error: &'a str,
+        code: &'static str,
+    }
+    let code = FailureCode::Refused;
+    let error = format!(
+        "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
+         them, or send the task to an agent that enforces them"
+    );
+    Outcome::Failed { code, result: Json::of(&Result { error: &error, code: code.as_str() }) }
 }
 
 // === impl Pulled ===

@@ -91,6 +91,25 @@ async fn ended(world: &World, id: &str) -> Value {
 }
 
 #[tokio::test]
+async fn it_is_never_given_a_run_with_limits_that_it_does_not_enforce() {
+    let world = World::start().await;
+    let _hosted = hosted(&world, Obedient::default()).await;
+    let body = json!({"agent_id": "inner", "input": {"text": "id"}, "sandbox": {"allow_exec": false}});
+    let run = world.owner.post("/api/v1/task-runs", body).await.expect(201)["task_run_id"].as_str().unwrap().to_owned();
+    let read = timeout(PATIENCE, async {
+        loop {
+            let read = world.owner.get(&format!("/api/v1/task-runs/{run}")).await.expect(200);
+            if read["status"] != "pending" && read["status"] != "running" {
+                return read;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let read = read.await.expect("the run ends");
+    assert_eq!((&read["status"], &read["task_result"]["code"]), (&json!("failed"), &json!("refused")), "{read}");
+}
+
+#[tokio::test]
 async fn it_is_called_in_memory_and_watched_like_any_other() {
     let world = World::start().await;
     let hosted = hosted(&world, Obedient::default()).await;

@@ -66,6 +66,21 @@ async fn what_a_plain_client_makes_is_shown_as_a2a_has_it() {
 }
 
 #[tokio::test]
+async fn a_plain_client_is_never_given_a_run_with_limits() {
+    let world = World::start().await;
+    world.agent("laptop").await;
+    let key = register_agent(&world, "laptop").await;
+    let mut client = Plain::connect(&world, &key).await;
+    let body = json!({"agent_id": "laptop", "input": {"text": "id"}, "sandbox": {"allow_exec": false}});
+    let limited = world.owner.post("/api/v1/task-runs", body).await.expect(201);
+    let refused = until_status(&world, limited["task_run_id"].as_str().unwrap(), "failed").await;
+    assert_eq!(refused["task_result"]["code"], "refused", "{refused}");
+    // The first thing that it hears of is the run without.
+    let free = run(&world, "laptop").await;
+    assert_eq!(client.next().await["task_id"], free.as_str());
+}
+
+#[tokio::test]
 async fn a_task_is_pushed_worked_on_and_answered_as_004_shows_it() {
     let world = World::start().await;
     world.agent("laptop").await;

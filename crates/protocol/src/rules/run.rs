@@ -34,6 +34,10 @@ pub enum FailureCode {
     AdapterInvalidReply,
     HostCrashed,
     ModelUnreachable,
+    /// The account of the agent's model has used up what its plan or its provider allows for now.
+    UsageLimit,
+    /// The agent is not signed in to its model on the device.
+    SignInRequired,
     LoopRefused,
 }
 
@@ -482,7 +486,7 @@ impl Status {
 // === impl FailureCode ===
 
 impl FailureCode {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::TaskFailed,
         Self::RuntimeLost,
         Self::TimedOut,
@@ -495,6 +499,8 @@ impl FailureCode {
         Self::AdapterInvalidReply,
         Self::HostCrashed,
         Self::ModelUnreachable,
+        Self::UsageLimit,
+        Self::SignInRequired,
         Self::LoopRefused,
     ];
 
@@ -512,6 +518,8 @@ impl FailureCode {
             Self::AdapterInvalidReply => "adapter_invalid_reply",
             Self::HostCrashed => "host_crashed",
             Self::ModelUnreachable => "model_unreachable",
+            Self::UsageLimit => "usage_limit",
+            Self::SignInRequired => "sign_in_required",
             Self::LoopRefused => "loop_refused",
         }
     }
@@ -535,6 +543,8 @@ impl FailureCode {
             | Self::AdapterInvalidReply
             | Self::HostCrashed
             | Self::ModelUnreachable
+            | Self::UsageLimit
+            | Self::SignInRequired
             | Self::LoopRefused => "The run failed.",
         }
     }

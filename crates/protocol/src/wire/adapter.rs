@@ -1,6 +1,6 @@
 //! The adapter's HTTP contract: `GET /health`, `POST /run-task` and the events in between (DESIGN §5.3).
 
-use std::fmt;
+use std::{fmt, num::NonZeroUsize};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,13 @@ pub struct Health {
     /// What else executes, at an adapter that takes several tasks at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_running: Vec<RunId>,
+    /// How many tasks it takes at a time; one unless it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<NonZeroUsize>,
+    /// The limits of tasks that it enforces: `cwd_only`, `no_network`, `no_exec`. A run that asks for another one never
+    /// reaches it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enforces: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +96,9 @@ pub struct TaskError {
     pub code: String,
     #[serde(default)]
     pub message: String,
+    /// Of `usage_limit`: when the agent's account may be used again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<Timestamp>,
 }
 
 /// What our own drivers write as `output`; other adapters may add members.
@@ -104,6 +114,21 @@ pub struct TaskOutput {
     pub artifacts: Vec<OutputArtifact>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<OutputReply>,
+    /// Present when `text` is not all, or not exactly, what was printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_output: Option<FullOutput>,
+}
+
+/// Where all that was printed is, byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FullOutput {
+    pub bytes: u64,
+    /// Its place in `artifact_refs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_index: Option<usize>,
+    /// Why it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// An entry of `artifact_refs` that names a file to upload; the other form is a plain `art_…` id.
@@ -156,6 +181,9 @@ pub struct LogLine {
     #[serde(default = "info")]
     pub level: String,
     pub message: String,
+    /// What it is about, for programs: [`INPUT_UNHEARD`](Self::INPUT_UNHEARD).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// Data of `permission`: may the agent take this step?
@@ -222,6 +250,17 @@ fn info() -> String {
     "info".to_owned()
 }
 
+// === impl LogLine ===
+
+impl LogLine {
+    /// What the caller said did not reach the agent.
+    pub const INPUT_UNHEARD: &str = "input_unheard";
+
+    pub fn new(level: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { level: level.into(), message: message.into(), code: None }
+    }
+}
+
 // === impl Tools ===
 
 impl fmt::Debug for Tools {
@@ -236,6 +275,11 @@ impl Health {
     /// Whether the adapter executes the run now.
     pub fn executes(&self, run: RunId) -> bool {
         self.running == Some(run) || self.also_running.contains(&run)
+    }
+
+    /// How many tasks it takes at a time.
+    pub fn places(&self) -> NonZeroUsize {
+        self.concurrency.unwrap_or(NonZeroUsize::MIN)
     }
 }
 
@@ -266,7 +310,7 @@ impl TaskReply {
     }
 
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
-        let error = TaskError { code: code.into(), message: message.into() };
+        let error = TaskError { code: code.into(), message: message.into(), resets_at: None };
         Self { success: false, output: None, error: Some(error), usage: None }
     }
 }

@@ -1,5 +1,7 @@
 //! Task runs: what callers create and read, and what runtimes pull and report.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -74,6 +76,18 @@ pub struct Sandbox {
     /// False: no programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_exec: Option<bool>,
+}
+
+/// One thing that a run may not do. A worker declares those that it enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Touch files outside of its folder.
+    CwdOnly,
+    /// Use the network.
+    NoNetwork,
+    /// Run programs.
+    NoExec,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -306,6 +320,53 @@ impl Sandbox {
             allow_network: stricter(self.allow_network, other.allow_network, false),
             allow_exec: stricter(self.allow_exec, other.allow_exec, false),
         }
+    }
+
+    /// The limits that it asks for.
+    pub fn limits(self) -> Vec<Limit> {
+        let wanted = [
+            (self.cwd_only == Some(true), Limit::CwdOnly),
+            (self.allow_network == Some(false), Limit::NoNetwork),
+            (self.allow_exec == Some(false), Limit::NoExec),
+        ];
+        wanted.into_iter().filter_map(|(is_asked, limit)| is_asked.then_some(limit)).collect()
+    }
+
+    /// The limits that it asks for and nobody keeps who enforces only these, in words; none when all are kept.
+    pub fn unmet(self, enforced: &[Limit]) -> Option<String> {
+        let missing: Vec<String> =
+            self.limits().into_iter().filter(|limit| !enforced.contains(limit)).map(|limit| limit.to_string()).collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
+}
+
+// === impl Limit ===
+
+impl Limit {
+    pub const ALL: [Self; 3] = [Self::CwdOnly, Self::NoNetwork, Self::NoExec];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CwdOnly => "cwd_only",
+            Self::NoNetwork => "no_network",
+            Self::NoExec => "no_exec",
+        }
+    }
+
+    /// Those of a list of words that are known; a newer worker may enforce more.
+    pub fn known<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
+        let known = |word: &str| Self::ALL.into_iter().find(|limit| limit.as_str() == word.trim());
+        words.into_iter().filter_map(known).collect()
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CwdOnly => "only its folder (cwd_only)",
+            Self::NoNetwork => "no network (allow_network: false)",
+            Self::NoExec => "no programs (allow_exec: false)",
+        })
     }
 }
 

@@ -36,7 +36,7 @@ impl Amount {
                  the result comes without these artifacts"
             ),
         };
-        Some(Piece::Log(Json::of(&adapter::LogLine { level: "warning".to_owned(), message })))
+        Some(Piece::Log(Json::of(&adapter::LogLine::new("warning", message))))
     }
 }
 

@@ -125,12 +125,19 @@ impl Outcome {
     }
 
     pub fn failed(code: &str, message: &str, usage: Option<&Json>) -> Self {
+        Self::failed_until(code, message, None, usage)
+    }
+
+    /// A failure that may be no more after a time.
+    pub fn failed_until(code: &str, message: &str, resets_at: Option<Timestamp>, usage: Option<&Json>) -> Self {
         #[derive(Serialize)]
         struct Output<'a> {
             error: &'a str,
             code: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            resets_at: Option<Timestamp>,
         }
-        Self::Failed { output: Json::of(&Output { error: message, code }), usage: usage.map(one_line) }
+        Self::Failed { output: Json::of(&Output { error: message, code, resets_at }), usage: usage.map(one_line) }
     }
 
     /// A failure that says more than a code and a message.

@@ -142,7 +142,7 @@ impl FakeAdapter {
 }
 
 async fn health(State(adapter): State<FakeAdapter>) -> Json<Value> {
-    Json(json!({"ok": true, "running": adapter.state.lock().unwrap().running}))
+    Json(json!({"ok": true, "concurrency": 64, "running": adapter.state.lock().unwrap().running}))
 }
 
 async fn run_task(State(adapter): State<FakeAdapter>, headers: HeaderMap, Json(task): Json<Value>) -> Response {

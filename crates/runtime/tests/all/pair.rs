@@ -16,6 +16,7 @@ fn options(hub: &FakeHub) -> PairOptions {
         api_base: hub.url.clone(),
         device_name: Some("laptop".into()),
         local_executor: LocalExecutor { kind: Some("claude_cli".into()), ..LocalExecutor::default() },
+        asks: None,
         local_agent_endpoint: Some("http://127.0.0.1:9".into()),
         adapter_secret: Some(Secret::new("as_hidden".into())),
         trusted_certificate: None,
@@ -46,6 +47,7 @@ async fn a_code_is_redeemed_and_a_second_pairing_keeps_what_the_user_said() {
     let bare = PairOptions {
         device_name: None,
         local_executor: LocalExecutor::default(),
+        asks: None,
         local_agent_endpoint: None,
         adapter_secret: None,
         ..options(&hub)

@@ -17,19 +17,22 @@ use super::{
     calls::{self, Calls},
     files,
     message::{
-        Agent, AskedLeave, Cancel, Choice, Ended, Initialize, Leave, McpServer, OpenSession, Opened, Prompt, Text,
+        Agent, AskedLeave, Block, Cancel, Choice, Ended, Initialize, Leave, McpServer, OpenSession, Opened, Prompt,
         WriteFile,
     },
     update::Update,
 };
 use crate::{
     Job,
+    attachment::{self, Attachment, Given},
     host::{
         Answer, Answered, Lines, Process, Question, Setup, Speaker, Turn, Usage, Verdict,
         budget::Source,
+        limits,
         lines::Line,
-        outage::is_outage,
+        outage,
         paths::Beneath,
+        prompt,
         question::diff,
         rpc::{self, Heard, Rpc, understood},
     },
@@ -55,6 +58,14 @@ pub(super) struct Conversation {
     prompt: Option<u64>,
     mood: Mood,
     noise: Noise,
+}
+
+/// What the agent is to do.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) system: Option<String>,
+    pub(super) text: String,
+    pub(super) attached: Vec<Attachment>,
 }
 
 /// A question, in the agent's terms.
@@ -125,22 +136,27 @@ impl Conversation {
     }
 
     /// Has the agent do the task. May be dropped at any await; [`Self::halt`] tells the agent then.
-    pub(super) async fn talk(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: &str) -> Verdict {
+    pub(super) async fn talk(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: Task) -> Verdict {
         match self.work(setup, job, cwd, task).await {
             Ok(verdict) | Err(verdict) => verdict,
         }
     }
 
-    async fn work(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: &str) -> Result<Verdict, Verdict> {
-        let agent = self.in_time(async |it: &mut Self| it.greet().await).await?;
-        let session = self.in_time(async |it: &mut Self| it.open_session(&agent, setup, job, cwd).await).await?;
+    async fn work(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: Task) -> Result<Verdict, Verdict> {
+        let (agent, session) = self.open(setup, job, cwd).await?;
+        limits::harmless(setup, job).map_err(|reply| Verdict::of_failure(&reply))?;
         self.session = Some(session.clone());
         self.mood = Mood::Working;
         self.turn.working();
-        let prompt = Prompt { session_id: &session, prompt: [Text::of(task)] };
+        let given = attachment::give(job, &task.text, task.attached, |one| agent.takes(&one.kind()));
+        let Given { task: text, native, placed } = given.map_err(|reply| Verdict::of_failure(&reply))?;
+        let text = prompt::whole(task.system.as_deref(), &text);
+        let blocks = [Block::text(&text)].into_iter().chain(native.iter().filter_map(Block::of)).collect();
+        let prompt = Prompt { session_id: &session, prompt: blocks };
         let number = self.rpc.ask("session/prompt", &prompt).await;
         self.prompt = Some(number);
         let answer = self.answer_to(number).await?;
+        drop(placed);
         self.prompt = None;
         let ended: Ended = understood(&answer.map_err(|error| failure(&error, &agent))?)?;
         let spent = ended.usage().is_some_and(|usage| self.turn.used(usage));
@@ -148,6 +164,13 @@ impl Conversation {
             return Err(self.over_budget());
         }
         Ok(self.verdict(&ended.stop_reason))
+    }
+
+    /// Greets the agent and opens a session.
+    pub(super) async fn open(&mut self, setup: &Setup, job: &Job, cwd: &Path) -> Result<(Agent, String), Verdict> {
+        let agent = self.in_time(async |it: &mut Self| it.greet().await).await?;
+        let session = self.in_time(async |it: &mut Self| it.open_session(&agent, setup, job, cwd).await).await?;
+        Ok((agent, session))
     }
 
     async fn in_time<T>(&mut self, step: impl AsyncFnOnce(&mut Self) -> Result<T, Verdict>) -> Result<T, Verdict> {
@@ -451,15 +474,16 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
             ways => format!(" It offers: {}.", ways.join("; ")),
         };
         let message = format!(
-            "it is not logged in ({text}). Start it by hand on this device, log in, and send the task again.{ways}"
+            "{text}. Start it by hand on this device, log in, and send the task again.{ways}"
         );
-        return Verdict::Failed { message };
+        return Verdict::SignIn { message };
     }
     // Some agents hand on the status with which their model answered.
-    if matches!(error.code, 429 | 500..=599) || is_outage(&text) {
-        Verdict::ModelUnreachable { message: text }
-    } else {
-        Verdict::Failed { message: text }
+    match error.code {
+        429 | 402 => Verdict::UsageLimit { message: text, resets_at: None },
+        401 | 403 => Verdict::SignIn { message: text },
+        500..=599 => Verdict::ModelUnreachable { message: text },
+        _ => outage::verdict(&text, text.clone()),
     }
 }
 
@@ -480,11 +504,11 @@ mod tests {
     fn a_failure_says_what_to_do() {
         let agent: Agent =
             Json::from_text(r#"{"authMethods":[{"id":"l","name":"Log in with a browser"}]}"#).unwrap().parse().unwrap();
-        let expected = "it is not logged in (Authentication required). Start it by hand on this device, log in, and send the \
-                        task again. It offers: Log in with a browser.";
+        let expected = "Authentication required. Start it by hand on this device, log in, and send the task again. It offers: \
+                        Log in with a browser.";
         assert_eq!(
             failure(&rpc::Error::new(AUTH_REQUIRED, "Authentication required"), &agent),
-            Verdict::Failed { message: expected.to_owned() }
+            Verdict::SignIn { message: expected.to_owned() }
         );
         let away = rpc::Error { data: Some(Json::of("fetch failed")), ..rpc::Error::new(-32603, "Internal error") };
         let expected = Verdict::ModelUnreachable { message: "Internal error (fetch failed)".to_owned() };

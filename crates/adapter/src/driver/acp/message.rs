@@ -7,7 +7,10 @@ use attache_protocol::{Json, wire::adapter::Tools};
 use serde::{Deserialize, Serialize};
 
 use super::update::Call;
-use crate::host::Usage;
+use crate::{
+    attachment::Attachment,
+    host::{TOOLS, Usage},
+};
 
 /// The version that this driver speaks.
 pub(super) const VERSION: u16 = 1;
@@ -53,7 +56,15 @@ pub(super) struct Agent {
 #[serde(rename_all = "camelCase")]
 struct AgentCapabilities {
     load_session: Option<bool>,
+    prompt_capabilities: Option<PromptCapabilities>,
     mcp_capabilities: Option<McpCapabilities>,
+}
+
+/// What a prompt may hold besides text.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct PromptCapabilities {
+    image: Option<bool>,
+    audio: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -103,13 +114,16 @@ pub(super) struct Opened {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Prompt<'a> {
     pub(super) session_id: &'a str,
-    pub(super) prompt: [Text<'a>; 1],
+    pub(super) prompt: Vec<Block<'a>>,
 }
 
+/// One piece of a prompt.
 #[derive(Debug, Serialize)]
-pub(super) struct Text<'a> {
-    r#type: &'static str,
-    text: &'a str,
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(super) enum Block<'a> {
+    Text { text: &'a str },
+    Image { mime_type: String, data: String },
+    Audio { mime_type: String, data: String },
 }
 
 #[derive(Debug, Serialize)]
@@ -238,6 +252,16 @@ impl Agent {
         mcp.and_then(|mcp| mcp.http).unwrap_or_default()
     }
 
+    /// Whether a prompt may hold content of this media type.
+    pub(super) fn takes(&self, media_type: &str) -> bool {
+        let can = self.agent_capabilities.as_ref().and_then(|can| can.prompt_capabilities.as_ref());
+        match media_type.split('/').next() {
+            Some("image") => can.and_then(|can| can.image).unwrap_or_default(),
+            Some("audio") => can.and_then(|can| can.audio).unwrap_or_default(),
+            _ => false,
+        }
+    }
+
     /// The ways to log in, for people.
     pub(super) fn logins(&self) -> Vec<String> {
         let methods = self.auth_methods.iter().flatten();
@@ -256,7 +280,7 @@ impl Agent {
 impl<'a> McpServer<'a> {
     pub(super) fn of(tools: &'a Tools) -> Self {
         let header = Header { name: "Authorization", value: format!("Bearer {}", tools.token) };
-        Self { r#type: "http", name: "attache", url: &tools.url, headers: [header] }
+        Self { r#type: "http", name: TOOLS, url: &tools.url, headers: [header] }
     }
 }
 
@@ -266,11 +290,21 @@ impl std::fmt::Debug for McpServer<'_> {
     }
 }
 
-// === impl Text ===
+// === impl Block ===
 
-impl<'a> Text<'a> {
-    pub(super) const fn of(text: &'a str) -> Self {
-        Self { r#type: "text", text }
+impl<'a> Block<'a> {
+    pub(super) const fn text(text: &'a str) -> Self {
+        Self::Text { text }
+    }
+
+    /// None for what is neither a picture nor a sound.
+    pub(super) fn of(attachment: &Attachment) -> Option<Self> {
+        let (mime_type, data) = (attachment.kind(), attachment.base64()?);
+        match mime_type.split('/').next()? {
+            "image" => Some(Self::Image { mime_type, data }),
+            "audio" => Some(Self::Audio { mime_type, data }),
+            _ => None,
+        }
     }
 }
 
@@ -331,7 +365,7 @@ mod tests {
     fn our_tools_reach_the_agent_and_no_log() {
         let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
         let open = OpenSession { session_id: None, cwd: Path::new("/w"), mcp_servers: vec![McpServer::of(&tools)] };
-        let expected = r#"{"cwd":"/w","mcpServers":[{"type":"http","name":"attache","url":"http://127.0.0.1:1/mcp","headers":[{"name":"Authorization","value":"Bearer secret"}]}]}"#;
+        let expected = r#"{"cwd":"/w","mcpServers":[{"type":"http","name":"attache_run","url":"http://127.0.0.1:1/mcp","headers":[{"name":"Authorization","value":"Bearer secret"}]}]}"#;
         assert_eq!(Json::of(&open).get(), expected);
         assert!(!format!("{open:?}").contains("secret"));
     }

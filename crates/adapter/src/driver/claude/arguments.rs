@@ -3,18 +3,15 @@
 //! Foreign work gets safe defaults: what lies in the folder (settings, hooks, MCP servers, instructions, git's own hooks) does
 //! not take effect, the person who owns the device keeps theirs, and whatever is risky is asked about.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use attache_protocol::{
     Json,
     wire::adapter::{TaskReply, Tools},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::host::{Launch, Limit, Setup};
-
-/// The name under which our tools are offered.
-pub(super) const SERVER: &str = "attache";
+use crate::host::{Handed, Launch, Limit, Setup, TOOLS};
 
 /// What every run gets.
 const ALWAYS: &[&str] = &[
@@ -33,10 +30,10 @@ const ALWAYS: &[&str] = &[
     "--setting-sources",
     "user",
     "--strict-mcp-config",
-    // Even `git status` runs what the folder's own git configuration says, and is not asked about otherwise.
-    "--settings",
-    r#"{"permissions":{"ask":["Bash(git:*)"]}}"#,
 ];
+
+/// Even `git status` runs what the folder's own git configuration says, and is not asked about otherwise.
+const ASK_ABOUT: &str = "Bash(git:*)";
 
 /// Tools that make no sense without a person at the keyboard, outlive the run, or talk to other work on the device.
 const NEVER: &[&str] = &[
@@ -59,6 +56,9 @@ const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit"
 /// Also left unless the network is off.
 const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
 
+/// The hub's own tools.
+const OURS: &[&str] = &["list_agents", "remote_agent"];
+
 /// Names that callers may write in another case.
 const KNOWN: &[&str] = &["Bash", "Monitor", "Skill", "Task", "ToolSearch", "Workflow"];
 
@@ -72,12 +72,6 @@ const VARIABLES: &[(&str, &str)] = &[
     // The end of the turn is the end of the work.
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
-    // Hooks of the folder's repository are programs of the folder.
-    ("GIT_CONFIG_COUNT", "2"),
-    ("GIT_CONFIG_KEY_0", "core.hooksPath"),
-    ("GIT_CONFIG_VALUE_0", "/dev/null"),
-    ("GIT_CONFIG_KEY_1", "core.fsmonitor"),
-    ("GIT_CONFIG_VALUE_1", "false"),
 ];
 
 /// What of one run is on the command line.
@@ -86,10 +80,13 @@ pub(super) struct Line<'a> {
     pub(super) limits: &'a [Limit],
     /// The tools that the task allows; none: all.
     pub(super) allowed: Option<&'a [String]>,
-    /// The file that tells of our own tools.
-    pub(super) tools: Option<&'a Path>,
+    /// What tells of our own tools, with the token for them.
+    pub(super) tools: Option<&'a Handed>,
     pub(super) cost_usd: Option<f64>,
     pub(super) record: Record<'a>,
+    /// What the person who owns the device lets it do unasked in work of their own. Callers are somebody else: these are
+    /// asked about.
+    pub(super) allowed_by_owner: &'a [String],
 }
 
 /// What the program keeps of the conversation.
@@ -106,6 +103,7 @@ pub(super) fn launch(setup: &Setup, line: &Line<'_>) -> Launch {
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(Into::into));
     add(ALWAYS);
     add(&["--disallowedTools", &NEVER.join(",")]);
+    add(&["--settings", &settings(line.allowed_by_owner)]);
     if line.limits.contains(&Limit::CwdOnly) {
         // Keeps the tools for files within the folder, through links as well.
         add(&["--restricted"]);
@@ -113,9 +111,9 @@ pub(super) fn launch(setup: &Setup, line: &Line<'_>) -> Launch {
     if let Some(names) = offered(line) {
         add(&["--tools", &names.join(",")]);
     }
-    if let Some(file) = line.tools {
+    if let Some(file) = line.tools.map(Handed::path) {
         // Their rights end at the hub, which knows what this run may do.
-        add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{SERVER}")]);
+        add(&["--mcp-config", &file.to_string_lossy(), "--allowedTools", &format!("mcp__{TOOLS}")]);
     }
     if let Some(usd) = line.cost_usd {
         add(&["--max-budget-usd", &usd.to_string()]);
@@ -126,7 +124,36 @@ pub(super) fn launch(setup: &Setup, line: &Line<'_>) -> Launch {
         Record::Resumed(session) => add(&["--resume", session]),
     }
     let variables = VARIABLES.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    Launch { program: setup.program.clone(), args, variables }
+    Launch { program: setup.program.clone(), args, variables, handed: line.tools.cloned() }
+}
+
+/// Rules that ask come before rules that allow.
+fn settings(allowed_by_owner: &[String]) -> String {
+    #[derive(Serialize)]
+    struct Settings<'a> {
+        permissions: Permissions<'a>,
+    }
+    #[derive(Serialize)]
+    struct Permissions<'a> {
+        ask: Vec<&'a str>,
+    }
+    let ask = [ASK_ABOUT].into_iter().chain(allowed_by_owner.iter().map(String::as_str)).collect();
+    Json::of(&Settings { permissions: Permissions { ask } }).get().to_owned()
+}
+
+/// What the settings of a person let the program do unasked.
+pub(super) fn allowed_by(settings: &str) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Settings {
+        permissions: Permissions,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Permissions {
+        allow: Vec<String>,
+    }
+    serde_json::from_str::<Settings>(settings).map(|settings| settings.permissions.allow).unwrap_or_default()
 }
 
 /// The tools that there are; none: all that the program has.
@@ -161,6 +188,11 @@ pub(super) fn allowed(list: Option<&Json>) -> Result<Option<Vec<String>>, TaskRe
 
 /// As the program writes it, where it is a tool of its own.
 fn as_written(name: String) -> String {
+    // Callers know our tools by their plain names, or as those of the server `attache`.
+    let ours = name.strip_prefix("mcp__attache__").or_else(|| OURS.contains(&name.as_str()).then_some(name.as_str()));
+    if let Some(tool) = ours {
+        return format!("mcp__{TOOLS}__{tool}");
+    }
     let known = WITHIN_LIMITS.iter().chain(NETWORK).chain(KNOWN).chain(NEVER);
     known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)).map_or(name, |known| (*known).to_owned())
 }
@@ -170,11 +202,7 @@ pub(super) fn tools_file(tools: &Tools) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct File<'a> {
-        mcp_servers: Servers<'a>,
-    }
-    #[derive(Serialize)]
-    struct Servers<'a> {
-        attache: Server<'a>,
+        mcp_servers: BTreeMap<&'static str, Server<'a>>,
     }
     #[derive(Serialize)]
     struct Server<'a> {
@@ -189,7 +217,7 @@ pub(super) fn tools_file(tools: &Tools) -> String {
         authorization: String,
     }
     let headers = Headers { authorization: format!("Bearer {}", tools.token) };
-    let file = File { mcp_servers: Servers { attache: Server { kind: "http", url: &tools.url, headers } } };
+    let file = File { mcp_servers: BTreeMap::from([(TOOLS, Server { kind: "http", url: &tools.url, headers })]) };
     Json::of(&file).get().to_owned()
 }
 
@@ -201,8 +229,9 @@ mod tests {
         let launch = launch(&Setup::new("claude_cli", "Claude Code", "claude"), line);
         assert_eq!(launch.program, "claude");
         let words: Vec<String> = launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        let (always, rest) = words.split_at(ALWAYS.len() + 2);
+        let (always, rest) = words.split_at(ALWAYS.len() + 4);
         assert_eq!(always[..ALWAYS.len()], *ALWAYS);
+        assert_eq!(always[ALWAYS.len() + 3], settings(line.allowed_by_owner));
         rest.join(" ")
     }
 
@@ -212,8 +241,19 @@ mod tests {
         let line = Line { cost_usd: Some(0.25), record: Record::Resumed("6f1f"), ..Line::default() };
         assert_eq!(words(&line), "--max-budget-usd 0.25 --resume 6f1f");
         assert_eq!(words(&Line { record: Record::New, ..Line::default() }), "");
-        let line = Line { tools: Some(Path::new("/s/tools.json")), ..Line::default() };
-        assert_eq!(words(&line), "--mcp-config /s/tools.json --allowedTools mcp__attache --no-session-persistence");
+        let handed = Handed::new("{}").unwrap();
+        let line = Line { tools: Some(&handed), ..Line::default() };
+        let file = handed.path().display().to_string();
+        let expected = format!("--mcp-config {file} --allowedTools mcp__attache_run --no-session-persistence");
+        assert_eq!(words(&line), expected);
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "{}");
+    }
+
+    #[test]
+    fn what_the_owner_allows_themselves_is_asked_about() {
+        let owner = allowed_by(r#"{"permissions":{"allow":["Bash(npm test:*)"],"deny":["x"]},"model":"opus"}"#);
+        assert_eq!(settings(&owner), r#"{"permissions":{"ask":["Bash(git:*)","Bash(npm test:*)"]}}"#);
+        assert_eq!((allowed_by("{}"), allowed_by("no json")), (Vec::new(), Vec::<String>::new()));
     }
 
     #[test]
@@ -229,10 +269,10 @@ mod tests {
     fn what_a_task_allows_is_all_there_is() {
         let list = |text: &str| allowed(Some(&Json::from_text(text).unwrap()));
         assert_eq!((allowed(None), list("null"), list("[]")), (Ok(None), Ok(None), Ok(None)));
-        let names = list(r#"["bash","READ","mcp__attache__remote_agent"]"#).unwrap().unwrap();
-        assert_eq!(names, ["Bash", "Read", "mcp__attache__remote_agent"]);
+        let names = list(r#"["bash","READ","mcp__attache_run__remote_agent"]"#).unwrap().unwrap();
+        assert_eq!(names, ["Bash", "Read", "mcp__attache_run__remote_agent"]);
         let line = Line { allowed: Some(&names), record: Record::New, ..Line::default() };
-        assert_eq!(words(&line), "--tools Bash,Read,mcp__attache__remote_agent");
+        assert_eq!(words(&line), "--tools Bash,Read,mcp__attache_run__remote_agent");
         assert_eq!(words(&Line { limits: &[Limit::NoExec], ..line }), "--tools Read");
         for bad in [r#"["Bash(git *)"]"#, r#"["Read,Bash"]"#, r#"{"a":1}"#, "[1]"] {
             assert_eq!(list(bad).unwrap_err().error.unwrap().code, "rejected", "{bad}");
@@ -240,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_in_the_file() {
+    fn the_token_is_in_what_is_handed_over() {
         let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "secret".to_owned() };
         assert_eq!(
             tools_file(&tools),
-            r#"{"mcpServers":{"attache":{"type":"http","url":"http://127.0.0.1:1/mcp","headers":{"Authorization":"Bearer secret"}}}}"#
+            r#"{"mcpServers":{"attache_run":{"type":"http","url":"http://127.0.0.1:1/mcp","headers":{"Authorization":"Bearer secret"}}}}"#
         );
     }
 }

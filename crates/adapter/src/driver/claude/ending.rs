@@ -6,7 +6,10 @@ use attache_protocol::Json;
 use serde::Deserialize;
 
 use super::message::Tokens;
-use crate::host::{Usage, Verdict};
+use crate::host::{
+    Usage, Verdict,
+    outage::{Trouble, trouble},
+};
 
 /// The `result` message, as far as we use it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -55,8 +58,7 @@ struct Model {
 }
 
 /// What people have to do when the model does not let this device in.
-pub(super) const SIGN_IN: &str = "it is not signed in on this device; start `claude` here and log in, or set ANTHROPIC_API_KEY for \
-                                  the adapter";
+pub(super) const SIGN_IN: &str = "start `claude` here and log in, or set ANTHROPIC_API_KEY for the adapter";
 
 // === impl Ending ===
 
@@ -71,17 +73,22 @@ impl Ending {
         }
         let failed = self.is_error || self.subtype != "success";
         if failed && self.lacks_sign_in() {
-            return Verdict::ModelUnreachable { message: format!("{SIGN_IN} ({})", self.words()) };
+            return Verdict::SignIn { message: format!("{SIGN_IN} ({})", self.words()) };
         }
         if failed && (reason == "api_error" || self.api_error.is_some() || self.api_error_status.is_some()) {
             // A request that the model takes for wrong has reached it.
             let message = self.words();
             return match self.api_error_status {
+                Some(429) => Verdict::UsageLimit { message, resets_at: None },
                 Some(400 | 404 | 413 | 422) => Verdict::Failed { message },
+                _ if trouble(&message) == Some(Trouble::Limit) => Verdict::UsageLimit { message, resets_at: None },
                 _ => Verdict::ModelUnreachable { message },
             };
         }
         match reason {
+            _ if failed && trouble(&self.words()) == Some(Trouble::Limit) => {
+                Verdict::UsageLimit { message: self.words(), resets_at: None }
+            }
             _ if failed => Verdict::Failed { message: self.words() },
             "" | "completed" => Verdict::Done { text: self.result.clone() },
             other => Verdict::Failed { message: format!("it ended its turn early (`{other}`): {}", self.words()) },
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn each_end_is_judged_by_all_that_is_said() {
         let message = |text: &str| text.to_owned();
-        let sign_in = |words: &str| Verdict::ModelUnreachable { message: format!("{SIGN_IN} ({words})") };
+        let sign_in = |words: &str| Verdict::SignIn { message: format!("{SIGN_IN} ({words})") };
         let table = [
             (DONE, Verdict::Done { text: Some(message("STUB-OK")) }),
             (DENIED, Verdict::Done { text: Some(message("STUB-OK after tool")) }),
@@ -168,7 +175,7 @@ mod tests {
             (REFUSED, Verdict::Refused { message: message("API Error: the safeguards flagged this message.") }),
             (INTERRUPTED, Verdict::Failed { message: message("it was interrupted") }),
             (DEAD, Verdict::ModelUnreachable { message: message("API Error: Connection refused") }),
-            (BUSY, Verdict::ModelUnreachable { message: message("API Error: Request rejected (429)") }),
+            (BUSY, Verdict::UsageLimit { message: message("API Error: Request rejected (429)"), resets_at: None }),
             (FORBIDDEN, sign_in("Failed to authenticate. API Error: 403")),
             (STRANGER, sign_in("Not logged in · Please run /login")),
         ];

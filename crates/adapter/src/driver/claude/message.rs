@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use attache_protocol::Json;
+use attache_protocol::{Json, Timestamp};
 use serde::Deserialize;
 
 use super::ending::Ending;
@@ -14,6 +14,7 @@ pub(super) enum Message {
     /// It is up and has the task.
     Init(Init),
     Retry(Retry),
+    Limit(RateLimit),
     /// A piece of an answer of the model.
     Piece {
         /// The use of a tool in which another agent speaks; none for the one that was asked.
@@ -70,6 +71,20 @@ pub(super) struct Retry {
     pub(super) error_status: Option<u16>,
     #[serde(default)]
     pub(super) error: String,
+}
+
+/// How much of the account's plan is used, when it changes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RateLimit {
+    /// `allowed`, `allowed_warning`, `rejected`.
+    pub(super) status: String,
+    /// In seconds since 1970.
+    pub(super) resets_at: Option<i64>,
+    /// Such as `five_hour`.
+    pub(super) rate_limit_type: Option<String>,
+    /// From 0 to 1.
+    pub(super) utilization: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +171,7 @@ pub(super) fn read(line: &str) -> Result<Message, serde_json::Error> {
     match (head.kind.as_str(), head.subtype.as_deref()) {
         ("system", Some("init")) => serde_json::from_str(line).map(Message::Init),
         ("system", Some("api_retry")) => serde_json::from_str(line).map(Message::Retry),
+        ("rate_limit_event", _) => limit(line),
         ("stream_event", _) => piece(line),
         ("assistant", _) => assistant(line),
         ("user", _) => results(line),
@@ -164,6 +180,34 @@ pub(super) fn read(line: &str) -> Result<Message, serde_json::Error> {
         ("control_response", _) => answer(line),
         ("result", _) => serde_json::from_str(line).map(|ending| Message::Ended(Box::new(ending))),
         _ => Ok(Message::Other),
+    }
+}
+
+fn limit(line: &str) -> Result<Message, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Event {
+        rate_limit_info: Option<RateLimit>,
+    }
+    let Event { rate_limit_info } = serde_json::from_str(line)?;
+    Ok(rate_limit_info.map_or(Message::Other, Message::Limit))
+}
+
+// === impl RateLimit ===
+
+impl RateLimit {
+    pub(super) fn resets_at(&self) -> Option<Timestamp> {
+        self.resets_at.and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
+    }
+
+    /// What people should know before it is too late; none while there is enough.
+    pub(super) fn warning(&self) -> Option<String> {
+        if self.status != "allowed_warning" {
+            return None;
+        }
+        let used = self.utilization.map(|part| format!("{:.0} % of ", part * 100.0)).unwrap_or_default();
+        let which = self.rate_limit_type.as_deref().unwrap_or("usage").replace('_', " ");
+        let until = self.resets_at().map(|at| format!("; it resets at {at}")).unwrap_or_default();
+        Some(format!("{used}the {which} limit of the account is used{until}"))
     }
 }
 

@@ -13,7 +13,7 @@ use attache_protocol::wire::adapter::{Host, TaskReply};
 use futures_util::future::BoxFuture;
 
 use super::{Driver, Job, settled};
-use crate::Setup;
+use crate::{Limit, Setup};
 
 #[derive(Debug, Clone)]
 pub struct Claude {
@@ -33,8 +33,17 @@ impl Driver for Claude {
         self.setup.host()
     }
 
+    fn enforces(&self) -> Vec<Limit> {
+        self.setup.enforces.clone()
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         let setup = self.setup.clone();
         settled(async move { run::run(&setup, &job).await })
+    }
+
+    fn try_start(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+        let setup = self.setup.clone();
+        settled(async move { run::try_start(&setup, &job).await })
     }
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::permission::Behavior;
+use crate::attachment::Attachment;
 
 /// A line. Each kind of member is there or not.
 #[derive(Debug, Serialize)]
@@ -43,7 +44,42 @@ struct Response<'a> {
 #[derive(Debug, Serialize)]
 struct Message<'a> {
     role: &'static str,
-    content: &'a str,
+    content: Content<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    Blocks(Vec<Block<'a>>),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text { text: &'a str },
+    Image { source: Source },
+    Document { source: Source, title: &'a str },
+}
+
+#[derive(Debug, Serialize)]
+struct Source {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    media_type: String,
+    data: String,
+}
+
+/// What its model looks at; larger ones are refused there.
+const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
+const DOCUMENT: &str = "application/pdf";
+const LARGEST: usize = 3 << 20;
+
+/// Whether it takes this as content of a message.
+pub(super) fn takes(attachment: &Attachment) -> bool {
+    let kind = attachment.kind();
+    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= LARGEST);
+    is_small && (IMAGES.contains(&kind.as_str()) || kind == DOCUMENT)
 }
 
 // === impl Line ===
@@ -65,8 +101,13 @@ impl<'a> Line<'a> {
         Self { request_id: Some("interrupt"), request: Some(request), ..Self::of("control_request") }
     }
 
-    pub(super) fn task(text: &'a str) -> Self {
-        Self { message: Some(Message { role: "user", content: text }), ..Self::of("user") }
+    pub(super) fn task(text: &'a str, attached: &'a [Attachment]) -> Self {
+        let blocks = attached.iter().filter_map(Block::of);
+        let content = match attached {
+            [] => Content::Text(text),
+            _ => Content::Blocks(blocks.chain([Block::Text { text }]).collect()),
+        };
+        Self { message: Some(Message { role: "user", content }), ..Self::of("user") }
     }
 
     pub(super) fn answer(id: &'a str, behavior: Behavior<'a>) -> Self {
@@ -81,6 +122,18 @@ impl<'a> Line<'a> {
     }
 }
 
+// === impl Block ===
+
+impl<'a> Block<'a> {
+    fn of(attachment: &'a Attachment) -> Option<Self> {
+        let source = Source { kind: "base64", media_type: attachment.kind(), data: attachment.base64()? };
+        Some(match source.media_type.as_str() {
+            DOCUMENT => Self::Document { source, title: &attachment.name },
+            _ => Self::Image { source },
+        })
+    }
+}
+
 /// The task as the program takes it for words. A slash at the very beginning would be a command of its own, and `/config`
 /// would change the settings of whoever owns the device.
 pub(super) fn words(task: String) -> String {
@@ -92,11 +145,14 @@ mod tests {
     use attache_protocol::Json;
 
     use super::*;
-    use crate::host::Answer;
+    use crate::{attachment::Body, host::Answer};
 
     #[test]
     fn lines_are_as_the_program_wants_them() {
         let input = Json::from_text(r#"{"a":1}"#).unwrap();
+        let body = Body::Bytes(b"hi".to_vec());
+        let seen = [Attachment { name: "a.png".to_owned(), media_type: "image/PNG; q=1".to_owned(), body }];
+        assert!(takes(&seen[0]));
         let table = [
             (
                 Line::initialize(Some("be brief")),
@@ -106,7 +162,11 @@ mod tests {
                 Line::interrupt(),
                 r#"{"type":"control_request","request_id":"interrupt","request":{"subtype":"interrupt"}}"#,
             ),
-            (Line::task("hi"), r#"{"type":"user","message":{"role":"user","content":"hi"}}"#),
+            (Line::task("hi", &[]), r#"{"type":"user","message":{"role":"user","content":"hi"}}"#),
+            (
+                Line::task("hi", &seen),
+                r#"{"type":"user","message":{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}},{"type":"text","text":"hi"}]}}"#,
+            ),
             (
                 Line::answer("7", Behavior::of(&Answer::Allowed, &input).unwrap()),
                 r#"{"type":"control_response","response":{"subtype":"success","request_id":"7","response":{"behavior":"allow","updatedInput":{"a":1}}}}"#,

@@ -2,9 +2,8 @@
 
 use std::{
     convert::Infallible,
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -17,10 +16,8 @@ use super::{
     talk::Talk,
 };
 use crate::{
-    Job,
-    host::{Lines, Process, Setup, Speaker, Turn, Verdict, limits, outcome::reply, process::Ended, prompt},
-    process::no_scratch,
-    scratch::Scratch,
+    Job, attachment,
+    host::{Handed, Lines, Process, Setup, Speaker, Turn, Verdict, limits, outcome::reply, process::Ended, prompt},
 };
 
 /// How long it may take to leave after its last word; hooks of the device's owner run then.
@@ -29,30 +26,39 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// How long one that closed its output may take to be gone: how it ended is worth the wait.
 const LAST_BREATH: Duration = Duration::from_millis(800);
 
+/// Settings that are longer are not read.
+const LONGEST_SETTINGS: u64 = 1 << 20;
+
 /// How long it may take when nobody waits for it any more.
 const SHORT_FAREWELL: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply> {
-    let task = request::words(job.text()?);
+    let attached = attachment::of(job)?;
+    let text = job.words(&attached)?;
     let limits = limits::agreed(setup, job)?;
+    let given = attachment::give(job, &text, attached, request::takes)?;
+    let task = request::words(given.task);
     let allowed = arguments::allowed(job.task.allowed_tools.as_ref())?;
-    let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| no_scratch(job, &error))?;
-    let tools = write_tools(&scratch, job).map_err(|error| no_scratch(job, &error))?;
     let system = prompt::system(job);
+    let allowed_by_owner = owner_settings(job).map_or_else(Vec::new, |text| arguments::allowed_by(&text));
     let mut note = Note::find(setup, job.task.conversation_id);
     let mut turn = Turn::begin(&setup.label, job);
     loop {
+        // Anew for each start: it can be read once.
+        let tools = job.task.mcp.as_ref().map(|tools| Handed::new(&arguments::tools_file(tools)));
+        let tools = tools.transpose().map_err(|error| no_descriptor(setup, &error))?;
         let line = Line {
             limits: &limits,
             allowed: allowed.as_deref(),
-            tools: tools.as_deref(),
+            tools: tools.as_ref(),
             cost_usd: turn.budget().cost_usd,
             record: note.record(),
+            allowed_by_owner: &allowed_by_owner,
         };
-        let mut process = Process::start(&arguments::launch(setup, &line), job)?;
+        let mut process = Process::start(&arguments::launch(setup, &line), job).await?;
         let (speaker, lines) = (Speaker::to(process.stdin()), Lines::of(process.stdout()));
         let mut talk = Talk::begin(&mut turn, job, speaker, lines);
-        let verdict = talk.hold(system.as_deref(), &task).await;
+        let verdict = talk.hold(system.as_deref(), &task, &given.native).await;
         let (session, has_forgotten, mut lines) = talk.over();
         let patience = match verdict {
             Verdict::Done { .. } => FAREWELL,
@@ -71,8 +77,21 @@ pub(super) async fn run(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply
         if let Err(error) = note.keep(&session) {
             turn.log("warning", format!("the conversation cannot be gone on with later: {error}"));
         }
+        drop(given.placed);
         return Ok(reply(judged(verdict, &ended), &turn.finish(), &ended));
     }
+}
+
+/// Claude Code up to where it takes a task.
+pub(super) async fn try_start(setup: &Setup, job: &Job) -> Result<TaskReply, TaskReply> {
+    let mut turn = Turn::begin(&setup.label, job);
+    let mut process = Process::start(&arguments::launch(setup, &Line::default()), job).await?;
+    let (speaker, lines) = (Speaker::to(process.stdin()), Lines::of(process.stdout()));
+    let mut talk = Talk::begin(&mut turn, job, speaker, lines);
+    let verdict = talk.greet().await;
+    drop(talk);
+    let ended = process.end(SHORT_FAREWELL).await;
+    Ok(reply(verdict, &turn.finish(), &ended))
 }
 
 /// What it still says is heard, so that it is not cut off in the middle of a word.
@@ -91,11 +110,16 @@ fn judged(verdict: Verdict, ended: &Ended) -> Verdict {
     }
 }
 
-/// The file that tells of our tools, readable for nobody else.
-fn write_tools(scratch: &Scratch, job: &Job) -> io::Result<Option<PathBuf>> {
-    let Some(tools) = &job.task.mcp else { return Ok(None) };
-    let path = scratch.file("tools.json");
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    file.write_all(arguments::tools_file(tools).as_bytes())?;
-    Ok(Some(path))
+/// The settings of the person who owns the device.
+fn owner_settings(job: &Job) -> Option<String> {
+    let folder = job.environment.get("CLAUDE_CONFIG_DIR").map(PathBuf::from);
+    let folder = folder.or_else(|| Some(Path::new(job.environment.get("HOME")?).join(".claude")))?;
+    let file = folder.join("settings.json");
+    let is_short = std::fs::metadata(&file).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_SETTINGS);
+    is_short.then(|| std::fs::read_to_string(file).ok()).flatten()
+}
+
+fn no_descriptor(setup: &Setup, error: &io::Error) -> TaskReply {
+    let message = format!("{} cannot be given its tools: {error}; close other programs on this device", setup.label);
+    TaskReply::failed("host_crashed", message)
 }

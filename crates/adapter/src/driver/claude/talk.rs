@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::Json;
+use attache_protocol::{Json, Timestamp};
 use futures_util::{
     StreamExt as _,
     future::{AbortHandle, Abortable, BoxFuture},
@@ -14,16 +14,16 @@ use futures_util::{
 };
 
 use super::{
-    arguments::SERVER,
     ending::{Ending, SIGN_IN},
-    message::{self, Ask, Assistant, Block, Init, Message, Piece, Retry, Tally, ToolResult},
+    message::{self, Ask, Assistant, Block, Init, Message, Piece, RateLimit, Retry, Tally, ToolResult},
     permission::{self, Behavior, Present},
     request::Line,
 };
 use crate::{
     Job,
+    attachment::Attachment,
     host::{
-        Answered, Lines, Speaker, Turn, Usage, Verdict,
+        Answered, Lines, Speaker, TOOLS, Turn, Usage, Verdict,
         lines::Line as Heard,
         paths::Beneath,
         turn::{ToolCall, ToolStatus},
@@ -49,6 +49,8 @@ pub(super) struct Talk<'a> {
     completed: u64,
     /// How much was completed when a use of a tool failed.
     failed_after: BTreeMap<String, u64>,
+    /// When its account may be used again.
+    resets_at: Option<Timestamp>,
     unreadable: Option<String>,
     session: String,
     has_forgotten: bool,
@@ -86,15 +88,16 @@ impl<'a> Talk<'a> {
             in_use: BTreeMap::new(),
             completed: 0,
             failed_after: BTreeMap::new(),
+            resets_at: None,
             unreadable: None,
             session: String::new(),
             has_forgotten: false,
         }
     }
 
-    pub(super) async fn hold(&mut self, system: Option<&str>, task: &str) -> Verdict {
+    pub(super) async fn hold(&mut self, system: Option<&str>, task: &str, attached: &[Attachment]) -> Verdict {
         self.speaker.say(&Line::initialize(system)).await;
-        self.speaker.say(&Line::task(task)).await;
+        self.speaker.say(&Line::task(task, attached)).await;
         loop {
             let end = tokio::select! {
                 biased;
@@ -117,6 +120,23 @@ impl<'a> Talk<'a> {
                     self.interrupt().await;
                     return verdict;
                 }
+            }
+        }
+    }
+
+    /// Only the first line, and the answer to it.
+    pub(super) async fn greet(&mut self) -> Verdict {
+        self.speaker.say(&Line::initialize(None)).await;
+        loop {
+            match self.lines.next().await {
+                None => return self.broken_off(),
+                Some(Heard::TooLong) => {}
+                Some(Heard::Whole(line)) => match message::read(&line) {
+                    Ok(Message::Answer { error: None }) => return Verdict::Done { text: None },
+                    Ok(Message::Answer { error: Some(message) }) => return Verdict::Failed { message },
+                    Ok(Message::Ended(ending)) => return ending.verdict(),
+                    Ok(_) | Err(_) => {}
+                },
             }
         }
     }
@@ -163,6 +183,7 @@ impl<'a> Talk<'a> {
             }
             Ok(Message::Init(init)) => self.begun(init),
             Ok(Message::Retry(retry)) => return self.retried(&retry),
+            Ok(Message::Limit(limit)) => self.limited(&limit),
             Ok(Message::Piece { within, piece }) => return self.piece(within, piece),
             Ok(Message::Assistant(assistant)) => return self.said(assistant),
             Ok(Message::Results(results)) => results.into_iter().for_each(|result| self.tool_ended(result)),
@@ -183,7 +204,7 @@ impl<'a> Talk<'a> {
     fn begun(&mut self, init: Init) {
         self.session = init.session_id;
         self.turn.working();
-        for server in init.mcp_servers.iter().filter(|server| server.name == SERVER && server.status == "failed") {
+        for server in init.mcp_servers.iter().filter(|server| server.name == TOOLS && server.status == "failed") {
             let name = &server.name;
             self.turn.log("warning", format!("the tools of `{name}` cannot be reached: the run goes on without them"));
         }
@@ -201,7 +222,16 @@ impl<'a> Talk<'a> {
         self.turn.retry(retry.attempt, retry.max_retries, &why);
         // It would go on for minutes, in vain.
         let shut_out = matches!(retry.error_status, Some(401 | 403)) && retry.attempt >= CLOSED_DOORS;
-        shut_out.then(|| End::Ours(Verdict::ModelUnreachable { message: format!("{SIGN_IN} ({why})") }))
+        shut_out.then(|| End::Ours(Verdict::SignIn { message: format!("{SIGN_IN} ({why})") }))
+    }
+
+    fn limited(&mut self, limit: &RateLimit) {
+        if let Some(warning) = limit.warning() {
+            self.turn.note(warning);
+        }
+        if limit.status == "rejected" {
+            self.resets_at = limit.resets_at().or(self.resets_at);
+        }
     }
 
     fn piece(&mut self, within: Option<String>, piece: Piece) -> Option<End> {
@@ -309,7 +339,10 @@ impl<'a> Talk<'a> {
                 self.turn.refused_by_host(step.unwrap_or_else(|| denial.tool_name.clone()));
             }
         }
-        ending.verdict()
+        match ending.verdict() {
+            Verdict::UsageLimit { message, .. } => Verdict::UsageLimit { message, resets_at: self.resets_at },
+            verdict => verdict,
+        }
     }
 
     fn broken_off(&mut self) -> Verdict {

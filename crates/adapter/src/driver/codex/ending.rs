@@ -4,7 +4,7 @@ use attache_protocol::Json;
 use serde::Deserialize;
 
 use super::message::{Item, TurnEnd, TurnError};
-use crate::host::{Verdict, outage::is_outage};
+use crate::host::{Verdict, outage};
 
 /// What else is known of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +43,10 @@ pub(super) fn verdict(end: &TurnEnd, heard: Heard) -> Verdict {
 
 /// What is wrong with a login, and what to do about it.
 pub(super) fn not_logged_in(why: &str) -> Verdict {
-    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    let why = if why.is_empty() { String::new() } else { format!("{why}. ") };
     // A key in the environment is none: the app-server does not look at it, as `codex exec` does.
     let fix = "Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
-    failed(&format!("it is not logged in{why}. {fix}"))
+    Verdict::SignIn { message: format!("{why}{fix}") }
 }
 
 /// The number of an attempt and of how many, from `Reconnecting... 2/5`.
@@ -77,8 +77,8 @@ fn failure(error: &TurnError) -> Verdict {
     let Kind { word, status } = Kind::of(error.codex_error_info.as_ref());
     match (word.as_str(), status) {
         ("unauthorized", _) | (_, Some(401 | 403)) => not_logged_in(&message),
-        ("usageLimitExceeded", _) => {
-            failed(&format!("its account has nothing left: {message}; wait, or change the plan of the account"))
+        ("usageLimitExceeded" | "rateLimitExceeded", _) | (_, Some(429)) => {
+            Verdict::UsageLimit { message, resets_at: None }
         }
         ("contextWindowExceeded", _) => failed(&format!("the task is too long for its model: {message}")),
         ("sandboxError", _) => without_sandbox(&message),
@@ -88,8 +88,7 @@ fn failure(error: &TurnError) -> Verdict {
         ("tooManyDenials", _) => Verdict::Done { text: Some(message) },
         ("modelNotFound" | "badRequest", _) | (_, Some(400 | 404 | 422)) => failed(&message),
         (
-            "rateLimitExceeded"
-            | "flexUnavailable"
+            "flexUnavailable"
             | "serverOverloaded"
             | "policyCapacityUnavailable"
             | "internalServerError"
@@ -99,8 +98,7 @@ fn failure(error: &TurnError) -> Verdict {
             | "responseTooManyFailedAttempts",
             _,
         ) => Verdict::ModelUnreachable { message },
-        _ if is_outage(&message) => Verdict::ModelUnreachable { message },
-        _ => failed(&message),
+        _ => outage::verdict(&message, message.clone()),
     }
 }
 
@@ -163,7 +161,6 @@ mod tests {
         let away = [
             (r#""internalServerError""#, "high demand"),
             (r#"{"httpConnectionFailed":{"httpStatusCode":null}}"#, "Connection failed: error sending request"),
-            (r#"{"responseTooManyFailedAttempts":{"httpStatusCode":429}}"#, "exceeded retry limit, last status: 429"),
             (r#"{"responseStreamDisconnected":{"httpStatusCode":null}}"#, "stream disconnected"),
             ("null", "connection refused"),
         ];
@@ -179,10 +176,17 @@ mod tests {
     }
 
     #[test]
+    fn an_account_with_nothing_left_is_no_outage() {
+        for info in [r#"{"responseTooManyFailedAttempts":{"httpStatusCode":429}}"#, r#""usageLimitExceeded""#] {
+            let expected = Verdict::UsageLimit { message: "try later".to_owned(), resets_at: None };
+            assert_eq!(ended_by(info, "try later"), expected, "{info}");
+        }
+    }
+
+    #[test]
     fn a_missing_login_says_what_to_do() {
-        let message = "it is not logged in (status 401). Run `codex login` on this device, or give it a key with `codex login \
-                       --with-api-key`";
-        let expected = Verdict::Failed { message: message.to_owned() };
+        let message = "status 401. Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
+        let expected = Verdict::SignIn { message: message.to_owned() };
         assert_eq!(ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":401}}"#, "status 401"), expected);
         assert_eq!(ended_by(r#""unauthorized""#, "status 401"), expected);
     }

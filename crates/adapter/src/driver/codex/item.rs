@@ -97,10 +97,10 @@ mod tests {
         let expected =
             r#"{"id":"p","name":"apply_patch","status":"started","title":"/ws/a","input":{"paths":["/ws/a"]}}"#;
         assert_eq!(shown(patch, Moment::Started), expected);
-        let tool = r#"{"type":"mcpToolCall","id":"m","server":"attache","tool":"delegate","status":"completed","arguments":
+        let tool = r#"{"type":"mcpToolCall","id":"m","server":"attache_run","tool":"delegate","status":"completed","arguments":
             {"to":"x"},"result":{"content":[{"type":"text","text":"done"}]},"error":null}"#;
         let expected =
-            r#"{"id":"m","name":"mcp__attache__delegate","status":"completed","input":{"to":"x"},"output":"done"}"#;
+            r#"{"id":"m","name":"mcp__attache_run__delegate","status":"completed","input":{"to":"x"},"output":"done"}"#;
         assert_eq!(shown(tool, Moment::Completed), expected);
         assert_eq!(shown(r#"{"type":"reasoning","id":"r"}"#, Moment::Started), "nothing");
     }

@@ -1,6 +1,6 @@
 //! The messages of `codex app-server` that we need, as version 0.166 has them. What is not named here is ignored.
 
-use attache_protocol::Json;
+use attache_protocol::{Json, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Usage;
@@ -39,14 +39,14 @@ pub(super) struct AccountRead {
     pub(super) requires_openai_auth: bool,
 }
 
-/// Of `thread/start` and `thread/resume`.
-#[derive(Debug, Serialize)]
+/// Of `thread/start` and `thread/resume`. Its configuration holds a secret, and so it has no way to be printed.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OpenThread<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) thread_id: Option<&'a str>,
     pub(super) cwd: &'a str,
-    pub(super) approval_policy: &'static str,
+    pub(super) approval_policy: ApprovalPolicy,
     /// Else the user's settings may let a model answer.
     pub(super) approvals_reviewer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +58,40 @@ pub(super) struct OpenThread<'a> {
     pub(super) ephemeral: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) experimental_raw_events: Option<bool>,
+}
+
+/// Before what Codex asks.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub(super) enum ApprovalPolicy {
+    /// It asks before each command and patch, unless rules of the user allow them.
+    Asking(&'static str),
+    Granular { granular: Granular },
+}
+
+/// What of all that Codex could ask it asks; the rest is refused.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Granular {
+    sandbox_approval: bool,
+    rules: bool,
+    mcp_elicitations: bool,
+    request_permissions: bool,
+    skill_approval: bool,
+}
+
+// === impl ApprovalPolicy ===
+
+impl ApprovalPolicy {
+    /// What the sandbox of a run with limits lets happen happens; nothing gets out of it, whoever would say yes.
+    pub(super) const WITHIN_LIMITS: Self = Self::Granular {
+        granular: Granular {
+            sandbox_approval: false,
+            rules: false,
+            mcp_elicitations: true,
+            request_permissions: false,
+            skill_approval: false,
+        },
+    };
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,13 +111,24 @@ pub(super) struct Named {
 #[serde(rename_all = "camelCase")]
 pub(super) struct StartTurn<'a> {
     pub(super) thread_id: &'a str,
-    pub(super) input: [Input<'a>; 1],
+    pub(super) input: Vec<Input<'a>>,
+}
+
+/// Says something to a turn that is at work.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SteerTurn<'a> {
+    pub(super) thread_id: &'a str,
+    pub(super) expected_turn_id: &'a str,
+    pub(super) input: Vec<Input<'a>>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub(super) enum Input<'a> {
     Text { text: &'a str },
+    /// A `data:` URL.
+    Image { url: String },
 }
 
 #[derive(Debug, Deserialize)]
@@ -189,6 +234,48 @@ pub(super) struct UsageEvent {
 #[derive(Debug, Deserialize)]
 struct TokenUsage {
     total: Tokens,
+}
+
+/// Of `account/rateLimits/updated`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RateLimits {
+    pub(super) rate_limits: Limits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Limits {
+    primary: Option<Window>,
+    secondary: Option<Window>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Window {
+    used_percent: f64,
+    /// In seconds since 1970.
+    resets_at: Option<i64>,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    fn windows(&self) -> impl Iterator<Item = Window> {
+        [self.primary, self.secondary].into_iter().flatten()
+    }
+
+    /// When what is used up may be used again.
+    pub(super) fn resets_at(&self) -> Option<Timestamp> {
+        let spent = self.windows().filter(|window| window.used_percent >= 100.0);
+        spent.filter_map(|window| window.resets_at?.checked_mul(1000).map(Timestamp::from_millis)).max()
+    }
+
+    /// What people should know before it is too late.
+    pub(super) fn warning(&self) -> Option<String> {
+        let used = self.windows().map(|window| window.used_percent).fold(0.0, f64::max);
+        (95.0..100.0).contains(&used).then(|| format!("{used:.0} % of the usage limit of the account is used"))
+    }
 }
 
 /// A thread's total, over all its turns.

@@ -16,6 +16,7 @@ use self::run::{Conversation, Keeping, Opening};
 use super::{Driver, Job, settled};
 use crate::{
     Limit,
+    attachment::{self, Attachment, Given},
     host::{Launch, Memory, Process, Setup, Turn, Verdict, limits, outcome, prompt},
 };
 
@@ -37,32 +38,75 @@ impl Driver for Codex {
         self.setup.host()
     }
 
+    fn enforces(&self) -> Vec<Limit> {
+        self.setup.enforces.clone()
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         settled(execute(self.setup.clone(), job))
     }
+
+    fn try_start(&self, job: Job) -> BoxFuture<'static, TaskReply> {
+        settled(try_start(self.setup.clone(), job))
+    }
+}
+
+/// Codex up to where it takes a task.
+async fn try_start(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
+    let folder = job.folder()?;
+    let cwd = named(&folder)?;
+    let turn = Turn::begin(&setup.label, &job);
+    let mut process = Process::start(&launch(&setup, cwd, &[]), &job).await?;
+    let mut conversation = Conversation::with(&mut process, turn, &folder, &[]);
+    let opened = async {
+        conversation.greet().await?;
+        let config = settings::config(job.task.mcp.as_ref(), &[], &[]);
+        conversation.open(&Opening { cwd, instructions: None, config, keeping: Keeping::Nothing }).await
+    };
+    let verdict = opened.await.map_or_else(|verdict| verdict, |_| Verdict::Done { text: None });
+    let turn = conversation.close().finish();
+    let ended = process.end_after(&verdict, &setup.memory).await;
+    Ok(outcome::reply(verdict, &turn, &ended))
+}
+
+/// Codex looks for the folder's trust by this path.
+fn named(folder: &Path) -> Result<&str, TaskReply> {
+    folder.to_str().ok_or_else(|| {
+        let message = format!("Codex cannot work in `{}`: its name is not UTF-8; rename it", folder.display());
+        TaskReply::failed("rejected", message)
+    })
+}
+
+fn launch(setup: &Setup, cwd: &str, limits: &[Limit]) -> Launch {
+    Launch {
+        program: setup.program.clone(),
+        args: setup.args.iter().cloned().chain(settings::arguments(cwd, limits)).collect(),
+        ..Launch::default()
+    }
+}
+
+/// The pictures that its models look at.
+const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
+const LARGEST_IMAGE: usize = 3 << 20;
+
+fn takes(attachment: &Attachment) -> bool {
+    let is_small = attachment.bytes().is_some_and(|bytes| bytes.len() <= LARGEST_IMAGE);
+    is_small && IMAGES.contains(&attachment.kind().as_str())
 }
 
 async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
-    let task = job.text()?;
+    let attached = attachment::of(&job)?;
+    let text = job.words(&attached)?;
     let limits = limits::agreed(&setup, &job)?;
-    // Codex looks for the folder's trust by this path.
+    let given = attachment::give(&job, &text, attached, takes)?;
     let folder = job.folder()?;
-    let Some(cwd) = folder.to_str() else {
-        let message = format!("Codex cannot work in `{}`: its name is not UTF-8; rename it", folder.display());
-        return Err(TaskReply::failed("rejected", message));
-    };
+    let cwd = named(&folder)?;
     let turn = Turn::begin(&setup.label, &job);
-    let token = job.task.mcp.iter().map(|tools| (settings::TOKEN.into(), tools.token.clone().into()));
-    let launch = Launch {
-        program: setup.program.clone(),
-        args: setup.args.iter().cloned().chain(settings::arguments(cwd, &limits)).collect(),
-        variables: token.collect(),
-    };
-    let mut process = Process::start(&launch, &job)?;
+    let mut process = Process::start(&launch(&setup, cwd, &limits), &job).await?;
     let mut conversation = Conversation::with(&mut process, turn, &folder, &limits);
     let verdict = tokio::select! {
         biased;
-        verdict = talk(&mut conversation, &process, &setup, &job, cwd, &limits, &task) => verdict,
+        verdict = talk(&mut conversation, &process, &setup, &job, cwd, &limits, &given) => verdict,
         () = job.stop.cancelled() => Verdict::Stopped,
     };
     if verdict.cuts_short() {
@@ -70,6 +114,7 @@ async fn execute(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     }
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
+    drop(given);
     Ok(outcome::reply(verdict, &turn, &ended))
 }
 
@@ -81,7 +126,7 @@ async fn talk(
     job: &Job,
     cwd: &str,
     limits: &[Limit],
-    task: &str,
+    given: &Given,
 ) -> Verdict {
     let work = async {
         let home = conversation.greet().await?;
@@ -108,7 +153,7 @@ async fn talk(
         if remembers {
             setup.memory.note(setup, conversation_id, &thread);
         }
-        conversation.work(&thread, task).await
+        conversation.work(&thread, &given.task, &given.native).await
     };
     work.await.unwrap_or_else(|verdict| verdict)
 }

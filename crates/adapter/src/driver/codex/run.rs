@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use attache_protocol::Json;
+use attache_protocol::{Json, Timestamp};
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -14,17 +14,18 @@ use super::{
     ending::{self, Heard as Said},
     item::{Moment, tool_call},
     message::{
-        AccountRead, Delta, ErrorEvent, Initialize, Initialized, Input, Interrupt, Item, ItemEvent, OpenThread, Opened,
-        RawEvent, ServerStatus, StartTurn, Started, Tokens, TurnEnd, TurnEvent, UsageEvent,
+        AccountRead, ApprovalPolicy, Delta, ErrorEvent, Initialize, Initialized, Input, Interrupt, Item, ItemEvent, OpenThread, Opened,
+        RateLimits, RawEvent, ServerStatus, StartTurn, Started, SteerTurn, Tokens, TurnEnd, TurnEvent, UsageEvent,
     },
     settings,
 };
 use crate::{
     Limit,
+    attachment::Attachment,
     host::{
         Answer, Answered, Lines, Process, Speaker, Turn, Verdict,
         lines::Line,
-        outage::is_outage,
+        outage,
         rpc::{self, Heard, Rpc, excerpt, understood},
         turn::ToolStatus,
     },
@@ -49,6 +50,8 @@ pub(super) struct Conversation<'a> {
     said: Said,
     /// Why commands cannot run, as long as none did.
     trouble: Option<String>,
+    /// When its account may be used again.
+    resets_at: Option<Timestamp>,
     /// What each thread has used: Codex may start helpers with threads of their own.
     threads: HashMap<String, Tokens>,
     /// What this thread had used before this run.
@@ -56,8 +59,7 @@ pub(super) struct Conversation<'a> {
     is_halting: bool,
 }
 
-/// What a thread is opened with.
-#[derive(Debug)]
+/// What a thread is opened with. Its configuration holds a secret, and so it has no way to be printed.
 pub(super) struct Opening<'a> {
     pub(super) cwd: &'a str,
     pub(super) instructions: Option<String>,
@@ -97,6 +99,7 @@ impl<'a> Conversation<'a> {
             streamed: None,
             said: Said::Nothing,
             trouble: None,
+            resets_at: None,
             threads: HashMap::new(),
             before: Tokens::default(),
             is_halting: false,
@@ -126,8 +129,7 @@ impl<'a> Conversation<'a> {
         let mut open = OpenThread {
             thread_id: None,
             cwd: opening.cwd,
-            // It asks before each command and patch, unless rules of the user allow them.
-            approval_policy: "untrusted",
+            approval_policy: if is_confined { ApprovalPolicy::WITHIN_LIMITS } else { ApprovalPolicy::Asking("untrusted") },
             approvals_reviewer: "user",
             sandbox: (!is_confined).then_some("workspace-write"),
             developer_instructions: opening.instructions.as_deref(),
@@ -161,13 +163,13 @@ impl<'a> Conversation<'a> {
     }
 
     /// Has Codex do the task.
-    pub(super) async fn work(&mut self, thread: &str, task: &str) -> Result<Verdict, Verdict> {
+    pub(super) async fn work(&mut self, thread: &str, task: &str, images: &[Attachment]) -> Result<Verdict, Verdict> {
         self.turn.working();
-        if self.turn.budget().cost_usd.is_some() {
-            self.log("warning", "Codex tells no costs, so the limit in dollars cannot be kept; one in tokens can");
-        }
-        let number =
-            self.rpc.ask("turn/start", &StartTurn { thread_id: thread, input: [Input::Text { text: task }] }).await;
+        let images = images.iter().filter_map(|image| {
+            Some(Input::Image { url: format!("data:{};base64,{}", image.kind(), image.base64()?) })
+        });
+        let input = [Input::Text { text: task }].into_iter().chain(images).collect();
+        let number = self.rpc.ask("turn/start", &StartTurn { thread_id: thread, input }).await;
         match self.answer_to(number).await? {
             Ok(started) => self.at_work = Some(understood::<Started>(&started)?.turn.id),
             Err(error) => return Err(failure(&error)),
@@ -180,6 +182,7 @@ impl<'a> Conversation<'a> {
         let verdict = self.ended.as_ref().map_or(Verdict::Vanished, |ended| ending::verdict(ended, said));
         Ok(match (verdict, self.trouble.take()) {
             (Verdict::Done { .. }, Some(trouble)) => ending::without_sandbox(&trouble),
+            (Verdict::UsageLimit { message, .. }, _) => Verdict::UsageLimit { message, resets_at: self.resets_at },
             (verdict, _) => verdict,
         })
     }
@@ -246,6 +249,14 @@ impl<'a> Conversation<'a> {
                     let why = error.additional_details.unwrap_or_else(|| error.message.clone());
                     let (attempt, most) = ending::attempt(&error.message).unzip();
                     self.turn.retry(attempt.unwrap_or(1), most, &why);
+                }
+            }
+            "account/rateLimits/updated" => {
+                if let Ok(RateLimits { rate_limits }) = params.parse() {
+                    if let Some(warning) = rate_limits.warning() {
+                        self.turn.note(warning);
+                    }
+                    self.resets_at = rate_limits.resets_at().or(self.resets_at);
                 }
             }
             "mcpServer/startupStatus/updated" => {
@@ -344,8 +355,16 @@ impl<'a> Conversation<'a> {
     /// People have answered.
     async fn pass_on(&mut self, answered: Answered<(Json, Manner)>) {
         self.turn.answered(&answered);
-        let Answered { key: (id, manner), answer, .. } = answered;
+        let Answered { key: (id, manner), answer, step } = answered;
         self.rpc.answer(&id, &manner.reply(&answer)).await;
+        // An answer of Codex's has no place for words.
+        if let (Answer::Denied { comment: Some(comment) }, Some(thread), Some(turn)) =
+            (answer, self.thread.clone(), self.at_work.clone())
+        {
+            let text = format!("The person who was asked does not allow this ({step}). They said: {comment}");
+            let input = vec![Input::Text { text: &text }];
+            self.rpc.ask("turn/steer", &SteerTurn { thread_id: &thread, expected_turn_id: &turn, input }).await;
+        }
     }
 
     /// Interrupts the turn, and waits a little for its end.
@@ -381,5 +400,5 @@ fn read(line: Option<Line>) -> Result<Heard, Verdict> {
 
 fn failure(error: &rpc::Error) -> Verdict {
     let message = error.text();
-    if is_outage(&message) { Verdict::ModelUnreachable { message } } else { Verdict::Failed { message } }
+    outage::verdict(&message, message.clone())
 }

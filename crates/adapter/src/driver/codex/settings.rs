@@ -6,13 +6,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 use attache_protocol::{Json, wire::adapter::Tools};
 use serde::Serialize;
 
-use crate::Limit;
-
-/// Our tools, as Codex knows them.
-pub(super) const SERVER: &str = "attache";
-
-/// Where Codex finds the token of our tools. Its commands do not see variables with such a name.
-pub(super) const TOKEN: &str = "ATTACHE_TOOLS_TOKEN";
+use crate::{Limit, host::TOOLS};
 
 /// The name of the limits of a run.
 pub(super) const PROFILE: &str = "attache_run";
@@ -30,15 +24,15 @@ const ALWAYS: &[&str] = &[
     // Without a network it would wait for ever.
     "features.unbounded_connection_retries=false",
     // What goes on beside or after the turn is not awaited.
-    "features.multi_agent=false",
+    "agents.enabled=false",
     "features.goals=false",
     // The user's accounts elsewhere.
     "features.apps=false",
     "check_for_update_on_startup=false",
 ];
 
-/// Configuration of one thread.
-#[derive(Debug, Default, Serialize)]
+/// Configuration of one thread. It holds a secret, and so it has no way to be printed.
+#[derive(Default, Serialize)]
 struct Config<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     mcp_servers: BTreeMap<&'static str, Server<'a>>,
@@ -48,10 +42,11 @@ struct Config<'a> {
     permissions: BTreeMap<&'static str, Permissions>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct Server<'a> {
     url: &'a str,
-    bearer_token_env_var: &'static str,
+    /// With the token: in no variable and on no command line, where other programs of this device could read it.
+    http_headers: BTreeMap<&'static str, String>,
     /// The hub decides on each call, and the token is worth only this run's rights.
     default_tools_approval_mode: &'static str,
 }
@@ -98,7 +93,7 @@ pub(super) fn is_confined(limits: &[Limit]) -> bool {
 /// itself inside of the sandbox.
 pub(super) fn config(tools: Option<&Tools>, limits: &[Limit], programs: &[&Path]) -> Json {
     let mut config = Config {
-        mcp_servers: tools.map(|tools| (SERVER, Server::of(tools))).into_iter().collect(),
+        mcp_servers: tools.map(|tools| (TOOLS, Server::of(tools))).into_iter().collect(),
         ..Config::default()
     };
     if is_confined(limits) {
@@ -124,7 +119,8 @@ fn permissions(limits: &[Limit], programs: &[&Path]) -> Permissions {
 
 impl<'a> Server<'a> {
     fn of(tools: &'a Tools) -> Self {
-        Self { url: &tools.url, bearer_token_env_var: TOKEN, default_tools_approval_mode: "approve" }
+        let http_headers = BTreeMap::from([("Authorization", format!("Bearer {}", tools.token))]);
+        Self { url: &tools.url, http_headers, default_tools_approval_mode: "approve" }
     }
 }
 
@@ -141,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_named_and_never_told() {
+    fn the_token_goes_with_the_thread() {
         let tools = Tools { url: "http://127.0.0.1:1/mcp".to_owned(), token: "sesame".to_owned() };
-        let expected = r#"{"mcp_servers":{"attache":{"url":"http://127.0.0.1:1/mcp","bearer_token_env_var":"ATTACHE_TOOLS_TOKEN","default_tools_approval_mode":"approve"}}}"#;
+        let expected = r#"{"mcp_servers":{"attache_run":{"url":"http://127.0.0.1:1/mcp","http_headers":{"Authorization":"Bearer sesame"},"default_tools_approval_mode":"approve"}}}"#;
         assert_eq!(config(Some(&tools), &[], &[]).get(), expected);
         assert_eq!(config(None, &[Limit::NoExec], &[]).get(), "{}");
     }

@@ -11,7 +11,7 @@ use crate::{
         Lines, Turn, Usage, Verdict,
         budget::Source,
         lines::Line,
-        outage::is_outage,
+        outage::{self, trouble},
         process::Ended,
         rpc::excerpt,
         turn::{Summary, ToolCall, ToolStatus},
@@ -284,13 +284,13 @@ impl Told {
             let said = self.error.take().or_else(|| self.failed.then(|| self.answer.take()).flatten());
             let how = (code != 0).then(|| format!("it ended with exit status {code}"));
             let why = said.filter(|said| !said.trim().is_empty()).or((!last_words.is_empty()).then_some(last_words));
-            let is_away = why.as_deref().is_some_and(is_outage);
+            let said = why.clone().unwrap_or_default();
             let message = match (why, how) {
                 (Some(why), Some(how)) => format!("{how}: {}", why.trim()),
                 (Some(why), None) => why,
                 (None, how) => how.unwrap_or_else(|| "it did not say why".to_owned()),
             };
-            return if is_away { Verdict::ModelUnreachable { message } } else { Verdict::Failed { message } };
+            return outage::verdict(&said, message);
         }
         let is_empty = !self.spoke && self.answer.as_ref().is_none_or(|answer| answer.trim().is_empty());
         match (self.answer.take(), self.noise.take()) {
@@ -298,7 +298,7 @@ impl Told {
             (None, None) if promises_an_answer => {
                 Verdict::Failed { message: "its output ended without an answer".to_owned() }
             }
-            _ if is_empty && is_outage(&last_words) => Verdict::ModelUnreachable { message: last_words },
+            _ if is_empty && trouble(&last_words).is_some() => outage::verdict(&last_words, last_words.clone()),
             _ if is_empty => Verdict::Failed {
                 message: match last_words.as_str() {
                     "" => "it ended without saying anything".to_owned(),

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use self::heard::Heard;
 use super::{Driver, Job, settled};
 use crate::{
+    attachment,
     host::{Launch, Limit, Process, Setup, Turn, Verdict, limits, outage, outcome, prompt},
     preset::ExecShape,
     process::{self, LINGER},
@@ -110,21 +111,28 @@ impl Driver for Exec {
         self.setup.host()
     }
 
+    fn enforces(&self) -> Vec<Limit> {
+        self.setup.enforces.clone()
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         settled(execute(self.clone(), job))
     }
 }
 
 async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
-    let prompt = prompt::whole(prompt::system(&job).as_deref(), &job.text()?);
+    let attached = attachment::of(&job)?;
+    let text = job.words(&attached)?;
     let kept = limits::agreed(&exec.setup, &job)?;
+    let given = attachment::give(&job, &text, attached, |_| false)?;
+    let prompt = prompt::whole(prompt::system(&job).as_deref(), &given.task);
     let scratch = Scratch::create(&job.scratch, &job.env).map_err(|error| process::no_scratch(&job, &error))?;
     let usage_file = scratch.file("usage.json");
     let turn = Turn::begin(&exec.setup.label, &job);
     let cost_usd = turn.budget().cost_usd;
     let asked = Asked { prompt: &prompt, cwd: &job.cwd, usage_file: &usage_file, limits: &kept, cost_usd };
     let (launch, input) = exec.launch(&asked)?;
-    let mut process = Process::start(&launch, &job)?;
+    let mut process = Process::start(&launch, &job).await?;
     if job.task.mcp.is_some() {
         turn.log("info", format!("{} takes no tools of ours, so it cannot put other agents to work", exec.setup.label));
     }
@@ -147,6 +155,7 @@ async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
     }
     let verdict = cut_short.unwrap_or_else(|| heard.verdict(&ended));
     let turn = heard.finish();
+    drop(given);
     Ok(outcome::reply(outage::honest(verdict, &turn.text), &turn, &ended))
 }
 

@@ -66,6 +66,7 @@ impl Device {
             api_base: server.url.clone(),
             device_name: Some("bench".to_owned()),
             local_executor: LocalExecutor::default(),
+            asks: None,
             local_agent_endpoint: Some(endpoint),
             adapter_secret: Some(secret),
             trusted_certificate: None,

@@ -1,11 +1,18 @@
 //! What `attache doctor` says about the hosts of agents on this machine: where, how old, logged in or not, and the fix.
 
+use std::time::Duration;
+
 use attache_adapter::preset::{self, Found, Login, Surroundings};
+use attache_protocol::Secret;
 use attache_runtime::profile::Profile;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::Finding;
 use crate::{Context, config, hosts, supervised};
+
+/// How long a host may take to start.
+const START: Duration = Duration::from_secs(60);
 
 /// A host as `--json` shows it. The home folder is `~`, and of a login only how one sees it.
 #[derive(Debug, Clone, Serialize)]
@@ -42,6 +49,44 @@ pub(super) async fn check(context: &Context, findings: &mut Vec<Finding>) -> Vec
         finding.fix(found.fix.as_deref().unwrap_or_default())
     }));
     found.iter().map(|found| View::of(found, &around)).collect()
+}
+
+/// Starts the host of a profile as for a task, without giving it one: what only shows then is a bad time to learn it.
+pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Finding> {
+    let executor = &profile.local_executor;
+    let kind = executor.kind.as_deref().filter(|kind| !matches!(*kind, supervised::SHELL | supervised::COMMAND))?;
+    if profile.local_agent_endpoint.is_some() {
+        return None;
+    }
+    let host = hosts::host(context, kind, executor.reference.as_deref()).ok()?;
+    let around = config::surroundings();
+    // What is missing there is said elsewhere, and a program that others can write to is not started.
+    if !hosts::is_ready(&host.look(&around).await) {
+        return None;
+    }
+    let scratch = context.home().ok()?.path().join("scratch");
+    // An empty folder: what is tried is the host, and nothing of a project.
+    let folder = scratch.join("doctor");
+    for folder in [&scratch, &folder] {
+        crate::home::private_folder(folder).ok()?;
+    }
+    let label = host.preset.label.clone();
+    let mut setup = host.preset.setup(&host.program);
+    setup.args.extend(host.args);
+    let driver = preset::driver(&host.preset, setup);
+    let mut options = attache_adapter::Options::new(driver, Secret::new(String::new()), &folder, &scratch);
+    options.environment = around.environment_of(&host.preset);
+    let began = Instant::now();
+    let tried = tokio::time::timeout(START, attache_adapter::try_start(&options)).await;
+    Some(match tried {
+        Ok(Ok(())) => {
+            Finding::ok("host", format!("{label} starts and takes tasks ({:.1} s)", began.elapsed().as_secs_f64()))
+        }
+        Ok(Err(message)) => Finding::problem("host", format!("{label} does not start for a task: {message}"))
+            .fix("Mend what it says, or its own configuration, and run `attache doctor` again."),
+        Err(_) => Finding::warning("host", format!("{label} did not start within {} seconds", START.as_secs()))
+            .fix("Start it by hand on this device and see what it waits for."),
+    })
 }
 
 /// Whether something can execute the tasks of a profile without an adapter of the user's own.

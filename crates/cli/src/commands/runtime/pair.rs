@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use attache_adapter::preset::Trouble;
+use attache_adapter::preset::{Asks, Trouble};
 use attache_client::{Address, PairingTicket};
 use attache_protocol::{Code, Pin, Secret, pairing::PairingCode, wire::account::AccountRequest};
 use attache_runtime::{
@@ -168,6 +168,7 @@ fn options(context: &Context, home: &Home, args: &Args) -> Result<PairOptions, F
     Ok(PairOptions {
         api_base: address.api_base(),
         device_name: args.device_name.clone().or_else(named).or_else(host),
+        asks: asks(context, &local_executor, endpoint.is_some()),
         local_executor,
         local_agent_endpoint: endpoint,
         adapter_secret,
@@ -204,14 +205,38 @@ fn kind(args: &Args, earlier: Option<&Profile>) -> Option<String> {
     })
 }
 
+/// Whether what executes the tasks asks before a risky step, where that is known.
+fn asks(context: &Context, executor: &LocalExecutor, is_elsewhere: bool) -> Option<String> {
+    let kind = executor.kind.as_deref().filter(|_| !is_elsewhere)?;
+    let asks = match kind {
+        supervised::SHELL | supervised::COMMAND => Asks::No,
+        name => hosts::table(context).ok()?.get(name)?.asks,
+    };
+    (asks != Asks::Unknown).then(|| asks.as_str().to_owned())
+}
+
 /// A device that is paired again without a word about its executor keeps the one it has.
 async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args) -> Result<(), Failure> {
+    let warn = |asks: Asks, label: &str| {
+        if let Some(warning) = asks.warning(label) {
+            context.output.say_styled(Style::Busy, warning);
+        }
+    };
     let kind = match args.local_executor_type.as_deref() {
-        None | Some(supervised::SHELL) => return Ok(()),
+        None if executor.kind.as_deref() != Some(supervised::SHELL) => return Ok(()),
+        None | Some(supervised::SHELL) => {
+            warn(Asks::No, "The built-in shell");
+            return Ok(());
+        }
         Some(supervised::COMMAND) if executor.reference.is_none() => {
             return Err(Failure::usage("`command` needs a program").hint("Name it with --local-executor-ref PROG."));
         }
-        Some(supervised::COMMAND) => return hosts::has_command(executor.reference.as_deref().unwrap_or_default()),
+        Some(supervised::COMMAND) => {
+            let reference = executor.reference.as_deref().unwrap_or_default();
+            hosts::has_command(reference)?;
+            warn(Asks::No, &format!("`{reference}`"));
+            return Ok(());
+        }
         Some(kind) => kind,
     };
     let host = hosts::host(context, kind, executor.reference.as_deref())?;
@@ -228,6 +253,7 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
     if let Some(fix) = &found.fix {
         context.output.say(format_args!("  → {fix}"));
     }
+    warn(host.preset.asks, &host.preset.label);
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// Which pairing to use [default: the active one]
     #[arg(long, value_name = "AGENT/RUNTIME")]
     profile: Option<String>,
-    /// How many tasks to execute at a time; the adapter must be made for more than one
+    /// How many tasks to execute at a time; an adapter of your own must be made for as many
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_a_time)]
     concurrency: NonZeroUsize,
     /// Take folders that others lend, as if policy.toml said `enabled = true` below [collaborator]
@@ -84,7 +84,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = set.select(args.profile.as_deref())?;
     let key = profile.key();
     let mut options = Options::new(home.path());
-    options.adapter = supervised::source(&context, profile, None)?;
+    options.adapter = supervised::source(&context, profile, None, args.concurrency)?;
     options.profile = Some(key.clone());
     let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;
     options.pin = context.pin(args.pin, profile.pin, &address)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_protocol::wire::{
     run::{
-        CompleteRequest, Conflict, FailRequest, FinishResponse, ProgressRequest, ProgressResponse, PullResponse,
+        CompleteRequest, Conflict, FailRequest, FinishResponse, Limit, ProgressRequest, ProgressResponse, PullResponse,
         ReleaseRequest, Run,
     },
     runtime::{HeartbeatRequest, HeartbeatResponse},
@@ -29,6 +29,16 @@ pub(super) struct Wait {
     pub(super) wait_ms: Option<u64>,
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Pull {
+    /// How long to wait for a run, at most 60000; answers at once unless told.
+    pub(super) wait_ms: Option<u64>,
+    /// The limits of runs that the device enforces, with commas in between: `cwd_only`, `no_network`, `no_exec`. A run that
+    /// asks for another one ends as `refused`.
+    pub(super) enforces: Option<String>,
+}
+
 /// Say that the device is alive, and which runs it executes
 #[utoipa::path(post, path = "/api/v1/agent-runtimes/runtime/heartbeat", tag = "work",
     request_body = HeartbeatRequest, responses((status = 200, body = HeartbeatResponse)))]
@@ -42,15 +52,16 @@ pub(super) async fn heartbeat(
 
 /// Claim the next run of the runtime's agent
 #[utoipa::path(post, path = "/api/v1/agent-accounts/{agent}/task-runs/pull", tag = "work",
-    params(("agent" = String, Path), Wait), responses((status = 200, body = PullResponse)))]
+    params(("agent" = String, Path), Pull), responses((status = 200, body = PullResponse)))]
 pub(super) async fn pull(
     State(hub): State<Handle>,
     Caller(by): Caller,
     Segment(agent): Segment,
-    Params(query): Params<Wait>,
+    Params(query): Params<Pull>,
 ) -> Answer {
     let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
-    Ok(delivery::respond(hub.pull(&by, &agent, wait).await?))
+    let enforces = Limit::known(query.enforces.as_deref().unwrap_or_default().split(','));
+    Ok(delivery::respond(hub.pull_enforcing(&by, &agent, wait, enforces).await?))
 }
 
 /// Report progress, which also renews the claim

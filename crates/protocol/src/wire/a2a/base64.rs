@@ -3,7 +3,7 @@
 use base64ct::{Base64, Base64Unpadded, Encoding as _};
 
 /// The bytes of a text in either alphabet.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let plain: String = text
         .trim_end_matches('=')
         .chars()
@@ -16,20 +16,20 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     Base64Unpadded::decode_vec(&plain).ok()
 }
 
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     Base64::encode_string(bytes)
 }
 
 /// What 0.3 has in `file_with_bytes`: the field is for bytes, but most kits of 0.3 put the base64 text of the file there and
 /// fail on anything else, so that is what we write. Nothing for a text that is not base64.
-pub(super) fn to_old_file(text: &str) -> Option<String> {
+pub fn to_old_file(text: &str) -> Option<String> {
     let bytes = decode(text)?;
     Some(if Base64::decode_vec(text).is_ok() { text.to_owned() } else { encode(&bytes) })
 }
 
 /// The base64 text of what 0.3 has in `file_with_bytes`: the text itself, or bytes of a sender that took the field by its
 /// word.
-pub(super) fn from_old_file(bytes: Vec<u8>) -> String {
+pub fn from_old_file(bytes: Vec<u8>) -> String {
     match String::from_utf8(bytes) {
         Ok(text) if Base64::decode_vec(&text).is_ok() => text,
         Ok(text) => encode(text.as_bytes()),

@@ -5,7 +5,7 @@
 //! nobody knows are ignored, enums are their full names. What belongs to the users (`data`, `metadata`, `params`) stays as
 //! it came, byte for byte.
 
-mod base64;
+pub mod base64;
 mod card;
 mod error;
 mod event;

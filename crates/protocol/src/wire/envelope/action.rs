@@ -125,6 +125,9 @@ actions! {
     Ready "ready" {
         /// How many more runs the worker takes; 0 takes back what was granted.
         need credits: i64;
+        /// The limits of runs that the worker enforces from now on: `cwd_only`, `no_network`, `no_exec`. A run that asks for
+        /// another one ends as `refused` when it is claimed.
+        may enforces: Vec<String>;
     }
     Ack "ack" { need seq: i64; }
     /// The peer is about to leave: it gets no more work.

@@ -36,7 +36,7 @@ fn members_that_nobody_knows_are_ignored_and_null_is_as_good_as_absent() {
     let text = r#"{"header":{"msg_id":"m","type":"notification","timestamp":1.9,"to":"","from":null,"x":{}},"metadata":null,"payload":{"action":"ready","credits":2,"y":[]},"z":0}"#;
     let envelope = Envelope::parse(text).unwrap();
     assert_eq!(envelope.header.timestamp, 1);
-    assert_eq!(Action::read(&envelope).unwrap(), Action::Ready(Ready { credits: 2 }));
+    assert_eq!(Action::read(&envelope).unwrap(), Action::Ready(Ready { credits: 2, enforces: None }));
 }
 
 #[test]

@@ -85,6 +85,18 @@ fn tools_answer_in_text_or_blocks() {
 #[test]
 fn what_is_new_is_passed_over_and_what_is_broken_is_told() {
     assert_eq!(said(r#"{"type":"rate_limit_event","x":1}"#), Message::Other);
+    let limit = RateLimit {
+        status: "allowed_warning".to_owned(),
+        resets_at: Some(1_800_000_000),
+        rate_limit_type: Some("five_hour".to_owned()),
+        utilization: Some(0.95),
+    };
+    let line = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1800000000,"rateLimitType":"five_hour","utilization":0.95}}"#;
+    assert_eq!(
+        limit.warning().as_deref(),
+        Some("95 % of the five hour limit of the account is used; it resets at 2027-01-15T08:00:00.000Z")
+    );
+    assert_eq!(said(line), Message::Limit(limit));
     assert_eq!(said(r#"{"subtype":"status","type":"system"}"#), Message::Other);
     let fine = r#"{"type":"control_response","response":{"subtype":"success","request_id":"begin","response":{}}}"#;
     assert_eq!(said(fine), Message::Answer { error: None });

@@ -1,0 +1,309 @@
+//! What comes with a task besides its text: files, data and links, as the parts of its message (`input.message.parts`, in the
+//! form of A2A 1.0).
+//!
+//! A host that takes some kind of content gets it as that. Everything else is a file below the folder of the run for as long
+//! as the run lasts, named in the prompt: nothing that a caller sends vanishes without a word.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use attache_protocol::{
+    Json,
+    wire::{
+        a2a::{Content, Part, base64},
+        adapter::TaskReply,
+    },
+};
+use serde::Deserialize;
+
+use crate::Job;
+
+/// Where the files of runs lie, below the folder in which the host works.
+const FOLDER: &str = ".attache";
+
+/// One thing that came along.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attachment {
+    /// A plain name, its own among all of them.
+    pub(crate) name: String,
+    pub(crate) media_type: String,
+    pub(crate) body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    Bytes(Vec<u8>),
+    /// Nothing here opens a link that a caller chose; the host is told of it.
+    Link(String),
+}
+
+/// Files of a run in its folder. They are removed when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Placed {
+    folder: Option<PathBuf>,
+    /// Below the folder of the run.
+    pub(crate) files: Vec<PlacedFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlacedFile {
+    pub(crate) path: PathBuf,
+    pub(crate) media_type: String,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    message: Option<Message>,
+    parts: Option<Vec<Json>>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    parts: Vec<Json>,
+}
+
+/// Everything of the task's message that is no text.
+pub(crate) fn of(job: &Job) -> Result<Vec<Attachment>, TaskReply> {
+    let Ok(Input { message, parts }) = job.task.input.parse::<Input>() else { return Ok(Vec::new()) };
+    let parts = message.map(|message| message.parts).or(parts).unwrap_or_default();
+    read(&parts).map_err(|message| TaskReply::failed("rejected", message))
+}
+
+fn read(parts: &[Json]) -> Result<Vec<Attachment>, String> {
+    let mut attachments: Vec<Attachment> = Vec::new();
+    for (index, json) in parts.iter().enumerate() {
+        let number = index + 1;
+        let part: Part = json.parse().map_err(|error| format!("part {number} of the task cannot be read: {error}"))?;
+        let (body, usual, extension) = match part.content {
+            Content::Text(_) => continue,
+            Content::Raw(text) => {
+                let bytes = base64::decode(&text).ok_or_else(|| format!("part {number} of the task is no base64"))?;
+                (Body::Bytes(bytes), "application/octet-stream", "bin")
+            }
+            Content::Data(json) => (Body::Bytes(json.get().as_bytes().to_vec()), "application/json", "json"),
+            Content::Url(url) => (Body::Link(url), "application/octet-stream", "url"),
+        };
+        let media_type = part.media_type.filter(|kind| !kind.trim().is_empty()).unwrap_or_else(|| usual.to_owned());
+        let wanted = part.filename.as_deref().and_then(plain).unwrap_or_else(|| format!("part-{number}.{extension}"));
+        let is_taken = attachments.iter().any(|other| other.name == wanted);
+        let name = if is_taken { format!("{number}-{wanted}") } else { wanted };
+        attachments.push(Attachment { name, media_type, body });
+    }
+    Ok(attachments)
+}
+
+/// The last step of a path, where that is a name that no tool treats in a way of its own.
+fn plain(name: &str) -> Option<String> {
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default().trim();
+    let name: String = name.chars().filter(|letter| !letter.is_control()).take(120).collect();
+    (!name.is_empty() && !name.starts_with('.')).then_some(name)
+}
+
+/// A task as a host gets it.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// With the list of what is elsewhere.
+    pub(crate) task: String,
+    /// What the host takes as it is.
+    pub(crate) native: Vec<Attachment>,
+    /// Kept until the run is over.
+    pub(crate) placed: Placed,
+}
+
+/// Divides what came with a task into what its host takes as it is, and files for the rest.
+pub(crate) fn give(
+    job: &Job,
+    task: &str,
+    attached: Vec<Attachment>,
+    takes: impl Fn(&Attachment) -> bool,
+) -> Result<Given, TaskReply> {
+    let (native, rest): (Vec<Attachment>, Vec<Attachment>) =
+        attached.into_iter().partition(|one| !one.is_link() && takes(one));
+    let rest: Vec<&Attachment> = rest.iter().collect();
+    let placed = Placed::put(job, &rest)?;
+    let links: Vec<&Attachment> = rest.iter().copied().filter(|one| one.is_link()).collect();
+    Ok(Given { task: told(task, &placed, &links), native, placed })
+}
+
+/// For a program that reads nothing but files: links are files that hold them.
+pub(crate) fn as_files(job: &Job) -> Result<Placed, TaskReply> {
+    let mut attached = of(job)?;
+    for one in &mut attached {
+        if let Body::Link(url) = &one.body {
+            one.body = Body::Bytes(format!("{url}\n").into_bytes());
+        }
+    }
+    Placed::put(job, &attached.iter().collect::<Vec<_>>())
+}
+
+/// The task, and where what came with it is to be found.
+fn told(task: &str, placed: &Placed, links: &[&Attachment]) -> String {
+    if placed.files.is_empty() && links.is_empty() {
+        return task.to_owned();
+    }
+    let files = placed.files.iter().map(|file| format!("- {} ({})", file.path.display(), file.media_type));
+    let links = links.iter().filter_map(|link| match &link.body {
+        Body::Link(url) => Some(format!("- {url} ({})", link.media_type)),
+        Body::Bytes(_) => None,
+    });
+    let list: Vec<String> = files.chain(links).collect();
+    format!("{task}\n\nThese came with the task:\n{}", list.join("\n"))
+}
+
+// === impl Attachment ===
+
+impl Attachment {
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Bytes(bytes) => Some(bytes),
+            Body::Link(_) => None,
+        }
+    }
+
+    pub(crate) const fn is_link(&self) -> bool {
+        matches!(self.body, Body::Link(_))
+    }
+
+    /// The media type without parameters, in small letters.
+    pub(crate) fn kind(&self) -> String {
+        self.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// The bytes in base64.
+    pub(crate) fn base64(&self) -> Option<String> {
+        self.bytes().map(base64::encode)
+    }
+}
+
+// === impl Placed ===
+
+impl Placed {
+    /// Writes these into a folder of the run's own below the one in which its host works.
+    pub(crate) fn put(job: &Job, attachments: &[&Attachment]) -> Result<Self, TaskReply> {
+        let failed = |error: io::Error| {
+            let message = format!("what came with the task cannot be put into `{}`: {error}", job.cwd.display());
+            TaskReply::failed("host_crashed", message)
+        };
+        Self::write(&job.cwd, &job.task.task_run_id.to_string(), attachments).map_err(failed)
+    }
+
+    fn write(cwd: &Path, run: &str, attachments: &[&Attachment]) -> io::Result<Self> {
+        if attachments.iter().all(|attachment| attachment.is_link()) {
+            return Ok(Self::default());
+        }
+        let shared = cwd.join(FOLDER);
+        match fs::DirBuilder::new().mode(0o700).create(&shared) {
+            // Not for version control, whatever becomes of it.
+            Ok(()) => create(&shared.join(".gitignore"), b"*\n")?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // A link would lead somewhere else.
+                if !fs::symlink_metadata(&shared)?.is_dir() {
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("`{FOLDER}` is no folder")));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        let folder = shared.join(run);
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let mut placed = Self { folder: Some(folder.clone()), files: Vec::new() };
+        for attachment in attachments {
+            let Some(bytes) = attachment.bytes() else { continue };
+            create(&folder.join(&attachment.name), bytes)?;
+            let path = Path::new(FOLDER).join(run).join(&attachment.name);
+            placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
+        }
+        Ok(placed)
+    }
+
+    /// The folder with the files, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+}
+
+fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use io::Write as _;
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        let Some(folder) = self.folder.take() else { return };
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %folder.display(), %error, "files that came with a task stay in its folder");
+        }
+        if let Some(shared) = folder.parent() {
+            // Goes with the last run, unless somebody put something else there.
+            let is_last = fs::read_dir(shared).is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == ".gitignore"));
+            if is_last {
+                let _ = fs::remove_file(shared.join(".gitignore"));
+                let _ = fs::remove_dir(shared);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Result<Vec<Attachment>, String> {
+        let parts: Vec<Json> = serde_json::from_str(text).unwrap();
+        read(&parts)
+    }
+
+    #[test]
+    fn each_part_that_is_no_text_is_kept() {
+        let read = parts(
+            r#"[{"text":"look"},{"raw":"aGk=","filename":"../a/b.png","mediaType":"image/png"},{"data":{"n":1.0}},
+                {"url":"https://x/y.pdf","mediaType":"application/pdf"},{"raw":"aGk=","filename":"b.png"},{"raw":"aGk=","filename":".."}]"#,
+        )
+        .unwrap();
+        let shown: Vec<(&str, &str)> = read.iter().map(|one| (&*one.name, &*one.media_type)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("b.png", "image/png"),
+                ("part-3.json", "application/json"),
+                ("part-4.url", "application/pdf"),
+                ("5-b.png", "application/octet-stream"),
+                ("part-6.bin", "application/octet-stream"),
+            ]
+        );
+        assert_eq!(read[0].bytes(), Some(&b"hi"[..]));
+        assert_eq!(read[1].bytes(), Some(&br#"{"n":1.0}"#[..]));
+        assert!(parts(r#"[{"raw":"*!*"}]"#).unwrap_err().contains("base64"));
+        assert!(parts(r#"[{"text":"a","url":"b"}]"#).is_err());
+    }
+
+    #[test]
+    fn files_lie_below_the_folder_until_the_run_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = parts(r#"[{"raw":"aGk=","filename":"a.txt"},{"url":"https://x/"}]"#).unwrap();
+        let all: Vec<&Attachment> = read.iter().collect();
+        let placed = Placed::write(folder.path(), "run_1", &all).unwrap();
+        assert_eq!(fs::read(folder.path().join(".attache/run_1/a.txt")).unwrap(), b"hi");
+        let told = told("do it", &placed, &[&read[1]]);
+        assert_eq!(
+            told,
+            "do it\n\nThese came with the task:\n- .attache/run_1/a.txt (application/octet-stream)\n\
+             - https://x/ (application/octet-stream)"
+        );
+        let other = Placed::write(folder.path(), "run_2", &all).unwrap();
+        drop(placed);
+        assert!(folder.path().join(".attache/run_2/a.txt").exists());
+        drop(other);
+        assert!(!folder.path().join(".attache").exists());
+        // A link in its place is not followed.
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(".attache")).unwrap();
+        assert!(Placed::write(folder.path(), "run_3", &all).is_err());
+        assert!(fs::read_dir(elsewhere.path()).unwrap().next().is_none());
+    }
+}

@@ -1,0 +1,168 @@
+//! Git as the programs of a host see it: nothing that the configuration of a folder names is executed.
+//!
+//! Even `git status` runs what a repository's own configuration says, and hosts call it unasked. Settings in the environment
+//! beat those of the repository: some are always set, and whatever else the repository names a program for is set back to
+//! what the person's own configuration says, or to something harmless.
+
+use std::{collections::BTreeMap, ffi::OsString, process::Stdio, time::Duration};
+
+use rustix::process::Pid;
+use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
+
+use crate::{Job, family, process::dressed};
+
+/// Set wherever a host works, also for repositories below its folder.
+const ALWAYS: &[(&str, &str)] = &[
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.alternateRefsCommand", "false"),
+    ("core.gitProxy", "none"),
+    ("core.pager", "cat"),
+    ("protocol.ext.allow", "never"),
+    // A folder that looks like a bare repository is a configuration of its own.
+    ("safe.bareRepository", "explicit"),
+];
+
+/// How long git may take to list a configuration, and how much of it is read.
+const LISTING: Duration = Duration::from_secs(5);
+const LONGEST: u64 = 1 << 20;
+
+/// The variables for a host that works in the folder of this job.
+pub(super) async fn variables(job: &Job) -> Vec<(OsString, OsString)> {
+    let listed = timeout(LISTING, list(job)).await.ok().flatten().unwrap_or_default();
+    let fixed = ALWAYS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    as_variables(fixed.chain(overrides(&String::from_utf8_lossy(&listed))))
+}
+
+/// The configuration with the scope of each setting. Listing it executes nothing.
+async fn list(job: &Job) -> Option<Vec<u8>> {
+    let mut command: Command = dressed("git".as_ref(), job);
+    command.args(["config", "--list", "--show-scope", "--null", "--includes"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = family::start(&mut command).ok()?;
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let mut listed = Vec::new();
+    let read = child.stdout.take()?.take(LONGEST).read_to_end(&mut listed).await;
+    // One that prints more than that is not waited for.
+    let _ = child.start_kill();
+    if child.wait().await.is_ok() {
+        id.map(family::forget);
+    }
+    read.is_ok().then_some(listed)
+}
+
+fn as_variables(settings: impl Iterator<Item = (String, String)>) -> Vec<(OsString, OsString)> {
+    let mut variables = Vec::new();
+    let mut count = 0_usize;
+    for (key, value) in settings {
+        variables.push((format!("GIT_CONFIG_KEY_{count}").into(), key.into()));
+        variables.push((format!("GIT_CONFIG_VALUE_{count}").into(), value.into()));
+        count += 1;
+    }
+    variables.push(("GIT_CONFIG_COUNT".into(), count.to_string().into()));
+    variables
+}
+
+/// What the repository's settings that name programs are set to instead, from `scope NUL key LF value NUL …`.
+fn overrides(listed: &str) -> Vec<(String, String)> {
+    let mut own: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut of_folder: BTreeMap<&str, &'static str> = BTreeMap::new();
+    let mut fields = listed.split('\0');
+    while let (Some(scope), Some(setting)) = (fields.next(), fields.next()) {
+        let (key, value) = setting.split_once('\n').unwrap_or((setting, ""));
+        match scope {
+            "local" | "worktree" => {
+                if let Some(harmless) = harmless(key) {
+                    of_folder.insert(key, harmless);
+                }
+            }
+            "system" | "global" => own.entry(key).or_default().push(value),
+            _ => {}
+        }
+    }
+    let mut settings = Vec::new();
+    for (key, harmless) in of_folder {
+        let mut add = |value: &str| settings.push((key.to_owned(), value.to_owned()));
+        match own.get(key) {
+            // Helpers add up; an empty one drops those before it.
+            Some(values) if key.ends_with(".helper") => {
+                add("");
+                values.iter().for_each(|value| add(value));
+            }
+            Some(values) => values.last().into_iter().for_each(|value| add(value)),
+            None => add(harmless),
+        }
+    }
+    settings
+}
+
+/// What a setting that names a program is set to; none for a setting that names none. Keys come with small letters, but for
+/// what stands between the first and the last dot.
+fn harmless(key: &str) -> Option<&'static str> {
+    let (section, rest) = key.split_once('.')?;
+    let name = rest.rsplit('.').next()?;
+    Some(match (section, name) {
+        ("alias", _) => "version",
+        ("pager", _) | (_, "pager" | "difffilter" | "textconv") => "cat",
+        ("filter", "clean" | "smudge" | "process") | (_, "helper") => "",
+        ("filter", "required") | ("hook", "enabled") | (_, "fsmonitor") => "false",
+        ("submodule", "update") => "checkout",
+        (_, "hookspath") => "/dev/null",
+        (_, "sshcommand") => "ssh",
+        (_, "gitproxy") => "none",
+        (_, "uploadpack") => "git-upload-pack",
+        (_, "receivepack") => "git-receive-pack",
+        (_, "editor" | "askpass" | "external") | ("diff" | "hook" | "trailer", "command" | "cmd") => "true",
+        (_, "command" | "cmd" | "program" | "driver" | "packobjectshook" | "alternaterefscommand") => "false",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_folder_names_is_set_back_to_what_the_person_says_or_to_nothing() {
+        let listed = [
+            ("system", "core.editor\nvi"),
+            ("global", "credential.helper\nstore"),
+            ("global", "user.name\nAnn"),
+            ("local", "core.editor\nevil"),
+            ("local", "core.bare\nfalse"),
+            ("local", "credential.helper\n!evil"),
+            ("local", "filter.Evil.x.clean\nevil"),
+            ("local", "filter.Evil.x.required\ntrue"),
+            ("local", "diff.evil.textconv\nevil"),
+            ("worktree", "alias.st\n!evil"),
+            ("command", "core.pager\nless"),
+        ];
+        let listed: String = listed.iter().map(|(scope, setting)| format!("{scope}\0{setting}\0")).collect();
+        let expected = [
+            ("alias.st", "version"),
+            ("core.editor", "vi"),
+            ("credential.helper", ""),
+            ("credential.helper", "store"),
+            ("diff.evil.textconv", "cat"),
+            ("filter.Evil.x.clean", ""),
+            ("filter.Evil.x.required", "false"),
+        ];
+        let expected: Vec<_> = expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(overrides(&listed), expected);
+        assert_eq!(overrides("nonsense"), []);
+    }
+
+    #[test]
+    fn variables_are_counted() {
+        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let settings = [("a.b".to_owned(), "1".to_owned()), ("c.d".to_owned(), String::new())];
+        let expected = [
+            pair("GIT_CONFIG_KEY_0", "a.b"),
+            pair("GIT_CONFIG_VALUE_0", "1"),
+            pair("GIT_CONFIG_KEY_1", "c.d"),
+            pair("GIT_CONFIG_VALUE_1", ""),
+            pair("GIT_CONFIG_COUNT", "2"),
+        ];
+        assert_eq!(as_variables(settings.into_iter()), expected);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a paired device does with its work, from outside: several tasks at a time, output of any size, files that come along,
+//! and nothing that outlives a task.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, process, until};
+
+/// A hub with the agent `builder`, paired with this home.
+fn paired(home: &Home) -> Server {
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let code = hub.pairing_code("builder");
+    home.attache(&["runtime", "pair", &code, "--api-base", &hub.url]).succeeds();
+    hub
+}
+
+#[test]
+fn as_many_tasks_as_were_asked_for_execute_at_once() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&["--concurrency", "4"]);
+    let meeting = home.path().join("meeting");
+    fs::create_dir(&meeting).unwrap();
+    // Nobody leaves before all four are there.
+    let script = format!(
+        "cd {} && touch $ATTACHE_TASK_RUN_ID && while [ $(ls | wc -l) -lt 4 ]; do sleep 0.05; done; echo met",
+        meeting.display()
+    );
+    let request = json!({"agent_id": "builder", "input": {"text": script}, "timeout_ms": 60_000});
+    let create = || hub.post("/api/v1/task-runs", &request).expect(201).json()["task_run_id"].as_str().unwrap().to_owned();
+    let runs: Vec<String> = (0..4).map(|_| create()).collect();
+    for run in runs {
+        let ended = hub.ended(&run);
+        assert_eq!((&ended["status"], &ended["task_result"]["text"]), (&json!("completed"), &json!("met\n")), "{ended}");
+    }
+}
+
+#[test]
+fn more_tasks_than_an_adapter_takes_are_refused_at_the_start() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let (_adapter, url) = home.adapter(&["shell"]);
+    let code = hub.pairing_code("builder");
+    home.attache(&["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &url]).succeeds();
+    let refused = home.attache(&["runtime", "start", "--concurrency", "4"]).exits(2);
+    assert!(refused.stderr.contains("takes 1 task(s) at a time and 4 were asked for"), "{}", refused.stderr);
+}
+
+/// What a child leaves that cleared its environment and left its group and session.
+#[test]
+fn a_child_without_a_trace_ends_with_its_task() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&["--concurrency", "2"]);
+    let pid_file = home.path().join("stray");
+    let hide = |pid_file: &str| format!("env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 600' </dev/null >/dev/null 2>&1 &");
+    let stray = |name: &str| -> u32 {
+        until("the stray child", || fs::read_to_string(home.path().join(name)).ok()?.trim().parse().ok())
+    };
+    // It ended by itself.
+    let script = format!("{}\nuntil [ -s {1} ]; do sleep 0.02; done; echo gone", hide(pid_file.to_str().unwrap()), pid_file.display());
+    let ended = hub.ask("builder", &script);
+    assert_eq!(ended["task_result"]["text"], "gone\n", "{ended}");
+    let pid = stray("stray");
+    assert!(!process::exists(pid), "{pid} outlived its task");
+
+    // It was cancelled, while another one goes on.
+    let other = hub.create_run("builder", "sleep 600");
+    let second = home.path().join("second");
+    let run = hub.create_run("builder", &format!("{}\nsleep 600", hide(second.to_str().unwrap())));
+    let pid = stray("second");
+    assert!(process::exists(pid));
+    hub.post(&format!("/api/v1/task-runs/{run}/cancel"), &json!({})).expect(200);
+    until("the stray child of a cancelled task to be dead", || (!process::exists(pid)).then_some(()));
+    assert_eq!(hub.run(&other)["status"], "running");
+}
+
+/// Standard output of `attache ask`, byte for byte.
+fn asked(home: &Home, script: &str) -> Vec<u8> {
+    let mut command: Command = home.command(&["ask", "builder", script]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&[]);
+    // Every byte there is, many times.
+    let binary = asked(&home, "i=0; while [ $i -lt 391 ]; do printf \"$(printf '\\\\%03o' $(seq 0 255))\"; i=$((i+1)); done | head -c 100000");
+    let every: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    assert_eq!(binary.len(), 100_000);
+    assert!(binary == every, "bytes were changed on the way");
+
+    let long = asked(&home, "yes 'a line of thirty-two characters' | head -c 30000000");
+    assert_eq!(long.len(), 30_000_000);
+    assert!(long.chunks(33).all(|line| line.starts_with(b"a line") || line.len() < 33));
+
+    // The run itself stays small and says where the rest is.
+    let runs = hub.get("/api/v1/task-runs?limit=1");
+    let result = &runs["task_runs"][0]["task_result"];
+    assert_eq!(result["full_output"], json!({"bytes": 30_000_000, "artifact_index": 0}), "{}", result["full_output"]);
+    assert!(result["text"].as_str().unwrap().len() <= 1 << 20);
+    assert_eq!(result["artifact_refs"].as_array().unwrap().len(), 1);
+
+    let short = asked(&home, "echo all of it");
+    assert_eq!(short, b"all of it\n");
+}
+
+#[test]
+fn what_comes_with_a_task_is_there_while_it_works() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&[]);
+    let run = |parts: Value| {
+        let text = "cd \"$ATTACHE_FILES\" && for f in *; do echo \"$f: $(cat \"$f\")\"; done; pwd";
+        let input = json!({"text": text, "message": {"parts": parts}});
+        let created = hub.post("/api/v1/task-runs", &json!({"agent_id": "builder", "input": input})).expect(201).json();
+        hub.ended(created["task_run_id"].as_str().unwrap())
+    };
+    let ended = run(json!([
+        {"text": "look"},
+        {"raw": "aGVsbG8=", "filename": "../notes.txt", "mediaType": "text/plain"},
+        {"data": {"n": 1}},
+        {"url": "https://example.org/x.pdf"},
+    ]));
+    let text = ended["task_result"]["text"].as_str().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..3], ["notes.txt: hello", "part-3.json: {\"n\":1}", "part-4.url: https://example.org/x.pdf"], "{ended}");
+    assert!(!std::path::Path::new(lines[3]).exists(), "{} is still there", lines[3]);
+    let refused = run(json!([{"raw": "*!*"}]));
+    assert_eq!(refused["task_result"]["code"], "rejected", "{refused}");
+}
+
+#[test]
+fn input_that_nobody_hears_is_not_called_given() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&[]);
+    let run = hub.create_run("builder", "sleep 600");
+    hub.run_in(&run, &["running"]);
+    until("the task to be at work", || {
+        let events = hub.get(&format!("/api/v1/task-runs/{run}/events?after=0"));
+        events["events"].as_array()?.iter().any(|event| event["type"] == "task.progress").then_some(())
+    });
+    let said = home.attache(&["runs", "input", &run, "faster"]).exits(1);
+    assert!(said.stderr.contains("this did not reach it") && !said.stderr.contains("Given"), "{}", said.stderr);
+}
+
+#[test]
+fn a_run_with_limits_that_a_device_does_not_enforce_never_reaches_it() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let _runtime = home.runtime(&[]);
+    let witness = home.path().join("ran");
+    let refused =
+        home.attache(&["ask", "builder", &format!("touch {}", witness.display()), "--sandbox", "no-exec"]).exits(1);
+    assert!(refused.stderr.contains("(refused)") && refused.stderr.contains("no programs"), "{}", refused.stderr);
+    assert!(!witness.exists());
+    assert_eq!(hub.get("/api/v1/task-runs?limit=1")["task_runs"][0]["status"], "failed");
+}

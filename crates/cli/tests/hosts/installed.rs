@@ -1,0 +1,54 @@
+//! Hosts into whose own configuration `attache mcp install` was written: runs that come through us still work.
+
+use serde_json::json;
+
+use super::programs::{self, Program};
+use crate::device_or_skip;
+
+#[test]
+fn codex_works_with_our_server_in_its_own_configuration() {
+    works_after_install(&programs::CODEX, "codex");
+}
+
+#[test]
+fn claude_code_works_with_our_server_in_its_own_configuration() {
+    works_after_install(&programs::CLAUDE, "claude");
+}
+
+#[test]
+fn gemini_works_with_our_server_in_its_own_configuration() {
+    works_after_install(&programs::GEMINI, "gemini");
+}
+
+fn works_after_install(program: &Program, client: &str) {
+    let device = device_or_skip!(program);
+    device.home.attache(&["mcp", "install", "--for", client]).succeeds();
+    let run = device.create("WRITE:after.txt=still works", json!({}));
+    let (ended, _) = device.answer(&run, true);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    assert!(device.folder.join("after.txt").exists());
+    if let Some(tool) = program.tool {
+        // The run's own tools, and not those of the person.
+        let run = device.create(&format!("CALL:{tool} {{}}"), json!({}));
+        let (ended, asked) = device.answer(&run, true);
+        assert!(ended["status"] == "completed" && asked.is_empty(), "{ended} {asked:?}");
+    }
+    // `doctor` starts it as for a task.
+    let said = device.home.attache(&["doctor", "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let tried = findings.iter().find(|finding| finding["message"].as_str().unwrap().contains("starts and takes tasks"));
+    assert_eq!(tried.map(|finding| finding["state"].clone()), Some(json!("ok")), "{said}");
+}
+
+/// What `doctor` is for: a configuration with which the host does not start.
+#[test]
+fn doctor_finds_a_codex_that_does_not_start_for_a_task() {
+    let device = device_or_skip!(&programs::CODEX);
+    let file = device.home.path().join(".codex/config.toml");
+    let mut config = std::fs::read_to_string(&file).unwrap();
+    config.push_str("\n[mcp_servers.attache_run]\ncommand = \"true\"\n");
+    std::fs::write(&file, config).unwrap();
+    let said = device.home.attache(&["doctor"]);
+    assert!(format!("{}{}", said.stdout, said.stderr).contains("does not start for a task"), "{}{}", said.stdout, said.stderr);
+}
