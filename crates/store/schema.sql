@@ -50,7 +50,7 @@ CREATE TABLE agent_runtimes (
     attached integer not null,
     heartbeat integer,
     ended integer
-, extensions text);
+, extensions text, token_offered blob, token_rotated integer, token_reused integer);
 CREATE UNIQUE INDEX agent_runtimes_active on agent_runtimes (agent) where state = 0;
 CREATE TABLE pairing_codes (
     code blob primary key,
@@ -413,3 +413,10 @@ CREATE TABLE delegations (
     updated integer not null
 );
 CREATE INDEX delegations_tenant on delegations (tenant, no);
+CREATE UNIQUE INDEX agent_runtimes_offered on agent_runtimes (token_offered) where token_offered is not null;
+CREATE TABLE replaced_tokens (
+    token blob primary key,
+    runtime blob not null,
+    replaced integer not null
+) without rowid;
+CREATE INDEX replaced_tokens_runtime on replaced_tokens (runtime, replaced);

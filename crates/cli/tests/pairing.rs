@@ -96,6 +96,77 @@ fn a_replaced_device_is_told_so_and_exits_with_4() {
 }
 
 #[test]
+fn a_stolen_profile_is_refused_after_a_rotation_and_its_owner_is_told() {
+    let (there, here, thief) = (Home::new(), Home::new(), Home::new());
+    let hub = there.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "500"]);
+    hub.add_agent("builder");
+    let pair = ["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url, "--device-name", "laptop"];
+    here.attache(&pair).succeeds();
+    let token = |home: &Home| {
+        let file = home.profiles();
+        let key = file["active_profile"].as_str().unwrap().to_owned();
+        file["profiles"][key]["runtime_token"].as_str().unwrap().to_owned()
+    };
+    let stolen = token(&here);
+    fs::create_dir_all(thief.a2a()).unwrap();
+    fs::set_permissions(thief.a2a(), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::copy(here.profile_file(), thief.profile_file()).unwrap();
+
+    let runtime = here.runtime(&[]);
+    until("the token to be replaced", || (token(&here) != stolen).then_some(()));
+    let mode = fs::metadata(here.profile_file()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    until("the old token to be refused", || {
+        let beat = hub.worker(&stolen, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &json!({}));
+        (beat.status == 401).then_some(())
+    });
+    let ran = thief.attache(&["runtime", "start"]).exits(4);
+    assert!(ran.stderr.contains("newer token of this device"), "{}", ran.stderr);
+
+    let log = there.attache(&["audit", "--json"]).succeeds().stdout;
+    assert!(log.contains("runtime.token_reused") && !log.contains(&stolen), "{log}");
+    let listed = there.attache(&["runtimes"]).succeeds();
+    assert!(listed.stderr.contains("laptop: somebody used an old token of this device"), "{}", listed.stderr);
+    // The device itself noticed nothing.
+    assert_eq!(there.attache(&["ask", "builder", "echo here"]).succeeds().stdout, "here\n");
+    assert!(runtime.try_wait().is_none());
+}
+
+/// Killed at any moment of a rotation, a device starts again with what is in its profile.
+#[test]
+fn a_device_that_is_killed_while_its_token_is_replaced_still_has_a_good_one() {
+    let home = Home::new();
+    let hub = home.hub(&["--token-rotation-ms", "100", "--token-overlap-ms", "5000"]);
+    hub.add_agent("builder");
+    home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    for _ in 0..6 {
+        let before = fs::read(home.profile_file()).unwrap();
+        let runtime = home.spawn("runtime", &["runtime", "start"]);
+        until("the profile to be written", || {
+            assert!(runtime.is_running(), "{}", runtime.stderr());
+            (fs::read(home.profile_file()).unwrap() != before).then_some(())
+        });
+        runtime.kill();
+    }
+    let _runtime = home.runtime(&[]);
+    assert_eq!(home.attache(&["ask", "builder", "echo still"]).succeeds().stdout, "still\n");
+}
+
+#[test]
+fn after_five_wrong_codes_an_address_has_to_wait() {
+    let (there, here) = (Home::new(), Home::new());
+    let hub = there.hub(&[]);
+    hub.add_agent("builder");
+    let pair = |code: &str| here.attache(&["runtime", "pair", code, "--api-base", &hub.url]);
+    for guess in 0..5 {
+        pair(&format!("0000-000{guess}")).exits(3);
+    }
+    // Not even the right one is looked at now.
+    let ran = pair(&hub.pairing_code("builder")).exits(1);
+    assert!(ran.stderr.contains("Wait a minute"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_looser_profile_is_refused() {
     let home = Home::new();
     let hub = home.hub(&[]);

@@ -1,8 +1,12 @@
 //! One hub, reached over HTTP: how requests are built, sent, repeated where that is safe, and read back.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
-use attache_protocol::env::Env;
+use attache_protocol::{Code, env::Env};
 use bytes::Bytes;
 use reqwest::{
     Client, Method, Response, Url,
@@ -18,6 +22,8 @@ pub struct Hub(Arc<Inner>);
 
 struct Inner {
     client: Client,
+    /// Sent with every request; a rotated token takes its place.
+    credential: RwLock<HeaderMap>,
     address: Address,
     timeouts: Timeouts,
     env: Env,
@@ -61,7 +67,6 @@ impl Hub {
     pub fn new(options: HubOptions) -> Result<Self> {
         let address = Address::of(&options)?;
         let builder = Client::builder()
-            .default_headers(headers(&options.credential)?)
             .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.timeouts.connect)
             // A redirect would carry the credential to a place that nobody chose, and so would a proxy.
@@ -78,8 +83,15 @@ impl Hub {
             what: format!("cannot set up TLS: {}", chain(&error)),
             hint: "Install the package ca-certificates.".to_owned(),
         })?;
+        let credential = RwLock::new(headers(&options.credential)?);
         let HubOptions { timeouts, env, .. } = options;
-        Ok(Self(Arc::new(Inner { client, address, timeouts, env })))
+        Ok(Self(Arc::new(Inner { client, credential, address, timeouts, env })))
+    }
+
+    /// Uses another credential from now on, for all clones.
+    pub fn renew(&self, credential: &Credential) -> Result<()> {
+        *self.0.credential.write().unwrap_or_else(PoisonError::into_inner) = headers(credential)?;
+        Ok(())
     }
 
     pub fn address(&self) -> &Address {
@@ -129,10 +141,15 @@ impl Hub {
     pub(crate) async fn send(&self, ask: &Ask) -> Result<(u16, Bytes)> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
         loop {
+            let used = self.credential();
             let error = match self.send_once(ask).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
+            // The token was rotated while this was under way; nothing was done with the old one.
+            if error.code() == Some(Code::TokenReplaced) && self.credential() != used {
+                continue;
+            }
             let hopeless = !error.is_passing() || matches!(error, Error::Untrusted { .. });
             if ask.repeat == Repeat::Never || hopeless || backoff.tries() + 1 >= TRIES {
                 return Err(error);
@@ -144,7 +161,7 @@ impl Hub {
 
     async fn send_once(&self, ask: &Ask) -> Result<(u16, Bytes)> {
         let limit = self.0.timeouts.request.saturating_add(ask.patience);
-        let mut request = self.0.client.request(ask.method.clone(), ask.url.clone()).timeout(limit);
+        let mut request = self.request(ask.method.clone(), ask.url.clone()).timeout(limit);
         request = request.header(ACCEPT, "application/json");
         if let Some(body) = &ask.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
@@ -163,7 +180,11 @@ impl Hub {
     }
 
     pub(crate) fn request(&self, method: Method, url: Url) -> reqwest::RequestBuilder {
-        self.0.client.request(method, url)
+        self.0.client.request(method, url).headers(self.credential())
+    }
+
+    fn credential(&self) -> HeaderMap {
+        self.0.credential.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sends a request and gives the answer with its body still unread.

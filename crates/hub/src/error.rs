@@ -107,6 +107,11 @@ impl Error {
         }
     }
 
+    /// The runtime has adopted another token since.
+    pub fn token_replaced() -> Self {
+        Self::new(Code::TokenReplaced, "This runtime token was replaced by a newer one.")
+    }
+
     /// The agent was registered again, or its key was taken from it.
     pub fn agent_key_ended(state: RuntimeState) -> Self {
         let message = match state {

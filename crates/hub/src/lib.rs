@@ -30,7 +30,7 @@ pub use error::{Error, Result};
 pub use hub::{Handle, Hub, StartError};
 pub use identity::{CardKey, Principal, Session, Who};
 pub use in_process::InProcessAgent;
-pub use options::{Options, OwnerKey};
+pub use options::{OnTokenReuse, Options, OwnerKey};
 pub use serve::serve;
 pub use surface::platform::{openapi, router};
 pub use tls::{Certificate, ClientCertificates, PIN_FILE, Tls, TlsError};

@@ -67,6 +67,12 @@ pub struct Options {
     pub session_ttl: Duration,
     /// How long a credential is believed without asking the store.
     pub credential_ttl: Duration,
+    /// A runtime token that is older is rotated with the next heartbeat.
+    pub token_rotation: Duration,
+    /// How long a runtime token that was replaced is still taken, for requests that were under way.
+    pub token_overlap: Duration,
+    /// What happens when somebody uses a runtime token that was already replaced.
+    pub on_token_reuse: OnTokenReuse,
     /// How often a waiter looks by itself, in case a hint was lost.
     pub poll_every: Duration,
     /// How often an open stream says that it is alive.
@@ -90,6 +96,16 @@ pub struct Options {
     pub anonymous_per_minute: u32,
     /// How many requests one principal may make in a minute; `None`: as many as it likes.
     pub requests_per_minute: Option<u32>,
+}
+
+/// A replaced runtime token that is used again means that two devices hold copies of it. Either may be the thief: whoever
+/// rotated first is the one that still gets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTokenReuse {
+    /// Refuse it, log it, and show it at the device.
+    Refuse,
+    /// Revoke the runtime as well, so that neither works until a person pairs the device again.
+    Revoke,
 }
 
 /// What to do about `admin.key` when the store already has an owner.
@@ -137,6 +153,9 @@ impl Options {
             login_ttl: 10 * MINUTE,
             session_ttl: 30 * DAY,
             credential_ttl: Duration::from_secs(1),
+            token_rotation: DAY,
+            token_overlap: 2 * MINUTE,
+            on_token_reuse: OnTokenReuse::Refuse,
             poll_every: Duration::from_secs(2),
             keep_alive: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
@@ -144,7 +163,7 @@ impl Options {
             drain_limit: Duration::from_secs(10),
             max_connections: 16_384,
             max_artifact: 1 << 30,
-            pairing_failures_per_minute: 10,
+            pairing_failures_per_minute: 5,
             sign_in_failures_per_minute: 10,
             failures_per_minute: 60,
             anonymous_per_minute: 1200,

@@ -90,6 +90,8 @@ pub(crate) fn runtime(record: record::Runtime) -> runtime::Runtime {
         attached_at: record.attached_at,
         last_heartbeat_at: record.last_heartbeat_at,
         ended_at: record.ended_at,
+        token_rotated_at: record.token_rotated_at,
+        token_reused_at: record.token_reused_at,
         extensions: record.extensions.and_then(|extensions| extensions.parse().ok()).unwrap_or_default(),
     }
 }

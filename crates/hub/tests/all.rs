@@ -40,6 +40,7 @@ mod run_token;
 mod sessions;
 mod streams;
 mod tls;
+mod token_rotation;
 mod tunnel;
 mod work;
 mod world;

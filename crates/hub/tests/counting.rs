@@ -101,6 +101,7 @@ counted! {
     fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
     fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
     fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
+    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
     fn leave(runtime: RuntimeId, at: Timestamp) -> Result<()>;
     fn heartbeat(runtime: RuntimeId, running: Option<Vec<RunId>>, leases: Leases, at: Timestamp) -> Result<Beat>;
     fn renew_claims(lease: Duration, at: Timestamp) -> Result<()>;

@@ -54,6 +54,7 @@ codes! {
     Unauthenticated  "unauthenticated"    401 DENIED      "Send a valid key as `Authorization: Bearer ak_…`; the owner key is in <data>/admin.key.";
     RuntimeRevoked   "runtime_revoked"    401 DENIED      "Pair the same agent again: make a new code for it in the console, then run `attache runtime pair CODE`.";
     RuntimeSuperseded "runtime_superseded" 401 DENIED     "Another device was paired to this agent. Pair this device again to take over: `attache runtime pair CODE`.";
+    TokenReplaced    "token_replaced"     401 DENIED      "If this device did not take the new token itself, somebody else has a copy of the old one. Pair the agent again, which shuts every copy out: `attache runtime pair CODE`.";
     Forbidden        "forbidden"          403 DENIED      "Use a key whose role allows this, or ask an owner.";
     ForeignOrigin    "foreign_origin"     403 DENIED      "Call from the hub's own origin, or without an Origin header.";
     WrongHost        "wrong_host"         421 DENIED      "Call the hub by the address it listens on, or start it with --public-url.";

@@ -73,6 +73,7 @@ impl Error {
         let message = match code {
             Code::RuntimeSuperseded => format!("This device was replaced. {hint}"),
             Code::RuntimeRevoked => format!("This device was disconnected from its agent. {hint}"),
+            Code::TokenReplaced => format!("Somebody else uses a newer token of this device. {hint}"),
             // Other refusals hint at API keys, which a device does not have.
             _ => format!("The hub does not accept this device's token. {}", Code::RuntimeRevoked.hint()),
         };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use attache_client::Backoff;
-use attache_protocol::{RunId, Timestamp, wire::runtime::HeartbeatRequest};
+use attache_client::{Backoff, Credential};
+use attache_protocol::{Code, RunId, Secret, Timestamp, wire::runtime::HeartbeatRequest};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ pub(crate) async fn beat(device: &Device, profiles: &Profiles, pace: Pace, quit:
     let mut noted: Option<Timestamp> = None;
     let mut online = false;
     while !quit.is_cancelled() && !device.link.is_denied() {
-        let heard = beat_once(device).await;
+        let heard = beat_once(device, profiles).await;
         if returns.has_changed().unwrap_or(false) {
             returns.mark_unchanged();
             since = Instant::now();
@@ -88,12 +88,13 @@ async fn running(device: &Device) -> Option<Vec<RunId>> {
     Some(device.claims.named())
 }
 
-async fn beat_once(device: &Device) -> bool {
+async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
     let request = HeartbeatRequest {
         agent_id: Some(device.profile.agent_id),
         running: running(device).await,
         unreported: device.claims.unreported(),
         extensions: device.extensions.clone(),
+        token_rotation: true,
     };
     let asked = device.env.now();
     match device.hub().heartbeat(&request).await {
@@ -109,12 +110,56 @@ async fn beat_once(device: &Device) -> bool {
             for run in answer.cancelled {
                 device.inbox.doubt(run);
             }
+            if let Some(token) = answer.runtime_token {
+                rotate(device, profiles, token).await;
+            }
             true
+        }
+        Err(error) if error.code() == Some(Code::TokenReplaced) => {
+            device.link.deny(&error);
+            false
         }
         Err(error) => {
             device.link.failed(&error);
             false
         }
+    }
+}
+
+/// Takes the token that the hub offers. It is on disk before it is used: whatever happens between, the profile holds a token
+/// that the hub takes.
+async fn rotate(device: &Device, profiles: &Profiles, token: Secret<String>) {
+    let (profiles, key, kept) = (profiles.clone(), device.profile.key(), token.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        profiles.update(|set| match set.profiles.get_mut(&key) {
+            Some(profile) => {
+                profile.runtime_token = kept;
+                true
+            }
+            // Unpaired meanwhile.
+            None => false,
+        })
+    });
+    match written.await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => return,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the new runtime token cannot be stored; the present one stays in use");
+            return;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the new runtime token was not stored; the present one stays in use");
+            return;
+        }
+    }
+    let credential = Credential::RuntimeToken(token);
+    let renewed = device.hub().renew(&credential).and_then(|()| match device.channel() {
+        Some(channel) => channel.renew(&credential),
+        None => Ok(()),
+    });
+    match renewed {
+        Ok(()) => tracing::info!("the runtime token was rotated"),
+        Err(error) => tracing::error!(%error, "the hub's new runtime token cannot be sent"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use attache_protocol::Code;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -66,9 +67,12 @@ impl Link {
 
     /// The hub did not answer, or refused. A refused credential ends the runtime.
     pub(crate) fn failed(&self, error: &attache_client::Error) {
+        // It was sent before the token was rotated; whether the newest one is good is for the heartbeat to say.
+        if error.code() == Some(Code::TokenReplaced) {
+            return;
+        }
         if error.is_denied() {
-            self.state().denied.get_or_insert_with(|| Error::denied(error));
-            self.0.denied.cancel();
+            self.deny(error);
             return;
         }
         if !std::mem::replace(&mut self.state().away, true) {
@@ -76,6 +80,12 @@ impl Link {
             tracing::warn!(%reason, "the hub does not answer; the runtime keeps trying");
             self.notify(&Notice::HubAway { reason });
         }
+    }
+
+    /// The hub refuses the newest token of this device.
+    pub(crate) fn deny(&self, error: &attache_client::Error) {
+        self.state().denied.get_or_insert_with(|| Error::denied(error));
+        self.0.denied.cancel();
     }
 
     /// Waits until the hub refuses this device.

@@ -173,6 +173,14 @@ pub(crate) fn runtime_revoked(agent: AgentId, runtime: RuntimeId) -> Entry {
     ("runtime.revoked", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }
 
+pub(crate) fn runtime_token_rotated(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.token_rotated", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
+pub(crate) fn runtime_token_reused(agent: AgentId, runtime: RuntimeId) -> Entry {
+    ("runtime.token_reused", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
+}
+
 pub(crate) fn runtime_online(agent: AgentId, runtime: RuntimeId) -> Entry {
     ("runtime.online", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
 }

@@ -98,6 +98,10 @@ pub struct Runtime {
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// Since when its token is not the one that it was attached with.
+    pub token_rotated_at: Option<Timestamp>,
+    /// When a token that was already replaced was used last, to the minute.
+    pub token_reused_at: Option<Timestamp>,
     /// What it says it understands: a JSON array of `{"uri","params"?}`.
     pub extensions: Option<Json>,
 }
@@ -168,6 +172,33 @@ pub enum RuntimeKind {
     Hub,
 }
 
+/// Where a runtime's token stands in its rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenState {
+    Current,
+    /// Offered to the runtime, and never used.
+    Offered,
+    /// Another token was adopted at this time.
+    Replaced(Timestamp),
+}
+
+/// A step in the rotation of a runtime's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenChange {
+    /// Offers this token, in place of an earlier offer that was never used. Not logged.
+    Offer(SecretHash),
+    /// The token was used. If it is the offered one it becomes the runtime's token, and the former one is remembered as
+    /// replaced for [`REPLACED_LIFE`]; otherwise nothing changes.
+    Adopt(SecretHash),
+    /// A replaced token was used. Logged once in [`REUSE_INTERVAL`].
+    Reuse,
+}
+
+/// How long a replaced token is recognised.
+pub const REPLACED_LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+/// How often the use of replaced tokens is logged for one runtime.
+pub const REUSE_INTERVAL: Duration = Duration::from_secs(60);
+
 /// What a bearer secret stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
@@ -179,6 +210,7 @@ pub enum Credential {
         user: Option<UserId>,
         kind: RuntimeKind,
         state: RuntimeState,
+        token: TokenState,
     },
     Key {
         tenant: TenantId,

@@ -16,7 +16,7 @@ use crate::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
-        RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -87,6 +87,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `decide_pairing` | `pairing.confirmed {"agent_id"}` or `pairing.rejected {}` |
 /// | `attach_runtime` | `runtime.superseded {"agent_id","runtime_id"}` and the loss of its claims if there was an active one, then `runtime.attached {"agent_id","runtime_id","device_name"}` |
 /// | `revoke_runtime` | `runtime.revoked {"agent_id","runtime_id"}`, then the loss of its claims |
+/// | `change_token` | `runtime.token_rotated {"agent_id","runtime_id"}` when an offered token is adopted; `runtime.token_reused {"agent_id","runtime_id"}` when a replaced one is used, once a minute |
 /// | `heartbeat` | `runtime.online {"agent_id","runtime_id"}` when it was offline, then the loss of unnamed claims |
 /// | `create_key`, `revoke_key` | `key.created {"key_id","name","role"}`, `key.revoked {"key_id"}` (nothing for sessions) |
 /// | `create_run` | `task.created {"agent_id","task_type"}` with run seq 1 |
@@ -182,6 +183,9 @@ pub trait Store:
     /// Fences the runtime, which goes offline without a row of its own, and loses its claims. Revoking one that has ended
     /// changes nothing.
     async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime>;
+
+    /// Rotates the runtime's token. `RuntimeEnded` if it is not active.
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
 
     /// The runtime said goodbye: it is offline until it is heard again, and keeps its claims until their leases end.
     /// `RuntimeEnded` if it is not active.

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use attache_client::egress::{Allow, Guard, Policy};
-use attache_hub::{Options, OwnerKey};
+use attache_hub::{OnTokenReuse, Options, OwnerKey};
 use attache_protocol::wire::system::Ready;
 
 use crate::{
@@ -69,6 +69,15 @@ struct Tuning {
     /// A claim younger than this need not be named in a heartbeat [default: 10000]
     #[arg(long, value_name = "MS", hide_short_help = true)]
     claim_grace_ms: Option<u64>,
+    /// A runtime token that is older is rotated with the next heartbeat [default: 86400000, a day]
+    #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(100..))]
+    token_rotation_ms: Option<u64>,
+    /// How long a runtime token that was replaced is still taken [default: 120000]
+    #[arg(long, value_name = "MS", hide_short_help = true)]
+    token_overlap_ms: Option<u64>,
+    /// When somebody uses a replaced runtime token: refuse it and log it, or revoke the device as well
+    #[arg(long, value_name = "ACTION", hide_short_help = true, default_value = "refuse")]
+    on_token_reuse: TokenReuse,
     /// How often deadlines are looked at [default: 1000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
     sweep_ms: Option<u64>,
@@ -78,6 +87,12 @@ struct Tuning {
     /// Make a new owner key when <data>/admin.key is gone
     #[arg(long, hide_short_help = true)]
     recover_owner_key: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum TokenReuse {
+    Refuse,
+    Revoke,
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
@@ -129,6 +144,12 @@ impl Tuning {
         set(&mut options.heartbeat_timeout, self.heartbeat_timeout_ms);
         set(&mut options.claim_grace, self.claim_grace_ms);
         set(&mut options.sweep_every, self.sweep_ms);
+        set(&mut options.token_rotation, self.token_rotation_ms);
+        set(&mut options.token_overlap, self.token_overlap_ms);
+        options.on_token_reuse = match self.on_token_reuse {
+            TokenReuse::Refuse => OnTokenReuse::Refuse,
+            TokenReuse::Revoke => OnTokenReuse::Revoke,
+        };
         options.max_artifact = self.max_artifact_bytes.unwrap_or(options.max_artifact);
         if self.recover_owner_key {
             options.owner_key = OwnerKey::Recover;

@@ -14,7 +14,7 @@ use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
-    output::{Cell, Style, Table, time},
+    output::{Cell, Style, Table, clean, time},
 };
 
 /// List the devices that are paired with agents, and disconnect one
@@ -82,6 +82,19 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
         ]);
     }
     output.table(&table)?;
+    for runtime in list.agent_runtimes.iter().filter(|runtime| runtime.state == RuntimeState::Active) {
+        if let Some(at) = runtime.token_reused_at {
+            output.say_styled(
+                Style::Bad,
+                format_args!(
+                    "{}: somebody used an old token of this device {}. If that was not a restored copy of it, pair it again: attache agents code {}",
+                    clean::line(runtime.device_name.as_deref().unwrap_or("unnamed")),
+                    time::relative(at, context.now()),
+                    runtime.agent_id
+                ),
+            );
+        }
+    }
     page::more(context, list.next_cursor.as_deref());
     Ok(())
 }

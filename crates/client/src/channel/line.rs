@@ -1,6 +1,10 @@
 //! One WebSocket to the hub: how it is opened, and what it says when it cannot be.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use attache_protocol::{error::Body, wire::envelope::SUBPROTOCOL};
 use reqwest::{Url, header::HeaderMap};
@@ -17,12 +21,12 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{Address, Error, HubOptions, Result, hub::headers, tls};
+use crate::{Address, Credential, Error, HubOptions, Result, hub::headers, tls};
 
 /// How to reach the hub's channel.
 pub(crate) struct Way {
     address: Address,
-    headers: HeaderMap,
+    headers: RwLock<HeaderMap>,
     tls: Option<Arc<ClientConfig>>,
     limit: Duration,
 }
@@ -51,8 +55,14 @@ impl Way {
             true => Some(Arc::new(tls::config(options, &["http/1.1"])?)),
             false => None,
         };
-        let headers = headers(&options.credential)?;
+        let headers = RwLock::new(headers(&options.credential)?);
         Ok(Self { address, headers, tls, limit: options.timeouts.connect })
+    }
+
+    /// Opens its next lines with this credential.
+    pub(crate) fn renew(&self, credential: &Credential) -> Result<()> {
+        *self.headers.write().unwrap_or_else(PoisonError::into_inner) = headers(credential)?;
+        Ok(())
     }
 
     pub(crate) const fn address(&self) -> &Address {
@@ -98,7 +108,7 @@ impl Way {
         url.set_scheme(scheme).map_err(|()| self.broken("the address cannot be used for a channel"))?;
         let mut request = url.as_str().into_client_request().map_err(|error| self.broken(error))?;
         let given = request.headers_mut();
-        given.extend(self.headers.clone());
+        given.extend(self.headers.read().unwrap_or_else(PoisonError::into_inner).clone());
         if let Some(subprotocol) = subprotocol {
             given.insert("sec-websocket-protocol", HeaderValue::from_static(subprotocol));
         }

@@ -19,10 +19,10 @@ use attache_protocol::{
         runtime::Extension,
     },
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{Error, HubOptions, Result};
+use crate::{Credential, Error, HubOptions, Result};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -108,6 +108,9 @@ struct Inner {
     address: String,
     env: attache_protocol::env::Env,
     close: CancellationToken,
+    way: Arc<line::Way>,
+    /// The line is to be opened again with another credential.
+    renewed: Arc<Notify>,
     task: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -140,14 +143,23 @@ const GOODBYE: Duration = Duration::from_secs(2);
 impl Channel {
     /// Starts to connect, and keeps at it until it is closed. Nothing is waited for.
     pub fn connect(options: Options, peer: Arc<dyn Peer>) -> Result<Self> {
-        let way = line::Way::new(&options.hub)?;
+        let way = Arc::new(line::Way::new(&options.hub)?);
+        let renewed = Arc::new(Notify::new());
         let (outbox, queue) = mpsc::channel(OUTBOX);
         let (told, state) = watch::channel(State::Connecting);
         let close = CancellationToken::new();
         let (address, env) = (way.address().origin(), options.hub.env.clone());
-        let keeper = session::Keeper::new(way, options, peer, queue, told, close.clone());
+        let signals = session::Signals { close: close.clone(), renewed: renewed.clone() };
+        let keeper = session::Keeper::new(way.clone(), options, peer, queue, told, signals);
         let task = std::sync::Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(keeper.keep()))));
-        Ok(Self(Arc::new(Inner { outbox, state, address, env, close, task })))
+        Ok(Self(Arc::new(Inner { outbox, state, address, env, close, way, renewed, task })))
+    }
+
+    /// Goes on with another credential of the same peer: the line is opened again with it, and the channel resumes.
+    pub fn renew(&self, credential: &Credential) -> Result<()> {
+        self.0.way.renew(credential)?;
+        self.0.renewed.notify_one();
+        Ok(())
     }
 
     pub fn state(&self) -> State {

@@ -9,7 +9,7 @@ use attache_protocol::{
 };
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, timeout},
 };
 use tokio_tungstenite::tungstenite::Message;
@@ -32,9 +32,24 @@ pub(crate) struct Keeper {
     queue: mpsc::Receiver<Outgoing>,
     told: watch::Sender<State>,
     close: CancellationToken,
+    renewed: Arc<Notify>,
     /// What resumes the channel.
     memory: Option<Memory>,
     pending: Pending,
+}
+
+/// What the owner of a channel wants of its line.
+pub(crate) struct Signals {
+    pub(crate) close: CancellationToken,
+    /// Open it again: the credential was replaced.
+    pub(crate) renewed: Arc<Notify>,
+}
+
+/// Why a line ended.
+enum End {
+    Broken(Error),
+    /// It is opened again at once, and nobody need know.
+    Renewed,
 }
 
 /// What a channel remembers between two lines.
@@ -71,14 +86,14 @@ const TOGETHER: u32 = 32;
 
 impl Keeper {
     pub(crate) fn new(
-        way: Way,
+        way: Arc<Way>,
         options: Options,
         peer: Arc<dyn Peer>,
         queue: mpsc::Receiver<Outgoing>,
         told: watch::Sender<State>,
-        close: CancellationToken,
+        Signals { close, renewed }: Signals,
     ) -> Self {
-        Self { way: Arc::new(way), options, peer, queue, told, close, memory: None, pending: Pending::default() }
+        Self { way, options, peer, queue, told, close, renewed, memory: None, pending: Pending::default() }
     }
 
     /// Keeps the channel until it is closed.
@@ -87,7 +102,14 @@ impl Keeper {
         let mut backoff = Backoff::new(retry.0, retry.1);
         let mut slow = Backoff::new(unwanted.0, unwanted.1);
         while !self.close.is_cancelled() {
-            let (error, lived) = self.live().await;
+            let (end, lived) = self.live().await;
+            let error = match end {
+                End::Broken(error) => error,
+                End::Renewed => {
+                    self.pending.fail(&self.way.broken("the channel is opened again with a new credential"));
+                    continue;
+                }
+            };
             self.pending.fail(&error);
             if self.close.is_cancelled() {
                 break;
@@ -115,24 +137,28 @@ impl Keeper {
     }
 
     /// One line, from its opening to its end; whether the hub knew the channel meanwhile.
-    async fn live(&mut self) -> (Error, bool) {
+    async fn live(&mut self) -> (End, bool) {
         let way = self.way.clone();
         let line = match self.meanwhile(way.open()).await {
             Some(Ok(line)) => line,
-            Some(Err(error)) => return (error, false),
-            None => return (self.way.broken("the channel was closed"), false),
+            Some(Err(error)) => return (End::Broken(error), false),
+            None => return (End::Broken(self.way.broken("the channel was closed")), false),
         };
         let now = Instant::now();
         let mut session =
             Session { line, opening: None, heard_at: now, asked_at: None, pings: 0, unacknowledged: false };
-        let error = match self.begin(&mut session).await {
-            Ok(()) => match self.speak(&mut session).await {
-                Ok(()) => self.way.broken("the hub closed the channel"),
-                Err(error) => error,
+        let renewed = self.renewed.clone();
+        let end = match self.begin(&mut session).await {
+            Ok(()) => tokio::select! {
+                spoken = self.speak(&mut session) => match spoken {
+                    Ok(()) => End::Broken(self.way.broken("the hub closed the channel")),
+                    Err(error) => End::Broken(error),
+                },
+                () = renewed.notified() => End::Renewed,
             },
-            Err(error) => error,
+            Err(error) => End::Broken(error),
         };
-        (error, session.opening.is_none())
+        (end, session.opening.is_none())
     }
 
     /// Waits for something while whatever should be sent fails at once. None when the channel is closed meanwhile.

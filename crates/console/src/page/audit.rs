@@ -52,6 +52,8 @@ const KINDS: &[&str] = &[
     "runtime.offline",
     "runtime.superseded",
     "runtime.revoked",
+    "runtime.token_rotated",
+    "runtime.token_reused",
     "key.created",
     "key.revoked",
     "conversation.created",
@@ -218,7 +220,7 @@ impl Found {
 impl Line {
     fn new(row: &Row, me: &str, t: &Text) -> Self {
         let class = match row.kind.as_str() {
-            "task.failed" | "task.refused" | "runtime.revoked" | "key.revoked" => "fail",
+            "task.failed" | "task.refused" | "runtime.revoked" | "runtime.token_reused" | "key.revoked" => "fail",
             "task.completed" | "runtime.online" | "runtime.attached" => "done",
             "task.claimed" => "live",
             _ => "",

@@ -275,6 +275,7 @@ pub(super) const TEXT: Text = Text {
     device_active: "paired {at}",
     device_superseded: "replaced {at}",
     device_revoked: "revoked {at}",
+    device_token_reused: "Somebody used an old token of this device {at}. If that was not a restored copy of it, pair it again: that shuts every copy out.",
     revoke_runtime_note: "The device is refused at once, and what it works on is lost. The agent stays; pair a device again later.",
     agent_archived: "This agent is archived and takes no new work.",
     archive_agent: "Archive",

@@ -299,6 +299,7 @@ text! {
     device_active
     device_superseded
     device_revoked
+    device_token_reused
     revoke_runtime_note
     agent_archived
     archive_agent

@@ -62,6 +62,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) note: Markup,
+    /// A copy of its token is in other hands.
+    pub(crate) alarm: Option<Markup>,
     pub(crate) class: &'static str,
     pub(crate) icon: &'static str,
     pub(crate) active: bool,
@@ -178,6 +180,10 @@ impl Device {
             name: device_name(runtime, t),
             host: host::name(&runtime.labels).unwrap_or_else(|| t.no_host.to_owned()),
             note,
+            alarm: runtime
+                .token_reused_at
+                .filter(|_| runtime.state == RuntimeState::Active)
+                .map(|reused| Markup::sentence(t.device_token_reused, &at(reused))),
             class,
             icon,
             active: runtime.state == RuntimeState::Active,

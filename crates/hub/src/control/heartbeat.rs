@@ -49,11 +49,13 @@ impl Handle {
         if let Some(extensions) = request.extensions {
             self.declare_extensions(runtime, &extensions).await?;
         }
+        let runtime_token = if request.token_rotation { self.next_token(by).await? } else { None };
         Ok(HeartbeatResponse {
             status: Presence::Online,
             runtime_id: runtime,
             server_time: self.now(),
             cancelled: beat.not_held,
+            runtime_token,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, RunId, RuntimeId, TenantId, Timestamp,
+    AgentId, Code, RunId, RuntimeId, TenantId, Timestamp,
     rules::run::Phase,
     secret::{Kind, SecretHash},
     wire::{
@@ -111,7 +111,14 @@ impl Handle {
         if !secret.starts_with(kind.prefix()) {
             return Err(unknown());
         }
-        let principal = self.check_proof(&Proof::Secret(SecretHash::of(secret))).await?;
+        let secret = SecretHash::of(secret);
+        let principal = match self.check_proof(&Proof::Secret(secret)).await {
+            Err(error) if error.code == Code::TokenReplaced => {
+                self.note_token_reuse(secret).await;
+                return Err(error);
+            }
+            checked => checked?,
+        };
         match (kind, principal.who) {
             (Kind::RuntimeToken, Who::Runtime { kind: RuntimeKind::Device, .. })
             | (Kind::ApiKey, Who::Runtime { kind: RuntimeKind::AgentKey, .. })
@@ -135,7 +142,8 @@ impl Handle {
             }
         };
         match self.credential(by).await? {
-            Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active } => {
+            Credential::Runtime { tenant, runtime, agent, user, kind, state: RuntimeState::Active, token } => {
+                self.check_token(proof, (runtime, agent), token).await?;
                 let who = Who::Runtime { runtime, agent, kind };
                 Ok(Principal { tenant, who, user, scopes: None, ends_at: None, proof: proof.clone() })
             }
@@ -195,7 +203,7 @@ impl Handle {
         Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: Some(expires_at), proof })
     }
 
-    async fn credential(&self, by: By) -> Result<Credential> {
+    pub(super) async fn credential(&self, by: By) -> Result<Credential> {
         if let Some(credential) = self.credentials().get(by) {
             return Ok(credential);
         }

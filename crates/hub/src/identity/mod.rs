@@ -9,6 +9,7 @@ mod folder;
 pub(crate) mod limiter;
 pub(crate) mod password;
 mod principal;
+mod rotation;
 mod seal;
 mod session;
 mod table;

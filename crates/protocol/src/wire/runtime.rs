@@ -1,9 +1,9 @@
 //! Runtimes: the devices that are paired to agent accounts, and their heartbeat.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::{AgentId, Json, RunId, RuntimeId, Timestamp, wire::account::Presence};
+use crate::{AgentId, Json, RunId, RuntimeId, Secret, Timestamp, wire::account::Presence};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -26,6 +26,12 @@ pub struct Runtime {
     pub attached_at: Timestamp,
     pub last_heartbeat_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
+    /// Since when its present token has been in use; absent until the first rotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_rotated_at: Option<Timestamp>,
+    /// When somebody last used a token that the device had already replaced: a copy of it is in other hands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_reused_at: Option<Timestamp>,
     /// What it says it understands; the agent's card shows it.
     #[serde(default)]
     pub extensions: Vec<Extension>,
@@ -50,6 +56,9 @@ pub struct HeartbeatRequest {
     /// The A2A extensions that the device understands. Without the list, what was said before holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<Extension>>,
+    /// The runtime stores and uses a new token when the answer offers one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub token_rotation: bool,
 }
 
 /// An A2A extension that a runtime declares for its agent's card.
@@ -68,4 +77,13 @@ pub struct HeartbeatResponse {
     pub server_time: Timestamp,
     /// Runs named in the request that this runtime must stop working on.
     pub cancelled: Vec<RunId>,
+    /// The runtime's next token. The present one stays good until this one is used for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[schema(value_type = Option<String>)]
+    pub runtime_token: Option<Secret<String>>,
+}
+
+/// The one answer, besides that of pairing, that shows a runtime token.
+fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    token.as_ref().map(Secret::expose).serialize(serializer)
 }

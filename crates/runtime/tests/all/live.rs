@@ -40,6 +40,7 @@ pub(crate) struct Live {
     pub(crate) proxy: Proxy,
     served: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     data: TempDir,
+    tune: fn(&mut attache_hub::Options),
 }
 
 /// A cable that does nothing by itself.
@@ -50,13 +51,22 @@ impl Live {
         Self::behind(1, GOOD).await
     }
 
+    /// With another hub than usual.
+    pub(crate) async fn tuned(tune: fn(&mut attache_hub::Options)) -> Self {
+        Self::with(1, GOOD, tune).await
+    }
+
     /// The device reaches the hub over a cable with these faults; people reach it directly.
     pub(crate) async fn behind(seed: u64, faults: Faults) -> Self {
+        Self::with(seed, faults, |_| {}).await
+    }
+
+    async fn with(seed: u64, faults: Faults, tune: fn(&mut attache_hub::Options)) -> Self {
         let data = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let proxy = Proxy::start(address, seed, faults).await.unwrap();
-        let served = Some(serve_on(listener, data.path().to_owned(), proxy.address).await);
+        let served = Some(serve_on(listener, data.path().to_owned(), proxy.address, tune).await);
         let key = std::fs::read_to_string(data.path().join("hub/admin.key")).unwrap();
         let key = Credential::Key(Secret::new(key.trim().to_owned()));
         let owner = Client::new(HubOptions::new(format!("http://{address}"), key)).unwrap();
@@ -77,7 +87,7 @@ impl Live {
         profile.device_name = Some("laptop".to_owned());
         let profiles = Profiles::at(world.home.path(), Env::system());
         profiles.update(|set| set.insert(profile)).unwrap();
-        Self { world, owner, address, agent, proxy, served, data }
+        Self { world, owner, address, agent, proxy, served, data, tune }
     }
 
     /// Changes the profile of the device before its runtime starts.
@@ -186,14 +196,20 @@ impl Live {
     /// On the same port and the same data, as a new process would.
     pub(crate) async fn start_hub(&mut self) {
         let listener = eventually("the port", async || TcpListener::bind(self.address).await.ok()).await;
-        self.served = Some(serve_on(listener, self.data.path().to_owned(), self.proxy.address).await);
+        self.served = Some(serve_on(listener, self.data.path().to_owned(), self.proxy.address, self.tune).await);
     }
 }
 
-async fn serve_on(listener: TcpListener, data: PathBuf, proxy: SocketAddr) -> (oneshot::Sender<()>, JoinHandle<()>) {
+async fn serve_on(
+    listener: TcpListener,
+    data: PathBuf,
+    proxy: SocketAddr,
+    tune: fn(&mut attache_hub::Options),
+) -> (oneshot::Sender<()>, JoinHandle<()>) {
     let mut options = attache_hub::Options::new(data.join("hub"), listener.local_addr().unwrap());
     options.public_url = Some(format!("http://{proxy}"));
     options.drain_limit = Duration::from_millis(200);
+    tune(&mut options);
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(&data.join("hub.db")).unwrap());
     let hub = Hub::start(options, store, Env::system()).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();

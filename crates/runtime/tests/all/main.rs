@@ -14,6 +14,7 @@ mod pair;
 mod profile;
 mod questions;
 mod recovery;
+mod rotation;
 mod runs;
 mod several;
 mod supervise;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Context,
-    record::{Created, Proof, ask::NewDecision, delivery::Next, spending::Target},
+    record::{Created, Proof, TokenChange, ask::NewDecision, delivery::Next, spending::Target},
 };
 
 /// The durations that sequences use.
@@ -59,6 +59,8 @@ pub(super) struct Known {
     pub(super) asks: Vec<AskId>,
     pub(super) inputs: Vec<(RunId, InputId)>,
     pub(super) input_keys: Vec<(RunId, [u8; 16])>,
+    /// Tokens that runtimes were offered.
+    pub(super) offered_tokens: Vec<(RuntimeId, SecretHash)>,
     /// Agents that are outside ones.
     pub(super) outsiders: Vec<AgentId>,
     pub(super) users: Vec<UserId>,
@@ -124,6 +126,10 @@ impl Known {
                 self.runtimes.push(new.id);
                 self.secrets.push(new.token);
                 self.newest_proof = self.newest_proof.filter(|proof| *proof != new.proof);
+            }
+            (Step::ChangeToken(runtime, TokenChange::Offer(token), _), _) => {
+                self.offered_tokens.push((*runtime, *token));
+                self.secrets.push(*token);
             }
             (Step::CreateKey(_, new), _) => {
                 self.keys.push(new.id);

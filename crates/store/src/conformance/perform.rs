@@ -61,6 +61,9 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RevokeRuntime(context, runtime) => {
             Value::Runtime(Box::new(store.revoke_runtime(context, runtime).await?))
         }
+        Step::ChangeToken(runtime, change, at) => {
+            Value::Runtime(Box::new(store.change_token(runtime, change, at).await?))
+        }
         Step::Leave(runtime, at) => nothing(store.leave(runtime, at).await)?,
         Step::Heartbeat { runtime, running, leases, at } => {
             Value::Beat(store.heartbeat(runtime, running, leases, at).await?)

@@ -17,6 +17,7 @@ use crate::{
     record::{
         AccountPatch, AgentRef, Leases, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
         NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
+        TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delegation::{DelegationFilter, NewDelegation},
@@ -59,6 +60,7 @@ pub enum Step {
 
     Runtime(TenantId, RuntimeId),
     RevokeRuntime(Context, RuntimeId),
+    ChangeToken(RuntimeId, TokenChange, Timestamp),
     Leave(RuntimeId, Timestamp),
     Heartbeat {
         runtime: RuntimeId,

@@ -1,6 +1,6 @@
 //! Keys, and what a bearer secret stands for.
 
-use attache_protocol::{KeyId, TenantId, UserId, secret::SecretHash};
+use attache_protocol::{KeyId, RuntimeId, TenantId, UserId, secret::SecretHash};
 
 use super::{
     page::{self, Order},
@@ -8,20 +8,28 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{Credential, Key, KeyKind, Listed, NewKey, Page},
+    record::{Credential, Key, KeyKind, Listed, NewKey, Page, TokenState},
 };
 
 // === impl State ===
 
 impl State {
     pub(super) fn credential(&self, secret: SecretHash) -> Option<Credential> {
-        if let Some(runtime) = self.tokens.get(&secret) {
-            let runtime = &self.runtimes[runtime];
-            let (tenant, agent, state) = (runtime.tenant, runtime.agent, runtime.state);
+        if let Some((runtime, token)) = self.token(secret) {
+            let runtime = &self.runtimes[&runtime];
+            let (tenant, agent, kind, state) = (runtime.tenant, runtime.agent, runtime.kind, runtime.state);
             let user = self.accounts[&agent].owner;
-            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, kind: runtime.kind, state });
+            return Some(Credential::Runtime { tenant, runtime: runtime.id, agent, user, kind, state, token });
         }
         self.keys.values().find(|stored| stored.secret == secret).map(|stored| self.credential_of(stored))
+    }
+
+    fn token(&self, secret: SecretHash) -> Option<(RuntimeId, TokenState)> {
+        let current = self.tokens.get(&secret).map(|runtime| (*runtime, TokenState::Current));
+        let offered = || self.offered_tokens.iter().find(|(_, offered)| **offered == secret);
+        let offered = || offered().map(|(runtime, _)| (*runtime, TokenState::Offered));
+        let replaced = || self.replaced_tokens.get(&secret).map(|(runtime, at)| (*runtime, TokenState::Replaced(*at)));
+        current.or_else(offered).or_else(replaced)
     }
 
     /// What a key is worth now: no more than its user.

@@ -49,7 +49,7 @@ use crate::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
-        RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -203,6 +203,10 @@ impl Store for Memory {
 
     async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime> {
         self.write(|state| state.revoke_runtime(&context, runtime))
+    }
+
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+        self.write(|state| state.change_token(runtime, change, at))
     }
 
     async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {

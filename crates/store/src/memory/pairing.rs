@@ -101,6 +101,8 @@ impl State {
             attached_at: at,
             last_heartbeat_at: None,
             ended_at: None,
+            token_rotated_at: None,
+            token_reused_at: None,
             extensions: None,
         };
         self.append(tenant, at, &actor, entry::runtime_attached(agent, new.id, runtime.device_name.as_deref()));

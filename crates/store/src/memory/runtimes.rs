@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, Woken, entry,
-    record::{Beat, Leases, Listed, Page, Runtime},
+    record::{Beat, Leases, Listed, Page, REPLACED_LIFE, REUSE_INTERVAL, Runtime, TokenChange},
 };
 
 // === impl State ===
@@ -36,6 +36,33 @@ impl State {
             self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
         }
         self.runtime(context.tenant, runtime)
+    }
+
+    pub(super) fn change_token(&mut self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+        let Runtime { tenant, agent, token_reused_at, .. } = *self.working(runtime)?;
+        let actor = entry::runtime_actor(runtime);
+        match change {
+            TokenChange::Offer(token) => _ = self.offered_tokens.insert(runtime, token),
+            TokenChange::Adopt(token) if self.offered_tokens.get(&runtime) == Some(&token) => {
+                self.offered_tokens.remove(&runtime);
+                let former = self.tokens.iter().find(|(_, of)| **of == runtime).map(|(token, _)| *token);
+                let former = former.expect("every runtime has a token");
+                self.tokens.remove(&former);
+                self.tokens.insert(token, runtime);
+                self.replaced_tokens.retain(|_, (of, replaced)| *of != runtime || at.since(*replaced) < REPLACED_LIFE);
+                self.replaced_tokens.insert(former, (runtime, at));
+                self.runtimes.get_mut(&runtime).expect("it was just found").token_rotated_at = Some(at);
+                self.append(tenant, at, &actor, entry::runtime_token_rotated(agent, runtime));
+            }
+            TokenChange::Adopt(_) => {}
+            TokenChange::Reuse if token_reused_at.is_some_and(|last| at.since(last) < REUSE_INTERVAL) => {}
+            TokenChange::Reuse => {
+                self.runtimes.get_mut(&runtime).expect("it was just found").token_reused_at = Some(at);
+                self.append(tenant, at, &actor, entry::runtime_token_reused(agent, runtime));
+                self.woken.push(Woken::Runtime(agent));
+            }
+        }
+        self.working(runtime).cloned()
     }
 
     pub(super) fn heartbeat(

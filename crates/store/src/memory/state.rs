@@ -36,6 +36,10 @@ pub(super) struct State {
     pub(super) accounts: BTreeMap<AgentId, Account>,
     pub(super) runtimes: Table<RuntimeId, Runtime>,
     pub(super) tokens: BTreeMap<SecretHash, RuntimeId>,
+    /// Tokens that were offered and never used.
+    pub(super) offered_tokens: BTreeMap<RuntimeId, SecretHash>,
+    /// Tokens that were replaced, and when.
+    pub(super) replaced_tokens: BTreeMap<SecretHash, (RuntimeId, Timestamp)>,
     pub(super) codes: BTreeMap<SecretHash, Code>,
     pub(super) requests: BTreeMap<SecretHash, Request>,
     pub(super) keys: Table<KeyId, StoredKey>,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{Credential, Key, KeyKind, NewKey, people::UserRef},
+    record::{Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
 };
 
 pub(super) const KEY: &str = "id, name, role, created, expires, revoked, user, scopes, kind from api_keys";
@@ -106,11 +106,37 @@ impl Transaction<'_, '_> {
 
 /// What this secret stands for.
 pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<Option<Credential>> {
-    let runtime = connection
-        .prepare_cached(
-            "select t.tenant, t.id, t.agent, t.state, t.kind, a.owner
-             from agent_runtimes t cross join agent_accounts a on a.id = t.agent where t.token = ?1",
-        )?
+    let current = runtime_credential(connection, "t.token = ?1", secret, |_| Ok(TokenState::Current))?;
+    if current.is_some() {
+        return Ok(current);
+    }
+    let key = connection
+        .prepare_cached(&format!("select {WORTH} where k.secret = ?1"))?
+        .query_row([secret.0], worth)
+        .optional()?;
+    if key.is_some() {
+        return Ok(key);
+    }
+    let offered = runtime_credential(connection, "t.token_offered = ?1", secret, |_| Ok(TokenState::Offered))?;
+    if offered.is_some() {
+        return Ok(offered);
+    }
+    let replaced = "t.id = (select runtime from replaced_tokens where token = ?1)";
+    runtime_credential(connection, replaced, secret, |row| rows::time(row, 6).map(TokenState::Replaced))
+}
+
+fn runtime_credential(
+    connection: &Connection,
+    condition: &'static str,
+    secret: SecretHash,
+    token: impl Fn(&Row<'_>) -> rusqlite::Result<TokenState>,
+) -> Result<Option<Credential>> {
+    let found = connection
+        .prepare_cached(&format!(
+            "select t.tenant, t.id, t.agent, t.state, t.kind, a.owner,
+               (select replaced from replaced_tokens where token = ?1)
+             from agent_runtimes t cross join agent_accounts a on a.id = t.agent where {condition}"
+        ))?
         .query_row([secret.0], |row| {
             Ok(Credential::Runtime {
                 tenant: rows::tenant_id(row.get(0)?),
@@ -119,16 +145,11 @@ pub(super) fn credential(connection: &Connection, secret: SecretHash) -> Result<
                 user: rows::maybe_user(row, 5)?,
                 kind: rows::runtime_kind(row, 4)?,
                 state: rows::runtime_state(row, 3)?,
+                token: token(row)?,
             })
         })
         .optional()?;
-    if runtime.is_some() {
-        return Ok(runtime);
-    }
-    Ok(connection
-        .prepare_cached(&format!("select {WORTH} where k.secret = ?1"))?
-        .query_row([secret.0], worth)
-        .optional()?)
+    Ok(found)
 }
 
 /// What the key stands for, whatever its secret.

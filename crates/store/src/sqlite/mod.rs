@@ -65,7 +65,7 @@ use crate::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
-        RunEvents, RunFilter, RunRecord, Runtime, Swept,
+        RunEvents, RunFilter, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -243,6 +243,10 @@ impl Store for Sqlite {
 
     async fn revoke_runtime(&self, context: Context, runtime: RuntimeId) -> Result<Runtime> {
         self.write(move |transaction| transaction.revoke_runtime(&context, runtime)).await
+    }
+
+    async fn change_token(&self, runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+        self.write(move |transaction| transaction.change_token(runtime, change, at)).await
     }
 
     async fn leave(&self, runtime: RuntimeId, at: Timestamp) -> Result<()> {

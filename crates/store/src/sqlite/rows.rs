@@ -36,11 +36,11 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
-     t.kind, t.extensions, a.approvals, a.owner \
+     t.kind, t.extensions, t.token_rotated, t.token_reused, a.approvals, a.owner \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
-     kind, extensions from agent_runtimes";
+     kind, extensions, token_rotated, token_reused from agent_runtimes";
 
 /// A run as the rules see it, with where it stands in the tables.
 #[derive(Debug, Clone)]
@@ -314,7 +314,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         None => None,
     };
     Ok(Account {
-        owner: maybe_user(row, 22)?,
+        owner: maybe_user(row, 24)?,
         id: agent_id(row.get(0)?),
         tenant: tenant_id(row.get(1)?),
         name: row.get(2)?,
@@ -322,7 +322,7 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         instructions: row.get(4)?,
         skills: json(row, 5)?,
         a2a: maybe_json(row, 6)?,
-        approvals: maybe_json(row, 21)?,
+        approvals: maybe_json(row, 23)?,
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,
@@ -348,6 +348,8 @@ fn runtime_at(row: &Row<'_>, first: usize) -> rusqlite::Result<Runtime> {
         last_heartbeat_at: maybe_time(row, first + 8)?,
         ended_at: maybe_time(row, first + 9)?,
         extensions: maybe_json(row, first + 11)?,
+        token_rotated_at: maybe_time(row, first + 12)?,
+        token_reused_at: maybe_time(row, first + 13)?,
     })
 }
 

@@ -18,7 +18,7 @@ use crate::{
     Context, Error, Result, Woken, entry,
     record::{
         AgentRef, Beat, Leases, NewPairingCode, NewPairingRequest, NewRuntime, PairingDecision, PairingRequest, Proof,
-        Runtime, RuntimeKind,
+        REPLACED_LIFE, REUSE_INTERVAL, Runtime, RuntimeKind, TokenChange,
     },
 };
 
@@ -199,6 +199,52 @@ impl Transaction<'_, '_> {
         self.log(context.tenant, context.stamp(), &entry::runtime_revoked(runtime.agent, id), None)?;
         self.lose_claims(id, context.stamp())?;
         read_runtime(self.connection, context.tenant, id)
+    }
+
+    pub(super) fn change_token(&mut self, id: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime> {
+        self.working(id)?;
+        let Runtime { tenant, agent, token_reused_at, .. } = any_runtime(self.connection, id)?;
+        let key = Key16(id.uuid());
+        let actor = entry::runtime_actor(id);
+        let stamp = Stamp { actor: &actor, at };
+        match change {
+            TokenChange::Offer(token) => {
+                self.connection
+                    .execute("update agent_runtimes set token_offered = ?2 where id = ?1", params![key, token.0])?;
+            }
+            TokenChange::Adopt(token) => {
+                let is_offered = "select 1 from agent_runtimes where id = ?1 and token_offered = ?2";
+                let offered = self.connection.prepare_cached(is_offered)?.exists(params![key, token.0])?;
+                if offered {
+                    let forgotten = at.minus(REPLACED_LIFE).millis();
+                    self.connection.execute(
+                        "delete from replaced_tokens where runtime = ?1 and replaced <= ?2",
+                        params![key, forgotten],
+                    )?;
+                    self.connection.execute(
+                        "insert into replaced_tokens (token, runtime, replaced)
+                         select token, id, ?2 from agent_runtimes where id = ?1",
+                        params![key, at.millis()],
+                    )?;
+                    self.connection.execute(
+                        "update agent_runtimes set token = token_offered, token_offered = null, token_rotated = ?2
+                         where id = ?1",
+                        params![key, at.millis()],
+                    )?;
+                    self.log(tenant, stamp, &entry::runtime_token_rotated(agent, id), None)?;
+                }
+            }
+            TokenChange::Reuse if token_reused_at.is_some_and(|last| at.since(last) < REUSE_INTERVAL) => {}
+            TokenChange::Reuse => {
+                self.connection.execute(
+                    "update agent_runtimes set token_reused = ?2 where id = ?1",
+                    params![key, at.millis()],
+                )?;
+                self.log(tenant, stamp, &entry::runtime_token_reused(agent, id), None)?;
+                self.woken.push(Woken::Runtime(agent));
+            }
+        }
+        any_runtime(self.connection, id)
     }
 
     fn end_runtime(&mut self, runtime: &Runtime, state: RuntimeState, at: Timestamp) -> Result<()> {

@@ -246,6 +246,7 @@ as_the_model! {
     fn runtime(tenant: TenantId, runtime: RuntimeId) -> Result<Runtime>;
     fn runtimes(tenant: TenantId, agent: Option<AgentId>, page: Page) -> Result<Listed<Runtime>>;
     fn revoke_runtime(context: Context, runtime: RuntimeId) -> Result<Runtime>;
+    fn change_token(runtime: RuntimeId, change: TokenChange, at: Timestamp) -> Result<Runtime>;
     fn leave(runtime: RuntimeId, at: Timestamp) -> Result<()>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;

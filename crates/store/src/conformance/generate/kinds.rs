@@ -18,6 +18,7 @@ pub(super) enum Kind {
     Pair,
     RevokeRuntime,
     Heartbeat,
+    ChangeToken,
     Leave,
     CreateKey,
     RevokeKey,
@@ -85,7 +86,7 @@ pub(super) enum Kind {
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
-pub(super) const FOUNDATION: [(u64, Kind); 32] = [
+pub(super) const FOUNDATION: [(u64, Kind); 33] = [
     (4, Kind::Crash),
     (1, Kind::EnsureTenant),
     (6, Kind::CreateAccount),
@@ -99,6 +100,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 32] = [
     (5, Kind::Pair),
     (2, Kind::RevokeRuntime),
     (14, Kind::Heartbeat),
+    (8, Kind::ChangeToken),
     (3, Kind::Leave),
     (3, Kind::CreateKey),
     (2, Kind::RevokeKey),

@@ -114,6 +114,7 @@ impl Generator {
             Kind::Pair => self.pair(),
             Kind::RevokeRuntime => self.revoke_runtime(model).await,
             Kind::Heartbeat => self.heartbeat(model).await,
+            Kind::ChangeToken => self.change_token(model).await,
             Kind::Leave => Step::Leave(self.some_runtime(model).await, self.at()),
             Kind::CreateKey => self.create_key(),
             Kind::RevokeKey => self.revoke_key(),

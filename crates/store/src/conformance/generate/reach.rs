@@ -162,7 +162,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 127] = [
+const ANSWERS: [&str; 129] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -190,6 +190,8 @@ const ANSWERS: [&str; 127] = [
     "CancelDelegation NotFound",
     "CancelRun Ended",
     "CancelRun NotFound",
+    "ChangeToken NotFound",
+    "ChangeToken RuntimeEnded",
     "Channel NotFound",
     "ChannelEvents NotFound",
     "ChannelMessage NotFound",
@@ -293,7 +295,7 @@ const ANSWERS: [&str; 127] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 56] = [
+const ROWS: [&str; 58] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -337,6 +339,8 @@ const ROWS: [&str; 56] = [
     "runtime.online",
     "runtime.revoked",
     "runtime.superseded",
+    "runtime.token_reused",
+    "runtime.token_rotated",
     "task.cancelled",
     "task.claimed",
     "task.completed",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     ArtifactId, RunId, RuntimeId, WorkspaceId,
     rules::run::{FailureCode, Limits, Status, Worker},
+    secret::SecretHash,
     wire::{conversation::Role, event::kind, run::Sandbox},
 };
 
@@ -18,7 +19,7 @@ use crate::{
     memory::Memory,
     record::{
         AgentRef, Leases, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Outcome, Page, Retention,
-        RunFilter, RunRecord,
+        RunFilter, RunRecord, TokenChange,
     },
 };
 
@@ -45,6 +46,18 @@ impl Generator {
             Some(named)
         };
         Step::Heartbeat { runtime, running, leases: Leases { lease: LEASE, grace: GRACE }, at: self.at() }
+    }
+
+    pub(super) async fn change_token(&self, model: &Memory) -> Step {
+        let runtime = self.some_runtime(model).await;
+        let offered = self.draw.recent(&self.known.offered_tokens).filter(|_| !self.draw.percent(10));
+        let (runtime, change) = match (self.draw.below(3), offered) {
+            (0, _) => (runtime, TokenChange::Reuse),
+            // Most offers are taken up by whom they were made to.
+            (1, Some((of, token))) => (if self.draw.percent(90) { of } else { runtime }, TokenChange::Adopt(token)),
+            _ => (runtime, TokenChange::Offer(SecretHash(self.draw.bytes()))),
+        };
+        Step::ChangeToken(runtime, change, self.at())
     }
 
     pub(super) async fn create_run(&self, model: &Memory) -> Step {

@@ -1,0 +1,77 @@
+//! Rotation of runtime tokens: a heartbeat offers the next one, its first use replaces the former, and the use of a replaced
+//! one is noticed, because somebody else must have a copy.
+
+use attache_protocol::{
+    AgentId, RuntimeId, Secret,
+    secret::{Kind, SecretHash},
+};
+use attache_store::{
+    Context,
+    record::{Credential, RuntimeKind, TokenChange, TokenState},
+};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    error::about,
+    identity::{By, Proof, Who},
+    options::OnTokenReuse,
+};
+
+// === impl Handle ===
+
+impl Handle {
+    /// The next token of a device whose present one is old enough. What was offered before and never used is void.
+    pub(crate) async fn next_token(&self, by: &Principal) -> Result<Option<Secret<String>>> {
+        let Who::Runtime { runtime, kind: RuntimeKind::Device, .. } = by.who else { return Ok(None) };
+        let found = self.store().runtime(by.tenant, runtime).await.map_err(about("runtime"))?;
+        let since = found.token_rotated_at.unwrap_or(found.attached_at);
+        if self.now().since(since) < self.options().token_rotation {
+            return Ok(None);
+        }
+        let token = Kind::RuntimeToken.generate(self.env());
+        let offer = TokenChange::Offer(token.hash());
+        self.store().change_token(runtime, offer, self.now()).await.map_err(about("runtime"))?;
+        Ok(Some(token))
+    }
+
+    /// Whether the token is still good, and what its use means.
+    pub(super) async fn check_token(
+        &self,
+        proof: &Proof,
+        (runtime, agent): (RuntimeId, AgentId),
+        token: TokenState,
+    ) -> Result<()> {
+        match (token, proof) {
+            (TokenState::Offered, Proof::Secret(secret)) => {
+                let adopted = self.store().change_token(runtime, TokenChange::Adopt(*secret), self.now()).await;
+                adopted.map_err(about("runtime"))?;
+                self.credentials().forget_agent(agent);
+                Ok(())
+            }
+            (TokenState::Current | TokenState::Offered, _) => Ok(()),
+            (TokenState::Replaced(at), _) if self.now().since(at) < self.options().token_overlap => Ok(()),
+            (TokenState::Replaced(_), _) => Err(Error::token_replaced()),
+        }
+    }
+
+    /// Somebody signed in with a token that its runtime does not use any more.
+    pub(super) async fn note_token_reuse(&self, secret: SecretHash) {
+        let Ok(Credential::Runtime { tenant, runtime, agent, .. }) = self.credential(By::Secret(secret)).await else {
+            return;
+        };
+        tracing::warn!(runtime.id = %runtime, "a replaced runtime token was used");
+        let noted = self.store().change_token(runtime, TokenChange::Reuse, self.now()).await.map(drop);
+        let noted = match self.options().on_token_reuse {
+            OnTokenReuse::Refuse => noted,
+            OnTokenReuse::Revoke => {
+                let context = Context::new(tenant, Context::SYSTEM, self.now());
+                let revoked = self.store().revoke_runtime(context, runtime).await.map(drop);
+                self.credentials().forget_agent(agent);
+                noted.and(revoked)
+            }
+        };
+        if let Err(error) = noted {
+            tracing::error!(runtime.id = %runtime, %error, "the use of a replaced token could not be recorded");
+        }
+    }
+}

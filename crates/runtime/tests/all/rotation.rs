@@ -1,0 +1,67 @@
+//! The token of a device is replaced while it works, and the device goes on.
+
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
+
+use attache_client::{Credential, Hub as Client, HubOptions};
+use attache_protocol::{Secret, rules::run::Status, wire::runtime::HeartbeatRequest};
+use serde_json::json;
+
+use crate::{
+    adapter::Scene,
+    live::{Live, eventually},
+};
+
+const OVERLAP: Duration = Duration::from_millis(300);
+
+/// A hub that offers a new token with every heartbeat.
+async fn restless() -> Live {
+    Live::tuned(|options| {
+        options.token_rotation = Duration::ZERO;
+        options.token_overlap = OVERLAP;
+    })
+    .await
+}
+
+fn token(live: &Live) -> Secret<String> {
+    live.world.profiles().load().unwrap().select(None).unwrap().runtime_token.clone()
+}
+
+async fn another_token(live: &Live, than: &Secret<String>) -> Secret<String> {
+    eventually("another token", async || Some(token(live)).filter(|now| now.expose() != than.expose())).await
+}
+
+fn answer(text: &str) -> serde_json::Value {
+    json!({"success": true, "output": {"text": text, "artifact_refs": []}})
+}
+
+#[tokio::test]
+async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
+    let live = restless().await;
+    let first = token(&live);
+    let running = live.connected().await;
+    let mut last = first.clone();
+    for round in 0..5 {
+        last = another_token(&live, &last).await;
+        live.world.adapter.play(Scene::Json(answer("done")));
+        let run = live.create(&format!("round {round}")).await;
+        live.run_with(run, Status::Completed).await;
+    }
+    let file = live.world.home.path().join("runtime.json");
+    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!live.world.written().contains(last.expose()), "the token is in another file than the profile");
+    running.stop().await.unwrap();
+
+    // What the profile holds is good after a restart; what it held first is not.
+    let again = live.connected().await;
+    live.world.adapter.play(Scene::Json(answer("again")));
+    let run = live.create("after a restart").await;
+    live.run_with(run, Status::Completed).await;
+    let options = HubOptions::new(format!("http://{}", live.address), Credential::RuntimeToken(first));
+    let thief = Client::new(options).unwrap();
+    let code = eventually("a refusal", async || thief.heartbeat(&HeartbeatRequest::default()).await.err()).await.code();
+    assert_eq!(code.map(attache_protocol::Code::as_str), Some("token_replaced"));
+    assert!(live.owner.runtimes_of("builder", &attache_client::Page::default()).await.unwrap().agent_runtimes[0]
+        .token_reused_at
+        .is_some());
+    again.stop().await.unwrap();
+}
