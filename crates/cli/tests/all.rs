@@ -32,6 +32,7 @@ mod mcp;
 mod pairing;
 mod people;
 mod presets;
+mod release;
 mod storm;
 mod tidy;
 mod tls;

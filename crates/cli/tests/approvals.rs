@@ -98,6 +98,37 @@ fn what_would_change_is_shown_and_what_is_not_told_is_said() {
     assert!(lines.iter().any(|line| line.starts_with("not disclosed") && line.ends_with("input, paths")), "{shown}");
 }
 
+/// The power goes between the question and the answer, and again between the answer and its reader.
+#[test]
+fn a_request_and_its_decision_outlive_a_hub_that_is_killed() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.create_run("builder", "clean up");
+    let Device { token, run, epoch, .. } = Device::claim(&hub, "builder");
+    let again = |hub: &Server| {
+        hub.process.kill();
+        home.hub(&["--listen", hub.address()])
+    };
+    let request = Device { hub: &hub, token: token.clone(), run: run.clone(), epoch }
+        .ask("shell", &json!({ "command": "rm -r build" }));
+    let second = again(&hub);
+    let device = Device { hub: &second, token: token.clone(), run: run.clone(), epoch };
+    assert_eq!(device.answer(&request)["approved"], Value::Null);
+    home.attache(&["approvals", "approve", &request]).succeeds();
+    let third = again(&second);
+    assert_eq!(Device { hub: &third, token, run, epoch }.answer(&request)["approved"], true);
+    // Once decided it stays decided, and the log says by whom, over what and from where.
+    home.attache(&["approvals", "deny", &request]).exits(1);
+    let shown = home.attache(&["approvals", "show", &request, "--json"]).succeeds().json();
+    assert!(shown["decided_by"].as_str().unwrap().starts_with("key:"), "{shown}");
+    assert_eq!((&shown["decided_via"], &shown["decided_from"]), (&json!("rest"), &json!("127.0.0.1")));
+    assert!(shown["decided_at"].is_string() && shown["subject"].as_str().unwrap().len() == 64, "{shown}");
+    let log = home.attache(&["audit", "--json"]).succeeds().stdout;
+    let row = log.lines().find(|line| line.contains("permission.decided")).unwrap();
+    assert!(row.contains("key:") && row.contains("127.0.0.1"), "{row}");
+}
+
 #[test]
 fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
     let home = Home::new();

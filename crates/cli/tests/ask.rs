@@ -1,5 +1,7 @@
 //! `attache ask` and `attache watch`: the answer, the exit code, and who is told what.
 
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Server, process, until};
@@ -191,4 +193,33 @@ fn a_watcher_survives_a_restart_of_the_hub() {
     until("the watcher to see the end", || watching.try_wait());
     assert_eq!(watching.stdout(), "one\ntwo\n");
     assert_eq!(hub.run(&id)["status"], "completed");
+}
+
+/// Titles, cleared screens, hidden links and reordered letters stay words on a terminal; a pipe gets the bytes.
+#[test]
+fn what_an_agent_prints_cannot_drive_the_terminal() {
+    let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
+        return;
+    }
+    let home = Home::new();
+    let (_hub, _runtime) = home.hub_with_builder();
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]8;;http://evil.example\u{1b}\\click\u{1b}]8;;\u{1b}\\ \u{202e}gpj.exe";
+    let file = home.path().join("hostile");
+    std::fs::write(&file, format!("before {hostile} after\n")).unwrap();
+    let task = format!("cat {} && cat {} >&2", file.display(), file.display());
+
+    let screen = home.path().join("screen");
+    let line = format!("{} ask builder '{task}'", env!("CARGO_BIN_EXE_attache"));
+    let mut command = home.program("script");
+    command.args(["-q", "-f", "-e", "-c", &line]).arg(&screen).env("TERM", "xterm");
+    let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    let shown = std::fs::read_to_string(&screen).unwrap();
+    assert!(ended.success() && shown.contains("before") && shown.contains("after"), "{shown:?}");
+    for escape in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{202e}"] {
+        assert!(!shown.contains(escape), "{escape:?} reached the terminal: {shown:?}");
+    }
+    let piped = home.attache(&["ask", "builder", &task]).succeeds();
+    assert!(piped.stdout.contains(hostile), "{:?}", piped.stdout);
 }

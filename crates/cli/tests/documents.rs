@@ -1,4 +1,4 @@
-//! Every command that a document tells people to type exists, with the options that it names.
+//! What the documents claim exists: every command that they tell people to type, with its options, and every test of SECURITY.md.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -109,4 +109,46 @@ fn every_command_in_the_documents_exists() {
     assert!(checked > 100, "only {checked} commands were found");
     assert_eq!(manual.fault("attache agents cod builder").as_deref(), Some("there is no `attache agents cod`"));
     assert_eq!(manual.fault("attache ask builder --nothing").as_deref(), Some("`attache ask` has no --nothing"));
+}
+
+/// What is between back-ticks.
+fn code(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The tests that a row of the table of threats names, `FILE`: `TEST`, `TEST` (a remark); …: file and function.
+fn attacks(cell: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for group in cell.split("; `") {
+        let Some((file, names)) = group.trim_start_matches('`').split_once("`: ") else { continue };
+        found.extend(code(names).into_iter().filter(|name| name.contains('_')).map(|name| (file, name)));
+    }
+    found
+}
+
+#[test]
+fn every_threat_is_attacked_by_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("SECURITY.md")).unwrap();
+    let mut threats = Vec::new();
+    let mut missing = BTreeSet::new();
+    for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [number, _, place, attacked] = cells.as_slice() else { panic!("a row has four cells: {line}") };
+        threats.push(number.parse::<u32>().unwrap());
+        assert!(!code(place).is_empty(), "{number}: where is it stopped?");
+        let attacks = attacks(attacked);
+        assert!(!attacks.is_empty(), "{number}: what attacks it?");
+        for (file, name) in attacks {
+            let path = root.join(file);
+            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{number}: {}: {error}", path.display()));
+            // A function of its own, or a name in the list of those that run on both engines.
+            let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+            if !text.contains(&format!("fn {name}(")) || !words.contains(name) {
+                missing.insert(format!("{number}: {file}: {name}"));
+            }
+        }
+    }
+    assert_eq!(threats, (1..=25).collect::<Vec<_>>());
+    assert_eq!(missing, BTreeSet::new());
 }

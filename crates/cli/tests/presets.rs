@@ -147,6 +147,29 @@ fn what_cannot_execute_is_refused_before_the_code_is_spent() {
     assert_eq!(profile["local_executor"]["keep_sessions"], json!(null));
 }
 
+/// Somebody else on the machine could put their own program in its place.
+#[test]
+fn a_host_that_others_can_change_is_neither_paired_nor_started() {
+    let home = home();
+    let hub = home.hub(&[]);
+    hub.add_agent("coder");
+    let code = hub.pairing_code("coder");
+    let codex = program(&home, "codex", "touch \"$HOME/was-started\"; echo codex-cli 0.166.0");
+    fs::set_permissions(&codex, fs::Permissions::from_mode(0o777)).unwrap();
+    // The version of this one is told by another program, which is fine.
+    program(&home, "hermes", "echo 0.19.0");
+    let hermes = program(&home, "hermes-acp", "touch \"$HOME/was-started\"");
+    fs::set_permissions(&hermes, fs::Permissions::from_mode(0o777)).unwrap();
+    for (kind, program) in [("codex", &codex), ("hermes", &hermes)] {
+        let fix = format!("chmod go-w {}", program.canonicalize().unwrap().display());
+        let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--local-executor-type", kind];
+        for ran in [home.attache(&pair).exits(1), home.attache(&["adapter", "preset", kind]).exits(1)] {
+            assert!(ran.stderr.contains("others can write to") && ran.stderr.contains(&fix), "{kind}: {}", ran.stderr);
+        }
+    }
+    assert!(!home.path().join("was-started").exists(), "it was started to be looked at");
+}
+
 #[test]
 fn doctor_lists_hosts_and_what_to_do_and_shows_no_secret() {
     let mut home = home();

@@ -187,3 +187,24 @@ fn the_seed_table_names_every_line_of_the_checklist() {
     let missing: Vec<_> = CHECKLIST.iter().filter(|line| !text.contains(**line)).collect();
     assert_eq!(missing, Vec::<&&str>::new());
 }
+
+/// Nothing is built that could be another thing tomorrow: every dependency has a hash, and comes from the one registry.
+#[test]
+fn every_dependency_is_pinned_by_its_hash() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let mut foreign = 0;
+    for package in lock.split("[[package]]").skip(1) {
+        let member = |name: &str| package.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+        let name = member("name").unwrap().trim_matches('"');
+        match member("source") {
+            None => assert!(name.starts_with("attache"), "{name} is neither ours nor from the registry"),
+            Some(source) => {
+                foreign += 1;
+                assert!(source.starts_with("\"registry+"), "{name} comes from {source}");
+                assert_eq!(member("checksum").map(str::len), Some(64 + 2), "{name} has no hash");
+            }
+        }
+        assert!(!["ring", "openssl-sys", "native-tls"].contains(&name), "{name}: deny.toml says why not");
+    }
+    assert!(foreign > 100, "only {foreign} packages were found");
+}

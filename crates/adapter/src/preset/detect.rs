@@ -127,7 +127,9 @@ pub async fn look(preset: &Preset, program: PathBuf, around: &Surroundings) -> F
 /// Asks a host for its version.
 pub async fn version(preset: &Preset, program: &Path, around: &Surroundings) -> Result<Version, Trouble> {
     let asked = around.beside(program, preset.version.program.as_deref());
-    trust::check(&asked).map_err(Trouble::Untrusted)?;
+    for started in [program, &asked] {
+        trust::check(started).map_err(Trouble::Untrusted)?;
+    }
     let environment = around.environment_of(preset);
     let answer = ask(&asked, &preset.version.args, &environment, around.patience).await.map_err(Trouble::NoVersion)?;
     let version = Version::find_in(&answer.stdout).or_else(|| Version::find_in(&answer.stderr));

@@ -163,7 +163,12 @@ impl Remote {
     }
 
     async fn invite(&self, invite: &Invite) -> RunId {
-        let parts = [Message::Invite(invite.clone()).part()];
+        self.begin(&Message::Invite(invite.clone())).await
+    }
+
+    /// A run that begins with this message.
+    async fn begin(&self, message: &Message) -> RunId {
+        let parts = [message.part()];
         let input = attache_protocol::Json::of(&json!({"text": "", "message": {"parts": parts}}));
         let request = CreateRunRequest {
             agent_id: "builder".to_owned(),
@@ -452,6 +457,46 @@ async fn a_start_that_cannot_be_followed_says_why() {
     remote.send(run, &start).await;
     assert_eq!(remote.error(run).await.code, ErrorCode::AuthFailed);
     assert_eq!(remote.live.world.adapter.tasks(), Vec::<Value>::new(), "the agent never heard of any of it");
+    running.stop().await.unwrap();
+}
+
+/// Whoever kept a copy of START, the host included, begins nothing with it once the delegation is over.
+#[tokio::test]
+async fn a_start_that_is_replayed_after_the_end_begins_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    let run = remote.invite(&invite("dlg_a")).await;
+    let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(60));
+    remote.send(run, &start).await;
+    remote.at_work(0).await;
+    remote.live.world.adapter.finish(json!({"success": true, "output": {"text": "made", "artifact_refs": []}}));
+    remote.live.run_with(run, Status::Completed).await;
+
+    // The lease and the key in it are still good at the host; the remote does not take it up again.
+    let replayed = remote.begin(&start).await;
+    assert_eq!(remote.error(replayed).await.code, ErrorCode::StartExpired);
+    // Nor does it pass as the START of another delegation.
+    let other = remote.invite(&invite("dlg_b")).await;
+    remote.accept(other).await;
+    remote.send(other, &start).await;
+    let asked = async || {
+        let asked = remote.live.events(other, &["task.input_required"]).await;
+        (asked.len() > 1).then_some(())
+    };
+    eventually("the same question once more", asked).await;
+    running.shutdown.abort();
+    running.ended().await.unwrap();
+
+    // Nor does a restart make it forget that it is over.
+    let running = remote.start().await;
+    let replayed = remote.begin(&start).await;
+    assert_eq!(remote.error(replayed).await.code, ErrorCode::StartExpired);
+    assert_eq!(remote.live.world.adapter.tasks().len(), 1, "the agent heard of it once");
+    assert!(remote.is_clean());
     running.stop().await.unwrap();
 }
 

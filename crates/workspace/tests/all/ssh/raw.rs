@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
     thread::JoinHandle,
 };
@@ -156,4 +157,98 @@ async fn a_lease_holds_a_limited_number_of_files_open() {
         reply.0 == 102
     })
     .await;
+}
+
+/// Every operation of the protocol, with every way to write a path that leads out, by somebody who holds a good key.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_path_over_the_wire_leads_out_of_the_folder() {
+    if cannot_run() {
+        return;
+    }
+    let host = Host::start().await;
+    let lent = host.lend("loc");
+    let (folder, outside) = (lent.folder.clone(), lent.folder.with_file_name("outside"));
+    let twin = lent.folder.with_file_name("workspace-twin");
+    for (place, mark) in [(&outside, "CANARY"), (&twin, "CANARY")] {
+        std::fs::create_dir(place).unwrap();
+        std::fs::write(place.join("f"), mark).unwrap();
+    }
+    std::fs::create_dir(folder.join("a")).unwrap();
+    std::fs::write(folder.join("f"), "inside").unwrap();
+    std::os::unix::fs::symlink(&outside, folder.join("absolute")).unwrap();
+    std::os::unix::fs::symlink("../outside", folder.join("relative")).unwrap();
+    let outside = outside.to_str().unwrap();
+    let ways = [
+        outside.to_owned(),
+        format!("/loc/{outside}"),
+        format!("/loc/../..{outside}"),
+        "/loc/../outside".to_owned(),
+        "/loc/a/../../outside".to_owned(),
+        "/loc/./a//..//../outside".to_owned(),
+        "/loc/../workspace-twin".to_owned(),
+        "/loc-twin".to_owned(),
+        "/loc/absolute".to_owned(),
+        "/loc/relative".to_owned(),
+        "/loc/a/../relative".to_owned(),
+        format!("/loc/proc/self/root{outside}"),
+        format!("/proc/self/root{outside}"),
+        "/proc/self/cwd/../outside".to_owned(),
+        "../outside".to_owned(),
+        "~/../outside".to_owned(),
+        "/loc/%2e%2e/outside".to_owned(),
+        "/loc/..\\outside".to_owned(),
+        "/loc/．．/outside".to_owned(),
+        "/loc/..\0/outside".to_owned(),
+    ];
+    let (none, read, write) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes(), (2_u32 | 8 | 16).to_be_bytes());
+    let mut raw = Raw::open(&lent);
+    let mut id = 100;
+    let mut told = Vec::new();
+    for way in &ways {
+        for name in [way.clone(), format!("{way}/f"), format!("{way}/new")] {
+            let path = string(name.as_bytes());
+            let inside = string(b"/loc/a/planted");
+            let asked: [(u8, Vec<&[u8]>); 13] = [
+                (3, vec![&path, &read, &none]),
+                (3, vec![&path, &write, &none]),
+                (7, vec![&path]),
+                (9, vec![&path, &[0, 0, 0, 4], &[0, 0, 1, 0xff]]),
+                (11, vec![&path]),
+                (14, vec![&path, &none]),
+                (16, vec![&path]),
+                (17, vec![&path]),
+                (18, vec![&inside, &path]),
+                (18, vec![&path, &inside]),
+                // What a link holds is data; where it would lead out it is not made.
+                (20, vec![&path, &inside]),
+                (13, vec![&path]),
+                (15, vec![&path]),
+            ];
+            for (kind, parts) in asked {
+                // The two links of the host's own may be removed: they lie inside.
+                if [13, 18].contains(&kind) && ["/loc/absolute", "/loc/relative"].contains(&name.as_str()) {
+                    continue;
+                }
+                id += 1;
+                let reply = raw.ask(kind, id, &parts);
+                if reply.0 == 102 {
+                    id += 1;
+                    told.push(raw.ask(5, id, &[&reply.2, &[0; 8], &[0, 0, 1, 0]]).2);
+                    id += 1;
+                    told.push(raw.ask(12, id, &[&reply.2]).2);
+                    id += 1;
+                    raw.ask(4, id, &[&reply.2]);
+                }
+                told.push(reply.2);
+            }
+        }
+    }
+    assert!(told.len() > 700);
+    assert!(!told.iter().any(|bytes| bytes.windows(6).any(|window| window == b"CANARY")), "it was read");
+    for place in [Path::new(outside), &twin] {
+        let names: Vec<_> = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["f"], "{}", place.display());
+        assert_eq!(std::fs::read_to_string(place.join("f")).unwrap(), "CANARY");
+    }
+    assert_eq!(raw.ask(17, 1, &[&string(b"/loc/f")]).0, 105, "the good path still works");
 }
