@@ -205,7 +205,8 @@ fn what_an_agent_prints_cannot_drive_the_terminal() {
     }
     let home = Home::new();
     let (_hub, _runtime) = home.hub_with_builder();
-    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]8;;http://evil.example\u{1b}\\click\u{1b}]8;;\u{1b}\\ \u{202e}gpj.exe";
+    let hostile =
+        "\u{1b}]0;owned\u{7}\u{1b}[2J\u{1b}]8;;http://evil.example\u{1b}\\click\u{1b}]8;;\u{1b}\\ \u{202e}gpj.exe";
     let file = home.path().join("hostile");
     std::fs::write(&file, format!("before {hostile} after\n")).unwrap();
     let task = format!("cat {} && cat {} >&2", file.display(), file.display());

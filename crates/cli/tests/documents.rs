@@ -141,7 +141,8 @@ fn every_threat_is_attacked_by_tests_that_exist() {
         assert!(!attacks.is_empty(), "{number}: what attacks it?");
         for (file, name) in attacks {
             let path = root.join(file);
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{number}: {}: {error}", path.display()));
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{number}: {}: {error}", path.display()));
             // A function of its own, or a name in the list of those that run on both engines.
             let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
             if !text.contains(&format!("fn {name}(")) || !words.contains(name) {

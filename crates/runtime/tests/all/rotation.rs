@@ -60,8 +60,10 @@ async fn a_device_works_on_while_its_token_is_replaced_again_and_again() {
     let thief = Client::new(options).unwrap();
     let code = eventually("a refusal", async || thief.heartbeat(&HeartbeatRequest::default()).await.err()).await.code();
     assert_eq!(code.map(attache_protocol::Code::as_str), Some("token_replaced"));
-    assert!(live.owner.runtimes_of("builder", &attache_client::Page::default()).await.unwrap().agent_runtimes[0]
-        .token_reused_at
-        .is_some());
+    assert!(
+        live.owner.runtimes_of("builder", &attache_client::Page::default()).await.unwrap().agent_runtimes[0]
+            .token_reused_at
+            .is_some()
+    );
     again.stop().await.unwrap();
 }

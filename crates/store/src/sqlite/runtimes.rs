@@ -236,10 +236,8 @@ impl Transaction<'_, '_> {
             }
             TokenChange::Reuse if token_reused_at.is_some_and(|last| at.since(last) < REUSE_INTERVAL) => {}
             TokenChange::Reuse => {
-                self.connection.execute(
-                    "update agent_runtimes set token_reused = ?2 where id = ?1",
-                    params![key, at.millis()],
-                )?;
+                self.connection
+                    .execute("update agent_runtimes set token_reused = ?2 where id = ?1", params![key, at.millis()])?;
                 self.log(tenant, stamp, &entry::runtime_token_reused(agent, id), None)?;
                 self.woken.push(Woken::Runtime(agent));
             }
