@@ -420,3 +420,4 @@ CREATE TABLE replaced_tokens (
     replaced integer not null
 ) without rowid;
 CREATE INDEX replaced_tokens_runtime on replaced_tokens (runtime, replaced);
+CREATE INDEX chunks_artifacts on chunks (run, seq) where type = 'artifact.changed';

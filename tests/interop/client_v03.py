@@ -78,20 +78,15 @@ class World:
         config = ClientConfig(
             streaming=streaming,
             httpx_client=http,
-            # 0.3 wants a URL in the card, gRPC the host and port in it.
-            grpc_channel_factory=lambda url: grpc.aio.insecure_channel(
-                url.removeprefix('http://'), interceptors=wire.interceptors()
-            ),
+            grpc_channel_factory=lambda url: grpc.aio.insecure_channel(url, interceptors=wire.interceptors()),
             supported_transports=[self.binding],
             push_notification_configs=list(push),
         )
         # Whoever shows a key must show a right one, also where none is needed.
         async with httpx.AsyncClient() as open_to_all:
-            card = await A2ACardResolver(open_to_all, f'{self.hub}/a2a/{agent}').get_agent_card()
-        if self.binding == 'GRPC' and agent != self.agent:
-            # Only the default agent's card offers gRPC.
-            place = a2a.AgentInterface(transport='GRPC', url=self.hub)
-            card.additional_interfaces.append(place)
+            # Over gRPC, 0.3 reaches every agent where the default one is; the metadata names it.
+            found = self.agent if self.binding == 'GRPC' else agent
+            card = await A2ACardResolver(open_to_all, f'{self.hub}/a2a/{found}').get_agent_card()
         client = ClientFactory(config).create(card)
         client.wire, client.http, client.card = wire, http, card
         return client

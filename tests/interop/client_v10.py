@@ -286,14 +286,16 @@ async def turns(world, once, streaming):
     same('subscribe: every change', states, wanted)
 
     def ended(headers, body):
-        return 'task' in body and body['task']['id'] == task.id and body['task']['status']['state'].endswith('COMPLETED')
+        update = body.get('statusUpdate', {'taskId': '', 'status': {'state': ''}})
+        return update['taskId'] == task.id and update['status']['state'].endswith('COMPLETED')
 
     headers, body = await world.webhook.letter('push: received', ended)
     names = ('content-type', 'a2a-version', 'x-a2a-notification-token', 'authorization')
     expected = ['application/a2a+json', '1.0', 'a token', 'Bearer of-the-webhook']
     same('push: headers', [headers.get(name) for name in names], expected)
     told = json_format.ParseDict(body, a2a.StreamResponse())
-    same('push: the task', (told.task.id, texts(told.task.status.message.parts)), (task.id, ['Hello from TCK']))
+    ending = told.status_update
+    same('push: how it ended', (ending.task_id, texts(ending.status.message.parts)), (task.id, ['Hello from TCK']))
 
     inline = a2a.TaskPushNotificationConfig(url=f'{world.webhook.url}', token='inline')
     task = await task_of(once, message('tck-complete-task'), task_push_notification_config=inline)

@@ -1,7 +1,7 @@
-//! Push notifications: a task as it was at an event, in the version that its subscriber speaks.
+//! Push notifications: what an event changed, in the version that its subscriber speaks.
 //!
-//! The whole task is sent, not the step: notifications may come late, twice or out of order, and a task is complete by
-//! itself. Its `generation` says which is newer.
+//! 1.0 is told the updates that a stream would show, each by itself; with the last one comes every artifact whole. 0.3 is
+//! told the task. Notifications may come late, twice or out of order: `generation` says which is newer.
 
 use std::sync::Arc;
 
@@ -10,14 +10,11 @@ use attache_hub::{
     control::PushVersion,
     outbox::{Letter, Letters, Update},
 };
-use attache_protocol::wire::a2a::{StreamResponse, Task, v03};
+use attache_protocol::wire::a2a::{StreamResponse, v03};
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::future::BoxFuture;
 
 use crate::view::View;
-
-/// How many events are read at a time.
-const PAGE: usize = 200;
 
 #[derive(Debug)]
 pub(crate) struct PushLetters;
@@ -25,10 +22,12 @@ pub(crate) struct PushLetters;
 impl Letters for PushLetters {
     fn write<'a>(&'a self, update: &'a Update<'a>) -> BoxFuture<'a, Result<Letter>> {
         Box::pin(async move {
-            let task = task(update).await?;
-            let (media_type, body) = match update.push.version {
-                PushVersion::V10 => ("application/a2a+json", serde_json::to_vec(&StreamResponse::Task(task))),
-                PushVersion::V03 => ("application/json", serde_json::to_vec(&v03::Task::from(task))),
+            let (media_type, bodies) = match update.push.version {
+                PushVersion::V10 => ("application/a2a+json", updates(update).await?.iter().map(written).collect()),
+                PushVersion::V03 => {
+                    let task = v03::Task::from(view(update).await?.0.task(None));
+                    ("application/json", written(&task).map(|body| vec![body]))
+                }
             };
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -47,22 +46,35 @@ impl Letters for PushLetters {
                 let value = format!("{scheme} {credentials}");
                 headers.insert(header::AUTHORIZATION, hidden(value.trim_end())?);
             }
-            Ok(Letter { headers, body: body.map_err(|error| Error::internal(&error))? })
+            Ok(Letter { headers, bodies: bodies? })
         })
     }
 }
 
-/// As it was at the update's event.
-async fn task(update: &Update<'_>) -> Result<Task> {
-    let run = update.run().await?;
-    let mut view = View::begin(&run, Arc::from(update.hub().origin()));
-    loop {
-        let events = update.events(view.seq(), PAGE).await?;
-        events.iter().for_each(|event| drop(view.take(event)));
-        if events.is_empty() || view.seq() >= update.seq {
-            return Ok(view.task(None));
+/// What changed with the update's event, each change as a stream shows it.
+async fn updates(update: &Update<'_>) -> Result<Vec<StreamResponse>> {
+    let (view, updates) = view(update).await?;
+    Ok(view.notices(updates))
+}
+
+/// The task as it was at the update's event, and what that changed.
+async fn view(update: &Update<'_>) -> Result<(View, Vec<StreamResponse>)> {
+    let (run, mut outline) = (update.run().await?, update.outline().await?);
+    let newest = outline.events.pop_if(|event| event.seq == update.seq);
+    let mut view = View::of_outline(&run, &outline, Arc::from(update.hub().origin()));
+    let updates = match newest {
+        Some(event) => view.take(&event),
+        // It is gone: the run as it is now is all there is to tell.
+        None => {
+            view = View::now(&run, &outline, Arc::from(update.hub().origin()));
+            Vec::new()
         }
-    }
+    };
+    Ok((view, updates))
+}
+
+fn written<T: serde::Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| Error::internal(&error))
 }
 
 /// Never shown, also not when the headers are printed.

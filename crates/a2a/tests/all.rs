@@ -19,3 +19,4 @@ mod requirements;
 mod restart;
 mod scene;
 mod speak;
+mod weight;

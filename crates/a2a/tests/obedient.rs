@@ -30,6 +30,8 @@ pub struct Obedient {
 #[serde(rename_all = "snake_case")]
 enum Step {
     Chunk(String),
+    /// So many chunks of 60 kB, each with its number. Where the hub takes no more, what it says is the answer.
+    Flood(usize),
     Thought(String),
     Log(String),
     Progress(String),
@@ -96,6 +98,17 @@ impl Obedient {
         let report = ProgressRequest::default();
         let report = match step {
             Step::Chunk(text) => ProgressRequest { chunk: Some(Json::of(&text)), ..report },
+            Step::Flood(count) => {
+                for number in 0..count {
+                    let text = Json::of(&format!("{number} {}", "x".repeat(60_000)));
+                    let report =
+                        ProgressRequest { epoch: Some(work.claim().epoch), chunk: Some(text), ..report.clone() };
+                    if let Err(full) = work.hub().progress(work.principal(), work.claim().task_run_id, report).await {
+                        return Ok(Some(Output::text(full.message.to_string())));
+                    }
+                }
+                return Ok(None);
+            }
             Step::Thought(text) => ProgressRequest { thought: Some(Json::of(&text)), ..report },
             Step::Log(text) => ProgressRequest { log: Some(Json::of(&text)), ..report },
             Step::Progress(text) => ProgressRequest { message: Some(text), ..report },

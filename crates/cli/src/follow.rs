@@ -7,7 +7,7 @@ use std::{
 
 use attache_client::Hub;
 use attache_protocol::{
-    ArtifactId, Json, RunId,
+    ArtifactId, Json, RunId, RuntimeId,
     error::exit,
     rules::run::Status,
     wire::{
@@ -110,6 +110,22 @@ impl Full {
     }
 }
 
+/// That a device has it now, and which one for those who may see devices.
+async fn started(hub: &Hub, claimed: &Event) -> String {
+    #[derive(Default, Deserialize)]
+    struct Claimed {
+        runtime_id: Option<RuntimeId>,
+    }
+    let runtime = match claimed.data.parse::<Claimed>().ok().and_then(|claimed| claimed.runtime_id) {
+        Some(runtime) => hub.runtime(runtime).await.ok(),
+        None => None,
+    };
+    match runtime.and_then(|runtime| runtime.device_name) {
+        Some(device) => format!("Started on {device}."),
+        None => "Started.".to_owned(),
+    }
+}
+
 /// The hub went away and did not come back; the run is another matter.
 fn lost_sight(error: attache_client::Error, run: RunId) -> Failure {
     let failure = Failure::from(error);
@@ -178,6 +194,10 @@ impl<'a> Follower<'a> {
                     Some(event) => {
                         let event = event.map_err(|error| lost_sight(error, run))?;
                         self.take(run, &event)?;
+                        if event.kind == "task.claimed" && self.show == Show::Answer {
+                            let started = started(hub, &event).await;
+                            self.talk(Style::Dim, &started)?;
+                        }
                         if event.kind == "task.requeued" && self.show == Show::Answer {
                             queue::explain(self.context, hub, run).await;
                         }

@@ -13,7 +13,7 @@ use attache_protocol::{
     },
 };
 
-use attache_store::MAX_PUSH_CONFIGS;
+use attache_store::{MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES};
 
 use crate::{identity::Left, render};
 
@@ -209,6 +209,11 @@ impl Error {
                 format!("A run has at most {MAX_PUSH_CONFIGS} push notification configs."),
             )
             .hint("Remove one of them first, or replace it by giving its id."),
+            E::LogFull => Self::new(
+                Code::TooLarge,
+                format!("The log of this run is full: its events weigh {} MiB.", MAX_RUN_LOG_BYTES >> 20),
+            )
+            .hint("Upload what is larger as an artifact, and name it in the result; `complete` and `fail` are still taken."),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
             E::Internal(details) => Self::internal(&details),

@@ -40,7 +40,7 @@ use crate::{
     options::{Options, OwnerKey},
     outbox,
     recovery::Words,
-    stream::feed::Feeds,
+    stream::{StreamSlots, feed::Feeds},
     sweep,
     tunnel::Tunnels,
 };
@@ -88,6 +88,7 @@ struct Inner {
     handover: Handover,
     tunnels: Tunnels,
     feeds: Feeds,
+    stream_slots: StreamSlots,
     metrics: Metrics,
     tasks: TaskTracker,
     /// No new run is made.
@@ -165,6 +166,7 @@ impl Hub {
             handover: Handover::default(),
             tunnels: Tunnels::default(),
             feeds: Feeds::default(),
+            stream_slots: StreamSlots::default(),
             metrics: Metrics::default(),
             tasks: TaskTracker::new(),
             closed: AtomicBool::new(false),
@@ -433,6 +435,10 @@ impl Handle {
 
     pub(crate) fn feeds(&self) -> &Feeds {
         &self.0.feeds
+    }
+
+    pub(crate) fn stream_slots(&self) -> &StreamSlots {
+        &self.0.stream_slots
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

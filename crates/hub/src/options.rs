@@ -84,6 +84,8 @@ pub struct Options {
     /// How long requests in flight may take once the hub drains.
     pub drain_limit: Duration,
     pub max_connections: usize,
+    /// How many streams one caller may have open.
+    pub max_streams: usize,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
     /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
@@ -162,6 +164,7 @@ impl Options {
             header_timeout: MINUTE,
             drain_limit: Duration::from_secs(10),
             max_connections: 16_384,
+            max_streams: 256,
             max_artifact: 1 << 30,
             pairing_failures_per_minute: 5,
             sign_in_failures_per_minute: 10,

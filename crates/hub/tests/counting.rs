@@ -122,6 +122,7 @@ counted! {
     fn sweep(silence: Duration, at: Timestamp) -> Result<Swept>;
     fn retain(retention: Retention) -> Result<()>;
     fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
+    fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
     fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
     fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
     fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;

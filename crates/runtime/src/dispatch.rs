@@ -20,7 +20,7 @@ use crate::{
     collaborator,
     device::Device,
     ledger::{Outcome, Step},
-    progress::{Claimant, Known, Piece, Progress, Teller, Untold, countable},
+    progress::{Claimant, Known, Progress, Teller, Untold, countable},
     question,
     report::{self, Report},
     watch::{self, Source},
@@ -143,11 +143,9 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
     };
     let sent = matches!(way, Way::Join);
     let progress = Progress::start(claimant.clone(), reports);
-    if !sent {
-        if let Err(Failure { code, message }) = instruct(device, &mut task).await {
-            return (Outcome::failed(code, &message, None), None);
-        }
-        progress.push(Piece::begun(device.profile.device_name.as_deref()));
+    // Only the agent speaks in its run: that it was claimed, and by which device, is the hub's to say.
+    if !sent && let Err(Failure { code, message }) = instruct(device, &mut task).await {
+        return (Outcome::failed(code, &message, None), None);
     }
     let inputs = question::pass_on_input(device.clone(), claimant.run, progress.teller());
     let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));

@@ -155,12 +155,6 @@ impl Piece {
         }
     }
 
-    /// The first thing that the hub hears of a started run.
-    pub(crate) fn begun(device_name: Option<&str>) -> Self {
-        let message = device_name.map_or_else(|| "Started.".to_owned(), |name| format!("Started on {name}."));
-        Self::Progress { message: Some(message), percent: None, usage: None }
-    }
-
     /// What it takes of the room for what waits.
     pub(crate) fn cost(&self) -> usize {
         OVERHEAD
@@ -381,8 +375,6 @@ impl Known {
         loop {
             let page = hub.run_events(run, after, None).await?;
             if page.events.is_empty() || page.next <= after {
-                // The runtime's own `begun` is not part of the adapter's replay.
-                known.progress = known.progress.saturating_sub(1);
                 return Ok(known);
             }
             after = page.next;

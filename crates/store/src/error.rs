@@ -71,6 +71,9 @@ pub enum Error {
     /// The run has as many push configs as one may have.
     #[error("the run has {} push configs already", crate::MAX_PUSH_CONFIGS)]
     TooManyPushConfigs,
+    /// The run's events weigh as much as those of one run may.
+    #[error("the log of the run is full")]
+    LogFull,
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,

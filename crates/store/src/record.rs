@@ -437,6 +437,24 @@ pub struct RunEvents {
     pub status: Status,
 }
 
+/// What shows how a run is, in order: see [`crate::Store::run_outline`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOutline {
+    pub events: Vec<attache_protocol::wire::event::Event>,
+    /// Everything up to this seq may have been removed by retention; 0 when nothing was.
+    pub floor: i64,
+    /// Whether nothing was left out because of its weight.
+    pub is_whole: bool,
+}
+
+/// What an outline is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlined {
+    Everything,
+    /// Without what streams show piece by piece.
+    Artifacts,
+}
+
 /// Rows of a tenant's log after a seq.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPage {

@@ -15,8 +15,8 @@ use crate::{
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
-        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
-        RunEvents, RunFilter, RunRecord, Runtime, Swept, TokenChange,
+        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
+        Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -290,10 +290,16 @@ pub trait Store:
 
     // --- streams
 
-    /// Events after `after` and above the floor, in order.
+    /// Events after `after` and above the floor, in order: up to `limit`, and as many as fit on a page
+    /// ([`MAX_PAGE_BYTES`](crate::MAX_PAGE_BYTES)).
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
 
-    /// Rows after `after` that retention left, in order.
+    /// The events above the floor and up to `upto` that show how the run is: those of its life cycle, its artifacts, its
+    /// chunks and its progress; not the thoughts, log lines and tool calls that passed by. Of each kind, no more than the
+    /// newest that a page holds, of the chunks and the progress those among the newest events of any kind.
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
+
+    /// Rows after `after` that retention left, in order, as many as fit on a page.
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
 
     // --- conversations, messages, artifacts

@@ -59,7 +59,10 @@ pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
     AgentCard {
         name: account.name.clone(),
         description: about(&account.description).unwrap_or_else(|| format!("The agent {}.", account.name)),
-        supported_interfaces: interfaces(&account.name, &place.origin, facts.standing),
+        supported_interfaces: interfaces(&account.name, &place.origin, facts.standing)
+            .into_iter()
+            .filter(|interface| switches.offers(&interface.protocol_binding))
+            .collect(),
         provider: None,
         version: place.version.clone(),
         documentation_url: None,
@@ -74,7 +77,7 @@ pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
             true => Vec::new(),
             false => requirements(place.client_certificates),
         },
-        default_input_modes: modes(&switches.input_modes),
+        default_input_modes: modes(&switches.taken_modes(account.runtime.as_ref().map(|runtime| &runtime.labels))),
         default_output_modes: modes(&switches.output_modes),
         skills: skills(&account.skills),
         signatures: Vec::new(),
@@ -100,8 +103,8 @@ fn interfaces(agent: &str, origin: &str, standing: Standing) -> Vec<AgentInterfa
     });
     interfaces.extend([at_base(JSONRPC, "0.3"), at_base(HTTP_JSON, "0.3")]);
     if standing == Standing::Default {
-        // In 0.3 every interface has a URL, also this one; whoever dials takes the host and port out of it.
-        interfaces.push(AgentInterface { url: origin.to_owned(), ..at_base(GRPC, "0.3") });
+        // As clients of 0.3 dial it too: none of them takes the host and port out of a URL.
+        interfaces.push(AgentInterface { url: target(origin), ..at_base(GRPC, "0.3") });
     }
     interfaces
 }

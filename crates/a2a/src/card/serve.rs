@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use attache_hub::{Error, Result, surface};
 use attache_protocol::{
-    Timestamp,
+    Code, Timestamp,
     wire::{a2a::Switches, account::Account},
 };
 use axum::{
@@ -45,6 +45,7 @@ pub(crate) fn routes(cards: Cards) -> Router {
     Router::new()
         .route("/a2a/{agent}/.well-known/agent-card.json", get(of_agent))
         .route("/a2a/{agent}/.well-known/agent.json", get(of_agent_of_old))
+        .route("/a2a/.well-known/agent-card.json", get(of_no_agent))
         .route("/.well-known/agent-card.json", get(of_hub))
         .route("/.well-known/agent.json", get(of_hub_of_old))
         .route("/.well-known/ai-catalog.json", get(catalog))
@@ -61,6 +62,12 @@ async fn of_agent_of_old(
     parts: Parts,
 ) -> Result<Response<Body>> {
     cards.answer(&parts, Some(&agent), Spot::Old).await
+}
+
+/// Clients that resolve the card's path as a browser would come here from `/a2a/NAME`, and from `/a2a/NAME/` to the card.
+async fn of_no_agent() -> Error {
+    Error::new(Code::NoSuchPath, "This path names no agent.")
+        .hint("Give the agent's base URL with a slash at its end: /a2a/NAME/, or its card's: /a2a/NAME/.well-known/agent-card.json.")
 }
 
 async fn of_hub(State(cards): State<Cards>, parts: Parts) -> Result<Response<Body>> {

@@ -1,19 +1,28 @@
 //! The caller's tasks at this agent, the latest change first.
 
-use attache_hub::control::{PageRequest, TaskQuery, TaskState as Doing};
+use attache_hub::{
+    control::{OwnTask, PageRequest, TaskQuery, TaskState as Doing},
+    stream::Outlined,
+};
 use attache_protocol::{
-    ConversationId,
-    wire::a2a::{ListTasks, Task, TaskList, TaskState},
+    ConversationId, Json, Timestamp,
+    wire::{
+        a2a::{ListTasks, Task, TaskList, TaskState},
+        run::Run,
+    },
 };
 
 use super::history;
 use crate::{
     ask::Asked,
     error::{Error, Result},
+    view::View,
 };
 
 const DEFAULT_PAGE: i32 = 50;
 const MAX_PAGE: i32 = 100;
+/// A page ends with the task that makes it heavier than this.
+const MAX_WEIGHT: usize = 4 << 20;
 
 impl Asked {
     pub(crate) async fn list(&self, request: ListTasks) -> Result<TaskList> {
@@ -43,20 +52,37 @@ impl Asked {
             }
             other => other?,
         };
-        let mut tasks = Vec::with_capacity(found.runs.len());
-        for (run, _) in &found.runs {
-            let task = self.view(run).await?.task(most);
-            tasks.push(match request.include_artifacts {
+        let (mut tasks, mut weight, mut next) = (Vec::with_capacity(found.tasks.len()), 0, found.next_cursor);
+        let mut last = None;
+        for OwnTask { run, since, cursor } in &found.tasks {
+            let task = self.listed(run, *since, request.include_artifacts == Some(true)).await?.task(most);
+            let task = match request.include_artifacts {
                 Some(true) => task,
                 Some(false) | None => Task { artifacts: None, ..task },
-            });
+            };
+            weight += Json::of(&task).get().len();
+            if weight > MAX_WEIGHT && !tasks.is_empty() {
+                next = last;
+                break;
+            }
+            tasks.push(task);
+            last = Some(cursor.clone());
         }
         Ok(TaskList {
             tasks,
-            next_page_token: found.next_cursor.unwrap_or_default(),
+            next_page_token: next.unwrap_or_default(),
             page_size,
             total_size: i32::try_from(found.total).unwrap_or(i32::MAX),
         })
+    }
+
+    /// A task as lists show it: from the run's record, and with the artifacts that it made on the way if they are wanted.
+    async fn listed(&self, run: &Run, since: Timestamp, with_artifacts: bool) -> Result<View> {
+        if !with_artifacts || run.last_seq <= 3 {
+            return Ok(View::of_record(run, since, self.origin.clone()));
+        }
+        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, Outlined::Artifacts).await?;
+        Ok(View::now(run, &outline, self.origin.clone()))
     }
 
     /// Whether the caller has a task in this conversation.

@@ -10,6 +10,7 @@ mod updates;
 
 pub(crate) use updates::Updates;
 
+use attache_hub::{Error as HubError, Who, stream::Outlined};
 use attache_protocol::{RunId, wire::run::Run};
 
 use crate::{
@@ -30,30 +31,29 @@ impl Asked {
         if self.is_own(&run) { Ok(run) } else { Err(Error::no_task(task)) }
     }
 
+    /// Refuses callers who show none.
+    fn credential(&self, why: &'static str) -> Result<()> {
+        match self.by().who {
+            Who::Anonymous { .. } => Err(HubError::unauthenticated(why).into()),
+            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } => Ok(()),
+        }
+    }
+
     fn is_own(&self, run: &Run) -> bool {
         let by = self.by();
         let same_person = by.role().is_some() && by.user.is_some() && run.user_id == by.user;
         run.agent_id == self.face.agent && (same_person || run.caller == by.actor())
     }
 
-    /// The task as it is now, from everything that the run said so far.
+    /// The task as it is now.
     async fn view(&self, run: &Run) -> Result<View> {
         // Made, claimed, ended: nothing was said in between.
         if run.status.is_terminal() && run.last_seq <= 3 {
-            return Ok(View::of_ended(run, self.origin.clone()));
+            return Ok(View::of_record(run, run.created_at, self.origin.clone()));
         }
-        let mut view = View::begin(run, self.origin.clone());
-        loop {
-            let page = self.hub.run_events(self.by(), run.task_run_id, Some(view.seq()), None).await?;
-            let Some(last) = page.events.last().map(|event| event.seq) else { break };
-            // Not past the run: what has happened since is told to those who watch as it happened.
-            let known = page.events.iter().take_while(|event| event.seq <= run.last_seq);
-            known.for_each(|event| drop(view.take(event)));
-            if last >= run.last_seq {
-                break;
-            }
-        }
-        Ok(view)
+        // Not past the run: what has happened since is told to those who watch as it happened.
+        let outline = self.hub.run_outline(self.by(), run.task_run_id, run.last_seq, Outlined::Everything).await?;
+        Ok(View::now(run, &outline, self.origin.clone()))
     }
 }
 

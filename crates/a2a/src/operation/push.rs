@@ -86,10 +86,10 @@ impl Asked {
     }
 
     fn pushes(&self) -> Result<()> {
-        if self.face.switches.pushes() {
-            return Ok(());
+        if !self.face.switches.pushes() {
+            return Err(Error::fault(Fault::PushNotificationNotSupported, "This agent sends no push notifications."));
         }
-        Err(Error::fault(Fault::PushNotificationNotSupported, "This agent sends no push notifications."))
+        self.credential("Push notifications are for callers with a credential.")
     }
 }
 

@@ -17,6 +17,7 @@ use super::{Updates, delegation, history};
 use crate::{
     ask::{Asked, Version},
     error::{Error, Kind, Result},
+    view::View,
 };
 
 /// How long a caller of 0.3 waits who does not say `blocking`: its text means no, and most of its servers waited. So a quick
@@ -167,7 +168,7 @@ impl Asked {
             return Err(Error::fault(Fault::UnsupportedOperation, text).with("taskId", task));
         }
         if let Some(context) = message.context_id.as_deref().filter(|name| !name.is_empty()) {
-            let own = self.view(&run).await?.task(Some(0)).context_id;
+            let own = View::begin(&run, self.origin.clone()).context().to_owned();
             if context != own && context != run.conversation_id.to_string() {
                 return Err(Error::invalid("message.contextId", "is not the context of the task"));
             }
@@ -190,9 +191,15 @@ impl Asked {
     }
 
     fn check_modes(&self, message: &Message) -> Result<()> {
-        let taken = &self.face.switches.input_modes;
+        let taken = &self.face.input_modes;
         for (at, part) in message.parts.iter().enumerate() {
             let mode = media_type(part);
+            if !is_media_type(mode) {
+                return Err(Error::invalid(
+                    format!("message.parts[{at}].mediaType"),
+                    "is no media type such as image/png",
+                ));
+            }
             if !taken.is_empty() && !taken.iter().any(|pattern| fits(pattern, mode)) {
                 let text = format!("This agent takes {}, and not {mode}.", taken.join(", "));
                 return Err(Error::fault(Fault::ContentTypeNotSupported, text)
@@ -269,6 +276,15 @@ fn media_type(part: &Part) -> &str {
         Content::Raw(_) | Content::Url(_) => "application/octet-stream",
     };
     part.media_type.as_deref().filter(|given| !given.is_empty()).unwrap_or(default)
+}
+
+/// `type/subtype`, with or without parameters.
+fn is_media_type(mode: &str) -> bool {
+    let is_token = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
+    };
+    let essence = mode.split(';').next().unwrap_or_default().trim();
+    essence.split_once('/').is_some_and(|(kind, rest)| is_token(kind) && is_token(rest))
 }
 
 /// Whether `image/*`, `*/*` or the type itself covers it; parameters do not matter.

@@ -1,6 +1,5 @@
 //! Tasks: read one, cancel one, join one that goes on; and the card behind a credential.
 
-use attache_hub::Who;
 use attache_protocol::{
     Json,
     wire::{
@@ -72,12 +71,7 @@ impl Asked {
                 "This agent has no extended card; its public one says everything.",
             ));
         }
-        // An owner may give everybody the extended card too. In 0.3 it is by its name for authenticated callers.
-        let for_everybody = self.version == Version::V10 && self.face.switches.extended_card == Some(true);
-        if matches!(self.by().who, Who::Anonymous { .. }) && !for_everybody {
-            let text = "The extended card is for callers with a credential. Send `Authorization: Bearer …`.";
-            return Err(Error::fault(Fault::ExtendedCardNotConfigured, text));
-        }
+        self.credential("The extended card is for callers with a credential.")?;
         Ok(self.cards.extended(self.by(), &self.face.name).await?)
     }
 }

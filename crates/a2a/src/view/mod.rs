@@ -3,6 +3,8 @@
 //! Pure: the same events give the same task and the same updates, to whoever reads them and whenever. What an agent says
 //! is numbered by the event that said it, so that nobody sees two names for one message.
 
+mod artifacts;
+mod bounds;
 mod outcome;
 mod said;
 #[cfg(test)]
@@ -10,13 +12,12 @@ mod tests;
 
 use std::sync::Arc;
 
+use attache_hub::stream::RunOutline;
 use attache_protocol::{
     Json, Timestamp,
     wire::{
-        a2a::{
-            Artifact, ArtifactUpdate, Message, Part, Role, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus,
-        },
-        event::{ArtifactChange, Event, Repaired, SNAPSHOT_REPAIRED, kind},
+        a2a::{Artifact, Message, Part, Role, StatusUpdate, StreamResponse, Task, TaskState, TaskStatus},
+        event::{Event, Repaired, SNAPSHOT_REPAIRED, kind},
         run::Run,
     },
 };
@@ -49,6 +50,8 @@ pub(crate) struct View {
     asked: Vec<Question>,
     reply: Option<Message>,
     usage: Option<Json>,
+    /// Something of it is left out because of its weight.
+    is_truncated: bool,
 }
 
 /// Something that the run waits for in this state.
@@ -69,6 +72,8 @@ struct Extra<'a> {
     percent: Option<&'a Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<&'a Json>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
 }
 
 // === impl View ===
@@ -90,14 +95,45 @@ impl View {
             asked: Vec::new(),
             reply: None,
             usage: None,
+            is_truncated: false,
         }
     }
 
-    /// A run that has ended without saying anything on the way, from its record alone.
-    pub(crate) fn of_ended(run: &Run, origin: Arc<str>) -> Self {
+    /// The run from its record alone: what it is doing since then, and its result; nothing of what it said on the way.
+    pub(crate) fn of_record(run: &Run, since: Timestamp, origin: Arc<str>) -> Self {
         let mut view = Self::begin(run, origin);
-        view.end_as(run);
+        if run.status.is_terminal() {
+            view.end_as(run);
+        } else {
+            (view.state, view.at, view.seq) = (said::state(run), since, run.last_seq);
+        }
         view
+    }
+
+    /// The run as its outline shows it.
+    pub(crate) fn of_outline(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
+        let mut view = Self::begin(run, origin);
+        view.is_truncated = !outline.is_whole;
+        outline.events.iter().for_each(|event| drop(view.take(event)));
+        view
+    }
+
+    /// The same where the outline goes up to the run's newest event.
+    pub(crate) fn now(run: &Run, outline: &RunOutline, origin: Arc<str>) -> Self {
+        let mut view = Self::of_outline(run, outline, origin);
+        view.seq = run.last_seq;
+        // Where events are missing, the record says where they led to.
+        if run.status.is_terminal() && !view.state.is_terminal() {
+            view.end_as(run);
+        } else if !run.status.is_terminal() && view.state != said::state(run) {
+            (view.state, view.message) = (said::state(run), None);
+        }
+        view
+    }
+
+    /// What the caller calls the context.
+    pub(crate) fn context(&self) -> &str {
+        &self.context
     }
 
     pub(crate) fn state(&self) -> TaskState {
@@ -115,19 +151,34 @@ impl View {
 
     /// The whole task as it is now. `history`: at most so many of the newest messages; `None`: all.
     pub(crate) fn task(&self, history: Option<usize>) -> Task {
-        let history = match history {
-            Some(0) => None,
-            Some(most) => Some(self.history[self.history.len().saturating_sub(most)..].to_vec()),
-            None => Some(self.history.clone()),
+        let mut room = bounds::Room::new();
+        let status = self.status();
+        room.takes(status.message.as_ref().map_or(0, bounds::message));
+        let artifacts = room.newest(&self.artifacts, bounds::artifact);
+        let known = match history {
+            Some(most) => &self.history[self.history.len().saturating_sub(most)..],
+            None => &self.history,
         };
+        let history = (history != Some(0)).then(|| room.newest(known, bounds::message));
+        let is_truncated = self.is_truncated || room.is_full();
         Task {
             id: self.id.clone(),
             context_id: self.context.clone(),
-            status: self.status(),
-            artifacts: (!self.artifacts.is_empty()).then(|| self.artifacts.clone()),
+            status,
+            artifacts: (!artifacts.is_empty()).then_some(artifacts),
             history,
-            metadata: Some(self.metadata(None, None)),
+            metadata: Some(self.metadata_of(&Extra { truncated: is_truncated, ..self.extra() })),
         }
+    }
+
+    /// What a subscriber is told of the event that was taken last, by itself: the updates of that event or, at the end, all
+    /// artifacts and then how it ended. An event that changes nothing shows the task.
+    pub(crate) fn notices(&self, updates: Vec<StreamResponse>) -> Vec<StreamResponse> {
+        if self.state.is_terminal() {
+            let artifacts = self.artifacts.iter().map(|artifact| self.artifact_update(artifact.clone(), false, true));
+            return artifacts.chain([self.status_update(None, None)]).collect();
+        }
+        if updates.is_empty() { vec![StreamResponse::Task(self.task(None))] } else { updates }
     }
 
     fn status(&self) -> TaskStatus {
@@ -160,8 +211,25 @@ impl View {
     }
 
     fn turn(&mut self, state: TaskState, message: Option<Message>, at: Timestamp) -> Vec<StreamResponse> {
-        (self.state, self.message, self.at) = (state, message, at);
+        self.say(message);
+        (self.state, self.at) = (state, at);
         vec![self.status_update(None, None)]
+    }
+
+    /// What the agent says now; what it said before becomes a part of the history.
+    fn say(&mut self, message: Option<Message>) {
+        let before = std::mem::replace(&mut self.message, message);
+        let is_new = |said: &Message| {
+            let is_said_again = self.message.as_ref().is_some_and(|now| now.message_id == said.message_id);
+            !is_said_again && self.history.iter().all(|known| known.message_id != said.message_id)
+        };
+        let before = before.filter(is_new);
+        self.remember(before);
+    }
+
+    fn remember(&mut self, messages: impl IntoIterator<Item = Message>) {
+        self.history.extend(messages);
+        self.is_truncated |= bounds::trim_history(&mut self.history);
     }
 
     fn status_update(&self, kind: Option<&'static str>, percent: Option<&Json>) -> StreamResponse {
@@ -174,8 +242,15 @@ impl View {
     }
 
     fn metadata(&self, kind: Option<&'static str>, percent: Option<&Json>) -> Json {
-        let usage = self.usage.as_ref();
-        let extra = Json::of(&Extra { generation: self.seq, kind, percent, usage });
+        self.metadata_of(&Extra { kind, percent, ..self.extra() })
+    }
+
+    fn extra(&self) -> Extra<'_> {
+        Extra { generation: self.seq, usage: self.usage.as_ref(), ..Extra::default() }
+    }
+
+    fn metadata_of(&self, extra: &Extra<'_>) -> Json {
+        let extra = Json::of(extra);
         Json::from_text(format!(r#"{{"{EVENTS}":{}}}"#, extra.get())).unwrap_or_else(|_| Json::empty_object())
     }
 
@@ -191,7 +266,8 @@ impl View {
     fn progressed(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(said) = event.data.parse::<Progress>() else { return Vec::new() };
         let message = said.message.map(|text| self.message(vec![Part::text(text)]));
-        (self.message, self.at) = (message, event.at);
+        self.say(message);
+        self.at = event.at;
         vec![self.status_update(Some("progress"), said.percent.as_ref())]
     }
 
@@ -216,41 +292,6 @@ impl View {
     fn chunk(&mut self, event: &Event) -> Vec<StreamResponse> {
         let Ok(Spoken { text: Some(text) }) = event.data.parse::<Spoken>() else { return Vec::new() };
         vec![self.answer_goes_on(vec![Part::text(text)], false)]
-    }
-
-    fn changed(&mut self, event: &Event) -> Vec<StreamResponse> {
-        let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
-        let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
-        let piece = said::artifact(&artifact_id, name, parts);
-        // What begins with a piece is new: clients drop pieces of what they do not know.
-        let known = self.artifact_at(&artifact_id).filter(|_| append);
-        match known {
-            Some(at) => piece.parts.iter().for_each(|part| said::append(&mut self.artifacts[at].parts, part)),
-            None => self.put(piece.clone()),
-        }
-        vec![self.artifact_update(piece, known.is_some(), last_chunk)]
-    }
-
-    fn artifact_at(&self, id: &str) -> Option<usize> {
-        self.artifacts.iter().position(|artifact| artifact.artifact_id == id)
-    }
-
-    fn put(&mut self, artifact: Artifact) {
-        match self.artifact_at(&artifact.artifact_id) {
-            Some(at) => self.artifacts[at] = artifact,
-            None => self.artifacts.push(artifact),
-        }
-    }
-
-    fn artifact_update(&self, artifact: Artifact, append: bool, last: bool) -> StreamResponse {
-        StreamResponse::ArtifactUpdate(ArtifactUpdate {
-            task_id: self.id.clone(),
-            context_id: self.context.clone(),
-            artifact,
-            append: Some(append),
-            last_chunk: Some(last),
-            metadata: Some(self.metadata(None, None)),
-        })
     }
 
     /// A person's permission is needed. While the run waits for one already, the newest question is shown.
@@ -322,8 +363,10 @@ impl View {
         let Ok(given) = event.data.parse::<InputReceived>() else { return Vec::new() };
         let name = given.input_request_id.as_deref().unwrap_or_default();
         let (question, updates) = self.answered_question(name, event.at);
-        self.history.extend(question);
-        self.history.extend(given.message(&self.id, &self.context));
+        let answer = given.message(&self.id, &self.context);
+        let is_known = |said: &Message| self.history.iter().any(|known| known.message_id == said.message_id);
+        let question = question.filter(|question| !is_known(question));
+        self.remember(question.into_iter().chain(answer));
         updates
     }
 
@@ -361,34 +404,12 @@ impl View {
             self.put(artifact);
         }
         if let Some(answer) = outcome.answer {
-            updates.push(self.answered(answer));
+            updates.extend(self.answered(answer));
         }
         let message = outcome.said.map(|parts| self.message(parts));
         self.reply = message.clone().filter(|_| outcome.is_reply).map(|reply| Message { task_id: None, ..reply });
         updates.extend(self.turn(outcome.state, message, at));
         updates
-    }
-
-    /// What was streamed of the answer is not sent again where the whole goes on from it.
-    fn answered(&mut self, parts: Vec<Part>) -> StreamResponse {
-        let streamed = self.artifact_at(ANSWER).and_then(|at| said::plain_text(&self.artifacts[at].parts));
-        if let Some(rest) = streamed.and_then(|streamed| outcome::rest(&parts, streamed)) {
-            return self.answer_goes_on(rest, true);
-        }
-        let whole = said::artifact(ANSWER, None, parts);
-        self.put(whole.clone());
-        self.artifact_update(whole, false, true)
-    }
-
-    /// What the task holds of the answer is what those who watched put together.
-    fn answer_goes_on(&mut self, parts: Vec<Part>, last: bool) -> StreamResponse {
-        let piece = said::artifact(ANSWER, None, parts);
-        let known = self.artifact_at(ANSWER);
-        match known {
-            Some(at) => piece.parts.iter().for_each(|part| said::go_on(&mut self.artifacts[at].parts, part)),
-            None => self.put(piece.clone()),
-        }
-        self.artifact_update(piece, known.is_some(), last)
     }
 
     /// Some events are gone: the run as it is now says where they led to.

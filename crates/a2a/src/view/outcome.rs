@@ -120,5 +120,6 @@ pub(super) fn rest(parts: &[Part], streamed: &str) -> Option<Vec<Part>> {
         None if text.trim_end() == streamed.trim_end() => "",
         None => return None,
     };
-    Some(std::iter::once(Part::text(rest)).chain(others.iter().cloned()).collect())
+    let rest = (!rest.is_empty()).then(|| Part::text(rest));
+    Some(rest.into_iter().chain(others.iter().cloned()).collect())
 }

@@ -135,6 +135,16 @@ pub(super) fn go_on(parts: &mut Vec<Part>, piece: &Part) {
     }
 }
 
+/// How long a text is in JSON.
+pub(super) fn written(text: &str) -> usize {
+    let of = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(of).sum()
+}
+
 pub(super) const fn waiting(waiting: Waiting) -> TaskState {
     match waiting {
         Waiting::Input => TaskState::TaskStateInputRequired,

@@ -81,6 +81,9 @@ struct Tuning {
     /// How often deadlines are looked at [default: 1000]
     #[arg(long, value_name = "MS", hide_short_help = true, value_parser = clap::value_parser!(u64).range(10..))]
     sweep_ms: Option<u64>,
+    /// How many streams one person, program or agent may have open [default: 256]
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
+    max_streams: Option<u32>,
     /// The largest artifact [default: 1073741824]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     max_artifact_bytes: Option<u64>,
@@ -150,6 +153,9 @@ impl Tuning {
             TokenReuse::Refuse => OnTokenReuse::Refuse,
             TokenReuse::Revoke => OnTokenReuse::Revoke,
         };
+        if let Some(most) = self.max_streams {
+            options.max_streams = usize::try_from(most).unwrap_or(usize::MAX);
+        }
         options.max_artifact = self.max_artifact_bytes.unwrap_or(options.max_artifact);
         if self.recover_owner_key {
             options.owner_key = OwnerKey::Recover;

@@ -18,10 +18,22 @@ fn python(environment: &str, script: &str, binding: &str) {
 
 #[track_caller]
 fn node(binding: &str, version: &str) {
-    let Some(packages) = installed("js") else { return };
+    javascript("js", "client.mjs", &[binding, version]);
+}
+
+/// With the SDK of before 1.0, which knows 0.3 alone.
+#[track_caller]
+fn old_node(binding: &str) {
+    javascript("js03", "client_v03.mjs", &[binding]);
+}
+
+#[track_caller]
+fn javascript(packages: &str, script: &str, how: &[&str]) {
+    let Some(packages) = installed(packages) else { return };
     let world = World::new();
-    let script = world.node_script(&packages, "client.mjs");
-    let args = [script.to_str().unwrap(), &world.hub.url, AGENT, binding, version];
+    let script = world.node_script(&packages, script);
+    let mut args = vec![script.to_str().unwrap(), &world.hub.url, AGENT];
+    args.extend(how);
     assert_done(&world.run("client", KEY, Path::new("node"), &args));
 }
 
@@ -102,4 +114,19 @@ fn signatures_of_cards_hold_for_both_sdks() {
     assert_eq!(said.matches("verified").count(), 2, "{said}");
     let said = world.run("node", KEY, Path::new("node"), &[of_node.to_str().unwrap(), &card]);
     assert_eq!(said.matches("verified").count(), 2, "{said}");
+}
+
+#[test]
+fn old_javascript_0_3_over_json_rpc() {
+    old_node("jsonrpc");
+}
+
+#[test]
+fn old_javascript_0_3_over_http_json() {
+    old_node("rest");
+}
+
+#[test]
+fn old_javascript_0_3_over_grpc() {
+    old_node("grpc");
 }

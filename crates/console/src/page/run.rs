@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use attache_hub::control::{PageRequest, RunQuery};
+use attache_hub::{
+    control::{PageRequest, RunQuery},
+    stream::Outlined,
+};
 use attache_protocol::{
     Code, RunId, RuntimeId,
     rules::run::Status,
     wire::{
         account::Account,
-        event::Event,
+        event::{Event, kind},
         run::{CancelRequest, Run},
         runtime::Runtime,
     },
@@ -39,15 +42,16 @@ use crate::{
         html::{Blank, Markup},
         log::{Body, Item, Reader, join, requeue_reason},
         permission::Card,
-        plain::plain,
+        plain::{excerpt, plain},
         run::{Around, Detail, device_names, task},
         status,
         time::{When, size},
     },
 };
 
-/// Events on one page; the rest follows over the stream, or on the next page.
+/// Events on one page, and what they may weigh; the rest follows over the stream, or on the next page.
 const EVENTS: usize = 1_000;
+const WEIGHT: usize = 384 * 1024;
 const READ: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
@@ -114,8 +118,8 @@ struct Loaded {
     account: Option<Account>,
     runtimes: Vec<Runtime>,
     busy_with: Option<Run>,
-    events: Vec<Event>,
-    more: bool,
+    /// Of its life cycle.
+    life: Vec<Event>,
     wait: Wait,
 }
 
@@ -129,17 +133,18 @@ pub(crate) async fn show(
     let t = session.t;
     let after = asked.after.max(0);
     let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
-    let loaded = load(&console, &session, &run, after).await?;
+    let loaded = load(&console, &session, &run).await?;
     let viewer = Viewer::new(&console, &session);
     let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
-    let log = join(loaded.events.iter().map(|event| reader.item(event)));
-    let last = loaded.events.last().map_or(after, |event| event.seq);
+    let events = log_page(&console, &session, &loaded.run, after).await?;
+    let last = events.last().map_or(after, |event| event.seq);
+    let log = join(events.iter().map(|event| reader.item(event)));
     html(&Page {
         t,
         run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
         log,
         after: last,
-        more: loaded.more,
+        more: last < loaded.run.last_seq,
         timeline: timeline(&loaded, &viewer, t),
         artifacts: files(&console, &session, &loaded.run).await?,
         facts: run_facts::facts(&console, &session, &loaded.run).await?,
@@ -160,7 +165,7 @@ pub(crate) async fn part(
 ) -> Result {
     let t = session.t;
     let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
-    let loaded = load(&console, &session, &run, 0).await?;
+    let loaded = load(&console, &session, &run).await?;
     let viewer = Viewer::new(&console, &session);
     html(&Part {
         t,
@@ -192,7 +197,7 @@ pub(crate) async fn cancel(State(console): State<Console>, Path(run): Path<Strin
 pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &Viewer, t: &'static Text) -> Reader {
     let scene = viewer.scene();
     let asked_by = crate::view::run::caller(&run.caller, scene.me, t).kind;
-    Reader::new(t, asked_by, task(run), device_names(runtimes, t))
+    Reader::new(t, asked_by, excerpt(task(run), t), device_names(runtimes, t))
 }
 
 /// The devices of the run's agent, newest first.
@@ -213,7 +218,7 @@ pub(crate) async fn runtimes(console: &Console, session: &Session, run: &Run) ->
     Ok(runtimes)
 }
 
-async fn load(console: &Console, session: &Session, run: &str, after: i64) -> Result<Loaded> {
+async fn load(console: &Console, session: &Session, run: &str) -> Result<Loaded> {
     let id: RunId = run.parse().map_err(|_| Fault::NoSuchPath)?;
     let (hub, by) = (&console.hub, &session.principal);
     let run = hub.run(by, id).await?;
@@ -231,17 +236,37 @@ async fn load(console: &Console, session: &Session, run: &str, after: i64) -> Re
         }
         Status::Running | Status::Completed | Status::Failed | Status::Cancelled => None,
     };
-    let mut events = Vec::new();
-    let mut cursor = after;
-    let mut more = true;
-    while more && events.len() < EVENTS {
-        let page = hub.run_events(by, id, Some(cursor), Some(READ)).await?;
-        cursor = page.next;
-        more = page.events.len() == READ;
-        events.extend(page.events);
-    }
+    let life = hub.run_outline(by, id, i64::MAX, Outlined::Artifacts).await?.events;
     let wait = run_wait::load(console, session, &run).await?;
-    Ok(Loaded { run, account, runtimes, busy_with, events, more, wait })
+    Ok(Loaded { run, account, runtimes, busy_with, life, wait })
+}
+
+/// The events of one page, at least one if there is any.
+async fn log_page(console: &Console, session: &Session, run: &Run, after: i64) -> Result<Vec<Event>> {
+    let (mut events, mut cursor, mut weight) = (Vec::new(), after, 0);
+    while events.len() < EVENTS {
+        let page = console.hub.run_events(&session.principal, run.task_run_id, Some(cursor), Some(READ)).await?;
+        if page.events.is_empty() {
+            break;
+        }
+        cursor = page.next;
+        for event in page.events {
+            weight += shown_weight(&event);
+            if weight > WEIGHT && !events.is_empty() {
+                return Ok(events);
+            }
+            events.push(event);
+        }
+    }
+    Ok(events)
+}
+
+/// Only the name of an artifact is shown, and the result stands elsewhere.
+fn shown_weight(event: &Event) -> usize {
+    match event.kind.as_str() {
+        kind::ARTIFACT | "task.completed" | "task.failed" | "task.cancelled" => 0,
+        _ => event.data.get().len(),
+    }
 }
 
 async fn files(console: &Console, session: &Session, run: &Run) -> Result<Vec<File>> {
@@ -270,7 +295,7 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
         note: Some(Markup::sentence(t.step_by, &[("who", Blank::Text(&caller))])),
         at: When::clock(run.created_at),
     }];
-    for event in &loaded.events {
+    for event in &loaded.life {
         let data: Data = event.data.parse().unwrap_or_default();
         let at = When::clock(event.at);
         let step = match event.kind.as_str() {

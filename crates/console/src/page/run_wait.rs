@@ -1,6 +1,9 @@
 //! Why a run waits: the requests that are decided on its page, and the question that is answered there.
 
-use attache_hub::control::{PageRequest, PermissionQuery};
+use attache_hub::{
+    control::{PageRequest, PermissionQuery},
+    stream::Outlined,
+};
 use attache_protocol::{
     Code, Json, RunId, Timestamp,
     json::pretty,
@@ -21,9 +24,6 @@ use crate::{
     session::Session,
     view::{asked::Folded, permission::Card},
 };
-
-/// How far back a question is looked for.
-const TAIL: i64 = 200;
 
 /// What a run waits for.
 #[derive(Debug, Default)]
@@ -46,15 +46,15 @@ pub(crate) async fn load(console: &Console, session: &Session, run: &Run) -> Res
         return Ok(Wait::default());
     }
     let (hub, by) = (&console.hub, &session.principal);
-    let limit = usize::try_from(TAIL).ok();
-    let tail = hub.run_events(by, run.task_run_id, Some((run.last_seq - TAIL).max(0)), limit).await?.events;
-    let moved = tail.last().map(|event| event.at);
+    let newest = hub.run_events(by, run.task_run_id, Some((run.last_seq - 1).max(0)), Some(1)).await?.events;
+    let moved = newest.last().map(|event| event.at);
     let Some(waiting) = run.waiting else { return Ok(Wait { moved, ..Wait::default() }) };
     let query = PermissionQuery { state: Some(Asked::Pending), run: Some(run.task_run_id), agent: None };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(20), cursor: None }).await?;
+    let life = hub.run_outline(by, run.task_run_id, i64::MAX, Outlined::Artifacts).await?.events;
     let cards = approvals::cards(console, session, &pending.permission_requests).await?;
     // An approval hides a wait for input, so a question may be there besides.
-    let asked = question(&tail, session);
+    let asked = question(&life, session);
     let question = match (waiting, asked) {
         (_, Some(question)) => Some(question),
         (Waiting::Input, None) => Some(Question { prompt: None, parts: None }),

@@ -195,6 +195,7 @@ pub(super) const TEXT: Text = Text {
     log_artifact: "Made {name}: {about}",
     log_gap: "Events {from} to {to} were removed by retention",
     log_rest: "Show the other {size}",
+    text_cut: "… {size} more. The raw log and the API have all of it.",
     fact_run: "Run",
     fact_conversation: "Conversation",
     fact_parent: "Started by",

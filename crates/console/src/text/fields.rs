@@ -219,6 +219,7 @@ text! {
     log_artifact
     log_gap
     log_rest
+    text_cut
     fact_run
     fact_conversation
     fact_parent

@@ -1,5 +1,8 @@
 //! Makes a program's output harmless: terminal escapes and control characters never reach a page.
 
+use super::time::size;
+use crate::text::{Text, fill};
+
 /// Reads output piece by piece; an escape may begin in one piece and end in the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Plain {
@@ -26,6 +29,19 @@ enum State {
 
 /// An escape string longer than this was never one; what follows is shown again.
 const LONGEST_STRING: usize = 4_096;
+
+/// What a page shows of one text at most; a page has only a few that are this long.
+const MAX_EXCERPT: usize = 128 * 1024;
+
+/// As much of a text as a page can carry, and a line that says how much more there is.
+pub(crate) fn excerpt(text: String, t: &Text) -> String {
+    if text.len() <= MAX_EXCERPT {
+        return text;
+    }
+    let end = text.floor_char_boundary(MAX_EXCERPT);
+    let rest = size(u64::try_from(text.len() - end).unwrap_or(u64::MAX));
+    format!("{}\n{}", &text[..end], fill(t.text_cut, &[("size", &rest)]))
+}
 
 // === impl Plain ===
 

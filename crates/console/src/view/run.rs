@@ -16,7 +16,7 @@ use super::{
     caller::{Caller, short},
     failure, host,
     html::{Blank, Markup},
-    plain::plain,
+    plain::{excerpt, plain},
     recovery::{self, Moments},
     sign,
     status::{self, Shown},
@@ -165,7 +165,7 @@ fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Ma
 impl Detail {
     pub(crate) fn new(run: &Run, around: Around<'_>, scene: Scene<'_>) -> Self {
         let Scene { t, now, me } = scene;
-        let task = task(run);
+        let task = excerpt(task(run), t);
         let title = title(run, t);
         let device = around.device.map(|runtime| device_name(runtime, t));
         let host = around.device.and_then(|runtime| host::name(&runtime.labels));
@@ -198,7 +198,7 @@ impl Detail {
             ribbon: ribbon(run, now, t, Scale::Whole),
             ribbon_caption: caption,
             failure: failure_of(run, t),
-            result: answer(run),
+            result: answer(run, t),
         }
     }
 }
@@ -248,7 +248,7 @@ fn why_line(run: &Run, around: Around<'_>, now: Timestamp, t: &'static Text) -> 
 
 fn failure_of(run: &Run, t: &'static Text) -> Option<Failure> {
     let result = run.task_result.as_ref();
-    let message = plain(&member(result, "error"));
+    let message = excerpt(plain(&member(result, "error")), t);
     match run.status {
         Status::Failed => {
             let code = member(result, "code");
@@ -266,7 +266,7 @@ fn failure_of(run: &Run, t: &'static Text) -> Option<Failure> {
     }
 }
 
-fn answer(run: &Run) -> Option<Answer> {
+fn answer(run: &Run, t: &Text) -> Option<Answer> {
     if run.status != Status::Completed {
         return None;
     }
@@ -275,8 +275,8 @@ fn answer(run: &Run) -> Option<Answer> {
         .and_then(|json| json.parse::<serde_json::Value>().ok())
         .and_then(|value| value.get("details").filter(|details| !details.is_null()).cloned())
         .and_then(|details| serde_json::to_string_pretty(&details).ok())
-        .map(|details| plain(&details));
-    Some(Answer { text: plain(&member(result, "text")), details })
+        .map(|details| excerpt(plain(&details), t));
+    Some(Answer { text: excerpt(plain(&member(result, "text")), t), details })
 }
 
 // --- small parts

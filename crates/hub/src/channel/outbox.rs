@@ -265,7 +265,19 @@ impl Session {
     async fn make_events(&mut self, run: RunId, first: i64, places: &[i64]) -> crate::Result<()> {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let store = self.hub.store();
-        let read = store.run_events(open.tenant, run, first - 1, places.len()).await.map_err(about("run"))?;
+        let mut read = store.run_events(open.tenant, run, first - 1, places.len()).await.map_err(about("run"))?;
+        // A page may weigh too much to hold all of them.
+        while let Some(reached) = read.events.last().map(|event| event.seq)
+            && read.events.len() < places.len()
+            && reached < read.last_seq
+        {
+            let more = store.run_events(open.tenant, run, reached, places.len() - read.events.len()).await;
+            let more = more.map_err(about("run"))?.events;
+            if more.is_empty() {
+                break;
+            }
+            read.events.extend(more);
+        }
         let follow = match open.follows.iter_mut().find(|follow| follow.run == run) {
             Some(follow) => follow,
             None => {

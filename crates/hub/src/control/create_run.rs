@@ -82,6 +82,7 @@ impl Handle {
         run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
         if let Some(push) = headers.push {
+            by.may_subscribe()?;
             run.push = Some(self.checked_push(run.id, push).await?);
         }
         if let Some(trace) = headers.trace_id {

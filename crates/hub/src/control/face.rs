@@ -19,6 +19,8 @@ pub struct Face {
     pub switches: Arc<Switches>,
     /// The A2A extensions that its active runtime says it understands.
     pub declared: Arc<[String]>,
+    /// The media types that it takes; empty: anything.
+    pub input_modes: Arc<[String]>,
 }
 
 impl Handle {
@@ -41,8 +43,9 @@ impl Handle {
             }
             None => self.anonymous(account.id).await?,
         };
+        let input_modes = switches.taken_modes(account.runtime.as_ref().map(|runtime| &runtime.labels)).into();
         let declared = account.runtime.map(declared).unwrap_or_default().into();
-        Ok(Face { by, agent: account.id, name: account.name.into(), switches, declared })
+        Ok(Face { by, agent: account.id, name: account.name.into(), switches, declared, input_modes })
     }
 
     async fn named_face(&self, tenant: TenantId, agent: Option<&str>) -> Result<attache_store::record::Account> {

@@ -59,5 +59,5 @@ pub use pull::Pulled;
 pub use push::{Push, PushVersion};
 pub use register::Registered;
 pub use run::RunQuery;
-pub use task::{TaskQuery, TaskState, Tasks};
+pub use task::{OwnTask, TaskQuery, TaskState, Tasks};
 pub use usage::{RecordQuery, UsageQuery};

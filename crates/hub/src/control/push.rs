@@ -10,7 +10,7 @@ use attache_store::record::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Handle, Principal, Result,
+    Error, Handle, Principal, Result, Who,
     control::check,
     error::about,
     identity::{Action, Column},
@@ -79,6 +79,7 @@ impl Handle {
 
     /// The run, if the caller sees it and asked for it: to see another's run is not to learn where it is told of.
     async fn asked_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
+        by.may_subscribe()?;
         let record = self.visible_run(by, run).await?;
         if by.own_runs().matches(&record) { Ok(record) } else { Err(Error::not_found("run")) }
     }
@@ -162,6 +163,17 @@ impl Secrets {
 // === impl Principal ===
 
 impl Principal {
+    /// All callers without a credential are one: a config of one would be seen by the others, and nobody answers for what
+    /// is sent to its URL.
+    pub(crate) fn may_subscribe(&self) -> Result<()> {
+        match self.who {
+            Who::Anonymous { .. } => {
+                Err(Error::unauthenticated("Push notifications are for callers with a credential."))
+            }
+            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } => Ok(()),
+        }
+    }
+
     /// A person's runs are those of the same user or, without a user, of the same key; everybody else's are those that
     /// they asked for themselves.
     pub(crate) fn own_runs(&self) -> Of {

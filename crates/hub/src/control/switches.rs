@@ -9,6 +9,7 @@ use crate::{Error, Result, control::check};
 const MAX_SIZE: usize = 64 * 1024;
 const MAX_EXTENSIONS: usize = 32;
 const MAX_MODES: usize = 100;
+const BINDINGS: [&str; 3] = ["JSONRPC", "HTTP+JSON", "GRPC"];
 /// The members of an extension.
 const EXTENSION: [&str; 4] = ["uri", "description", "required", "params"];
 
@@ -35,9 +36,36 @@ pub(super) fn check_switches(a2a: &Json) -> Result<()> {
         check::count(field, modes.len(), MAX_MODES)?;
         for mode in modes {
             check::line(field, mode, 1..=200)?;
+            if !is_media_range(mode) {
+                return Err(Error::invalid(
+                    field,
+                    &format!("names `{mode}`, which is no media type such as image/png or image/*"),
+                ));
+            }
+        }
+    }
+    for (at, binding) in switches.bindings.iter().enumerate() {
+        if !BINDINGS.contains(&binding.as_str()) {
+            let known = BINDINGS.join(", ");
+            return Err(Error::invalid(
+                "a2a.bindings",
+                &format!("names a binding that is not spoken here; there are {known}"),
+            ));
+        }
+        if switches.bindings[..at].contains(binding) {
+            return Err(Error::invalid("a2a.bindings", "names one binding twice"));
         }
     }
     Ok(())
+}
+
+/// `image/png`, `image/*`, `*/*`.
+fn is_media_range(text: &str) -> bool {
+    let is_token = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-*".contains(&byte))
+    };
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    essence.split_once('/').is_some_and(|(kind, rest)| is_token(kind) && is_token(rest))
 }
 
 fn unknown(within: &str, name: &str, known: &[String]) -> Error {

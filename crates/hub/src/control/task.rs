@@ -18,11 +18,19 @@ pub struct TaskQuery {
     pub page: PageRequest,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnTask {
+    pub run: Run,
+    /// Since when it does what it does.
+    pub since: Timestamp,
+    /// Of a page that begins after it.
+    pub cursor: String,
+}
+
 /// One page of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
-    /// Each with the time since when it does what it does.
-    pub runs: Vec<(Run, Timestamp)>,
+    pub tasks: Vec<OwnTask>,
     pub next_cursor: Option<String>,
     /// How many match on all pages.
     pub total: u64,
@@ -39,8 +47,10 @@ impl Handle {
         let failed = about_list("task", &page);
         let filter = TaskFilter { agent, of: Some(by.own_runs()), conversation, state, after };
         let TaskListed { items, next, total } = self.store().tasks(by.tenant, filter, page).await.map_err(failed)?;
-        let since: Vec<Timestamp> = items.iter().map(|record| record.status_at()).collect();
-        let runs = self.show_runs(items).await?.into_iter().zip(since).collect();
-        Ok(Tasks { runs, next_cursor: next, total })
+        let places: Vec<_> = items.iter().map(|item| (item.run.status_at(), item.cursor.clone())).collect();
+        let records: Vec<_> = items.into_iter().map(|item| item.run).collect();
+        let runs = self.show_runs(records).await?;
+        let tasks = runs.into_iter().zip(places).map(|(run, (since, cursor))| OwnTask { run, since, cursor });
+        Ok(Tasks { tasks: tasks.collect(), next_cursor: next, total })
     }
 }

@@ -98,14 +98,22 @@ async fn told(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Letter
     let mut headers =
         webhook::sign(&secret, &delivery.id.to_string(), &body, hub.now()).expect("an id fits into a header");
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(Letter { headers, body })
+    Ok(Letter { headers, bodies: vec![body] })
 }
 
 async fn send(hub: &Handle, delivery: &Delivery, letter: Letter) -> Result<Reply, Failure> {
     let guard = &hub.options().egress;
     let target = guard.check(&delivery.url)?;
-    let Letter { headers, body } = letter;
-    guard.post(&target, headers, body.into()).await
+    let Letter { headers, bodies } = letter;
+    let (first, rest) = bodies.split_first().expect("a letter says something");
+    let mut reply = guard.post(&target, headers.clone(), first.clone().into()).await?;
+    for body in rest {
+        if !(200..=299).contains(&reply.status) {
+            break;
+        }
+        reply = guard.post(&target, headers.clone(), body.clone().into()).await?;
+    }
+    Ok(reply)
 }
 
 fn judge(hub: &Handle, delivery: &Delivery, sent: Result<Reply, Failure>) -> (Attempt, Next, Health) {

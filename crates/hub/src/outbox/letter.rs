@@ -1,23 +1,20 @@
 //! Letters: what is posted. Webhooks are written here; A2A push notifications by whoever knows A2A.
 
-use attache_protocol::{
-    DeliveryId, RunId, TenantId,
-    wire::{event::Event, run::Run},
-};
-use attache_store::record::delivery::Delivery;
+use attache_protocol::{DeliveryId, RunId, TenantId, wire::run::Run};
+use attache_store::record::{Outlined, RunOutline, delivery::Delivery};
 use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 
 use crate::{Handle, Result, control::Push, error::about};
 
-/// What is posted.
+/// What is posted: every body by itself, in this order and with the same headers. It arrived when all of them did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Letter {
     pub headers: HeaderMap,
-    pub body: Vec<u8>,
+    pub bodies: Vec<Vec<u8>>,
 }
 
-/// Writes A2A push notifications. The same update must give the same body: it may be sent more than once.
+/// Writes A2A push notifications. The same update must give the same bodies: it may be sent more than once.
 pub trait Letters: Send + Sync {
     fn write<'a>(&'a self, update: &'a Update<'a>) -> BoxFuture<'a, Result<Letter>>;
 }
@@ -58,11 +55,8 @@ impl Update<'_> {
         self.hub.show_run(record).await
     }
 
-    /// Up to `limit` events of the run's stream after a seq, none later than the update. What retention removed is told by
-    /// `snapshot.repaired`, as in every stream.
-    pub async fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>> {
-        let mut page = self.hub.run_page(self.tenant, self.run, after, limit).await?.events;
-        page.retain(|event| event.seq <= self.seq);
-        Ok(page)
+    /// What shows how the run was at the update.
+    pub async fn outline(&self) -> Result<RunOutline> {
+        self.hub.outline(self.tenant, self.run, self.seq, Outlined::Everything).await
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     bus::{Topic, Watch},
     control::check,
     identity::Guard,
+    stream::StreamSlot,
 };
 
 /// Follows a channel, also while it is disconnected: its peer may come back. Ends when the hub drains or the caller is not
@@ -22,6 +23,7 @@ pub struct ChannelFollow {
     ready: VecDeque<Event>,
     watch: Watch,
     guard: Guard,
+    _slot: StreamSlot,
 }
 
 // === impl Handle ===
@@ -46,6 +48,7 @@ impl Handle {
             ready: VecDeque::new(),
             watch,
             guard: Guard::new(self, by),
+            _slot: self.stream_slot(by)?,
         })
     }
 }

@@ -7,11 +7,14 @@ mod call;
 mod channel;
 pub(crate) mod feed;
 mod run;
+mod slots;
 mod sse;
 mod tenant;
 
+pub use attache_store::record::{Outlined, RunOutline};
 pub use call::{CallFollow, CallFrame, Shown};
 pub use channel::ChannelFollow;
 pub use run::RunFollow;
+pub(crate) use slots::{StreamSlot, StreamSlots};
 pub use sse::{Followed, respond};
 pub use tenant::{Changes, TenantFollow};

@@ -8,12 +8,17 @@ use attache_protocol::{
     wire::event::{Event, EventPage, Range, Repaired, SNAPSHOT_REPAIRED},
 };
 
+use attache_store::record::{Outlined, RunOutline};
+
 use crate::{
     Handle, Principal, Result,
     control::check,
     error::about,
     identity::Guard,
-    stream::feed::{Batch, Joined},
+    stream::{
+        StreamSlot,
+        feed::{Batch, Joined},
+    },
 };
 
 /// Follows a run until its terminal event. Ends early when the hub drains or the caller is not welcome any more.
@@ -29,6 +34,7 @@ pub struct RunFollow {
     joined: Option<Joined>,
     guard: Guard,
     ended: bool,
+    _slot: StreamSlot,
 }
 
 /// One reading of a run's stream.
@@ -62,6 +68,22 @@ impl Handle {
         Ok(EventPage { events: page.events, next, status: page.status })
     }
 
+    /// What shows how the run is, up to a seq, however large its stream is.
+    pub async fn run_outline(&self, by: &Principal, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+        self.visible_run(by, run).await?;
+        self.outline(by.tenant, run, upto, shown).await
+    }
+
+    pub(crate) async fn outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+        self.metrics().run_reads.add(1);
+        self.store().run_outline(tenant, run, upto, shown).await.map_err(about("run"))
+    }
+
+    /// A place for one more stream of this caller.
+    pub(crate) fn stream_slot(&self, by: &Principal) -> Result<StreamSlot> {
+        self.stream_slots().take(by, self.options().max_streams)
+    }
+
     /// Everything after `after`, and what comes, until the run ends.
     pub async fn follow_run(&self, by: &Principal, run: RunId, after: Option<i64>) -> Result<RunFollow> {
         let reached = check::after(after)?;
@@ -75,6 +97,7 @@ impl Handle {
             joined: None,
             guard: Guard::of_run(self, by, run),
             ended: false,
+            _slot: self.stream_slot(by)?,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::{
     control::check,
     error::about,
     identity::{Action, Guard},
+    stream::StreamSlot,
 };
 
 /// Follows the tenant's log for somebody who may read it.
@@ -24,6 +25,7 @@ pub struct TenantFollow {
     watch: Watch,
     guard: Guard,
     ended: bool,
+    _slot: StreamSlot,
 }
 
 /// Says that something of the tenant moved, without saying what: every person may look again at what they may see.
@@ -32,6 +34,7 @@ pub struct Changes {
     hub: Handle,
     watch: Watch,
     guard: Guard,
+    _slot: StreamSlot,
 }
 
 // === impl Handle ===
@@ -54,6 +57,7 @@ impl Handle {
             watch,
             guard: Guard::new(self, by),
             ended: false,
+            _slot: self.stream_slot(by)?,
         })
     }
 
@@ -61,7 +65,8 @@ impl Handle {
     pub fn changes(&self, by: &Principal) -> Result<Changes> {
         by.may(Action::SeeAgents)?;
         let watch = self.bus().watch(Topic::Tenant(by.tenant));
-        Ok(Changes { hub: self.clone(), watch, guard: Guard::new(self, by) })
+        let slot = self.stream_slot(by)?;
+        Ok(Changes { hub: self.clone(), watch, guard: Guard::new(self, by), _slot: slot })
     }
 }
 

@@ -35,8 +35,8 @@ struct Plain;
 impl Letters for Plain {
     fn write<'a>(&'a self, update: &'a Update<'a>) -> BoxFuture<'a, Result<Letter>> {
         Box::pin(async move {
-            let events = update.events(0, 100).await?;
-            let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+            let outline = update.outline().await?;
+            let kinds: Vec<&str> = outline.events.iter().map(|event| event.kind.as_str()).collect();
             let run = update.run().await?;
             let body = json!({"run": run.task_run_id, "seq": update.seq, "events": kinds});
             let mut headers = HeaderMap::new();
@@ -47,7 +47,7 @@ impl Letters for Plain {
             if let Some(token) = &update.push.token {
                 put(header::HeaderName::from_static("x-a2a-notification-token"), token.expose().clone());
             }
-            Ok(Letter { headers, body: body.to_string().into_bytes() })
+            Ok(Letter { headers, bodies: vec![body.to_string().into_bytes()] })
         })
     }
 }
@@ -226,15 +226,15 @@ async fn callers_list_their_own_tasks(engine: Engine) {
         page: PageRequest { limit: Some(limit), cursor },
     };
     let page = world.hub.own_tasks(&owner, query(None, 1, None)).await.unwrap();
-    assert_eq!((page.runs[0].0.task_run_id, page.runs.len(), page.total), (second, 1, 2));
-    assert_eq!(page.runs[0].1, world.env.now());
+    assert_eq!((page.tasks[0].run.task_run_id, page.tasks.len(), page.total), (second, 1, 2));
+    assert_eq!(page.tasks[0].since, world.env.now());
     let page = world.hub.own_tasks(&owner, query(None, 1, page.next_cursor)).await.unwrap();
-    assert_eq!((page.runs[0].0.task_run_id, page.total, page.next_cursor), (first, 2, None));
-    assert_eq!(world.hub.own_tasks(&other, query(None, 50, None)).await.unwrap().runs[0].0.task_run_id, others);
+    assert_eq!((page.tasks[0].run.task_run_id, page.total, page.next_cursor), (first, 2, None));
+    assert_eq!(world.hub.own_tasks(&other, query(None, 50, None)).await.unwrap().tasks[0].run.task_run_id, others);
     assert_eq!(world.hub.own_tasks(&helper, query(None, 50, None)).await.unwrap().total, 0);
     device.claim().await;
     let working = world.hub.own_tasks(&owner, query(Some(TaskState::Working), 50, None)).await.unwrap();
-    assert_eq!((working.runs[0].0.task_run_id, working.total), (first, 1));
+    assert_eq!((working.tasks[0].run.task_run_id, working.total), (first, 1));
     let wrong = world.hub.own_tasks(&owner, query(None, 50, Some("7".to_owned()))).await.unwrap_err();
     assert_eq!(wrong.message, "`cursor` is not one that this list gave out.");
 }

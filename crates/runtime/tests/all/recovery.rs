@@ -167,7 +167,6 @@ async fn a_restarted_runtime_rejoins_what_its_adapter_still_executes() {
 
     world.hub.event("task.created", json!({}));
     world.hub.event("task.claimed", json!({"epoch": 1}));
-    world.hub.event("task.progress", json!({"message": "Started."}));
     world.hub.event("task.chunk", json!({"text": "abc"}));
     world.hub.claimed(run_of_hub(1, 1));
     world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "abc"})), ("chunk", json!({"text": "def"}))]));

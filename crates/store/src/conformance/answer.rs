@@ -6,7 +6,7 @@ use crate::{
     Error,
     record::{
         Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
-        PairingRequest, RunEvents, RunRecord, Runtime, Swept,
+        PairingRequest, RunEvents, RunOutline, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
         delegation::Delegation,
@@ -38,6 +38,7 @@ pub enum Value {
     Live(Live),
     Swept(Swept),
     RunEvents(RunEvents),
+    RunOutline(RunOutline),
     Log(LogPage),
     Conversation(Conversation),
     Message(Message),

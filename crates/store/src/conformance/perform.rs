@@ -92,6 +92,9 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RunEvents { tenant, run, after, limit } => {
             Value::RunEvents(store.run_events(tenant, run, after, limit).await?)
         }
+        Step::RunOutline { tenant, run, upto, shown } => {
+            Value::RunOutline(store.run_outline(tenant, run, upto, shown).await?)
+        }
         Step::Log { tenant, after, limit } => Value::Log(store.log(tenant, after, limit).await?),
 
         Step::CreateConversation(context, new) => Value::Conversation(store.create_conversation(context, new).await?),
@@ -261,7 +264,7 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
             let mut page = Page { limit, cursor: None };
             loop {
                 let TaskListed { items, next, total } = store.tasks(tenant, filter.clone(), page.clone()).await?;
-                pages.push((items, total));
+                pages.push((items.into_iter().map(|item| item.run).collect(), total));
                 match next {
                     Some(cursor) => page.cursor = Some(cursor),
                     None => break Value::Tasks(pages),
@@ -289,7 +292,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
         List::Deliveries(filter) => Value::Deliveries(vec![store.deliveries(tenant, filter, page).await?.items]),
         List::Tasks(filter) => {
             let TaskListed { items, total, .. } = store.tasks(tenant, filter, page).await?;
-            Value::Tasks(vec![(items, total)])
+            Value::Tasks(vec![(items.into_iter().map(|item| item.run).collect(), total)])
         }
     })
 }

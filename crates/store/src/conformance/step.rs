@@ -16,8 +16,8 @@ use crate::{
     Context,
     record::{
         AccountPatch, AgentRef, Leases, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, PairingDecision, Retention, RunFilter,
-        TokenChange,
+        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision, Retention,
+        RunFilter, TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delegation::{DelegationFilter, NewDelegation},
@@ -110,6 +110,12 @@ pub enum Step {
     },
     Retain(Retention),
 
+    RunOutline {
+        tenant: TenantId,
+        run: RunId,
+        upto: i64,
+        shown: Outlined,
+    },
     RunEvents {
         tenant: TenantId,
         run: RunId,

@@ -25,7 +25,7 @@ use crate::{
     Asks as _, Store as _,
     memory::Memory,
     record::{
-        AgentRef, LogPage, Page, RunEvents, RunFilter, RunRecord,
+        AgentRef, LogPage, Outlined, Page, RunEvents, RunFilter, RunRecord,
         ask::{Ask, PermissionFilter},
         channel::ChannelFilter,
         delegation::DelegationFilter,
@@ -92,6 +92,9 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         reads.extend(known.requests.iter().map(|(code, _)| Step::PairingRequest(*code, at)));
     }
     reads.extend(known.runs.iter().map(|run| Step::RunEvents { tenant, run: *run, after: 0, limit: ALL }));
+    for shown in [Outlined::Everything, Outlined::Artifacts] {
+        reads.extend(known.runs.iter().map(|run| Step::RunOutline { tenant, run: *run, upto: i64::MAX, shown }));
+    }
     reads.extend(known.conversations.iter().map(|conversation| Step::Conversation(tenant, *conversation)));
     for conversation in known.filled.iter().chain(known.conversations.last()) {
         reads.push(list(List::Messages(*conversation)));
@@ -117,6 +120,7 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         Step::Run(tenant, run),
         Step::PeerTask(tenant, run),
         Step::RunEvents { tenant, run, after: 0, limit: ALL },
+        Step::RunOutline { tenant, run, upto: 2, shown: Outlined::Everything },
         Step::Live(tenant),
         Step::Log { tenant, after: 0, limit: ALL },
         list(List::Runs(RunFilter::default())),

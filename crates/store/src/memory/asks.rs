@@ -16,6 +16,7 @@ use crate::{
         ask::{Ask, AskWhat, Input, NewAsk, NewInput},
         channel::Frame,
     },
+    weight::{Weigh as _, has_room},
 };
 
 // === impl State ===
@@ -34,6 +35,9 @@ impl State {
             let renewed = self.judge(place, &Command::Progress { by, lease }, at)?;
             self.runs[place].record.state = renewed.state;
             return Ok(known);
+        }
+        if !has_room(self.runs[place].log_bytes, new.what.weight()) {
+            return Err(Error::LogFull);
         }
         let actor = entry::runtime_actor(by.runtime);
         match &new.what {
@@ -169,6 +173,9 @@ impl State {
         };
         if let Some(refusal) = refusal {
             return Err(Error::Refused { refusal, run: Box::new(self.shown(place)) });
+        }
+        if !has_room(self.runs[place].log_bytes, new.weight()) {
+            return Err(Error::LogFull);
         }
         let waits = |ask: &Ask| ask.run == new.run && ask.what.waiting().is_some();
         let ask = self.pending_asks(waits).first().copied();

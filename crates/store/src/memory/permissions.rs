@@ -23,6 +23,7 @@ use crate::{
         channel::Frame,
         delivery::Delivery,
     },
+    weight::has_room,
 };
 
 /// What a settled permission means for its run.
@@ -53,7 +54,11 @@ impl State {
             return Ok(self.shown_permission(known));
         }
         let (id, actor) = (new.id, entry::runtime_actor(by.runtime));
-        self.append_for(place, at, &actor, entry::ask::permission_requested(&new));
+        let requested = entry::ask::permission_requested(&new);
+        if !has_room(self.runs[place].log_bytes, requested.1.get().len()) {
+            return Err(Error::LogFull);
+        }
+        self.append_for(place, at, &actor, requested);
         let record = &self.runs[place].record;
         let (tenant, run, channel) = (record.tenant, record.id, record.channel);
         let permission = Permission {

@@ -97,11 +97,13 @@ impl State {
             report: None,
             reservation,
             refused: false,
+            log_bytes: 0,
         });
         if let Some(follow) = new.follow {
             self.follow(new.id, follow);
         }
         self.append_for(place, context.at, &context.actor, entry);
+        self.runs[place].log_bytes = 0;
         if let Some(config) = new.push {
             self.set_push_config(context, new.id, config)?;
         }

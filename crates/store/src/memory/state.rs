@@ -137,6 +137,8 @@ pub(super) struct Run {
     pub(super) reservation: Reservation,
     /// A quota refused it before any claim: it counts nowhere.
     pub(super) refused: bool,
+    /// What its events weigh together; more than the limit once one was refused.
+    pub(super) log_bytes: usize,
 }
 
 /// A channel with what waits for its peer and what happened to it.
@@ -207,8 +209,9 @@ impl State {
 
     /// Appends a row of a run, which is also the next event of the run's stream.
     pub(super) fn append_for(&mut self, place: usize, at: Timestamp, actor: &str, entry: Entry) {
-        let record = &mut self.runs[place].record;
+        let Run { record, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
+        *log_bytes += entry.1.get().len();
         let (tenant, run, run_seq) = (record.tenant, record.id, record.last_seq);
         let (kind, _) = entry;
         self.append_row(tenant, at, actor, entry, Some((run, run_seq)));

@@ -12,7 +12,7 @@ use crate::{
     Result,
     record::{
         Listed, Page, RunRecord,
-        task::{Place, TaskFilter, TaskListed},
+        task::{Place, TaskFilter, TaskItem, TaskListed},
     },
 };
 
@@ -28,10 +28,11 @@ impl State {
                 && filter.state.is_none_or(|state| state == record.task_state())
                 && filter.after.is_none_or(|after| after <= record.status_at())
         };
-        let mut found: Vec<(Place, RunRecord)> = Vec::new();
-        for (place, run) in self.runs.iter().enumerate().filter(|(_, run)| wanted(&run.record)) {
-            let number = i64::try_from(place).unwrap_or(i64::MAX);
-            found.push((Place { at: run.record.status_at(), number }, self.shown(place)));
+        let mut found: Vec<(Place, TaskItem)> = Vec::new();
+        for (at, run) in self.runs.iter().enumerate().filter(|(_, run)| wanted(&run.record)) {
+            let number = i64::try_from(at).unwrap_or(i64::MAX);
+            let place = Place { at: run.record.status_at(), number };
+            found.push((place, TaskItem { run: self.shown(at), cursor: place.to_string() }));
         }
         found.sort_by_key(|(place, _)| Reverse(*place));
         let total = u64::try_from(found.len()).unwrap_or(u64::MAX);

@@ -10,10 +10,11 @@ use attache_protocol::{
 
 use super::state::{Run, State};
 use crate::{
-    Error, MAX_REFUSED, Result, Woken,
+    Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, Woken,
     entry::{self, Entry, call},
     outcome,
     record::{Claimed, NewEvent, NewProgress, Outcome, RunRecord, Runtime, channel::Frame},
+    weight::{self, has_room},
 };
 
 // === impl State ===
@@ -97,6 +98,13 @@ impl State {
         {
             return Ok(stored.record.state.status());
         }
+        if !has_room(stored.log_bytes, events.iter().map(|event| event.data.get().len()).sum()) {
+            if stored.log_bytes <= MAX_RUN_LOG_BYTES {
+                self.append_chunk(place, at, (event::kind::LOG, weight::full()));
+                self.runs[place].log_bytes = MAX_RUN_LOG_BYTES + 1;
+            }
+            return Err(Error::LogFull);
+        }
         stored.report = report.or(stored.report);
         for NewEvent { kind, data } in events {
             self.append_chunk(place, at, (kind, data));
@@ -109,8 +117,9 @@ impl State {
 
     /// Appends what only the run's own stream shows.
     pub(super) fn append_chunk(&mut self, place: usize, at: Timestamp, (kind, data): Entry) {
-        let Run { record, chunks, .. } = &mut self.runs[place];
+        let Run { record, chunks, log_bytes, .. } = &mut self.runs[place];
         record.last_seq += 1;
+        *log_bytes += data.get().len();
         chunks.push(event::Event { seq: record.last_seq, kind: kind.to_owned(), at, data });
         self.woken.push(Woken::Run(record.id));
     }

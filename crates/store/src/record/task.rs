@@ -49,11 +49,18 @@ pub enum TaskState {
 /// One page of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskListed {
-    pub items: Vec<RunRecord>,
+    pub items: Vec<TaskItem>,
     /// `None` when nothing follows.
     pub next: Option<String>,
     /// How many match the filter on all pages.
     pub total: u64,
+}
+
+/// One task, and the cursor of a page that begins after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskItem {
+    pub run: RunRecord,
+    pub cursor: String,
 }
 
 /// Where a task stands in the list: by the time of its state, then by order of creation. As text it is a page's cursor.

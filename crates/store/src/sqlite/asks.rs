@@ -22,6 +22,7 @@ use crate::{
         ask::{Ask, AskWhat, Input, NewAsk, NewInput},
         channel::Frame,
     },
+    weight::{Weigh as _, has_room},
 };
 
 /// The columns that [`ask`] reads, with their table.
@@ -49,6 +50,9 @@ impl Transaction<'_, '_> {
             let renewed = self.judge(&hot, &Command::Progress { by, lease }, at)?;
             self.renew(&hot, renewed.state)?;
             return Ok(Ok(known));
+        }
+        if !has_room(hot.log_bytes, new.what.weight()) {
+            return Err(Error::LogFull);
         }
         let after = match &new.what {
             AskWhat::Input { prompt, parts } => {
@@ -238,6 +242,9 @@ impl Transaction<'_, '_> {
         };
         if let Some(refusal) = refusal {
             return Err(Error::Refused { refusal, run: Box::new(self.record_at(hot.row)?) });
+        }
+        if !has_room(hot.log_bytes, new.weight()) {
+            return Err(Error::LogFull);
         }
         let stamp = context.stamp();
         let question = self.oldest_question(&hot)?;

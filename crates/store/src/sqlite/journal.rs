@@ -145,7 +145,8 @@ impl Transaction<'_, '_> {
         let run_seq = hot.last_seq + 1;
         let seq = self.log(hot.tenant, stamp, entry, Some((hot.id, run_seq)))?;
         self.woken.push(Woken::Run(hot.id));
-        let appended = Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), ..hot };
+        let log_bytes = hot.log_bytes + entry.1.get().len();
+        let appended = Hot { last_seq: run_seq, life: Life::with(&hot.life, run_seq, seq), log_bytes, ..hot };
         self.push(&appended, stamp.at, entry.0)?;
         Ok(appended)
     }
@@ -157,7 +158,7 @@ impl Transaction<'_, '_> {
             .prepare_cached("insert into chunks (run, seq, at, type, data) values (?1, ?2, ?3, ?4, ?5)")?
             .execute(params![hot.row, last_seq, at.millis(), kind, data.get()])?;
         self.woken.push(Woken::Run(hot.id));
-        Ok(Hot { last_seq, ..hot })
+        Ok(Hot { last_seq, log_bytes: hot.log_bytes + data.get().len(), ..hot })
     }
 
     /// Applies a question or an answer, with its row if what the run waits for changes. The run is not stored yet.

@@ -9,12 +9,56 @@ use super::{
     writer::Transaction,
 };
 use crate::{
-    Error, Result,
+    Error, MAX_PAGE_BYTES, Result,
     record::{Account, Artifact, Conversation, Key, Listed, Message, Page, RunFilter, RunRecord, Runtime},
+    weight::{self, Scales, Weigh},
 };
 
 /// With more pending runs than this, walking the newest runs finds a page sooner than sorting the whole queue.
 const LONG_QUEUE: i64 = 5000;
+
+/// The items of one page, each with its key, until it has or weighs enough.
+struct Found<T> {
+    items: Vec<(i64, T)>,
+    limit: usize,
+    scales: Scales,
+    /// There are items that did not fit.
+    more: bool,
+}
+
+// === impl Found ===
+
+impl<T: Weigh> Found<T> {
+    const fn new(page: &Page) -> Self {
+        Self { items: Vec::new(), limit: page.limit, scales: Scales::new(MAX_PAGE_BYTES), more: false }
+    }
+
+    /// Whether the item fits.
+    fn takes(&mut self, key: i64, item: T) -> bool {
+        if self.items.len() >= self.limit || !self.scales.takes(item.weight()) {
+            self.more = true;
+            return false;
+        }
+        self.items.push((key, item));
+        true
+    }
+
+    /// Whether all of them fit. What does not is not read.
+    fn takes_all(&mut self, rows: impl Iterator<Item = rusqlite::Result<(i64, T)>>) -> rusqlite::Result<bool> {
+        for row in rows {
+            let (key, item) = row?;
+            if !self.takes(key, item) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn listed(self) -> Listed<T> {
+        let next = self.items.last().filter(|_| self.more).map(|(key, _)| key.to_string());
+        Listed { items: self.items.into_iter().map(|(_, item)| item).collect(), next }
+    }
+}
 
 // === impl Transaction ===
 
@@ -22,17 +66,14 @@ impl Transaction<'_, '_> {
     /// Running runs are few and only the writer knows which; no index has to be kept for them.
     pub(super) fn running_runs(&self, tenant: TenantId, filter: &RunFilter, page: &Page) -> Result<Listed<RunRecord>> {
         let before = before(page)?;
-        let mut found = Vec::new();
+        let mut found = Found::new(page);
         for row in self.cache.running().rev().filter(|row| *row < before) {
             let record = self.record_at(row)?;
-            if record.tenant == tenant && matches(filter, &record) {
-                found.push((row, record));
-            }
-            if found.len() > page.limit {
+            if record.tenant == tenant && matches(filter, &record) && !found.takes(row, record) {
                 break;
             }
         }
-        Ok(paged(found, page.limit))
+        Ok(found.listed())
     }
 }
 
@@ -81,7 +122,7 @@ pub(super) fn runs(
         values.push(user);
         conditions += &format!(" and r.user = ?{}", values.len());
     }
-    let mut found = Vec::new();
+    let mut found = Found::new(page);
     for source in sources(connection, filter)? {
         let sql = format!(
             "select {} from {} cross join agent_accounts a on a.id = r.agent
@@ -91,16 +132,12 @@ pub(super) fn runs(
             source.condition,
             source.order
         );
-        let more = connection
-            .prepare_cached(&sql)?
-            .query_map(&*values, |row| Ok((row.get(0)?, rows::run(row)?)))?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        found.extend(more);
-        if found.len() > page.limit {
+        let mut statement = connection.prepare_cached(&sql)?;
+        if !found.takes_all(statement.query_map(&*values, |row| Ok((row.get(0)?, rows::run(row)?)))?)? {
             break;
         }
     }
-    Ok(paged(found, page.limit))
+    Ok(found.listed())
 }
 
 /// Where a page of newest runs is found without walking all of them.
@@ -238,21 +275,20 @@ pub(super) fn messages(
         None => 0,
         Some(cursor) => cursor.parse().map_err(|_| Error::NotFound)?,
     };
-    let found = connection
-        .prepare_cached(
-            "select uid, role, author, text, metadata, created, id from messages
-             where conversation = ?1 and id > ?2 order by id limit ?3",
-        )?
-        .query_map(params![Key16(conversation.uuid()), after, one_more(page)], |row| {
-            Ok((row.get(6)?, rows::message(row)?))
-        })?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(paged(found, page.limit))
+    let mut found = Found::new(page);
+    let mut statement = connection.prepare_cached(
+        "select uid, role, author, text, metadata, created, id from messages
+         where conversation = ?1 and id > ?2 order by id limit ?3",
+    )?;
+    found.takes_all(statement.query_map(params![Key16(conversation.uuid()), after, one_more(page)], |row| {
+        Ok((row.get(6)?, rows::message(row)?))
+    })?)?;
+    Ok(found.listed())
 }
 
 /// A page of `selection` (columns, table and condition), newest first by the integer key `number`. `?1` is the tenant,
 /// `?2` the key to start below, `?3` the limit.
-pub(super) fn newest<T>(
+pub(super) fn newest<T: Weigh>(
     connection: &Connection,
     number: &str,
     selection: &str,
@@ -262,25 +298,17 @@ pub(super) fn newest<T>(
 ) -> Result<Listed<T>> {
     let (columns, rest) = selection.rsplit_once(" from ").expect("a selection has a table");
     let sql = format!("select {columns}, {number} as page_key from {rest} order by {number} desc limit ?3");
-    let found = connection
-        .prepare_cached(&sql)?
-        .query_map(values, |row| Ok((row.get("page_key")?, read(row)?)))?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(paged(found, page.limit))
-}
-
-/// Cuts one item more than a page into a page and the cursor of the next.
-fn paged<T>(mut found: Vec<(i64, T)>, limit: usize) -> Listed<T> {
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| more).map(|(key, _)| key.to_string());
-    Listed { items: found.into_iter().map(|(_, item)| item).collect(), next }
+    let mut found = Found::new(page);
+    let mut statement = connection.prepare_cached(&sql)?;
+    found.takes_all(statement.query_map(values, |row| Ok((row.get("page_key")?, read(row)?)))?)?;
+    Ok(found.listed())
 }
 
 /// Cuts a list that is ordered by name; its cursors are names.
-pub(super) fn paged_by_name<T>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> Listed<T> {
-    let more = items.len() > limit;
-    items.truncate(limit);
+pub(super) fn paged_by_name<T: Weigh>(mut items: Vec<T>, limit: usize, name: fn(&T) -> &str) -> Listed<T> {
+    let fitting = weight::fitting(&items).min(limit);
+    let more = items.len() > fitting;
+    items.truncate(fitting);
     let next = items.last().filter(|_| more).map(|item| format!("@{}", name(item)));
     Listed { items, next }
 }

@@ -64,8 +64,8 @@ use crate::{
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
-        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Page, PairingDecision, PairingRequest, Retention,
-        RunEvents, RunFilter, RunRecord, Runtime, Swept, TokenChange,
+        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
+        Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -367,6 +367,10 @@ impl Store for Sqlite {
 
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {
         self.read(move |connection| streams::run_events(connection, tenant, run, after, limit)).await
+    }
+
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+        self.read(move |connection| streams::run_outline(connection, tenant, run, upto, shown)).await
     }
 
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {

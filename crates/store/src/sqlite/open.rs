@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_delegations.sql"),
     include_str!("migrations/0006_shown.sql"),
     include_str!("migrations/0007_token_rotation.sql"),
+    include_str!("migrations/0008_artifact_events.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.

@@ -43,6 +43,8 @@ pub(super) struct Packed {
     pub(super) channel: Option<ChannelId>,
     pub(super) report: Option<Report>,
     pub(super) terms: Terms,
+    /// What its events weigh together.
+    pub(super) log_bytes: usize,
 }
 
 /// What only some runs have; for the others nothing is written down.
@@ -118,12 +120,13 @@ impl Packed {
             channel: hot.channel,
             report: hot.report,
             terms: Terms::of(hot),
+            log_bytes: hot.log_bytes,
         }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         let Self { epoch, attempt, limits, last_seq, claim, waits, outcome, life, .. } = self;
-        let Self { claimed_seq, calls, channel, report, terms, .. } = self;
+        let Self { claimed_seq, calls, channel, report, terms, log_bytes, .. } = self;
         let mut bytes = Vec::with_capacity(128);
         for number in [
             *epoch,
@@ -158,10 +161,14 @@ impl Packed {
                 bytes.extend_from_slice(source.uuid().as_bytes());
             });
         });
-        if *terms != Terms::default() {
+        // What is nothing at the end is left out.
+        if *terms != Terms::default() || *log_bytes > 0 {
             put(&mut bytes, terms.flags());
             put(&mut bytes, terms.tokens.cast_signed());
             put(&mut bytes, terms.micro_usd.cast_signed());
+        }
+        if *log_bytes > 0 {
+            put(&mut bytes, i64::try_from(*log_bytes).unwrap_or(i64::MAX));
         }
         bytes
     }
@@ -196,6 +203,10 @@ impl Packed {
             terms: match unread.0 {
                 [] => Terms::default(),
                 _ => Terms::read(unread.number()?, unread.number()?.cast_unsigned(), unread.number()?.cast_unsigned()),
+            },
+            log_bytes: match unread.0 {
+                [] => 0,
+                _ => unread.number()?.try_into().ok()?,
             },
         })
     }
@@ -405,6 +416,7 @@ mod tests {
             channel: Some(ChannelId::from_uuid(Uuid::from_u128(8))),
             report: Some(Report { source: Some(ChannelId::from_uuid(Uuid::from_u128(9))), seq: -1 }),
             terms: Terms::default(),
+            log_bytes: 0,
         }
     }
 

@@ -26,6 +26,7 @@ use crate::{
         ask::{NewDecision, NewPermission, Permission, PermissionFilter, Settled},
         channel::Frame,
     },
+    weight::has_room,
 };
 
 /// The columns that [`permission`] reads, with their tables.
@@ -76,7 +77,11 @@ impl Transaction<'_, '_> {
             self.renew(&hot, renewed.state)?;
             return Ok(Ok(known));
         }
-        let mut after = self.append_for(hot.clone(), stamp, &entry::ask::permission_requested(new))?;
+        let requested = entry::ask::permission_requested(new);
+        if !has_room(hot.log_bytes, requested.1.get().len()) {
+            return Err(Error::LogFull);
+        }
+        let mut after = self.append_for(hot.clone(), stamp, &requested)?;
         if let Some(channel) = hot.channel {
             let forwarded = entry::channel::permission_forwarded(channel, new.id, hot.id);
             self.log_channel(channel, stamp, &forwarded)?;

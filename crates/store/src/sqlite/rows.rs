@@ -72,6 +72,8 @@ pub(super) struct Hot {
     pub(super) calls_back: bool,
     /// A quota ended it before it counted.
     pub(super) refused: bool,
+    /// What its events weigh together; more than the limit once one was refused.
+    pub(super) log_bytes: usize,
 }
 
 /// A run as the rules see it and as everybody else does, from one reading.
@@ -262,6 +264,7 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         reported: row.get(9)?,
         calls_back: packed.terms.calls_back,
         refused: packed.terms.refused,
+        log_bytes: packed.log_bytes,
     })
 }
 

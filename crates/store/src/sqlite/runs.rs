@@ -8,6 +8,7 @@ use attache_protocol::{
         quota::{self, Verdict},
         run::{Command, Refusal, State, Status, Worker},
     },
+    wire::event::kind,
 };
 use rusqlite::{OptionalExtension as _, params};
 
@@ -20,8 +21,9 @@ use super::{
     writer::Transaction,
 };
 use crate::{
-    Context, Error, MAX_REFUSED, Result, Woken, entry, outcome,
+    Context, Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, Woken, entry, outcome,
     record::{AgentRef, Claimed, Created, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
+    weight::{self, has_room},
 };
 
 // === impl Transaction ===
@@ -70,6 +72,7 @@ impl Transaction<'_, '_> {
             reported: false,
             calls_back: new.callback.is_some(),
             refused: false,
+            log_bytes: 0,
         };
         hot.row = self.insert_run(&context, &new, &hot)?;
         if let Some(follow) = &new.follow {
@@ -242,6 +245,16 @@ impl Transaction<'_, '_> {
             return Ok(Ok(renewed.state.status()));
         }
         let mut moved = Hot { report: report.or(hot.report), ..renewed };
+        if !has_room(hot.log_bytes, events.iter().map(|event| event.data.get().len()).sum()) {
+            // What it said last is followed by a line that says why nothing more comes.
+            moved.report = hot.report;
+            if hot.log_bytes <= MAX_RUN_LOG_BYTES {
+                moved = self.append_chunk(moved, at, (kind::LOG, &weight::full()))?;
+                moved.log_bytes = MAX_RUN_LOG_BYTES + 1;
+            }
+            self.put(&hot, &moved, None)?;
+            return Ok(Err(Error::LogFull));
+        }
         for event in events {
             moved = self.append_chunk(moved, at, (event.kind, &event.data))?;
         }

@@ -5,15 +5,17 @@ use attache_protocol::{
     log::{self, GENESIS},
     wire::event::Event,
 };
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
     log_keys::LogKeys,
     rows::{self, Hot, Key16},
 };
 use crate::{
-    Error, Result, entry,
-    record::{LogPage, RunEvents},
+    Error, MAX_PAGE_BYTES, Result, entry,
+    outline::Outline,
+    record::{LogPage, Outlined, RunEvents, RunOutline},
+    weight::{self, Scales, Weigh as _},
 };
 
 pub(super) fn run_events(
@@ -34,19 +36,78 @@ pub(super) fn run_events(
     let floor = floor(connection, &hot, ended, log.floor)?;
     let after = after.max(floor);
     let mut events = chunks(connection, hot.row, after, limit)?;
-    for (run_seq, seq) in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after).take(limit) {
-        let (kind, at, data): (String, i64, Json) = connection
-            .prepare_cached("select type, at, data from log where key = ?1")?
-            .query_row([log.keys.at(*seq)], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
-        let data = match &result {
-            Some(result) if entry::shows_output(&kind) => entry::with_output(&data, result),
-            _ => data,
-        };
-        events.push(Event { seq: *run_seq, kind, at: Timestamp::from_millis(at), data });
+    let mut scales = Scales::new(MAX_PAGE_BYTES);
+    for place in hot.life.0.iter().filter(|(run_seq, _)| *run_seq > after).take(limit) {
+        let event = life_event(connection, &log, *place, result.as_ref())?;
+        let fits = scales.takes(event.weight());
+        events.push(event);
+        // What follows is heavier than a page already.
+        if !fits {
+            break;
+        }
     }
     events.sort_by_key(|event| event.seq);
-    events.truncate(limit);
+    // Where one of the two sources ended early, the other may go on behind it: a stream has no gaps.
+    let whole = events.iter().zip(after + 1..).take_while(|(event, seq)| event.seq == *seq).count();
+    events.truncate(whole.min(limit));
+    events.truncate(weight::fitting(&events));
     Ok(RunEvents { events, floor, last_seq: hot.last_seq, status: hot.state.status() })
+}
+
+/// See [`crate::Store::run_outline`].
+pub(super) fn run_outline(
+    connection: &Connection,
+    tenant: TenantId,
+    run: RunId,
+    upto: i64,
+    shown: Outlined,
+) -> Result<RunOutline> {
+    let (hot, ended, result) = connection
+        .prepare_cached(&format!("select {}, ended, result from task_runs where uid = ?1 and tenant = ?2", rows::HOT))?
+        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], |row| {
+            Ok((rows::hot(row)?, rows::maybe_time(row, 10)?, rows::maybe_json(row, 11)?))
+        })
+        .optional()?
+        .ok_or(Error::NotFound)?;
+    let log = log_of(connection, hot.tenant)?;
+    let floor = floor(connection, &hot, ended, log.floor)?;
+    let mut outline = Outline::new(floor);
+    let mut newest = connection.prepare_cached(
+        "select seq, type, at, data from chunks where run = ?1 and seq between ?2 and ?3 order by seq desc",
+    )?;
+    let mut artifacts = connection.prepare_cached(
+        "select seq, type, at, data from chunks indexed by chunks_artifacts
+         where run = ?1 and seq between ?2 and ?3 and type = 'artifact.changed' order by seq desc",
+    )?;
+    if shown == Outlined::Everything {
+        outline.newest(newest.query_map([hot.row, floor + 1, upto], event)?)?;
+    }
+    let before = outline.reached(upto);
+    outline.take(artifacts.query_map([hot.row, floor + 1, before], event)?)?;
+    let life = hot.life.0.iter().rev().filter(|(run_seq, _)| *run_seq > floor && *run_seq <= upto);
+    outline.take(life.map(|place| life_event(connection, &log, *place, result.as_ref())))?;
+    Ok(outline.done())
+}
+
+fn life_event(
+    connection: &Connection,
+    log: &Log,
+    (run_seq, seq): (i64, i64),
+    result: Option<&Json>,
+) -> rusqlite::Result<Event> {
+    let (kind, at, data): (String, i64, Json) = connection
+        .prepare_cached("select type, at, data from log where key = ?1")?
+        .query_row([log.keys.at(seq)], |row| Ok((row.get(0)?, row.get(1)?, rows::json(row, 2)?)))?;
+    let data = match result {
+        Some(result) if entry::shows_output(&kind) => entry::with_output(&data, result),
+        _ => data,
+    };
+    Ok(Event { seq: run_seq, kind, at: Timestamp::from_millis(at), data })
+}
+
+/// Reads `seq, type, at, data`.
+fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
+    Ok(Event { seq: row.get(0)?, kind: row.get(1)?, at: rows::time(row, 2)?, data: rows::json(row, 3)? })
 }
 
 /// Everything up to here may be gone: chunks by their age, life-cycle events with the front of the log.
@@ -61,14 +122,20 @@ fn floor(connection: &Connection, hot: &Hot, ended: Option<Timestamp>, log_floor
     Ok(by_age.max(by_log.unwrap_or(0)))
 }
 
+/// As many as fit on a page, and one more.
 fn chunks(connection: &Connection, row: i64, after: i64, limit: usize) -> Result<Vec<Event>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let events = connection
-        .prepare_cached("select seq, type, at, data from chunks where run = ?1 and seq > ?2 order by seq limit ?3")?
-        .query_map(params![row, after, limit], |row| {
-            Ok(Event { seq: row.get(0)?, kind: row.get(1)?, at: rows::time(row, 2)?, data: rows::json(row, 3)? })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
+    let mut statement = connection
+        .prepare_cached("select seq, type, at, data from chunks where run = ?1 and seq > ?2 order by seq limit ?3")?;
+    let (mut events, mut scales) = (Vec::new(), Scales::new(MAX_PAGE_BYTES));
+    for chunk in statement.query_map(params![row, after, limit], event)? {
+        let chunk = chunk?;
+        let fits = scales.takes(chunk.weight());
+        events.push(chunk);
+        if !fits {
+            break;
+        }
+    }
     Ok(events)
 }
 
@@ -76,11 +143,12 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
     let Log { keys, floor, floor_hash } = log_of(connection, tenant)?;
     let [_, last] = keys.all();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = connection
-        .prepare_cached(
-            "select seq, at, actor, type, run, run_seq, data, hash from log where key > ?1 and key <= ?2
-             order by key limit ?3",
-        )?
+    let mut statement = connection.prepare_cached(
+        "select seq, at, actor, type, run, run_seq, data, hash from log where key > ?1 and key <= ?2
+         order by key limit ?3",
+    )?;
+    let mut scales = Scales::new(MAX_PAGE_BYTES);
+    let rows = statement
         .query_map([keys.at(after), last, limit], |row| {
             Ok(log::Row {
                 seq: row.get(0)?,
@@ -93,6 +161,7 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
                 hash: log::hex(&row.get::<_, [u8; 32]>(7)?),
             })
         })?
+        .take_while(|row| row.as_ref().map_or(true, |row| scales.takes(row.weight())))
         .collect::<rusqlite::Result<_>>()?;
     let head: Option<i64> = connection
         .prepare_cached("select seq from log where key between ?1 and ?2 order by key desc limit 1")?

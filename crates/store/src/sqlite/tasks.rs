@@ -12,11 +12,12 @@ use super::{
     rows::{self, Key16},
 };
 use crate::{
-    Error, Result,
+    Error, MAX_PAGE_BYTES, Result,
     record::{
         Page, RunFilter, RunRecord,
-        task::{Of, Place, TaskFilter, TaskListed, TaskState},
+        task::{Of, Place, TaskFilter, TaskItem, TaskListed, TaskState},
     },
+    weight::{Scales, Weigh as _},
 };
 
 /// What of a run's request tells whose it is.
@@ -35,9 +36,15 @@ pub(super) fn tasks(connection: &Connection, tenant: TenantId, filter: &TaskFilt
     places.retain(|place| before.is_none_or(|before| *place < before));
     places.sort_unstable_by_key(|place| Reverse(*place));
     let limit = page.limit.max(1);
-    let next = places.get(limit - 1).filter(|_| places.len() > limit).map(Place::to_string);
-    places.truncate(limit);
-    let items = places.iter().map(|place| record(connection, place.number)).collect::<Result<_>>()?;
+    let (mut items, mut scales) = (Vec::new(), Scales::new(MAX_PAGE_BYTES));
+    for place in &places {
+        let item = TaskItem { run: record(connection, place.number)?, cursor: place.to_string() };
+        if items.len() >= limit || !scales.takes(item.weight()) {
+            break;
+        }
+        items.push(item);
+    }
+    let next = items.last().filter(|_| items.len() < places.len()).map(|item| item.cursor.clone());
     Ok(TaskListed { items, next, total })
 }
 

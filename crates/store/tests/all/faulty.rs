@@ -354,7 +354,7 @@ as_the_model! {
         };
         let mut listed = self.inner.tasks(tenant, TaskFilter { state, ..filter }, page).await?;
         if self.has(Fault::ListsTasksByCreation) {
-            listed.items.sort_by_key(|run| std::cmp::Reverse(run.id));
+            listed.items.sort_by_key(|item| std::cmp::Reverse(item.run.id));
         }
         if self.has(Fault::CountsOnePage) {
             listed.total = listed.items.len().try_into().unwrap();
@@ -370,6 +370,10 @@ as_the_model! {
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {
         let events = self.inner.run_events(tenant, run, after, limit).await?;
         Ok(if self.has(Fault::ForgetsTheFloor) { RunEvents { floor: 0, ..events } } else { events })
+    }
+
+    async fn run_outline(&self, tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline> {
+        self.inner.run_outline(tenant, run, upto, shown).await
     }
 
     async fn log(&self, tenant: TenantId, after: i64, limit: usize) -> Result<LogPage> {

@@ -50,7 +50,7 @@ impl World {
         let page = Page { limit: 100, cursor: None };
         let listed = self.store.tasks(self.tenant, filter, page).await.unwrap();
         assert_eq!((listed.total, listed.next), (listed.items.len().try_into().unwrap(), None));
-        listed.items.iter().map(|run| run.id).collect()
+        listed.items.iter().map(|item| item.run.id).collect()
     }
 }
 

@@ -125,7 +125,7 @@ fn the_owner_switches_things_off_and_adds_others() {
     assert_eq!(card["description"], "Builds things.");
     assert_eq!(
         card["supportedInterfaces"][5],
-        json!({"url": "https://hub.example", "protocolBinding": "GRPC", "protocolVersion": "0.3"})
+        json!({"url": "hub.example:443", "protocolBinding": "GRPC", "protocolVersion": "0.3"})
     );
     assert_eq!(card["supportedInterfaces"][2]["url"], "hub.example:443");
     let extensions = card["capabilities"]["extensions"].as_array().unwrap();
@@ -199,4 +199,23 @@ fn grpc_is_dialled_by_host_and_port() {
     ] {
         assert_eq!(target(origin), wanted);
     }
+}
+
+#[test]
+fn the_card_names_the_bindings_that_the_owner_chose() {
+    let (account, place) = (account("echo"), place("http://127.0.0.1:7800", ClientCertificates::Ignored));
+    let bindings = |names: &[&str]| {
+        let bindings = names.iter().map(|name| (*name).to_owned()).collect();
+        let switches = Switches { bindings, ..Switches::default() };
+        let facts = Facts { standing: Standing::Default, ..facts(&account, &switches, &place) };
+        let card = written(&facts);
+        let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
+        let shown = |it: &Value| {
+            format!("{} {}", it["protocolBinding"].as_str().unwrap(), it["protocolVersion"].as_str().unwrap())
+        };
+        interfaces.map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(bindings(&["JSONRPC"]), ["JSONRPC 1.0", "JSONRPC 0.3"]);
+    assert_eq!(bindings(&["GRPC", "HTTP+JSON"]), ["HTTP+JSON 1.0", "GRPC 1.0", "HTTP+JSON 0.3", "GRPC 0.3"]);
+    assert_eq!(bindings(&[]).len(), 6);
 }

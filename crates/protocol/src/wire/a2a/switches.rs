@@ -21,6 +21,9 @@ pub struct Switches {
     /// Media types that it takes and gives; wildcards as in `image/*`. Empty: anything.
     pub input_modes: Vec<String>,
     pub output_modes: Vec<String>,
+    /// The bindings that its card names: `JSONRPC`, `HTTP+JSON`, `GRPC`. Empty: all. Clients that stumble over one they do
+    /// not know are spared it; the others stay reachable.
+    pub bindings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,20 @@ impl Switches {
         a2a.and_then(|json| json.parse().ok()).unwrap_or_default()
     }
 
+    /// The media types that the agent takes: those that its owner lists, else those that its runtime says as the label
+    /// `input_modes`. Empty: anything.
+    pub fn taken_modes(&self, labels: Option<&Json>) -> Vec<String> {
+        #[derive(Deserialize)]
+        struct Labels {
+            #[serde(default)]
+            input_modes: Vec<String>,
+        }
+        if !self.input_modes.is_empty() {
+            return self.input_modes.clone();
+        }
+        labels.and_then(|labels| labels.parse::<Labels>().ok()).map(|labels| labels.input_modes).unwrap_or_default()
+    }
+
     pub fn streams(&self) -> bool {
         self.streaming.unwrap_or(true)
     }
@@ -53,6 +70,11 @@ impl Switches {
     /// What is open to everybody holds nothing back, unless its owner says so.
     pub fn has_extended_card(&self) -> bool {
         self.extended_card.unwrap_or(!self.anonymous)
+    }
+
+    /// Whether its card names this binding.
+    pub fn offers(&self, binding: &str) -> bool {
+        self.bindings.is_empty() || self.bindings.iter().any(|offered| offered == binding)
     }
 
     pub fn has_union_card(&self) -> bool {

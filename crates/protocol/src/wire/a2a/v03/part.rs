@@ -1,4 +1,4 @@
-//! Parts of 0.3: text, a file or data, told apart by `kind`.
+//! Parts of 0.3: text, a file or data, told apart by `kind` or, where a sender forgets it, by what they have.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Part {
             type Value = Part;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a part, which is an object with a `kind`")
+                f.write_str("a part, which is an object")
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
@@ -59,8 +59,14 @@ impl<'de> Deserialize<'de> for Part {
                         _ => drop(map.next_value::<de::IgnoredAny>()?),
                     }
                 }
-                let kind = kind.ok_or_else(|| de::Error::missing_field("kind"))?;
-                let part = match kind.as_str() {
+                let kind = match (kind.as_deref(), &text, &file, &data) {
+                    (Some(kind), ..) => kind,
+                    (None, Some(_), None, None) => "text",
+                    (None, None, Some(_), None) => "file",
+                    (None, None, None, Some(_)) => "data",
+                    (None, ..) => return Err(de::Error::missing_field("kind")),
+                };
+                let part = match kind {
                     "text" => New::new(Content::Text(text.ok_or_else(|| de::Error::missing_field("text"))?)),
                     "file" => {
                         of_file(file.ok_or_else(|| de::Error::missing_field("file"))?).map_err(de::Error::custom)?

@@ -8,7 +8,7 @@ use super::super::{
     super::{Content, Part as New, base64},
     part::{unwrapped, wrapped},
 };
-use crate::Json;
+use crate::{Json, json::Members};
 
 /// A part as HTTP+JSON of 0.3 writes it. It is read and written by hand, because data must stay as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,13 +24,18 @@ pub struct File {
     pub file_with_bytes: Option<String>,
     #[serde(default, alias = "mime_type", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
+    /// SDKs of 0.3.0 to 0.3.2 do not know it, all later ones do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// As JSON-RPC has it, which the text of 0.3 shows for this binding as well; we only read it.
+    #[serde(default, skip_serializing)]
+    bytes: Option<String>,
+    #[serde(default, skip_serializing)]
+    uri: Option<String>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Data {
-    #[serde(default = "Json::empty_object")]
     data: Json,
 }
 
@@ -47,10 +52,11 @@ impl<'de> Deserialize<'de> for Part {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
-                let (mut text, mut file, mut data, mut metadata) =
-                    (None::<String>, None::<File>, None::<Data>, None::<Json>);
+                let (mut kind, mut text, mut file, mut data, mut metadata) =
+                    (None::<String>, None::<String>, None::<File>, None::<Json>, None::<Json>);
                 while let Some(name) = map.next_key::<String>()? {
                     match name.as_str() {
+                        "kind" => kind = map.next_value()?,
                         "text" => text = map.next_value()?,
                         "file" => file = map.next_value()?,
                         "data" => data = map.next_value()?,
@@ -61,8 +67,13 @@ impl<'de> Deserialize<'de> for Part {
                 let part = match (text, file, data) {
                     (Some(text), None, None) => New::new(Content::Text(text)),
                     (None, Some(file), None) => file.part().map_err(de::Error::custom)?,
-                    (None, None, Some(Data { data })) if data.is_object() => New::new(Content::Data(unwrapped(data))),
-                    (None, None, Some(_)) => return Err(de::Error::custom("`data.data` must be an object")),
+                    (None, None, Some(data)) => {
+                        let data = if kind.is_some() { Some(data) } else { inner(&data) };
+                        match data.filter(Json::is_object) {
+                            Some(data) => New::new(Content::Data(unwrapped(data))),
+                            None => return Err(de::Error::custom("`data.data` must be an object")),
+                        }
+                    }
                     _ => return Err(de::Error::custom("a part has one of `text`, `file` and `data`")),
                 };
                 Ok(Part(New { metadata, ..part }))
@@ -80,6 +91,7 @@ impl Serialize for Part {
             file_with_bytes,
             mime_type: media_type.clone(),
             name: filename.clone(),
+            ..File::default()
         };
         let mut map = serializer.serialize_map(None)?;
         match content {
@@ -99,12 +111,19 @@ impl Serialize for Part {
     }
 }
 
+/// What is within the `data` of the `.proto`; nothing there is an empty object.
+fn inner(data: &Json) -> Option<Json> {
+    let members: Members = data.parse().ok()?;
+    Some(members.find("data").cloned().unwrap_or_else(Json::empty_object))
+}
+
 // === impl File ===
 
 impl File {
     fn part(self) -> Result<New, &'static str> {
-        let content = match (self.file_with_uri, self.file_with_bytes) {
-            (Some(uri), None) => Content::Url(uri),
+        let content = match (self.file_with_uri.or(self.uri), self.file_with_bytes) {
+            (None, None) if let Some(bytes) = self.bytes => Content::Raw(bytes),
+            (Some(uri), None) if self.bytes.is_none() => Content::Url(uri),
             (None, Some(text)) => {
                 let bytes = base64::decode(&text).ok_or("`fileWithBytes` is not base64")?;
                 Content::Raw(base64::from_old_file(bytes))

@@ -1,0 +1,76 @@
+//! What an agent makes: artifacts that change as it works, and the answer that its chunks become.
+
+use attache_protocol::wire::{
+    a2a::{Artifact, ArtifactUpdate, Part, StreamResponse},
+    event::{ArtifactChange, Event},
+};
+
+use super::{ANSWER, View, bounds, outcome, said};
+
+// === impl View ===
+
+impl View {
+    pub(super) fn changed(&mut self, event: &Event) -> Vec<StreamResponse> {
+        let Ok(change) = event.data.parse::<ArtifactChange>() else { return Vec::new() };
+        let ArtifactChange { artifact_id, name, parts, append, last_chunk } = change;
+        let piece = said::artifact(&artifact_id, name, parts);
+        // What begins with a piece is new: clients drop pieces of what they do not know.
+        let known = self.artifact_at(&artifact_id).filter(|_| append);
+        match known {
+            Some(at) => piece.parts.iter().for_each(|part| said::append(&mut self.artifacts[at].parts, part)),
+            None => self.put(piece.clone()),
+        }
+        self.is_truncated |= bounds::trim_artifacts(&mut self.artifacts);
+        vec![self.artifact_update(piece, known.is_some(), last_chunk)]
+    }
+
+    pub(super) fn artifact_at(&self, id: &str) -> Option<usize> {
+        self.artifacts.iter().position(|artifact| artifact.artifact_id == id)
+    }
+
+    pub(super) fn put(&mut self, artifact: Artifact) {
+        match self.artifact_at(&artifact.artifact_id) {
+            Some(at) => self.artifacts[at] = artifact,
+            None => self.artifacts.push(artifact),
+        }
+    }
+
+    pub(super) fn artifact_update(&self, artifact: Artifact, append: bool, last: bool) -> StreamResponse {
+        StreamResponse::ArtifactUpdate(ArtifactUpdate {
+            task_id: self.id.clone(),
+            context_id: self.context.clone(),
+            artifact,
+            append: Some(append),
+            last_chunk: Some(last),
+            metadata: Some(self.metadata(None, None)),
+        })
+    }
+
+    /// What was streamed of the answer is not sent again where the whole goes on from it; where nothing is left, nothing is
+    /// sent.
+    pub(super) fn answered(&mut self, parts: Vec<Part>) -> Option<StreamResponse> {
+        let streamed = self.artifact_at(ANSWER).filter(|_| !self.is_truncated);
+        let streamed = streamed.and_then(|at| said::plain_text(&self.artifacts[at].parts));
+        if let Some(rest) = streamed.and_then(|streamed| outcome::rest(&parts, streamed)) {
+            return (!rest.is_empty()).then(|| self.answer_goes_on(rest, true));
+        }
+        let whole = said::artifact(ANSWER, None, parts);
+        self.put(whole.clone());
+        Some(self.artifact_update(whole, false, true))
+    }
+
+    /// What the task holds of the answer is what those who watched put together.
+    pub(super) fn answer_goes_on(&mut self, parts: Vec<Part>, last: bool) -> StreamResponse {
+        let piece = said::artifact(ANSWER, None, parts);
+        let known = self.artifact_at(ANSWER);
+        match known {
+            Some(at) => {
+                let parts = &mut self.artifacts[at].parts;
+                piece.parts.iter().for_each(|part| said::go_on(parts, part));
+                self.is_truncated |= bounds::trim_answer(parts);
+            }
+            None => self.put(piece.clone()),
+        }
+        self.artifact_update(piece, known.is_some(), last)
+    }
+}

@@ -1,0 +1,71 @@
+//! How many streams one caller has open: each costs memory and a reader for as long as it lasts.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use attache_protocol::Code;
+use attache_store::record::RuntimeKind;
+
+use crate::{Error, Principal, Result, Who};
+
+/// What all callers of an agent who show no credential may have open together.
+const MAX_ANONYMOUS: usize = 64;
+
+/// The open streams of every caller.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StreamSlots(Arc<Mutex<HashMap<String, usize>>>);
+
+/// One open stream; it is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct StreamSlot {
+    slots: StreamSlots,
+    /// `None`: it is not counted.
+    holder: Option<String>,
+}
+
+// === impl StreamSlots ===
+
+impl StreamSlots {
+    /// A place for one more stream of this caller. All keys of a person count together, and so do all callers without a
+    /// credential of one agent. What the hub itself works for is not counted.
+    pub(crate) fn take(&self, by: &Principal, most: usize) -> Result<StreamSlot> {
+        let holder = match by.who {
+            Who::Runtime { kind: RuntimeKind::Hub, .. } => return Ok(StreamSlot { slots: self.clone(), holder: None }),
+            Who::Anonymous { agent } => format!("anonymous:{agent}"),
+            Who::Key { .. } | Who::Runtime { .. } | Who::Run { .. } => by.holder(),
+        };
+        let most = if matches!(by.who, Who::Anonymous { .. }) { most.min(MAX_ANONYMOUS) } else { most };
+        let mut open = self.lock();
+        let count = open.entry(holder.clone()).or_default();
+        if *count >= most {
+            let message = format!("This caller has {most} streams open, which is as many as one may have.");
+            let hint = "Close a stream, or read pages instead; the hub's --max-streams sets the limit.";
+            return Err(Error::new(Code::TooManyRequests, message).hint(hint));
+        }
+        *count += 1;
+        drop(open);
+        Ok(StreamSlot { slots: self.clone(), holder: Some(holder) })
+    }
+
+    /// Nothing in here is left half done by a panic.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl StreamSlot ===
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let Some(holder) = &self.holder else { return };
+        let mut open = self.slots.lock();
+        if let Some(count) = open.get_mut(holder) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(holder);
+            }
+        }
+    }
+}

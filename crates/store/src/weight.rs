@@ -1,0 +1,200 @@
+//! How much one answer of the store, and the log of one run, may weigh.
+//!
+//! A page ends after as many items as were asked for, or before the one that would make it heavier than [`MAX_PAGE_BYTES`].
+//! It has at least one item, so that whoever pages gets on.
+
+use attache_protocol::{Json, wire::event::Event};
+
+use crate::record::{
+    Account, Artifact, Conversation, Key, Message, RunRecord, Runtime,
+    ask::{AskWhat, GrantRecord, NewInput, Permission},
+    channel::Channel,
+    delegation::Delegation,
+    delivery::Delivery,
+    people::User,
+    task::TaskItem,
+};
+
+/// What the items of one page weigh together at most, unless the first one alone weighs more.
+pub const MAX_PAGE_BYTES: usize = 1 << 20;
+/// What the events of one run weigh together at most. A worker that reports more is refused; how the run ends is always kept.
+pub const MAX_RUN_LOG_BYTES: usize = 64 << 20;
+/// What an outline shows of the newest events, of artifacts before those, and of life-cycle events.
+pub(crate) const MAX_OUTLINE_BYTES: usize = 1 << 20;
+
+/// Something that takes room on a page.
+pub(crate) trait Weigh {
+    /// About how many bytes it takes; what every item has is not counted.
+    fn weight(&self) -> usize;
+}
+
+/// Adds up weights until a limit.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    limit: usize,
+    total: usize,
+    is_empty: bool,
+}
+
+/// Whether the log of a run, whose events weigh so much, takes so much more. A report without events always fits.
+pub(crate) const fn has_room(log_bytes: usize, more: usize) -> bool {
+    more == 0 || log_bytes.saturating_add(more) <= MAX_RUN_LOG_BYTES
+}
+
+/// How many of the items fit on a page.
+pub(crate) fn fitting<'a, T: Weigh + 'a>(items: impl IntoIterator<Item = &'a T>) -> usize {
+    let mut scales = Scales::new(MAX_PAGE_BYTES);
+    items.into_iter().take_while(|item| scales.takes(item.weight())).count()
+}
+
+// === impl Scales ===
+
+impl Scales {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { limit, total: 0, is_empty: true }
+    }
+
+    /// Whether there is room for so much more. The first thing always fits.
+    pub(crate) const fn takes(&mut self, weight: usize) -> bool {
+        self.total = self.total.saturating_add(weight);
+        let fits = self.is_empty || self.total <= self.limit;
+        self.is_empty = false;
+        fits
+    }
+}
+
+// === impl Weigh ===
+
+impl Weigh for Event {
+    fn weight(&self) -> usize {
+        self.data.get().len()
+    }
+}
+
+impl Weigh for attache_protocol::log::Row {
+    fn weight(&self) -> usize {
+        self.data.get().len()
+    }
+}
+
+impl Weigh for RunRecord {
+    fn weight(&self) -> usize {
+        let parts = [&self.context_fragments, &self.allowed_tools, &self.result, &self.usage];
+        self.input.get().len() + parts.into_iter().flatten().map(|part| part.get().len()).sum::<usize>()
+    }
+}
+
+impl Weigh for TaskItem {
+    fn weight(&self) -> usize {
+        self.run.weight()
+    }
+}
+
+impl Weigh for Message {
+    fn weight(&self) -> usize {
+        self.text.len() + length(self.metadata.as_ref())
+    }
+}
+
+impl Weigh for Permission {
+    fn weight(&self) -> usize {
+        let texts = [&self.reason, &self.risk, &self.diff];
+        let paths: usize = self.paths.iter().map(String::len).sum();
+        self.input.get().len() + paths + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+}
+
+impl Weigh for AskWhat {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Input { prompt, parts } | Self::Authorization { prompt, parts } => {
+                prompt.len() + length(parts.as_ref())
+            }
+            Self::Tool { tool, arguments } => tool.len() + arguments.get().len(),
+        }
+    }
+}
+
+impl Weigh for NewInput {
+    fn weight(&self) -> usize {
+        self.parts.get().len() + length(self.message.as_ref())
+    }
+}
+
+impl Weigh for Account {
+    fn weight(&self) -> usize {
+        let texts = [&self.description, &self.instructions];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        texts + self.skills.get().len() + length(self.a2a.as_ref()) + length(self.approvals.as_ref())
+    }
+}
+
+impl Weigh for Runtime {
+    fn weight(&self) -> usize {
+        self.labels.get().len() + length(self.extensions.as_ref())
+    }
+}
+
+impl Weigh for Conversation {
+    fn weight(&self) -> usize {
+        length(self.metadata.as_ref())
+    }
+}
+
+impl Weigh for Channel {
+    fn weight(&self) -> usize {
+        self.tools.get().len() + self.capabilities.get().len() + length(self.device_info.as_ref())
+    }
+}
+
+impl Weigh for Delegation {
+    fn weight(&self) -> usize {
+        self.shown.get().len()
+    }
+}
+
+/// What is small in every case.
+macro_rules! light {
+    ($($item:ty),*) => {$(
+        impl Weigh for $item {
+            fn weight(&self) -> usize {
+                0
+            }
+        }
+    )*};
+}
+
+light!(Key, Artifact, User, Delivery, GrantRecord);
+
+fn length(json: Option<&Json>) -> usize {
+    json.map_or(0, |json| json.get().len())
+}
+
+/// The one line that stands for everything that a worker reports after the log is full.
+pub(crate) fn full() -> Json {
+    let message = format!(
+        "The log of this run is full at {} MiB. What comes from here on is not kept, except how the run ends.",
+        MAX_RUN_LOG_BYTES >> 20
+    );
+    Json::of(&std::collections::BTreeMap::from([("level", "warning"), ("message", message.as_str())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Weigh for usize {
+        fn weight(&self) -> usize {
+            *self
+        }
+    }
+
+    #[test]
+    fn a_page_has_what_fits_and_at_least_one_item() {
+        let half = MAX_PAGE_BYTES / 2;
+        assert_eq!(fitting(&[half, half, 1]), 2);
+        assert_eq!(fitting(&[MAX_PAGE_BYTES * 9, 0]), 1);
+        assert_eq!(fitting(&[0, MAX_PAGE_BYTES + 1]), 1);
+        assert_eq!(fitting::<usize>(&[]), 0);
+    }
+}
