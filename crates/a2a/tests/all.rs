@@ -13,6 +13,7 @@ mod equivalence;
 mod errors;
 mod exact;
 mod obedient;
+mod parts;
 mod peers;
 mod push;
 mod requirements;

@@ -8,8 +8,9 @@ use std::{
 
 use attache_client::egress::{Guard, Policy};
 use attache_hub::Options;
-use attache_protocol::wire::a2a::{
-    Authentication, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03,
+use attache_protocol::{
+    Json,
+    wire::a2a::{Authentication, PushConfig, SendConfiguration, SendMessage, StreamResponse, Task, TaskState, v03},
 };
 use axum::{
     extract::State,
@@ -116,14 +117,23 @@ impl Told {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The whole task, read in this version.
-    fn task(&self, version: Version) -> Task {
+    /// What a subscriber of 1.0 is told.
+    fn update(&self) -> StreamResponse {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    /// The whole task, which a subscriber of 0.3 is told.
+    fn task(&self) -> Task {
+        serde_json::from_str::<v03::Task>(&self.body).unwrap().into()
+    }
+
+    fn state(&self, version: Version) -> TaskState {
         match version {
-            Version::V10 => match serde_json::from_str(&self.body).unwrap() {
-                StreamResponse::Task(task) => task,
-                other => panic!("{other:?} is no whole task"),
+            Version::V10 => match self.update() {
+                StreamResponse::StatusUpdate(update) => update.status.state,
+                other => panic!("{other:?} is no change of state"),
             },
-            Version::V03 => serde_json::from_str::<v03::Task>(&self.body).unwrap().into(),
+            Version::V03 => self.task().status.state,
         }
     }
 }
@@ -150,7 +160,7 @@ fn subscribed(message: attache_protocol::wire::a2a::Message, push: PushConfig) -
 }
 
 #[tokio::test]
-async fn each_change_of_state_arrives_with_the_whole_task() {
+async fn each_change_of_state_arrives_as_its_version_tells_it() {
     for world in [world(), world().on_sqlite()] {
         let scene = Scene::start(world.tuned(tune)).await;
         for (binding, version) in every_way() {
@@ -163,20 +173,40 @@ async fn each_change_of_state_arrives_with_the_whole_task() {
             let answer = crate::obedient::message("yes", vec![attache_protocol::wire::a2a::Part::text("yes")]);
             let answer = attache_protocol::wire::a2a::Message { task_id: Some(asked.id.clone()), ..answer };
             let done = client.send(request(answer)).await;
-            let all = receiver.first(4).await;
-            let mut tasks: Vec<Task> = all.iter().map(|told| told.task(version)).collect();
-            // They may overtake each other; the generation says which is newer.
-            tasks.sort_by_key(generation);
-            let states: Vec<TaskState> = tasks.iter().map(|task| task.status.state).collect();
             let wanted = [
                 TaskState::TaskStateWorking,
                 TaskState::TaskStateInputRequired,
                 TaskState::TaskStateWorking,
                 TaskState::TaskStateCompleted,
             ];
+            // With the end comes the artifact, by itself.
+            let all = receiver.first(if version == Version::V10 { 5 } else { 4 }).await;
+            let statuses = match version {
+                Version::V10 => {
+                    let (mut statuses, mut artifacts) = (Vec::new(), Vec::new());
+                    for told in &all {
+                        match told.update() {
+                            StreamResponse::StatusUpdate(update) => statuses.push((update.metadata, update.status)),
+                            StreamResponse::ArtifactUpdate(update) => artifacts.push(update.artifact),
+                            other => panic!("{other:?} is no update"),
+                        }
+                    }
+                    assert_eq!(Some(artifacts), done.artifacts, "{binding:?}");
+                    statuses
+                }
+                Version::V03 => {
+                    let mut tasks: Vec<Task> = all.iter().map(Told::task).collect();
+                    tasks.sort_by_key(|task| generation(task.metadata.as_ref()));
+                    assert_eq!((&tasks[1], &tasks[3]), (&asked, &done), "{binding:?}: what a caller reads");
+                    tasks.into_iter().map(|task| (task.metadata, task.status)).collect()
+                }
+            };
+            // They may overtake each other; the generation says which is newer.
+            let mut statuses: Vec<_> = statuses;
+            statuses.sort_by_key(|(metadata, _)| generation(metadata.as_ref()));
+            let states: Vec<TaskState> = statuses.iter().map(|(_, status)| status.state).collect();
             assert_eq!(states, wanted, "{binding:?} {version:?}");
-            assert_eq!(tasks[1], asked, "{binding:?} {version:?}: what a caller reads is what a subscriber is told");
-            assert_eq!(tasks[3], done, "{binding:?} {version:?}");
+            assert_eq!((&statuses[1].1, &statuses[3].1), (&asked.status, &done.status), "{binding:?} {version:?}");
             for told in &all {
                 let media_type = if version == Version::V10 { "application/a2a+json" } else { "application/json" };
                 assert_eq!(told.header("content-type"), Some(media_type));
@@ -189,8 +219,8 @@ async fn each_change_of_state_arrives_with_the_whole_task() {
     }
 }
 
-fn generation(task: &Task) -> i64 {
-    let metadata: serde_json::Value = task.metadata.as_ref().unwrap().parse().unwrap();
+fn generation(metadata: Option<&Json>) -> i64 {
+    let metadata: serde_json::Value = metadata.unwrap().parse().unwrap();
     metadata["https://attache.dev/ext/events/v1"]["generation"].as_i64().unwrap()
 }
 
@@ -212,7 +242,7 @@ async fn a_repeat_has_the_same_bytes() {
         for name in ["content-type", "x-a2a-notification-token", "authorization", "a2a-version", "x-attache-delivery"] {
             assert_eq!(all[0].header(name), all[2].header(name), "{name}");
         }
-        assert_eq!(all[0].task(version).status.state, TaskState::TaskStateWorking);
+        assert_eq!(all[0].state(version), TaskState::TaskStateWorking);
         scene.open_gate();
         client.until(&task.id, TaskState::TaskStateCompleted).await;
         receiver.until("COMPLETED", "completed").await;

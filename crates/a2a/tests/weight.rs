@@ -175,3 +175,14 @@ async fn strangers_set_no_webhooks_and_read_none() {
     }
     scene.world.stop().await;
 }
+
+#[tokio::test]
+async fn who_is_refused_before_it_was_read_is_told_that_the_connection_ends() {
+    let scene = Scene::start(world().tuned(|options| options.anonymous_per_minute = 1)).await;
+    let url = format!("{}/a2a/obedient/", scene.world.url);
+    let post = || crate::speak::http().post(&url).header("content-type", "application/json").body("{}").send();
+    assert_eq!(post().await.unwrap().headers().get("connection"), None);
+    let refused = post().await.unwrap();
+    assert_eq!((refused.status().as_u16(), refused.headers()["connection"].to_str().unwrap()), (429, "close"));
+    scene.world.stop().await;
+}

@@ -81,3 +81,24 @@ fn a_stream_goes_on_after_the_hub_was_killed() {
     assert!(seen.until(&mut lines, |seen| seen.state == "TASK_STATE_COMPLETED"));
     assert_eq!(seen.text.trim(), "one\ntwo", "complete, in order, nothing twice");
 }
+
+/// What a stream says is the agent's alone: neither that it was started nor the name of the device is a message of it.
+#[test]
+fn a_stream_has_the_agents_words_and_nobody_elses() {
+    let home = Home::new();
+    let (hub, _runtime) = home.hub_with_builder();
+    let bearer = format!("Bearer {}", home.owner_key());
+    let headers = [("authorization", bearer.as_str()), VERSION];
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo one"}]});
+    let url = format!("{}/a2a/builder/message:send", hub.url);
+    let sent = http::json("POST", &url, &headers, Some(&json!({ "message": message }))).unwrap().expect(200).json();
+    let task = &sent["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{sent}");
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "one\n", "{sent}");
+    let said: Vec<&Value> = task["history"].as_array().unwrap().iter().map(|said| &said["role"]).collect();
+    assert_eq!(said, ["ROLE_USER"], "{sent}");
+    let id = task["id"].as_str().unwrap();
+    let events = http::json("GET", &format!("{}/api/v1/task-runs/{id}/events", hub.url), &headers, None).unwrap();
+    let events = String::from_utf8(events.expect(200).body).unwrap();
+    assert!(!events.contains("Started"), "nothing that the agent did not say: {events}");
+}

@@ -8,7 +8,7 @@ use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
-    http::{HeaderMap, HeaderValue, Method, Request, Response, Version, header},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header},
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
@@ -91,7 +91,8 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
-        Box::pin(async move {
+        let may_be_cut = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
+        let answered = async move {
             let mut request = arrived(request, shared.hub.options().body_timeout).await;
             let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
             if let Err(error) = shared.names.check(request.uri(), request.headers()) {
@@ -138,6 +139,14 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
             shared.hub.metrics().answered(response.status().as_u16());
             if let Some(begun) = begun {
                 begun.log(&response);
+            }
+            Ok(response)
+        };
+        Box::pin(async move {
+            let Ok(mut response): Result<_, Infallible> = answered.await;
+            // What is refused unread ends the connection; the client must not send its next request into it.
+            if may_be_cut && response.status() == StatusCode::TOO_MANY_REQUESTS {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
         })
