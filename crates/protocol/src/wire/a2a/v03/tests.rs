@@ -44,9 +44,18 @@ fn data_that_is_no_object_travels_wrapped_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_part_without_its_kind_or_with_another_is_refused() {
+fn a_part_is_what_its_kind_says_or_what_it_has() {
+    for (text, with_kind) in [
+        (r#"{"text":"x"}"#, r#"{"kind":"text","text":"x"}"#),
+        (r#"{"file":{"uri":"u"}}"#, r#"{"kind":"file","file":{"uri":"u"}}"#),
+        (r#"{"data":{"n":1.0}}"#, r#"{"kind":"data","data":{"n":1.0}}"#),
+    ] {
+        let part: Part = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&part).unwrap(), with_kind);
+    }
     for text in [
-        r#"{"text":"x"}"#,
+        "{}",
+        r#"{"text":"x","data":{}}"#,
         r#"{"kind":"text"}"#,
         r#"{"kind":"image","text":"x"}"#,
         r#"{"kind":"data","data":7}"#,
