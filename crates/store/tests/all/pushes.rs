@@ -232,7 +232,7 @@ async fn tasks_are_listed_by_their_last_change_and_by_whose_they_are() {
         let first = world.store.tasks(world.tenant, world.all_tasks(), page(None)).await.unwrap();
         assert_eq!((first.items.len(), first.total, first.next.is_some()), (2, 3, true));
         let second = world.store.tasks(world.tenant, world.all_tasks(), page(first.next)).await.unwrap();
-        assert_eq!((second.items[0].id, second.items.len(), second.total, second.next), (middle, 1, 3, None));
+        assert_eq!((second.items[0].run.id, second.items.len(), second.total, second.next), (middle, 1, 3, None));
         let wrong = page(Some("yesterday".to_owned()));
         assert_eq!(world.store.tasks(world.tenant, world.all_tasks(), wrong).await, Err(Error::NotFound));
     }
