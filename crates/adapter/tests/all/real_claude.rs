@@ -141,7 +141,7 @@ async fn a_model_that_cannot_be_reached_or_lets_nobody_in_is_named() {
     let (_, events) = run(&world, &task("FAIL:529x1 SAY:at last"), yes).await;
     assert_eq!(result(&events)["output"]["text"], "at last");
     assert_eq!(texts(&events, "progress", "message")[2], "model retry 1/10: HTTP 529, overloaded");
-    let sign_in = "model_unreachable: Claude Code cannot reach its model: it is not signed in on this device; start `claude` here";
+    let sign_in = "sign_in_required: Claude Code is not signed in on this device: start `claude` here";
     let begun = std::time::Instant::now();
     let (_, events) = run(&world, &task("FAIL:401"), yes).await;
     let ended = failure(result(&events));

@@ -214,7 +214,7 @@ async fn a_model_that_is_away_ends_the_run() {
     let (_, events) = run(&world, &task("FAIL:401"), yes).await;
     let ended = failure(result(&events));
     assert!(
-        ended.starts_with("task_failed: Codex failed: it is not logged in") && ended.contains("codex login"),
+        ended.starts_with("sign_in_required: Codex is not signed in on this device") && ended.contains("codex login"),
         "{ended}"
     );
     let (_, events) = run(&world, &task("REFUSE"), yes).await;
@@ -230,8 +230,8 @@ async fn a_missing_login_is_said() {
     setup.args.extend(["-c".into(), account.into()]);
     let world = world_of(&stage, setup).await;
     let (_, events) = run(&world, &task("hello"), yes).await;
-    let expected = "task_failed: Codex failed: it is not logged in. Run `codex login` on this device, or give it a key with \
-                    `codex login --with-api-key`";
+    let expected = "sign_in_required: Codex is not signed in on this device: Run `codex login` on this device, or give it a key \
+                    with `codex login --with-api-key`";
     assert_eq!(failure(result(&events)), expected);
     world.stop().await;
 }

@@ -112,8 +112,12 @@ async fn the_working_directory_is_the_requests_or_the_adapters() {
 async fn the_answer_and_the_errors_are_capped() {
     let world = World::shell().await;
     let reply = world.run(&task("head -c 3000000 /dev/zero | tr '\\0' x")).await;
-    let note = "\n[attache: the output was cut: 1048576 of 3000000 bytes are kept]\n";
-    assert!(text(&reply) == "x".repeat(1_048_576) + note, "{} bytes", text(&reply).len());
+    assert!(text(&reply) == "x".repeat(1_048_576), "{} bytes", text(&reply).len());
+    // All of it is in a file that is handed over.
+    assert_eq!(reply["output"]["full_output"], json!({"bytes": 3_000_000, "artifact_index": 0}));
+    let file = &reply["output"]["artifact_refs"][0];
+    assert_eq!((&file["name"], &file["media_type"]), (&json!("output.txt"), &json!("text/plain; charset=utf-8")));
+    assert_eq!(std::fs::read(file["path"].as_str().unwrap()).unwrap(), vec![b'x'; 3_000_000]);
 
     let reply = world.run(&task("head -c 200000 /dev/zero | tr '\\0' y >&2; echo last >&2; exit 1")).await;
     let start =
@@ -126,9 +130,9 @@ async fn the_answer_and_the_errors_are_capped() {
 async fn what_json_makes_long_is_capped_too() {
     let world = World::shell().await;
     let reply = world.run(&task("head -c 700000 /dev/zero")).await;
-    // Six bytes each in JSON, within 3 MiB less the room for the note.
-    let note = "\n[attache: the output was cut: 524117 of 700000 bytes are kept]\n";
-    assert!(text(&reply) == "\0".repeat(524_117) + note, "{} bytes", text(&reply).len());
+    // Six bytes each in JSON, within 3 MiB less the room for the rest.
+    assert!(text(&reply) == "\0".repeat(524_117), "{} bytes", text(&reply).len());
+    assert_eq!(reply["output"]["full_output"]["bytes"], 700_000);
     assert!(reply.to_string().len() < 3 << 20, "{} bytes", reply.to_string().len());
     world.stop().await;
 }

@@ -136,9 +136,8 @@ const HOSTS: &[Host] = &[
             ),
             (
                 "FAIL:401",
-                "model_unreachable: Fake host cannot reach its model: it is not signed in on this device; start `claude` here \
-                 and log in, or set ANTHROPIC_API_KEY for the adapter (API Error: 401 FAKE-FAIL 401.). Check the device's \
-                 network and the host's login",
+                "sign_in_required: Fake host is not signed in on this device: start `claude` here and log in, or set \
+                 ANTHROPIC_API_KEY for the adapter (API Error: 401 FAKE-FAIL 401.)",
             ),
             ("FAIL:400", "task_failed: Fake host failed: API Error: 400 FAKE-FAIL 400"),
         ],
@@ -167,8 +166,8 @@ const HOSTS: &[Host] = &[
             ("REFUSE", "refused: Fake host will not do this: its model gave no answer"),
             (
                 "FAIL:429",
-                "model_unreachable: Fake host cannot reach its model: exceeded retry limit, last status: 429 Too Many \
-                 Requests. Check the device's network and the host's login",
+                "usage_limit: Fake host has reached the usage limit of its account: exceeded retry limit, last status: 429 Too \
+                 Many Requests. Wait, or change the plan of its account",
             ),
             (
                 "FAIL:500",
