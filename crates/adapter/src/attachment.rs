@@ -240,7 +240,8 @@ impl Drop for Placed {
         }
         if let Some(shared) = folder.parent() {
             // Goes with the last run, unless somebody put something else there.
-            let is_last = fs::read_dir(shared).is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == ".gitignore"));
+            let is_last = fs::read_dir(shared)
+                .is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == ".gitignore"));
             if is_last {
                 let _ = fs::remove_file(shared.join(".gitignore"));
                 let _ = fs::remove_dir(shared);

@@ -50,7 +50,10 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Starts a child that inherits the orphans below it. A descriptor that is handed over stays open in it, under its number.
-#[allow(unsafe_code, reason = "two system calls between fork and exec; both are safe to make there, and nothing is allocated")]
+#[allow(
+    unsafe_code,
+    reason = "two system calls between fork and exec; both are safe to make there, and nothing is allocated"
+)]
 pub(crate) fn spawn(command: &mut Command, handed: Option<Arc<OwnedFd>>) -> io::Result<Child> {
     // SAFETY: the closure makes only system calls that may be made between fork and exec.
     unsafe {
@@ -90,8 +93,11 @@ pub(crate) fn kill(relatives: &[Relative]) -> bool {
     let started = started();
     let all = all();
     let own = getpid().as_raw_nonzero().get();
-    let mut found: Vec<Relative> =
-        relatives.iter().copied().filter(|one| all.get(&raw(one.id)).is_some_and(|stat| stat.began == one.began)).collect();
+    let mut found: Vec<Relative> = relatives
+        .iter()
+        .copied()
+        .filter(|one| all.get(&raw(one.id)).is_some_and(|stat| stat.began == one.began))
+        .collect();
     if ADOPTS.load(Ordering::Acquire) {
         let orphans = all.iter().filter(|(id, stat)| stat.parent == own && !started.contains(id));
         found.extend(orphans.filter_map(|(id, stat)| Some(Relative { id: Pid::from_raw(*id)?, began: stat.began })));

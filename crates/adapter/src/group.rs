@@ -171,7 +171,8 @@ fn watchdog(leader: Pid, mark: &str) -> Option<Child> {
         .process_group(0)
         .kill_on_drop(true);
     family::start(&mut command)
-        .inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started")).ok()
+        .inspect_err(|error| tracing::warn!(%error, "a run goes unwatched: `sh` cannot be started"))
+        .ok()
 }
 
 /// Kills what left the group: hosts start their tools in sessions of their own. Whether there was any, dying ones included.

@@ -130,13 +130,7 @@ pub(crate) fn dressed(program: &OsStr, job: &Job) -> Command {
     command
 }
 
-async fn supervise(
-    child: &mut Child,
-    group: Group,
-    input: Option<String>,
-    mut spool: Spool,
-    job: &Job,
-) -> Ended {
+async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut spool: Spool, job: &Job) -> Ended {
     let (events, stop) = (&job.events, &job.stop);
     let mut content = Content::Text;
     let (mut answer, mut answer_end) = (Head::new(STREAM_LIMIT), Tail::new(OUTPUT_TAIL));
@@ -170,7 +164,10 @@ async fn supervise(
                         if !text.is_empty() {
                             events.chunk(text);
                         }
-                        events.log("warning", "the output is long: what follows is not shown here, and handed over as a file");
+                        events.log(
+                            "warning",
+                            "the output is long: what follows is not shown here, and handed over as a file",
+                        );
                     }
                     Pass::Nothing => {}
                 }

@@ -361,7 +361,9 @@ impl<'a> Follower<'a> {
                 self.whole(&text)?;
                 self.context.output.say_styled(
                     Style::Busy,
-                    format_args!("This is {shown} of {all}, as text. All of it: attache artifacts get {artifact} --output FILE"),
+                    format_args!(
+                        "This is {shown} of {all}, as text. All of it: attache artifacts get {artifact} --output FILE"
+                    ),
                 );
                 Ok(())
             }

@@ -144,7 +144,12 @@ fn a_hidden_input_is_listed_by_what_is_known_and_allowed_once_only() {
     let listed = home.attache(&["approvals"]).succeeds().stdout;
     assert!(listed.contains("touch g1.txt (input not disclosed)") && !listed.contains("{}"), "{listed}");
     let shown = home.attache(&["approvals", "show", id]).succeeds();
-    assert!(!shown.stdout.contains("{}") && shown.stderr.contains("holds this once"), "{}{}", shown.stdout, shown.stderr);
+    assert!(
+        !shown.stdout.contains("{}") && shown.stderr.contains("holds this once"),
+        "{}{}",
+        shown.stdout,
+        shown.stderr
+    );
     let refused = home.attache(&["approvals", "approve", id, "--scope", "run"]).exits(2);
     assert!(refused.stderr.contains("must be `once`"), "{}", refused.stderr);
     home.attache(&["approvals", "approve", id]).succeeds();

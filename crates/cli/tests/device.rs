@@ -32,11 +32,16 @@ fn as_many_tasks_as_were_asked_for_execute_at_once() {
         meeting.display()
     );
     let request = json!({"agent_id": "builder", "input": {"text": script}, "timeout_ms": 60_000});
-    let create = || hub.post("/api/v1/task-runs", &request).expect(201).json()["task_run_id"].as_str().unwrap().to_owned();
+    let create =
+        || hub.post("/api/v1/task-runs", &request).expect(201).json()["task_run_id"].as_str().unwrap().to_owned();
     let runs: Vec<String> = (0..4).map(|_| create()).collect();
     for run in runs {
         let ended = hub.ended(&run);
-        assert_eq!((&ended["status"], &ended["task_result"]["text"]), (&json!("completed"), &json!("met\n")), "{ended}");
+        assert_eq!(
+            (&ended["status"], &ended["task_result"]["text"]),
+            (&json!("completed"), &json!("met\n")),
+            "{ended}"
+        );
     }
 }
 
@@ -59,12 +64,18 @@ fn a_child_without_a_trace_ends_with_its_task() {
     let hub = paired(&home);
     let _runtime = home.runtime(&["--concurrency", "2"]);
     let pid_file = home.path().join("stray");
-    let hide = |pid_file: &str| format!("env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 600' </dev/null >/dev/null 2>&1 &");
+    let hide = |pid_file: &str| {
+        format!("env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 600' </dev/null >/dev/null 2>&1 &")
+    };
     let stray = |name: &str| -> u32 {
         until("the stray child", || fs::read_to_string(home.path().join(name)).ok()?.trim().parse().ok())
     };
     // It ended by itself.
-    let script = format!("{}\nuntil [ -s {1} ]; do sleep 0.02; done; echo gone", hide(pid_file.to_str().unwrap()), pid_file.display());
+    let script = format!(
+        "{}\nuntil [ -s {1} ]; do sleep 0.02; done; echo gone",
+        hide(pid_file.to_str().unwrap()),
+        pid_file.display()
+    );
     let ended = hub.ask("builder", &script);
     assert_eq!(ended["task_result"]["text"], "gone\n", "{ended}");
     let pid = stray("stray");
@@ -95,7 +106,10 @@ fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
     // Every byte there is, many times.
-    let binary = asked(&home, "i=0; while [ $i -lt 391 ]; do printf \"$(printf '\\\\%03o' $(seq 0 255))\"; i=$((i+1)); done | head -c 100000");
+    let binary = asked(
+        &home,
+        "i=0; while [ $i -lt 391 ]; do printf \"$(printf '\\\\%03o' $(seq 0 255))\"; i=$((i+1)); done | head -c 100000",
+    );
     let every: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     assert_eq!(binary.len(), 100_000);
     assert!(binary == every, "bytes were changed on the way");
@@ -134,7 +148,11 @@ fn what_comes_with_a_task_is_there_while_it_works() {
     ]));
     let text = ended["task_result"]["text"].as_str().unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[..3], ["notes.txt: hello", "part-3.json: {\"n\":1}", "part-4.url: https://example.org/x.pdf"], "{ended}");
+    assert_eq!(
+        lines[..3],
+        ["notes.txt: hello", "part-3.json: {\"n\":1}", "part-4.url: https://example.org/x.pdf"],
+        "{ended}"
+    );
     assert!(!std::path::Path::new(lines[3]).exists(), "{} is still there", lines[3]);
     let refused = run(json!([{"raw": "*!*"}]));
     assert_eq!(refused["task_result"]["code"], "rejected", "{refused}");

@@ -199,9 +199,7 @@ async fn open(work: &Work) -> attache_protocol::ChannelId {
 /// neither does a grant for the tool.
 async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
     let work = Work::begin(engine).await;
-    let unseen = |reason: &str| {
-        json!({"epoch": 1, "tool": "execute", "input": {}, "cwd": "/src", "undisclosed": ["input"], "reason": reason})
-    };
+    let unseen = |reason: &str| json!({"epoch": 1, "tool": "execute", "input": {}, "cwd": "/src", "undisclosed": ["input"], "reason": reason});
     let ask = async |reason: &str| {
         work.device.client.post(&work.path("/permission-requests"), unseen(reason)).await.expect(201)
     };

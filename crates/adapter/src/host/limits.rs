@@ -12,7 +12,6 @@ use attache_protocol::{
 use super::{Setup, Usage, budget::Budget, outcome};
 use crate::Job;
 
-
 /// The limits of a task, all of which its host keeps; the answer of a run for which nothing is to be started.
 pub(crate) fn agreed(setup: &Setup, job: &Job) -> Result<Vec<Limit>, TaskReply> {
     let limits = kept(job.task.sandbox.as_ref(), &setup.label, &setup.enforces)?;

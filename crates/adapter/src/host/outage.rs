@@ -125,7 +125,9 @@ fn verdict_of(message: &str) -> Verdict {
 /// Whether a whole answer is nothing but such a failure. An answer that only talks about one is none.
 fn is_all_there_is(answer: &str) -> bool {
     let answer = answer.trim().to_lowercase();
-    answer.lines().count() == 1 && CONFESSIONS.iter().any(|words| answer.starts_with(words)) && trouble(&answer).is_some()
+    answer.lines().count() == 1
+        && CONFESSIONS.iter().any(|words| answer.starts_with(words))
+        && trouble(&answer).is_some()
 }
 
 #[cfg(test)]

@@ -89,7 +89,8 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let handed = launch.handed.as_ref().map(|handed| handed.0.clone());
-        let mut child = family::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
+        let mut child =
+            family::spawn(&mut command, handed).map_err(|error| plain::not_started(&launch.program, &error))?;
         let group = Group::of(&child, job.task.task_run_id);
         tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %launch.program.display(), "host started");
         let errors = Arc::new(Mutex::new(Tail::new(ERROR_LIMIT)));

@@ -171,7 +171,9 @@ impl Asks {
                 "{label} asks before it changes files, and only before commands that it takes for dangerous; it runs others unasked."
             ),
             Self::No => {
-                format!("{label} asks nobody before it acts: whoever may call this agent runs commands here with your rights.")
+                format!(
+                    "{label} asks nobody before it acts: whoever may call this agent runs commands here with your rights."
+                )
             }
             Self::Unknown => format!("Whether {label} asks before a risky step is up to that program."),
         })

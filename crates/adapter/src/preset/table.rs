@@ -106,7 +106,8 @@ mod tests {
             ("custom", "acp"),
         ];
         assert_eq!(rows, expected);
-        let silent: Vec<_> = table.iter().filter(|row| row.asks != Asks::Yes).map(|row| (&*row.name, row.asks)).collect();
+        let silent: Vec<_> =
+            table.iter().filter(|row| row.asks != Asks::Yes).map(|row| (&*row.name, row.asks)).collect();
         let expected =
             [("hermes", Asks::Partly), ("openclaw", Asks::No), ("cursor", Asks::No), ("custom", Asks::Unknown)];
         assert_eq!(silent, expected);

@@ -38,7 +38,10 @@ async fn one_that_does_not_know_its_arguments_says_so() {
 async fn closed_doors_are_not_knocked_at_for_minutes() {
     let world = world().await;
     let reply = failure(&ended(&world, &task("FAIL:401x9 SAY:never")).await);
-    assert!(reply.starts_with("sign_in_required: Fake host is not signed in on this device: start `claude`"), "{reply}");
+    assert!(
+        reply.starts_with("sign_in_required: Fake host is not signed in on this device: start `claude`"),
+        "{reply}"
+    );
     world.stop().await;
 }
 

@@ -64,7 +64,14 @@ async fn the_python_example_keeps_the_contract() {
     assert_eq!(health.status, 200);
     assert_eq!(
         serde_json::from_str::<Health>(&health.body).unwrap(),
-        Health { ok: true, host: Some(host), running: None, also_running: Vec::new(), concurrency: None, enforces: Vec::new() }
+        Health {
+            ok: true,
+            host: Some(host),
+            running: None,
+            also_running: Vec::new(),
+            concurrency: None,
+            enforces: Vec::new()
+        }
     );
 
     let reply = post(address, &task("one two\nthree")).await;
@@ -74,7 +81,11 @@ async fn the_python_example_keeps_the_contract() {
     assert_eq!(serde_json::from_str::<TaskReply>(&reply.body).unwrap(), expected);
 
     let reply = post(address, &task(" ")).await;
-    let error = TaskError { code: "task_failed".to_owned(), message: "there is no text to count words in".to_owned(), resets_at: None };
+    let error = TaskError {
+        code: "task_failed".to_owned(),
+        message: "there is no text to count words in".to_owned(),
+        resets_at: None,
+    };
     let expected = TaskReply { success: false, output: None, error: Some(error), usage: None };
     assert_eq!((reply.status, serde_json::from_str::<TaskReply>(&reply.body).unwrap()), (200, expected));
 
@@ -160,7 +171,14 @@ async fn the_hermes_example_keeps_the_contract() {
         exchange(address, format!("GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").as_bytes())
             .await;
     let host = Host { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
-    let expected = Health { ok: true, host: Some(host), running: None, also_running: Vec::new(), concurrency: None, enforces: Vec::new() };
+    let expected = Health {
+        ok: true,
+        host: Some(host),
+        running: None,
+        also_running: Vec::new(),
+        concurrency: None,
+        enforces: Vec::new(),
+    };
     assert_eq!(serde_json::from_str::<Health>(&health.body).unwrap(), expected);
 
     let here = |text: &str| crate::world::with(task(text), "cwd", work.to_str().unwrap());

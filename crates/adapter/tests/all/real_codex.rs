@@ -321,7 +321,9 @@ async fn instructions_and_our_tools_reach_its_model() {
     let Some(stage) = stage().await else { return };
     let world = usual_world(&stage).await;
     let tools = tools().await;
-    let task = task("CALL:mcp__attache_run__delegate {\"to\":\"x\"}\nRUN:cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -ac 'Bearer sesame'");
+    let task = task(
+        "CALL:mcp__attache_run__delegate {\"to\":\"x\"}\nRUN:cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -ac 'Bearer sesame'",
+    );
     let task = with(with(task, "instructions", "FIRST-RULE"), "mcp", json!({"url": tools, "token": "sesame"}));
     let (questions, events) = run(&world, &task, yes).await;
     assert_eq!(result(&events)["success"], true, "{}", result(&events));
@@ -356,8 +358,7 @@ async fn a_conversation_goes_on_where_that_is_wanted() {
 }
 
 /// A picture of one pixel.
-const PIXEL: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_and_files_reach_it() {
@@ -396,7 +397,11 @@ async fn it_has_no_helpers_and_takes_no_limit_in_dollars() {
     let offered = offered(&stage);
     assert!(!offered.iter().any(|tool| tool.contains("spawn_agent") || tool.contains("agent")), "{offered:?}");
     let (_, events) = run(&world, &with(task("SAY:hello"), "budget", json!({"cost_usd": 0.5})), yes).await;
-    assert!(failure(result(&events)).starts_with("refused: Codex does not say what a run costs"), "{}", result(&events));
+    assert!(
+        failure(result(&events)).starts_with("refused: Codex does not say what a run costs"),
+        "{}",
+        result(&events)
+    );
     world.stop().await;
 }
 

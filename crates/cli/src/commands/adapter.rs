@@ -222,8 +222,9 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         );
     }
 
-    attache_adapter::adopt_orphans()
-        .map_err(|error| Failure::failed(format!("this system does not let an adapter end what tasks leave: {error}")))?;
+    attache_adapter::adopt_orphans().map_err(|error| {
+        Failure::failed(format!("this system does not let an adapter end what tasks leave: {error}"))
+    })?;
     let shutdown = CancellationToken::new();
     let served = adapter.run(shutdown.clone());
     tokio::pin!(served);

@@ -12,8 +12,7 @@ use clap::Subcommand;
 
 use super::page::{self, PageArgs};
 use crate::{
-    Context, Failure,
-    asked,
+    Context, Failure, asked,
     context::HubArgs,
     output::{Cell, Style, Table, clean, time},
 };

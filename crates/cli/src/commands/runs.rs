@@ -137,7 +137,9 @@ async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result
     if is_answer {
         context.output.say(format_args!("Given to {run}, which had asked for it. Follow it: attache watch {run}"));
     } else {
-        context.output.say(format_args!("Sent to {run}, which had not asked for anything. Follow it: attache watch {run}"));
+        context
+            .output
+            .say(format_args!("Sent to {run}, which had not asked for anything. Follow it: attache watch {run}"));
     }
     Ok(())
 }

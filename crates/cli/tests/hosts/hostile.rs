@@ -48,7 +48,10 @@ fn runs_nothing(program: &Program) {
     fs::create_dir(&witness).unwrap();
     plant(&device.folder, &witness);
     // The host itself looks at the repository, and so does a command that people allow.
-    let run = device.create("WRITE:harmless.txt=fine\nRUN:git status; git diff; git add -A; git commit -qm x; git log -p", json!({}));
+    let run = device.create(
+        "WRITE:harmless.txt=fine\nRUN:git status; git diff; git add -A; git commit -qm x; git log -p",
+        json!({}),
+    );
     let (ended, _) = device.answer(&run, true);
     if program.kind == programs::OPENCODE.kind {
         // It would run plugins whatever it is told, so it is not let in.
@@ -72,16 +75,31 @@ fn plant_repository(folder: &Path, script: &Path) {
         assert!(done.success(), "git {args:?}");
     };
     git(&["init", "-q"]);
-    fs::write(folder.join(".gitattributes"), "*.txt filter=evil diff=evil merge=evil\n*.md diff=evilcommand\n").unwrap();
+    fs::write(folder.join(".gitattributes"), "*.txt filter=evil diff=evil merge=evil\n*.md diff=evilcommand\n")
+        .unwrap();
     for name in ["pre-commit", "post-commit", "prepare-commit-msg", "post-index-change", "reference-transaction"] {
         let hook = folder.join(".git/hooks").join(name);
         fs::write(&hook, format!("#!/bin/sh\n{} git-hook-{name}\n", script.display())).unwrap();
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     }
     for key in [
-        "core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "core.askPass", "diff.external", "filter.evil.clean",
-        "filter.evil.smudge", "diff.evil.textconv", "diff.evilcommand.command", "merge.evil.driver", "gpg.program",
-        "credential.helper", "sequence.editor", "interactive.diffFilter", "pager.status", "pager.log",
+        "core.fsmonitor",
+        "core.pager",
+        "core.editor",
+        "core.sshCommand",
+        "core.askPass",
+        "diff.external",
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "diff.evil.textconv",
+        "diff.evilcommand.command",
+        "merge.evil.driver",
+        "gpg.program",
+        "credential.helper",
+        "sequence.editor",
+        "interactive.diffFilter",
+        "pager.status",
+        "pager.log",
     ] {
         git(&["config", key, &format!("{} git-{key}", script.display())]);
     }

@@ -50,5 +50,10 @@ fn doctor_finds_a_codex_that_does_not_start_for_a_task() {
     config.push_str("\n[mcp_servers.attache_run]\ncommand = \"true\"\n");
     std::fs::write(&file, config).unwrap();
     let said = device.home.attache(&["doctor"]);
-    assert!(format!("{}{}", said.stdout, said.stderr).contains("does not start for a task"), "{}{}", said.stdout, said.stderr);
+    assert!(
+        format!("{}{}", said.stdout, said.stderr).contains("does not start for a task"),
+        "{}{}",
+        said.stdout,
+        said.stderr
+    );
 }

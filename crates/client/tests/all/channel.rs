@@ -180,7 +180,10 @@ async fn a_channel_registers_and_acknowledges_what_it_heard() {
         json!({"action": "register", "peer_role": "worker", "capabilities": ["resume"], "running": [run(9)]})
     );
     // Nothing is said before the hub knows the channel.
-    assert!(matches!(line.notify(Ready { credits: 1, enforces: None }.payload()).await, Err(Error::Unreachable { .. })));
+    assert!(matches!(
+        line.notify(Ready { credits: 1, enforces: None }.payload()).await,
+        Err(Error::Unreachable { .. })
+    ));
     hub.answer(&register, registered("rs_1")).await;
     worker.heard(1).await;
     line.notify(Ready { credits: 1, enforces: None }.payload()).await.unwrap();

@@ -6,8 +6,8 @@ use attache_protocol::{
     wire::{
         ask::{AskInput, AskState},
         envelope::{
-            CallTool, Chunk, Done, Envelope, Extend, Fail, Log, Progress, Ready, Release, RequireApproval, RequireInput,
-            Think,
+            CallTool, Chunk, Done, Envelope, Extend, Fail, Log, Progress, Ready, Release, RequireApproval,
+            RequireInput, Think,
         },
         permission::AskPermission,
         run::{CompleteRequest, FailRequest, Limit, ProgressRequest, ReleaseRequest},

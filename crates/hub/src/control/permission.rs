@@ -173,7 +173,8 @@ impl Handle {
                 return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
             }
             // Refused rather than narrowed: whoever decides must know how far the answer reaches.
-            if request.scope != Scope::Once && widest(request.approved, hides_input(&asked.undisclosed)) == Scope::Once {
+            if request.scope != Scope::Once && widest(request.approved, hides_input(&asked.undisclosed)) == Scope::Once
+            {
                 return Err(Error::invalid("scope", UNSEEN));
             }
         }

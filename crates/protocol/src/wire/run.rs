@@ -334,8 +334,12 @@ impl Sandbox {
 
     /// The limits that it asks for and nobody keeps who enforces only these, in words; none when all are kept.
     pub fn unmet(self, enforced: &[Limit]) -> Option<String> {
-        let missing: Vec<String> =
-            self.limits().into_iter().filter(|limit| !enforced.contains(limit)).map(|limit| limit.to_string()).collect();
+        let missing: Vec<String> = self
+            .limits()
+            .into_iter()
+            .filter(|limit| !enforced.contains(limit))
+            .map(|limit| limit.to_string())
+            .collect();
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, ConversationId, GrantId, Json, RunId, Timestamp,
     rules::permission::{
-        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, hides_input, judge, matches,
+        Decision, Grant, Reach, Request, Scope, Settled, State, Subject, Verdict, What, decide, hides_input, judge,
+        matches,
     },
 };
 use proptest::prelude::*;
@@ -222,7 +223,8 @@ proptest! {
 
 #[test]
 fn an_input_is_hidden_unless_only_other_things_are() {
-    let hides = |undisclosed: &[&str]| hides_input(&undisclosed.iter().map(|what| (*what).to_owned()).collect::<Vec<_>>());
+    let hides =
+        |undisclosed: &[&str]| hides_input(&undisclosed.iter().map(|what| (*what).to_owned()).collect::<Vec<_>>());
     assert!(!hides(&[]) && !hides(&["paths", "more paths", "the rest of the diff"]));
     assert!(hides(&["input"]) && hides(&["paths", "the rest of the input"]) && hides(&["a word of tomorrow"]));
 }

@@ -473,9 +473,7 @@ fn failure(error: &rpc::Error, agent: &Agent) -> Verdict {
             [] => String::new(),
             ways => format!(" It offers: {}.", ways.join("; ")),
         };
-        let message = format!(
-            "{text}. Start it by hand on this device, log in, and send the task again.{ways}"
-        );
+        let message = format!("{text}. Start it by hand on this device, log in, and send the task again.{ways}");
         return Verdict::SignIn { message };
     }
     // Some agents hand on the status with which their model answered.

@@ -57,7 +57,8 @@ async fn try_start(setup: Setup, job: Job) -> Result<TaskReply, TaskReply> {
     let launch = Launch { program: setup.program.clone(), args: setup.args.clone(), ..Launch::default() };
     let mut process = Process::start(&launch, &job).await?;
     let mut conversation = Conversation::with(&mut process, turn, files);
-    let verdict = conversation.open(&setup, &job, &cwd).await.map_or_else(|verdict| verdict, |_| Verdict::Done { text: None });
+    let verdict =
+        conversation.open(&setup, &job, &cwd).await.map_or_else(|verdict| verdict, |_| Verdict::Done { text: None });
     let turn = conversation.close().finish();
     let ended = process.end_after(&verdict, &setup.memory).await;
     Ok(outcome::reply(verdict, &turn, &ended))

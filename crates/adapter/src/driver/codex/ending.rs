@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_missing_login_says_what_to_do() {
-        let message = "status 401. Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
+        let message =
+            "status 401. Run `codex login` on this device, or give it a key with `codex login --with-api-key`";
         let expected = Verdict::SignIn { message: message.to_owned() };
         assert_eq!(ended_by(r#"{"httpConnectionFailed":{"httpStatusCode":401}}"#, "status 401"), expected);
         assert_eq!(ended_by(r#""unauthorized""#, "status 401"), expected);

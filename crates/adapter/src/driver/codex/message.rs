@@ -66,7 +66,9 @@ pub(super) struct OpenThread<'a> {
 pub(super) enum ApprovalPolicy {
     /// It asks before each command and patch, unless rules of the user allow them.
     Asking(&'static str),
-    Granular { granular: Granular },
+    Granular {
+        granular: Granular,
+    },
 }
 
 /// What of all that Codex could ask it asks; the rest is refused.
@@ -126,9 +128,13 @@ pub(super) struct SteerTurn<'a> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub(super) enum Input<'a> {
-    Text { text: &'a str },
+    Text {
+        text: &'a str,
+    },
     /// A `data:` URL.
-    Image { url: String },
+    Image {
+        url: String,
+    },
 }
 
 #[derive(Debug, Deserialize)]

@@ -14,8 +14,9 @@ use super::{
     ending::{self, Heard as Said},
     item::{Moment, tool_call},
     message::{
-        AccountRead, ApprovalPolicy, Delta, ErrorEvent, Initialize, Initialized, Input, Interrupt, Item, ItemEvent, OpenThread, Opened,
-        RateLimits, RawEvent, ServerStatus, StartTurn, Started, SteerTurn, Tokens, TurnEnd, TurnEvent, UsageEvent,
+        AccountRead, ApprovalPolicy, Delta, ErrorEvent, Initialize, Initialized, Input, Interrupt, Item, ItemEvent,
+        OpenThread, Opened, RateLimits, RawEvent, ServerStatus, StartTurn, Started, SteerTurn, Tokens, TurnEnd,
+        TurnEvent, UsageEvent,
     },
     settings,
 };
@@ -129,7 +130,11 @@ impl<'a> Conversation<'a> {
         let mut open = OpenThread {
             thread_id: None,
             cwd: opening.cwd,
-            approval_policy: if is_confined { ApprovalPolicy::WITHIN_LIMITS } else { ApprovalPolicy::Asking("untrusted") },
+            approval_policy: if is_confined {
+                ApprovalPolicy::WITHIN_LIMITS
+            } else {
+                ApprovalPolicy::Asking("untrusted")
+            },
             approvals_reviewer: "user",
             sandbox: (!is_confined).then_some("workspace-write"),
             developer_instructions: opening.instructions.as_deref(),
