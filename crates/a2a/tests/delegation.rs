@@ -121,7 +121,11 @@ fn accept() -> awcp::Message {
 fn start() -> awcp::Message {
     awcp::Message::Start(awcp::Start {
         delegation_id: "dlg_1".to_owned(),
-        lease: awcp::Lease { expires_at: Timestamp::from_millis(1_900_000_000_000), access_mode: AccessMode::Rw },
+        lease: awcp::Lease {
+            expires_at: Timestamp::from_millis(1_900_000_000_000),
+            ttl_seconds: None,
+            access_mode: AccessMode::Rw,
+        },
         mount: awcp::Mount {
             transport: awcp::SSHFS.to_owned(),
             endpoint: awcp::Endpoint {

@@ -42,6 +42,7 @@ fn projection(status: Status) -> Projection {
                 added: Some(2),
                 removed: Some(1),
                 also_changed_here: false,
+                run_by: None,
             }],
             diff_stat: DiffStat { files_changed: 1, insertions: 2, deletions: 1 },
             truncated: false,

@@ -212,7 +212,9 @@ fn told(changes: &Changes) -> String {
         .take(MOST_PATHS)
         .map(|one| {
             let also = if one.also_changed_here { ", also changed here meanwhile" } else { "" };
-            format!("{} ({}{also})", one.path, what(one.change))
+            let run_by =
+                one.run_by.as_ref().map(|who| format!(", run or obeyed by {who}: have a person look at it first"));
+            format!("{} ({}{also}{})", one.path, what(one.change), run_by.unwrap_or_default())
         })
         .collect();
     let more = if stat.files_changed > paths.len() as u64 { ", …" } else { "" };

@@ -88,6 +88,7 @@ impl FakeDaemon {
                 added: Some(2),
                 removed: Some(1),
                 also_changed_here: false,
+                run_by: None,
             };
             delegation.changes = Some(Changes {
                 changed_paths: vec![changed("src/main.rs", Change::Modified), changed("new.txt", Change::Added)],

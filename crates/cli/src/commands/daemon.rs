@@ -107,6 +107,13 @@ async fn stop(context: &Context) -> Result<(), Failure> {
 // === impl LocalKeys ===
 
 impl Keys for LocalKeys {
+    fn private_folders(&self) -> Vec<PathBuf> {
+        let Self(config) = self;
+        let hub = config.home.clone().map(|home| Home::at(home).local_hub().key_file);
+        let data = hub.and_then(|key| key.parent().map(std::path::Path::to_owned));
+        [config.home.clone(), config.awcp_home.clone(), data].into_iter().flatten().collect()
+    }
+
     /// As every other command chooses: the key of the environment for its hub, else the owner's for the hub of this machine
     /// while that runs.
     fn key_for(&self, origin: &str) -> Option<Secret<String>> {

@@ -1,6 +1,7 @@
 //! `attache delegations`: what is lent from this machine, what came of it, and what may be lent.
 
 use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use attache_client::daemon::DaemonClient;
 use attache_protocol::{
     DelegationId, Pin,
     error::exit,
-    wire::delegation::{Delegation, Delegations, Diff, Revert},
+    wire::delegation::{Delegation, Delegations, Diff, Revert, Reverted, Take},
 };
 use attache_runtime::awcp_policy::Change;
 use clap::Subcommand;
@@ -32,6 +33,7 @@ use crate::{
   attache delegations log dlg_…                           what it wrote while it worked
   attache delegations diff dlg_…                          what it changed
   attache delegations revert dlg_… src/main.rs            put it back as it was
+  attache delegations diff dlg_… | git apply --reverse    the same by git
   attache delegations cancel dlg_… | --all
   attache delegations wait                                until nothing is lent any more
   attache delegations allow --peer http://127.0.0.1:7800/a2a/builder
@@ -78,6 +80,10 @@ enum Command {
         delegation: DelegationId,
         /// Only these, relative to the folder
         paths: Vec<String>,
+        /// Which version a file gets that you edited as well: `before` the lease, or `mine`, as you last saved it. What it
+        /// replaces is kept. [default: ask on a terminal, else leave it alone]
+        #[arg(long, value_name = "VERSION", value_parser = ["before", "mine"])]
+        take: Option<String>,
     },
     /// Wait until they have ended
     Wait {
@@ -153,7 +159,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }
             context.output.raw(&text)
         }
-        Command::Revert { delegation, paths } => revert(&context, delegation, paths).await,
+        Command::Revert { delegation, paths, take } => revert(&context, delegation, paths, take.as_deref()).await,
         Command::Wait { delegation, session, timeout } => wait(&context, delegation, session, timeout).await,
         Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
@@ -275,7 +281,17 @@ fn show(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
     }
     for changed in delegation.changes.iter().flat_map(|changes| &changes.changed_paths) {
         let word = format!("{:?}", changed.change).to_lowercase();
-        row(&word, Cell::plain(clean::line(&changed.path)));
+        let path = clean::line(&changed.path);
+        row(
+            &word,
+            match &changed.run_by {
+                Some(who) => Cell::styled(
+                    format!("{path} (run or obeyed by {}: look at it first)", clean::line(who)),
+                    Style::Busy,
+                ),
+                None => Cell::plain(path),
+            },
+        );
     }
     context.output.table(&table)?;
     if let Some(summary) = delegation.result.as_ref().and_then(|result| result.final_summary.as_ref()) {
@@ -340,20 +356,68 @@ async fn cancel(context: &Context, mut wanted: Vec<DelegationId>, all: bool) -> 
     Ok(())
 }
 
-async fn revert(context: &Context, delegation: DelegationId, paths: Vec<String>) -> Result<(), Failure> {
-    let reverted = lending::daemon(context).await?.revert(delegation, &Revert { paths }).await?;
+async fn revert(
+    context: &Context,
+    delegation: DelegationId,
+    paths: Vec<String>,
+    take: Option<&str>,
+) -> Result<(), Failure> {
+    let daemon = lending::daemon(context).await?;
+    let take = take.and_then(version);
+    let mut reverted = daemon.revert(delegation, &Revert { paths, take }).await?;
+    for (path, take) in choose(context, &reverted)? {
+        let asked = Revert { paths: vec![path.clone()], take: Some(take) };
+        let Reverted { restored, kept } = daemon.revert(delegation, &asked).await?;
+        reverted.kept.retain(|left| left.path != path);
+        reverted.restored.extend(restored);
+        reverted.kept.extend(kept);
+    }
     if context.output.is_json() {
         return context.output.json(&reverted);
     }
     for path in &reverted.restored {
         context.output.line(clean::line(path))?;
     }
+    let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
     for kept in &reverted.kept {
         let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
         context.output.say_styled(Style::Busy, line);
+        for version in &kept.versions {
+            context.output.say_styled(Style::Dim, format_args!("  your version: {}", clean::line(version)));
+        }
     }
     context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
+    if conflicts > 0 {
+        context.output.say(format_args!(
+            "You edited {conflicts} of them as well. Say which version they get: attache delegations revert {delegation} \
+             --take before|mine PATH…"
+        ));
+    }
     Ok(())
+}
+
+fn version(name: &str) -> Option<Take> {
+    match name {
+        "before" | "b" => Some(Take::Before),
+        "mine" | "m" => Some(Take::Mine),
+        _ => None,
+    }
+}
+
+/// Asks the person at the terminal about each file that both sides edited.
+fn choose(context: &Context, reverted: &Reverted) -> Result<Vec<(String, Take)>, Failure> {
+    let mut chosen = Vec::new();
+    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
+        return Ok(chosen);
+    }
+    for kept in reverted.kept.iter().filter(|kept| kept.conflict) {
+        let (path, reason) = (clean::line(&kept.path), clean::line(&kept.reason));
+        let _ = write!(io::stderr(), "{path}: {reason}. [b]efore the lease, [m]ine, [l]eave it? [l] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        chosen.extend(version(&answer.trim().to_lowercase()).map(|take| (kept.path.clone(), take)));
+    }
+    Ok(chosen)
 }
 
 async fn wait(

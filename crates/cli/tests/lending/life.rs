@@ -1,6 +1,10 @@
 //! The plain ways: work done in the folder, read only, on smaller terms, not at all.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    time::Duration,
+};
 
 use super::world::{Way, World};
 
@@ -112,4 +116,40 @@ fn what_nobody_allowed_is_refused_with_the_command_that_allows_it() {
     let other = format!("{}/a2a/other", world.url);
     let ran = world.host.attache(&["delegate", world.folder.to_str().unwrap(), "--to", &other, "true"]).exits(4);
     assert!(ran.stderr.contains("attache delegations allow --peer"), "{}", ran.stderr);
+}
+
+#[test]
+fn links_that_stay_in_the_folder_work_at_the_remote() {
+    let Some(world) = World::new(Way::Direct, "") else { return };
+    world.write("node_modules/tool/cli.js", "the tool\n");
+    fs::create_dir(world.folder.join("node_modules/.bin")).unwrap();
+    symlink("../tool/cli.js", world.folder.join("node_modules/.bin/tool")).unwrap();
+    symlink(world.folder.join("node_modules/tool"), world.folder.join("whole")).unwrap();
+    let script =
+        "set -e; cat node_modules/.bin/tool whole/cli.js; mkdir deep; ln -s \"$PWD/node_modules/tool/cli.js\" deep/made
+        ln -s node_modules/../node_modules/tool deep/../detour; ln -s /etc/hostname out || echo refused
+        cat deep/made detour/cli.js";
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let said = ended["result"]["final_summary"].as_str().unwrap();
+    assert_eq!(said, "the tool\nthe tool\nrefused\nthe tool\nthe tool\n");
+    // On the host they lead to the same files.
+    assert_eq!((world.read("deep/made"), world.read("detour/cli.js")), ("the tool\n".into(), "the tool\n".into()));
+    assert!(!world.folder.join("out").is_symlink());
+}
+
+#[test]
+fn git_adds_everything_at_the_remote_links_too() {
+    let Some(world) = World::new(Way::Direct, "") else { return };
+    let git =
+        |args: &[&str]| std::process::Command::new("git").arg("-C").arg(&world.folder).args(args).output().unwrap();
+    assert!(git(&["init", "--quiet"]).status.success());
+    world.write("a/file", "x\n");
+    fs::create_dir(world.folder.join("b")).unwrap();
+    symlink("../a/file", world.folder.join("b/link")).unwrap();
+    let script = "git -c safe.directory='*' add -A && git -c safe.directory='*' -c user.name=R -c user.email=r@r commit -q -m all && echo added";
+    let ended = world.delegate(&[], script);
+    assert_eq!(ended["result"]["final_summary"], "added\n", "{ended:#}");
+    let listed = git(&["ls-tree", "-r", "--name-only", "HEAD"]).stdout;
+    assert_eq!(String::from_utf8(listed).unwrap(), "a/file\nb/link\n");
 }

@@ -23,6 +23,7 @@ fn projection(world: &World, status: Status) -> Projection {
         added: Some(12),
         removed: Some(5),
         also_changed_here,
+        run_by: None,
     };
     Projection {
         status,

@@ -174,7 +174,8 @@ impl Book {
             return Heard::Reply(late("no invitation with this delegation_id is open here"));
         };
         match &assignment.phase {
-            Phase::Accepted(_) if start.lease.expires_at <= now => {
+            // A length of time holds by any clock; a point in time only where the two clocks agree.
+            Phase::Accepted(_) if start.lease.ends_at(now) <= now => {
                 Heard::Reply(self.end(key, late("the lease was over before START arrived")))
             }
             Phase::Accepted(open) => {
@@ -183,7 +184,7 @@ impl Book {
                     AccessMode::Ro => AccessMode::Ro,
                     AccessMode::Rw => open.terms.access_mode,
                 };
-                let deadline = start.lease.expires_at.min(now.plus(open.terms.ttl));
+                let deadline = start.lease.ends_at(now).min(now.plus(open.terms.ttl));
                 let terms = Terms { access_mode, ttl: deadline.since(now) };
                 assignment.phase = Phase::Active(Open { accept: open.accept.clone(), terms, deadline });
                 Heard::Begin { terms, deadline }

@@ -107,6 +107,12 @@ impl State {
         Self { status: Status::Created, terms, deadline: now.plus(terms.ttl) }
     }
 
+    /// Its turn has come: the time to take it up begins now, however long it was queued.
+    #[must_use]
+    pub fn released(self, now: Timestamp) -> Self {
+        Self { deadline: now.plus(self.terms.ttl), ..self }
+    }
+
     /// What a command does at a point in time.
     pub fn step(self, command: &Command, now: Timestamp) -> Result<Transition, Refusal> {
         if self.status.has_ended() {

@@ -60,6 +60,7 @@ pub struct Requirements {
     pub needs_mount_client: bool,
     #[serde(default = "sshfs")]
     pub mount_transport: String,
+    /// `true`: without git the remote cannot do the work; `"optional"`: there is a repository in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_git: Option<Json>,
 }
@@ -112,7 +113,11 @@ pub struct Start {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
+    /// By the host's clock.
     pub expires_at: Timestamp,
+    /// The same as a length of time, from when START arrives: the two clocks need not agree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
     pub access_mode: AccessMode,
 }
 
@@ -126,6 +131,7 @@ pub struct Mount {
     /// The server's public key, as OpenSSH writes it. No other server is spoken to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
+    /// What the host would like of the mount, as `["name", "name=value"]`. The remote follows what it knows to be harmless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<Json>,
 }
@@ -343,7 +349,23 @@ fn written<T: Serialize>(kind: &'static str, body: &T) -> Json {
     Json::of(&Written { awcp: Typed { version: VERSION, kind, body } })
 }
 
+// === impl Lease ===
+
+impl Lease {
+    /// When a lease that begins now is over, by the clock of whoever asks.
+    pub fn ends_at(&self, now: Timestamp) -> Timestamp {
+        self.ttl_seconds.map_or(self.expires_at, |seconds| now.plus(std::time::Duration::from_secs(seconds)))
+    }
+}
+
 // === impl Requirements ===
+
+impl Requirements {
+    /// Whether the work cannot be done without git.
+    pub fn wants_git(&self) -> bool {
+        self.needs_git.as_ref().is_some_and(|needs| matches!(needs.get(), "true" | "\"required\""))
+    }
+}
 
 impl Default for Requirements {
     fn default() -> Self {

@@ -146,6 +146,9 @@ pub struct ChangedPath {
     /// Somebody else changed it too while the lease lasted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub also_changed_here: bool,
+    /// The program that runs it, or obeys it, without being asked: look at it before you use that program here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_by: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -171,6 +174,19 @@ pub struct DiffStat {
 pub struct Revert {
     #[serde(default)]
     pub paths: Vec<String>,
+    /// What to do where somebody here edited a file as well. Such a file is left alone, and named, when it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take: Option<Take>,
+}
+
+/// Which version of a file that both sides edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Take {
+    /// As it was before the lease.
+    Before,
+    /// As somebody here last left it.
+    Mine,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +200,12 @@ pub struct Reverted {
 pub struct Kept {
     pub path: String,
     pub reason: String,
+    /// Both sides edited it: `take` says which version it gets.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
+    /// Versions from here that the remote overwrote, the oldest first: files in the folder of originals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<String>,
 }
 
 /// `PUT /api/v1/delegations/{id}` of a hub: what its console shows.

@@ -34,6 +34,10 @@ pub struct Delegator {
     pub peers: Vec<Peer>,
     pub export: ExportRules,
     pub git: Git,
+    /// After so many days the originals of what a lease changed are removed; it cannot be put back then.
+    pub keep_originals_days: u64,
+    /// When the originals of all leases take more than this, those of the oldest go first.
+    pub keep_originals_bytes: u64,
 }
 
 /// An agent that may be lent something.
@@ -74,6 +78,8 @@ pub struct ExportRules {
     pub max_bytes: Option<u64>,
     pub max_files: Option<u64>,
     pub max_ops_per_second: Option<u32>,
+    /// What the remote is asked to mount it with, such as `dcache_timeout=60`.
+    pub mount_options: Vec<String>,
 }
 
 /// What a policy says of a folder.
@@ -111,6 +117,8 @@ impl Default for Delegator {
             peers: Vec::new(),
             export: ExportRules::default(),
             git: Git::default(),
+            keep_originals_days: 30,
+            keep_originals_bytes: 20 << 30,
         }
     }
 }

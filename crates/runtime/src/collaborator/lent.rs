@@ -7,7 +7,8 @@ use attache_protocol::{
     rules::{assignment::Key, delegation::Terms},
     wire::awcp::{AccessMode, Done, Error, ErrorCode, Invite, Message, Start},
 };
-use attache_workspace::mount::{self, Ended, Forward, Mounted, Mounting, Place};
+use attache_workspace::mount::{self, Ended, Forward, Mounted, Mounting, Place, Unmounted};
+use tokio::time::Instant;
 
 use super::{Collaborator, Outcome, Turn};
 
@@ -19,6 +20,10 @@ pub struct Lent {
     invite: Invite,
     terms: Terms,
     deadline: Timestamp,
+    /// The same by a clock that nobody sets.
+    ends: Instant,
+    /// What the host should know about how it was mounted.
+    notes: Option<String>,
     mount_point: PathBuf,
     /// Until it is mounted.
     started: Option<(Start, Secret<String>, Place)>,
@@ -63,7 +68,9 @@ impl Lent {
     ) -> Self {
         let mount_point = started.2.mount_point();
         let started = Some(started);
-        Self { role, key, invite, terms, deadline, mount_point, started, mounted: None, outcome, has_ended: false }
+        let ends = Instant::now() + terms.ttl;
+        let (mounted, notes, has_ended) = (None, None, false);
+        Self { role, key, invite, terms, deadline, ends, notes, mount_point, started, mounted, outcome, has_ended }
     }
 
     pub const fn invite(&self) -> &Invite {
@@ -102,6 +109,12 @@ impl Lent {
             Some(forward) => (forward.address().ip().to_string(), forward.address().port()),
             None => (endpoint.host, endpoint.port),
         };
+        let wishes =
+            start.mount.mount_options.and_then(|wishes| wishes.parse::<Vec<String>>().ok()).unwrap_or_default();
+        let (wishes, ignored) = mount::harmless_options(wishes);
+        if !ignored.is_empty() {
+            self.notes = Some(format!("These mount options were not followed: {}.", ignored.join(", ")));
+        }
         let mounting = Mounting {
             host,
             port,
@@ -110,11 +123,12 @@ impl Lent {
             host_key: start.mount.host_key.unwrap_or_default(),
             private_key,
             access_mode: self.terms.access_mode,
-            expires_at: self.deadline.plus(GRACE),
+            expires_at: self.role.env().now().plus(self.ends.duration_since(Instant::now())).plus(GRACE),
+            options: wishes,
         };
         let mounted = mount::mount(&options.guard, place, mounting).await.map_err(|error| {
             // Whatever became of it then, it came too late.
-            let is_over = self.role.env().now() >= self.deadline;
+            let is_over = Instant::now() >= self.ends;
             if is_over {
                 tracing::info!(%error, "a folder was not mounted before its lease was over");
                 return failed(ErrorCode::Expired, "the lease was over before the folder was mounted".to_owned());
@@ -128,7 +142,7 @@ impl Lent {
 
     /// Waits until there is a reason to stop.
     pub async fn over(&mut self) -> Over {
-        let left = self.deadline.since(self.role.env().now());
+        let ends = self.ends;
         let mounted = self.mounted.as_ref();
         let gone = async {
             match mounted {
@@ -138,7 +152,7 @@ impl Lent {
         };
         tokio::select! {
             last = self.outcome.last() => Over::Host(Box::new(last)),
-            () = tokio::time::sleep(left) => Over::Expired,
+            () = tokio::time::sleep_until(ends) => Over::Expired,
             ended = gone => Over::Gone(ended),
         }
     }
@@ -152,11 +166,15 @@ impl Lent {
         let ended = self.unmount().await;
         let delegation_id = self.key.delegation.clone();
         let error = |code, text: &str| Message::Error(Error::new(&self.key.delegation, code, text));
-        let last = if self.role.env().now() >= self.deadline || ended == Some(Ended::Expired) {
+        let why = ended.map(|ended| ended.why);
+        let last = if Instant::now() >= self.ends || why == Some(Ended::Expired) {
             error(ErrorCode::Expired, "the lease was over before the work was done")
-        } else if !is_there || ended != Some(Ended::Asked) {
+        } else if !is_there || why != Some(Ended::Asked) {
             error(ErrorCode::TaskFailed, "the folder was taken away while the agent worked in it")
         } else {
+            let outages = ended.map_or(0, |ended| ended.outages);
+            let told = [notes, self.notes.take(), outages_note(outages)].into_iter().flatten().collect::<Vec<_>>();
+            let notes = Some(told.join("\n")).filter(|notes| !notes.is_empty());
             Message::Done(Done { delegation_id, final_summary, highlights, notes })
         };
         self.end(last)
@@ -189,7 +207,7 @@ impl Lent {
         }
     }
 
-    async fn unmount(&mut self) -> Option<Ended> {
+    async fn unmount(&mut self) -> Option<Unmounted> {
         drop(self.started.take());
         match self.mounted.take() {
             Some(Held { mounted, .. }) => Some(mounted.unmount().await),
@@ -201,6 +219,19 @@ impl Lent {
         self.has_ended = true;
         self.role.end(&self.key, last)
     }
+}
+
+/// For the host: what was on its way when the connection broke did not arrive.
+fn outages_note(outages: u32) -> Option<String> {
+    let times = match outages {
+        0 => return None,
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    };
+    Some(format!(
+        "The connection to the folder broke {times} and was made again. Files that were being written then may be incomplete: \
+         look at the diff."
+    ))
 }
 
 impl Drop for Lent {

@@ -19,7 +19,7 @@ use attache_protocol::{
     },
 };
 use attache_workspace::{
-    mount::{GuardCommand, Place, missing, sweep},
+    mount::{GuardCommand, Place, missing, missing_git, sweep},
     ssh,
 };
 use serde::Serialize;
@@ -178,6 +178,10 @@ impl Collaborator {
         if let Some(missing) = missing().first() {
             let hint = missing.fix();
             return Err(Error { hint, ..refuse(ErrorCode::DepMissing, missing.to_string()) });
+        }
+        if let Some(git) = missing_git().filter(|_| invite.requirements.wants_git()) {
+            let hint = git.fix();
+            return Err(Error { hint, ..refuse(ErrorCode::DepMissing, git.to_string()) });
         }
         let place = Place::reserve(&consent.mount_roots, &invite.delegation_id, self.env())
             .map_err(|error| refuse(ErrorCode::MountpointDenied, error.to_string()))?;

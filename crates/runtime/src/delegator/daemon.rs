@@ -46,6 +46,7 @@ impl Daemon {
         let desk = Delegator::new(options, records, ground);
         recover::recover(&desk).await?;
         publish::catch_up(&desk, &unpublished).await;
+        desk.prune();
         let socket_path = home.join(SOCKET);
         let socket = Socket::bind(&socket_path)?;
         Ok(Self { desk, socket, socket_path, ssh, _lock: lock })

@@ -26,7 +26,7 @@ use super::{
     lend::{self, Ground},
     policy::Admitted,
     queue::{Claim, Verdict},
-    records::Records,
+    records::{BEFORE, Records},
     session::Sessions,
 };
 use crate::Error;
@@ -96,8 +96,10 @@ impl Delegator {
             return Err(Refused::new(Code::Overloaded, "too many delegations wait already", hint));
         }
         let (policy, home, asked) = (self.0.options.policy.clone(), self.0.options.home.clone(), request.clone());
+        let keys = self.0.options.keys.clone();
         let admitted = blocking(move || {
-            let admitted = policy.admit(&asked)?;
+            let mut admitted = policy.admit(&asked)?;
+            lend::withhold_private(&mut admitted, &keys.private_folders())?;
             lend::check(&home, &admitted, &asked).map(|()| admitted)
         });
         let admitted = admitted.await??;
@@ -251,6 +253,16 @@ impl Delegator {
         self.schedule();
     }
 
+    /// Removes the originals of delegations that ended long ago, in the background.
+    pub(super) fn prune(&self) {
+        let shown: Vec<Delegation> = self.entries().values().map(|entry| entry.shown.borrow().clone()).collect();
+        let mut ended: Vec<_> = shown.iter().filter_map(|one| Some((one.delegation_id, one.ended_at?))).collect();
+        ended.sort_by_key(|(_, at)| *at);
+        let (records, policy, now) = (self.0.records.clone(), self.0.options.policy.clone(), self.env().now());
+        // Whoever puts one back holds its folder; that it is gone by then is said.
+        self.0.tasks.spawn_blocking(move || records.prune(&ended, policy.retention(), now));
+    }
+
     /// It is over: what it held is free for others.
     pub(super) fn release(&self, delegation: DelegationId) {
         if let Some(entry) = self.entries().get_mut(&delegation) {
@@ -289,7 +301,7 @@ impl Delegator {
 
     /// `delegations/<id>/before`.
     pub(super) fn before(&self, delegation: DelegationId) -> PathBuf {
-        self.0.records.folder(delegation).join("before")
+        self.0.records.folder(delegation).join(BEFORE)
     }
 
     pub(super) async fn credentials(&self, admitted: &Admitted) -> Result<Keyring, Refused> {

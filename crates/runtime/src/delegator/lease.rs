@@ -1,9 +1,9 @@
 //! The life of one delegation: asks the rules what may happen, and does what they say in the order in which they say it.
 
-use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _, time::Duration};
+use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf, time::Duration};
 
 use attache_protocol::{
-    DelegationId, Timestamp,
+    DelegationId, Json, Timestamp,
     rules::delegation::{Command, Effect, Refusal, State, Status},
     wire::{
         awcp::{self, ErrorCode, Invite, Offer, Requirements, Task, Workspace},
@@ -86,8 +86,13 @@ impl Lease {
 
     /// Everything until the end, which is the only way out.
     async fn live(&mut self, go: oneshot::Receiver<()>) -> Result<std::convert::Infallible, Box<End>> {
-        // The sender is dropped only together with the desk.
-        let _ = self.unless_over(go).await?;
+        // However long it is queued, its time does not run. The sender is dropped only together with the desk.
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(self.interrupted(Interrupted::Cancelled)),
+            _ = go => {}
+        }
+        self.state = self.state.released(self.desk.env().now());
         let way = reach::choose(
             &self.admitted.peer,
             self.admitted.hub.as_ref().map(|(hub, _)| hub.as_str()),
@@ -196,7 +201,7 @@ impl Lease {
         if let Some(baseline) = self.baseline.take() {
             let _ = self.unless_over(baseline).await?;
         }
-        let lent = self.lend(accept.remote_mount.client_key).await?;
+        let lent = self.lend(accept.remote_mount.client_key, accept.remote_mount.mount_point.into()).await?;
         let now = desk.env().now();
         let (lent, mount) = match way {
             Way::Direct { host, port } => {
@@ -231,7 +236,7 @@ impl Lease {
         Ok(())
     }
 
-    async fn lend(&mut self, client_key: Option<String>) -> Result<Lent, Box<End>> {
+    async fn lend(&mut self, client_key: Option<String>, seen_at: PathBuf) -> Result<Lent, Box<End>> {
         let (desk, id, admitted, request) = (self.desk.clone(), self.id, self.admitted.clone(), self.request.clone());
         let terms = self.state.terms;
         let lending = blocking(move || {
@@ -246,6 +251,7 @@ impl Lease {
                 rules: lend::rules(&admitted, &request),
                 limits: &admitted.export,
                 client_key,
+                seen_at,
             };
             desk.0.ground.lend(loan, desk.0.options.audit.clone())
         });
@@ -283,7 +289,7 @@ impl Lease {
             self.trouble = lent.revoke().await;
             self.desk.note(self.id, "revoke", None);
             if let Some(trouble) = self.trouble.clone() {
-                self.desk.note(self.id, "disk_full", Some(&trouble));
+                self.desk.note(self.id, "trouble", Some(&trouble));
                 self.write_log(&format!("attache: {trouble}\n")).await;
             }
         }
@@ -382,12 +388,14 @@ impl Lease {
 
 /// The conversation with the remote, from its beginning.
 fn line(desk: &Delegator, id: DelegationId, request: &Delegate, admitted: &Admitted, keys: &Keyring) -> Line {
+    // A remote with git can commit there, and one without it can work all the same.
+    let needs_git = admitted.folder.join(".git").exists().then(|| Json::of("optional"));
     let invite = Invite {
         delegation_id: id.to_string(),
         task: Task { description: request.description.clone(), prompt: request.prompt.clone() },
         lease: Offer { ttl_seconds: admitted.terms.ttl.as_secs(), access_mode: admitted.terms.access_mode },
         workspace: Workspace { export_name: format!("awcp/{id}") },
-        requirements: Requirements::default(),
+        requirements: Requirements { needs_git, ..Requirements::default() },
     };
     let (env, pace) = (desk.env().clone(), desk.0.options.pace);
     Line::new(&invite, id, &admitted.peer, keys.peer.clone(), admitted.terms, env, pace)

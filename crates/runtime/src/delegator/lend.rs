@@ -1,16 +1,17 @@
 //! The data plane: opens the export of one lease, gives its key a door at the SSH server, and closes both.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use attache_protocol::{
-    Code, DelegationId, Timestamp,
+    Code, DelegationId, Json, Timestamp,
     env::Env,
     rules::delegation::Terms,
     wire::{
@@ -19,7 +20,9 @@ use attache_protocol::{
     },
 };
 use attache_workspace::{
-    export::{self, Before, Export, Journal, Line, Quota, Refusal, Rules, is_of_repository, secrets_in},
+    export::{
+        self, Before, Export, Journal, Line, Quota, Refusal, Rules, is_of_repository, secrets_in, withhold_folder,
+    },
     ssh::{Admission, HostKey, Pass, Server, make_key},
 };
 
@@ -53,6 +56,8 @@ pub(super) struct Loan<'a> {
     pub(super) limits: &'a ExportRules,
     /// The remote's own key, if it made one.
     pub(super) client_key: Option<String>,
+    /// Where the remote sees the folder.
+    pub(super) seen_at: PathBuf,
 }
 
 /// A folder that is lent, until it is revoked or dropped.
@@ -62,8 +67,21 @@ pub(super) struct Lent {
     locator: String,
     credential: Credential,
     host_key: String,
+    /// What the owner would like of the mount.
+    options: Vec<String>,
     tunnel: Option<Serving>,
-    unstored: Arc<AtomicU64>,
+    troubles: Arc<Troubles>,
+}
+
+/// Changes that failed for a reason of this machine, which the folder's owner has to know.
+#[derive(Debug, Default)]
+struct Troubles {
+    /// The disk is full.
+    full: AtomicU64,
+    /// The disk, or what is below it, failed.
+    broken: AtomicU64,
+    /// A limit of the lease was reached.
+    limited: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Writes what happens in the folder to the audit.
@@ -71,8 +89,7 @@ struct Notes {
     sink: Arc<dyn AuditSink>,
     delegation: DelegationId,
     env: Env,
-    /// How many changes failed because the disk is full.
-    unstored: Arc<AtomicU64>,
+    troubles: Arc<Troubles>,
 }
 
 /// OpenSSH's clients want a name; the key alone decides.
@@ -95,10 +112,11 @@ impl Ground {
             operations_per_second: loan.limits.max_ops_per_second.or(defaults.operations_per_second),
             ..defaults
         };
-        let terms = export::Terms { rules: loan.rules, quota, ..export::Terms::new(loan.terms.access_mode) };
-        let unstored = Arc::<AtomicU64>::default();
+        let seen_at = Some(loan.seen_at).filter(|path| path.is_absolute() && path.parent().is_some());
+        let terms = export::Terms { rules: loan.rules, quota, seen_at, ..export::Terms::new(loan.terms.access_mode) };
+        let troubles = Arc::<Troubles>::default();
         let (delegation, env) = (loan.delegation, self.env.clone());
-        let notes = Notes { sink: audit, delegation, env, unstored: Arc::clone(&unstored) };
+        let notes = Notes { sink: audit, delegation, env, troubles: Arc::clone(&troubles) };
         let export = Export::open(loan.folder, terms, Before::in_folder(loan.before), Arc::new(notes));
         let export = export.map_err(|error| Failure {
             code: ErrorCode::TaskFailed,
@@ -120,7 +138,8 @@ impl Ground {
             hint: ErrorCode::AuthFailed.hint().to_owned(),
         })?;
         let (admission, host_key) = (Arc::new(admission), self.host_key.clone());
-        Ok(Lent { admission, locator, credential, host_key, tunnel: None, unstored })
+        let options = loan.limits.mount_options.clone();
+        Ok(Lent { admission, locator, credential, host_key, options, tunnel: None, troubles })
     }
 
     /// Says nothing about the folder.
@@ -148,7 +167,7 @@ impl Lent {
             export_locator: self.locator.clone(),
             credential: self.credential.clone(),
             host_key: Some(self.host_key.clone()),
-            mount_options: None,
+            mount_options: (!self.options.is_empty()).then(|| Json::of(&self.options)),
         }
     }
 
@@ -164,13 +183,47 @@ impl Lent {
         if let Some(tunnel) = self.tunnel {
             tunnel.close();
         }
-        let unstored = self.unstored.load(Ordering::Relaxed);
-        (unstored > 0).then(|| {
-            format!(
-                "the disk of the machine that lends the folder is full: {unstored} changes of the remote failed; make room \
+        self.troubles.tell()
+    }
+}
+
+// === impl Troubles ===
+
+impl Troubles {
+    fn count(&self, refusal: &Refusal) {
+        match refusal {
+            Refusal::DiskFull => drop(self.full.fetch_add(1, Ordering::Relaxed)),
+            Refusal::Io(_) => drop(self.broken.fetch_add(1, Ordering::Relaxed)),
+            Refusal::Quota(what) => *self.limited().entry(what).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    fn tell(&self) -> Option<String> {
+        let mut told = Vec::new();
+        let (full, broken) = (self.full.load(Ordering::Relaxed), self.broken.load(Ordering::Relaxed));
+        if full > 0 {
+            told.push(format!(
+                "the disk of the machine that lends the folder is full: {full} changes of the remote failed; make room \
                  where the folder and $AWCP_HOME are, then delegate again"
-            )
-        })
+            ));
+        }
+        if broken > 0 {
+            told.push(format!(
+                "{broken} changes of the remote failed with an I/O error of this machine; look at its disk"
+            ));
+        }
+        for (what, times) in self.limited().iter() {
+            told.push(format!(
+                "{times} changes of the remote were refused by a limit of the lease ({what}); raise it in [delegator.export] \
+                 of policy.toml, then delegate again"
+            ));
+        }
+        Some(told.join("\n")).filter(|told| !told.is_empty())
+    }
+
+    fn limited(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,8 +231,8 @@ impl Lent {
 
 impl Journal for Notes {
     fn record(&self, line: &Line<'_>) {
-        if matches!(line.outcome, Err(Refusal::DiskFull)) {
-            self.unstored.fetch_add(1, Ordering::Relaxed);
+        if let Err(refusal) = line.outcome {
+            self.troubles.count(refusal);
         }
         let (path, to, at) = (line.path(), line.to(), self.env.now());
         let refusal = line.outcome.err().map(|refusal| refusal.name());
@@ -201,6 +254,32 @@ pub(super) fn rules(admitted: &Admitted, request: &Delegate) -> Rules {
     let mut withhold = secrets_in(&admitted.folder);
     withhold.extend(admitted.export.withhold.iter().cloned());
     Rules { include: request.include.clone(), exclude, withhold }
+}
+
+/// Where keys and records of ours are is shown to nobody: below the folder it is withheld, and the folder is not lent when it
+/// is one of them, or in one. Reads folders.
+pub(super) fn withhold_private(admitted: &mut Admitted, private: &[PathBuf]) -> Result<(), Refused> {
+    let folder = &admitted.folder;
+    let refuse = |home: &Path| {
+        let message =
+            format!("{} cannot be lent: keys and records of Attaché are in {}", folder.display(), home.display());
+        Err(Refused::new(Code::InvalidRequest, message, "Lend a folder elsewhere."))
+    };
+    let private: Vec<PathBuf> = private.iter().filter_map(|home| home.canonicalize().ok()).collect();
+    let around = private.iter().find(|home| folder.starts_with(home)).map(PathBuf::as_path);
+    if let Some(home) = around.or_else(|| folder.ancestors().find(|above| is_home(above))) {
+        return refuse(home);
+    }
+    // Last, for the last line that matches decides.
+    admitted.export.withhold.extend(private.iter().filter_map(|home| withhold_folder(&admitted.folder, home)));
+    Ok(())
+}
+
+/// Whether a folder is one of ours by what is in it, for instance the data of a hub that was started elsewhere.
+fn is_home(folder: &Path) -> bool {
+    const HOMES: [&[&str]; 4] =
+        [&["hub.db"], &["hub.lock"], &["daemon.lock", "delegations"], &["runtime.json", "adapters"]];
+    HOMES.iter().any(|parts| parts.iter().all(|part| folder.join(part).symlink_metadata().is_ok()))
 }
 
 /// What would keep the folder from being lent, said before anybody is invited. Reads folders.
@@ -236,6 +315,7 @@ pub(super) fn check(home: &Path, admitted: &Admitted, request: &Delegate) -> Res
 
 /// A message for the remote with what it needs.
 pub(super) fn start(delegation: DelegationId, expires_at: Timestamp, terms: Terms, mount: awcp::Mount) -> awcp::Start {
-    let lease = awcp::Lease { expires_at, access_mode: terms.access_mode };
+    let ttl_seconds = Some(terms.ttl.as_secs());
+    let lease = awcp::Lease { expires_at, ttl_seconds, access_mode: terms.access_mode };
     awcp::Start { delegation_id: delegation.to_string(), lease, mount }
 }

@@ -36,7 +36,7 @@ pub use audit::{AuditSink, Entry, FileAudit};
 pub use daemon::{Daemon, SOCKET};
 pub use desk::Delegator;
 pub use peer::Pace;
-pub use policy::{Admitted, FilePolicy, Keys, Policy};
+pub use policy::{Admitted, FilePolicy, Keys, Policy, Retention};
 pub use queue::{Claim, Fair, Limits, Scheduler, Verdict};
 pub use refused::Refused;
 pub use socket::LONGEST_SOCKET;

@@ -30,12 +30,44 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// Where it is told that everything of a session is done.
     fn webhook(&self) -> Option<String>;
+
+    /// How long the originals of what leases changed are kept.
+    fn retention(&self) -> Retention {
+        Retention::default()
+    }
+}
+
+/// How long originals are kept, and how many bytes of them in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub age: Duration,
+    pub bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self::of(&Rules::default())
+    }
+}
+
+impl Retention {
+    const fn of(rules: &Rules) -> Self {
+        Self {
+            age: Duration::from_secs(rules.keep_originals_days.saturating_mul(86_400)),
+            bytes: rules.keep_originals_bytes,
+        }
+    }
 }
 
 /// Keys that this machine has for hubs, besides those that a policy names.
 pub trait Keys: Send + Sync + fmt::Debug {
     /// The key for exactly this origin.
     fn key_for(&self, origin: &str) -> Option<Secret<String>>;
+
+    /// The folders of this machine in which keys, records and logs of ours are. No lease shows them, wherever they lie.
+    fn private_folders(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// What may be lent, and on which terms.
@@ -105,6 +137,10 @@ impl Policy for FilePolicy {
 
     fn webhook(&self) -> Option<String> {
         self.file.read().ok()?.delegator.notify_webhook
+    }
+
+    fn retention(&self) -> Retention {
+        self.file.read().map_or_else(|_| Retention::default(), |policy| Retention::of(&policy.delegator))
     }
 }
 

@@ -13,6 +13,7 @@ use attache_protocol::{
 };
 use serde::Serialize;
 
+use super::policy::Retention;
 use crate::{Error, files};
 
 /// `$AWCP_HOME/delegations` and `$AWCP_HOME/exports`.
@@ -40,6 +41,9 @@ struct MetaTask<'a> {
 }
 
 const DIFF: &str = "changes.diff";
+pub(super) const BEFORE: &str = "before";
+/// There when the originals were removed.
+const PRUNED: &str = "originals-removed";
 /// There while the hub has not been shown how it ended.
 const UNPUBLISHED: &str = "unpublished";
 
@@ -86,6 +90,44 @@ impl Records {
     /// `None` where it could not be kept.
     pub(super) fn diff(&self, delegation: DelegationId) -> Option<String> {
         fs::read_to_string(self.folder(delegation).join(DIFF)).ok()
+    }
+
+    /// Removes originals that are too old, and the oldest while there are too many. `ended` are those that have ended, the oldest
+    /// first, with when.
+    pub(super) fn prune(&self, ended: &[(DelegationId, Timestamp)], retention: Retention, now: Timestamp) {
+        let mut sizes: Vec<(DelegationId, Timestamp, u64)> = Vec::new();
+        for (id, at) in ended {
+            let before = self.folder(*id).join(BEFORE);
+            let files = fs::read_dir(&before).into_iter().flatten().flatten();
+            let size = files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+            if before.exists() {
+                sizes.push((*id, *at, size));
+            }
+        }
+        let mut all: u64 = sizes.iter().map(|(_, _, size)| size).sum();
+        for (id, at, size) in sizes {
+            let is_old = now.since(at) > retention.age;
+            if !is_old && all <= retention.bytes {
+                continue;
+            }
+            all = all.saturating_sub(size);
+            // The mark comes first: without it half of what was there would be put back.
+            let marked = files::replace(&self.folder(id).join(PRUNED), b"", &self.env);
+            let removed = marked
+                .map_err(|error| error.to_string())
+                .and_then(|()| fs::remove_dir_all(self.folder(id).join(BEFORE)).map_err(|error| error.to_string()));
+            match removed {
+                Ok(()) => {
+                    tracing::info!(delegation.id = %id, bytes = size, "the originals of an old delegation were removed")
+                }
+                Err(error) => tracing::warn!(delegation.id = %id, %error, "old originals cannot be removed"),
+            }
+        }
+    }
+
+    /// Whether the originals were there, and are not any more.
+    pub(super) fn is_pruned(&self, delegation: DelegationId) -> bool {
+        self.folder(delegation).join(PRUNED).exists()
     }
 
     /// `exports/<id>/meta`.

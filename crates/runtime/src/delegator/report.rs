@@ -134,6 +134,7 @@ pub(super) async fn end(
         shown.revision -= 1;
     });
     tracing::info!(delegation.id = %id, status = status.as_str(), "delegation ended");
+    desk.prune();
     if let Some(done) = session.and_then(|session| desk.0.sessions.end(&session, id)) {
         notify::all_done(desk, done);
     }

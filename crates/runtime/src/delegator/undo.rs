@@ -7,8 +7,8 @@ use attache_protocol::{
     wire::delegation::{Changes, Revert, Reverted},
 };
 use attache_workspace::{
-    export::Record,
-    report::{self, NOT_SHOWN},
+    export::{Record, unshow},
+    report::{self, LOOK_AT, NOT_SHOWN},
 };
 
 use super::{
@@ -57,6 +57,11 @@ impl Delegator {
     async fn put_back(&self, delegation: DelegationId, request: Revert) -> Result<Reverted, Refused> {
         let (folder, before) = self.places(delegation)?;
         let records = self.0.records.clone();
+        if records.is_pruned(delegation) {
+            let message = format!("the originals of {delegation} were removed, because they were old or too many");
+            let hint = "What changed is still in `attache delegations diff`; see keep_originals_days in policy.toml.";
+            return Err(Refused::new(Code::NotFound, message, hint));
+        }
         let (reverted, changes) = blocking(move || {
             let Some(record) = record(&before)? else { return Ok((Reverted::default(), Changes::default())) };
             let reverted =
@@ -92,14 +97,22 @@ fn record(before: &Path) -> Result<Option<Record>, Refused> {
 
 /// The diff without the files that were put back.
 fn without(diff: &str, restored: &[String]) -> String {
+    let headers: Vec<String> = restored.iter().map(|path| report::header(&unshow(path))).collect();
     let mut kept = String::new();
     let mut is_kept = true;
     for line in diff.split_inclusive('\n') {
         // No line of a file's content begins so: each has a sign before it.
-        if let Some(names) = line.strip_prefix("diff --git a/") {
-            is_kept = !restored.iter().any(|path| names.trim_end() == format!("{path} b/{path}"));
+        if line.starts_with("diff --git ") {
+            is_kept = !headers.iter().any(|header| line.trim_end_matches('\n') == header);
         } else if let Some(name) = line.strip_prefix(NOT_SHOWN) {
             is_kept = !restored.iter().any(|path| name.trim_end() == path);
+        } else if let Some(name) = line.strip_prefix(LOOK_AT) {
+            is_kept = !restored
+                .iter()
+                .any(|path| name.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(" (")));
+        } else if line.starts_with("# ") {
+            // A line of no file's.
+            is_kept = true;
         }
         if is_kept {
             kept.push_str(line);

@@ -113,7 +113,7 @@ impl Host {
         let admission = self.server.admit(Pass { key, locator: "token".to_owned(), export }).unwrap();
         let start = Start {
             delegation_id: accept.delegation_id.clone(),
-            lease: Lease { expires_at: Env::system().now().plus(ttl), access_mode },
+            lease: Lease { expires_at: Env::system().now().plus(ttl), ttl_seconds: None, access_mode },
             mount: Mount {
                 transport: SSHFS.to_owned(),
                 endpoint: Endpoint {

@@ -25,7 +25,7 @@ use super::{
     index::Index,
     path::{Place, show},
     quota::{FILES, KeptLimit},
-    record::{Entry, KeptFile, Left, Line, Record, Was},
+    record::{Entry, KeptFile, Left, Line, Record, Stamp, Was},
     refusal::{Refusal, Unexportable},
     root::{Found, Root, attributes_of},
 };
@@ -99,6 +99,14 @@ impl Before {
         }
     }
 
+    /// Keeps a file or link of the folder before somebody has it overwritten by a revert.
+    pub(crate) fn keep_version(self, root: &Root, path: &[u8], found: &Found) -> Result<(), Refusal> {
+        let mut keeper = Keeper::new(self.dir, KeptLimit::NONE)?;
+        keeper.keep_version(root, path, found, &|| Ok(()))?;
+        keeper.finish();
+        Ok(())
+    }
+
     fn prepare(dir: &Path, lent: &Path, limit: KeptLimit) -> io::Result<Option<Keeper>> {
         // Asked before it is made, so that nothing is left behind inside of what is lent.
         let above = dir.ancestors().find(|above| above.exists()).unwrap_or(dir);
@@ -116,8 +124,8 @@ impl Keeper {
     /// Takes up what a daemon that was killed may have left in the folder.
     fn new(dir: PathBuf, limit: KeptLimit) -> io::Result<Self> {
         let (index, Record { entries, .. }) = Index::open(&dir)?;
-        let kept: HashMap<u64, &KeptFile> =
-            entries.values().filter_map(|entry| entry.was.file()).map(|file| (file.kept, file)).collect();
+        let all = entries.values().flat_map(|entry| std::iter::once(&entry.was).chain(&entry.versions));
+        let kept: HashMap<u64, &KeptFile> = all.filter_map(Was::file).map(|file| (file.kept, file)).collect();
         let (mut linked, mut next) = (HashMap::new(), 1);
         for name in fs::read_dir(&dir)? {
             let name = name?;
@@ -153,21 +161,15 @@ impl Keeper {
         fate: Fate,
         go_on: &dyn Fn() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        if let Some(entry) = self.entries.get_mut(path) {
+        if let Some(entry) = self.entries.get(path) {
             let was = entry.was.is_times_only().then(|| entry.was.clone().whole());
-            let changed_here = !entry.changed_here && !entry.left.still(found.map(|found| &found.attributes));
-            if was.is_some() || changed_here {
-                self.index.write(&[Line { was: was.clone(), changed_here, ..Line::about(path) }])?;
-            }
-            if let Some(was) = was {
-                entry.was = was;
-            }
-            entry.changed_here |= changed_here;
+            let changed_here = !entry.left.still(found.map(|found| &found.attributes));
             // In place, the original of another name of this file could still change with it.
-            return match found {
-                Some(found) if fate == Fate::ChangedInPlace => self.unshare(found, go_on),
-                _ => Ok(()),
-            };
+            if let Some(found) = found.filter(|_| fate == Fate::ChangedInPlace) {
+                self.unshare(found, go_on)?;
+            }
+            let version = if changed_here { self.version(root, path, found, fate, go_on)? } else { None };
+            return self.amend(path, was, changed_here, version);
         }
         let was = match found {
             // Moving a folder back and forth makes no file, and as many names as it holds.
@@ -184,9 +186,60 @@ impl Keeper {
         };
         self.index.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
         self.free_names += u64::from(was == Was::Absent);
-        self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
+        self.entries.insert(path.to_vec(), Entry::new(was));
         self.index.sync_now_and_then();
         Ok(())
+    }
+
+    /// Keeps what somebody at the host made of a path that the lease had changed before; nothing of a folder, and nothing that
+    /// is kept already.
+    fn version(
+        &mut self,
+        root: &Root,
+        path: &[u8],
+        found: Option<&Found>,
+        fate: Fate,
+        go_on: &dyn Fn() -> Result<(), Refusal>,
+    ) -> Result<Option<Was>, Refusal> {
+        let last = self.entries.get(path).and_then(|entry| entry.versions.last());
+        match (found, last) {
+            (None, Some(Was::Absent)) => Ok(None),
+            (None, _) => Ok(Some(Was::Absent)),
+            (Some(found), _) if !matches!(found.attributes.kind, Kind::File | Kind::Link) => Ok(None),
+            (Some(found), Some(Was::File(last))) if last.is(&found.attributes) => Ok(None),
+            (Some(found), _) => self.original(root, path, found, fate, go_on).map(Some),
+        }
+    }
+
+    /// Adds to what is known of a path.
+    fn amend(
+        &mut self,
+        path: &[u8],
+        was: Option<Was>,
+        changed_here: bool,
+        version: Option<Was>,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.entries.get_mut(path) else { return Ok(()) };
+        if was.is_some() || version.is_some() || (changed_here && !entry.changed_here) {
+            let line = Line { was: was.clone(), changed_here, version: version.clone(), ..Line::about(path) };
+            self.index.write(&[line])?;
+        }
+        entry.was = was.unwrap_or_else(|| entry.was.clone());
+        entry.changed_here |= changed_here;
+        entry.versions.extend(version);
+        Ok(())
+    }
+
+    /// As [`Self::keep`] does it, for a file that somebody at the host wrote into while the lease had it open.
+    pub(super) fn keep_version(
+        &mut self,
+        root: &Root,
+        path: &[u8],
+        found: &Found,
+        go_on: &dyn Fn() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let version = self.version(root, path, Some(found), Fate::ChangedInPlace, go_on)?;
+        self.amend(path, None, true, version)
     }
 
     /// Keeps the times of the folder in which a name is about to change.
@@ -197,7 +250,7 @@ impl Keeper {
         let now = root.look(path)?.attributes;
         let was = Was::Folder { mode: now.mode, modified: now.modified, times_only: true };
         self.index.write(&[Line { was: Some(was.clone()), ..Line::about(path) }])?;
-        self.entries.insert(path.to_vec(), Entry { was, left: Left::Untouched, changed_here: false });
+        self.entries.insert(path.to_vec(), Entry::new(was));
         Ok(())
     }
 
@@ -210,12 +263,17 @@ impl Keeper {
         self.leave(&[(path, Left::of(found.as_ref().map(|found| &found.attributes)))]);
     }
 
-    /// As [`Self::settle`], for a file that changed where it is: only if the path still is that file.
-    pub(super) fn settle_file(&mut self, root: &Root, path: &[u8], inode: u64) {
+    /// As [`Self::settle`], for a file that changed where it is: only if the path still is that file. `seen` is its size and time
+    /// after the lease wrote into it last.
+    pub(super) fn settle_file(&mut self, root: &Root, path: &[u8], inode: u64, seen: Option<(u64, Moment)>) {
         if let Ok(Some(found)) = root.look_maybe(path)
             && found.attributes.inode == inode
         {
-            self.leave(&[(path, Left::of(Some(&found.attributes)))]);
+            let left = match seen {
+                Some((size, modified)) => Left::Is(Stamp::seen(&found.attributes, size, modified)),
+                None => Left::of(Some(&found.attributes)),
+            };
+            self.leave(&[(path, left)]);
             if found.attributes.links > 1 {
                 // Its other names changed with it.
                 let twins = self.entries.iter().filter(|(_, entry)| entry.is_of(inode)).map(|(path, _)| path.clone());
@@ -239,6 +297,11 @@ impl Keeper {
         if let Err(refusal) = self.index.write(&lines) {
             tracing::warn!(error = %refusal, "the index of originals cannot be written");
         }
+    }
+
+    /// Whether nothing was at the path before the lease.
+    pub(super) fn is_new(&self, path: &[u8]) -> bool {
+        self.entries.get(path).is_some_and(|entry| entry.was == Was::Absent)
     }
 
     /// How many links of a file are ours.
@@ -353,6 +416,13 @@ impl Keeper {
             return Err(Refusal::Quota("copies of what was there before"));
         }
         Ok(())
+    }
+}
+
+impl KeptFile {
+    /// Whether this is the file that was kept, unchanged.
+    fn is(&self, now: &Attributes) -> bool {
+        (self.inode, self.size, self.modified, self.mode) == (now.inode, now.size, now.modified, now.mode)
     }
 }
 

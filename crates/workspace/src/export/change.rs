@@ -3,7 +3,7 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError},
 };
 
 use rustix::{
@@ -15,15 +15,16 @@ use super::{
     Export, Inner, Refusal,
     attributes::{AttributeChange, Attributes, Kind, Moment},
     before::{Fate, Keeper},
-    guard::{REPOSITORIES, guarded, is_repository, part_of, run_from},
+    guard::{REPOSITORIES, believed, guarded, is_repository, is_stored, part_of, run_from},
     held,
     journal::{Line, Op},
     path::{Place, join},
-    root::Found,
+    root::{Found, attributes_of},
 };
 
-pub(super) const GUARDED: Refusal =
-    Refusal::Denied("git on the host would run programs from there; it cannot be changed under a lease");
+pub(super) const GUARDED: Refusal = Refusal::Denied(
+    "git on the host would run or follow it; below .git a lease changes what commits need: objects, refs, HEAD and the index",
+);
 const PLANTED: Refusal = Refusal::Denied(
     "with it the folder would be a repository, and git on the host would run what its configuration says; make it elsewhere",
 );
@@ -90,7 +91,7 @@ impl Inner {
     }
 
     /// Whether git takes the folder for a repository, whatever its name.
-    fn is_taken_for_one(&self, folder: &[u8]) -> bool {
+    pub(super) fn is_taken_for_one(&self, folder: &[u8]) -> bool {
         REPOSITORIES.iter().any(|parts| self.holds(folder, parts.iter().copied()))
     }
 
@@ -141,12 +142,28 @@ impl Inner {
             if !self.filter.shows(path, attributes.is_folder()) {
                 return Ok(false);
             }
-            if attributes.inode == file.inode && attributes.device == file.device && !self.is_guarded(path, false) {
+            let may_change = !self.is_guarded(path, false) && believed(path).is_none() && !is_stored(path);
+            if attributes.inode == file.inode && attributes.device == file.device && may_change {
                 names.push(path.to_vec());
             }
             Ok(true)
         })?;
         Ok(names)
+    }
+
+    /// Keeps what somebody at the host wrote into a file that the lease has open, before the lease writes on.
+    pub(super) fn notice(
+        &self,
+        keeper: &mut Keeper,
+        path: &[u8],
+        found: &Found,
+        seen: (u64, Moment),
+    ) -> Result<(), Refusal> {
+        let now = attributes_of(found)?;
+        if (now.size, now.modified) == seen {
+            return Ok(());
+        }
+        keeper.keep_version(&self.root, path, found, &|| self.go_on())
     }
 
     pub(super) fn alter(
@@ -169,13 +186,22 @@ impl Inner {
         }
         if let Some(size) = change.size {
             self.usage.size(size)?;
+            self.admit_in_place(keeper, place, found)?;
+            self.admit_write(found.attributes.inode)?;
         }
         self.keep_in_place(keeper, place, found)?;
-        let done = apply(found, writer, change);
         // One that is open for writing is settled when it is closed.
-        if !held(&self.writing).contains_key(&found.attributes.inode) {
-            keeper.settle_file(&self.root, place.whole(), found.attributes.inode);
-        }
+        let open = held(&self.writing).get(&found.attributes.inode).map(|writing| Arc::clone(&writing.seen));
+        let Some(seen) = open else {
+            let done = apply(found, writer, change);
+            keeper.settle_file(&self.root, place.whole(), found.attributes.inode, None);
+            return done;
+        };
+        let mut seen = held(&seen);
+        self.notice(keeper, place.whole(), found, *seen)?;
+        let done = apply(found, writer, change);
+        let now = attributes_of(found)?;
+        *seen = (now.size, now.modified);
         done
     }
 }

@@ -12,10 +12,13 @@ use rustix::{
 };
 
 use super::{
-    Export, Inner, Refusal, Writing,
+    Export, Inner, Refusal, Seen, Writing,
     attributes::{AttributeChange, Attributes, Kind},
     before::{Fate, Keeper},
+    believed::{IN_PLACE, read_masked},
     change::SPECIAL,
+    credentials::Masked,
+    guard::believed,
     held,
     journal::{Line, Op},
     path::Place,
@@ -54,6 +57,10 @@ pub struct OpenFile {
     read: bool,
     write: bool,
     append: bool,
+    /// Whether it is shown without its credentials.
+    masked: Option<Masked>,
+    /// Of a file that is open for writing.
+    seen: Option<Seen>,
     /// Consecutive writes that are not in the journal yet.
     written: Mutex<Option<Written>>,
 }
@@ -111,7 +118,13 @@ impl Inner {
             Ok(found) => {
                 let fd = open_existing(&found, how)?;
                 if how.writes() {
+                    self.admit_in_place(keeper, &place, &found)?;
                     self.keep_in_place(keeper, &place, &found)?;
+                    let open = held(&self.writing).get(&found.attributes.inode).map(|open| Arc::clone(&open.seen));
+                    if let Some(seen) = open {
+                        let seen = held(&seen);
+                        self.notice(keeper, place.whole(), &found, *seen)?;
+                    }
                 }
                 if how.truncate {
                     rustix::fs::ftruncate(&fd, 0)?;
@@ -129,16 +142,28 @@ impl Inner {
         let left = if how.writes() { Some(Left::Writing { inode }) } else { folder.map(|_| Left::of(Some(&now))) };
         let left = left.map(|left| (place.whole(), left));
         keeper.leave(&folder.into_iter().chain(left).collect::<Vec<_>>());
+        let mut opened = self.opened(fd, inode, place, how);
         if how.writes() {
-            let writing = Writing { path: place.whole().to_vec(), handles: 0 };
-            held(&self.writing).entry(inode).or_insert(writing).handles += 1;
+            let now = attributes_of(&opened.fd)?;
+            let seen = Arc::new(Mutex::new((now.size, now.modified)));
+            let fresh = Writing { path: opened.path.whole().to_vec(), handles: 0, seen };
+            let mut writing = held(&self.writing);
+            let writing = writing.entry(inode).or_insert(fresh);
+            writing.handles += 1;
+            opened.seen = Some(Arc::clone(&writing.seen));
+            if how.truncate {
+                *held(&writing.seen) = (now.size, now.modified);
+            }
         }
-        Ok(self.opened(fd, inode, place, how))
+        Ok(opened)
     }
 
     /// The new file, and how its folder is left.
     fn create(&self, keeper: &mut Keeper, place: &Place, how: &OpenHow) -> Result<(OwnedFd, Left), Refusal> {
         self.admit_new(place.whole())?;
+        if believed(place.whole()).is_some() {
+            return Err(IN_PLACE);
+        }
         let parent = self.root.folder(place.parent())?;
         keeper.keep(&self.root, place.whole(), None, Fate::LosesName, &|| self.go_on())?;
         keeper.keep_folder(&self.root, place.parent())?;
@@ -146,13 +171,16 @@ impl Inner {
         let flags = how.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(how.mode.unwrap_or(0o644) & 0o777);
         let made = openat(&parent, place.name(), flags, mode).inspect_err(|_| self.usage.give_back_file())?;
+        // It may have the number of a file that is gone.
+        held(&self.sealed).remove(&attributes_of(&made)?.inode);
         Ok((made, Left::of(Some(&attributes_of(&parent)?))))
     }
 
     fn opened(self: &Arc<Self>, fd: OwnedFd, inode: u64, path: Place, how: &OpenHow) -> OpenFile {
         let (inner, written) = (Arc::clone(self), Mutex::new(None));
         let (read, write, append) = (how.reads(), how.writes(), how.append);
-        OpenFile { inner, fd, inode, path, read, write, append, written }
+        let masked = self.masked(path.whole());
+        OpenFile { inner, fd, inode, path, read, write, append, masked, seen: None, written }
     }
 }
 
@@ -178,6 +206,20 @@ impl OpenHow {
     }
 }
 
+/// As much as there is.
+pub(super) fn fill(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match pread(fd, &mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(filled)
+}
+
 fn open_existing(found: &Found, how: &OpenHow) -> Result<OwnedFd, Refusal> {
     is_file(found)?;
     Ok(found.reopen(how.flags())?)
@@ -201,15 +243,10 @@ impl OpenFile {
         if !self.read {
             return Err(Refusal::Invalid);
         }
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match pread(&self.fd, &mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(more) => filled += more,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        let filled = match self.masked {
+            None => fill(&self.fd, offset, buffer)?,
+            Some(masked) => read_masked(&self.fd, masked, offset, buffer)?,
+        };
         // What was read while the lease ended is not handed out.
         self.inner.go_on()?;
         Ok(filled)
@@ -237,9 +274,38 @@ impl OpenFile {
             // Where the folder is lent read-only nothing can be opened for writing.
             return Err(if self.inner.keeper.is_none() { Refusal::ReadOnly } else { Refusal::Invalid });
         }
+        self.inner.admit_write(self.inode)?;
         let length = bytes.len() as u64;
         let start = if self.append { attributes_of(&self.fd)?.size } else { offset };
         self.inner.usage.write(length, start.checked_add(length).ok_or(Refusal::Invalid)?)?;
+        let Some(seen) = &self.seen else { return Err(Refusal::Invalid) };
+        self.notice_host(seen)?;
+        let mut seen = held(seen);
+        let written = self.write_all(offset, bytes);
+        let now = attributes_of(&self.fd)?;
+        *seen = (now.size, now.modified);
+        written
+    }
+
+    /// What somebody at the host wrote into it meanwhile is kept before it is overwritten.
+    fn notice_host(&self, seen: &Seen) -> Result<(), Refusal> {
+        // Looked at while nobody of ours writes.
+        let last = held(seen);
+        let now = attributes_of(&self.fd)?;
+        if *last == (now.size, now.modified) {
+            return Ok(());
+        }
+        drop(last);
+        let Some(keeper) = &self.inner.keeper else { return Ok(()) };
+        let mut keeper = held(keeper);
+        let path = held(&self.inner.writing).get(&self.inode).map(|writing| writing.path.clone());
+        let found = Found::of(self.fd.try_clone()?)?;
+        let seen = held(seen);
+        path.map_or(Ok(()), |path| self.inner.notice(&mut keeper, &path, &found, *seen))
+    }
+
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let length = bytes.len() as u64;
         let mut written = 0;
         while written < bytes.len() {
             match pwrite(&self.fd, &bytes[written..], offset + written as u64) {
@@ -321,7 +387,8 @@ impl Drop for OpenFile {
         let Some(open) = writing.get_mut(&self.inode) else { return };
         open.handles -= 1;
         if open.handles == 0 {
-            keeper.settle_file(&inner.root, &open.path, self.inode);
+            let seen = *held(&open.seen);
+            keeper.settle_file(&inner.root, &open.path, self.inode, Some(seen));
             writing.remove(&self.inode);
         }
     }

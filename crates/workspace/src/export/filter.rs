@@ -44,6 +44,17 @@ pub const SECRETS: &[&str] = &[
     "*.tfstate",
     "*.tfstate.*",
     "*.tfvars",
+    "*.tfvars.json",
+    "*.pem.*",
+    "*.pem~",
+    "*.key.bak",
+    "*.key.old",
+    "*.key.orig",
+    "*.key~",
+    "*.keychain",
+    "*.keychain-db",
+    "*.jceks",
+    "*.agekey",
     "*_rsa",
     "*_dsa",
     "*_ecdsa",
@@ -60,6 +71,36 @@ pub const SECRETS: &[&str] = &[
     ".gcloud",
     ".config/gcloud",
     ".config/gh",
+    ".config/glab-cli",
+    ".config/hub",
+    ".config/github-copilot",
+    ".config/doctl",
+    ".config/hcloud",
+    ".config/ngrok",
+    ".config/stripe",
+    ".config/netlify",
+    ".config/configstore",
+    ".config/solana",
+    ".config/sops",
+    ".config/age",
+    ".config/1Password",
+    ".config/Bitwarden*",
+    ".oci",
+    ".aliyun",
+    ".kaggle",
+    ".ngrok2",
+    ".fly",
+    ".wrangler/config",
+    ".config/.wrangler",
+    ".huggingface/token",
+    ".huggingface/stored_tokens",
+    ".cache/huggingface/token",
+    ".cache/huggingface/stored_tokens",
+    ".gradle/gradle.properties",
+    ".nuget/NuGet",
+    ".subversion/auth",
+    ".rhosts",
+    ".pg_service.conf",
     ".kube",
     "kubeconfig",
     "kubeconfig.*",
@@ -67,6 +108,13 @@ pub const SECRETS: &[&str] = &[
     ".docker/config.json",
     ".dockercfg",
     ".*_history",
+    ".*_history.*",
+    ".*_history-*",
+    "ConsoleHost_history.txt",
+    "fish_history",
+    ".zsh_sessions",
+    ".bash_sessions",
+    ".local/share/atuin",
     ".zhistory",
     ".histfile",
     ".lesshst",
@@ -74,9 +122,6 @@ pub const SECRETS: &[&str] = &[
     ".netrc",
     "_netrc",
     ".authinfo",
-    ".npmrc",
-    ".yarnrc",
-    ".yarnrc.yml",
     ".pypirc",
     ".pgpass",
     ".my.cnf",
@@ -88,8 +133,37 @@ pub const SECRETS: &[&str] = &[
     ".config/containers/auth.json",
     ".config/op",
     ".config/rclone",
-    ".codex/auth.json",
-    ".composer/auth.json",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".kde/share/apps/kwallet",
+    "Library/Keychains",
+    "Library/Cookies",
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome*",
+    ".config/chromium*",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge*",
+    ".config/vivaldi",
+    ".config/opera",
+    "snap/firefox",
+    "snap/chromium",
+    "Application Support/Google/Chrome*",
+    "Application Support/Chromium",
+    "Application Support/BraveSoftware",
+    "Application Support/Firefox",
+    "Login Data*",
+    "logins.json",
+    "key3.db",
+    "key4.db",
+    "cookies.sqlite*",
+    "wallet.dat",
+    "auth.json",
+    "oauth_creds.json",
+    "google_accounts.json",
+    "mcp-oauth-tokens*.json",
+    ".claude.json",
+    ".claude.json.*",
     ".terraform.d/credentials*",
     ".htpasswd",
     ".git-credentials",
@@ -99,8 +173,11 @@ pub const SECRETS: &[&str] = &[
     ".cargo/credentials*",
     ".gem/credentials",
     ".m2/settings.xml",
+    ".a2a",
     ".attache",
     ".AWCP",
+    "hub.db",
+    "hub.db-*",
     "credentials",
     "credentials.json",
     "credentials.y*ml*",
@@ -115,11 +192,28 @@ pub const SECRETS: &[&str] = &[
     "client_secret*.json",
     "service-account*.json",
     "service_account*.json",
+    "serviceAccountKey*.json",
+    "*-service-account*.json",
+    "*firebase-adminsdk*.json",
     "secrets.json",
     "secrets.y*ml",
     "secrets.toml",
     "master.key",
 ];
+
+/// A folder of this machine that no lease shows, as a line for [`Rules::withhold`]; `None` where it is not below `lent`. Both are
+/// real paths.
+pub fn withhold_folder(lent: &Path, private: &Path) -> Option<String> {
+    let below = private.strip_prefix(lent).ok().filter(|below| !below.as_os_str().is_empty())?;
+    let mut line = String::from("/");
+    for char in below.to_str()?.chars() {
+        if "*?[]\\! #".contains(char) {
+            line.push('\\');
+        }
+        line.push(char);
+    }
+    Some(line)
+}
 
 /// What [`SECRETS`] withhold in a folder because of where it is, as lines for [`Rules::withhold`]: `/config.json` in `.docker`.
 pub fn secrets_in(dir: &Path) -> Vec<String> {
@@ -267,9 +361,21 @@ mod tests {
             "deploy/kubeconfig",
             "prod.kubeconfig",
             ".netrc",
-            ".yarnrc.yml",
             "credentials.json",
             "tls.\u{212a}ey",
+            "home/.a2a/runtime.json",
+            "srv/hub.db-wal",
+            ".gemini/oauth_creds.json",
+            ".config/google-chrome/Default/Cookies",
+            ".mozilla/firefox/x/places.sqlite",
+            ".local/share/keyrings/login.keyring",
+            ".kaggle/kaggle.json",
+            ".huggingface/token",
+            ".local/share/fish/fish_history",
+            "prod.tfvars.json",
+            "serviceAccountKey.json",
+            "server.pem.bak",
+            ".codex/auth.json",
         ] {
             assert!(!filter.shows(path.as_bytes(), false), "{path}");
         }
@@ -282,6 +388,9 @@ mod tests {
             "src/credentials.rs",
             ".gitignore",
             "git_history",
+            ".npmrc",
+            ".yarnrc.yml",
+            "src/auth.rs",
         ] {
             assert!(filter.shows(path.as_bytes(), false), "{path}");
         }
@@ -291,12 +400,23 @@ mod tests {
     fn a_folder_with_secrets_by_its_name_has_them_when_it_is_lent_itself() {
         let secrets = |dir: &str| secrets_in(Path::new(dir));
         assert_eq!(secrets("/home/ann/.Docker"), ["/config.json"]);
-        assert_eq!(secrets("/home/ann/.config"), ["/gcloud", "/gh", "/containers/auth.json", "/op", "/rclone"]);
+        for line in ["/gcloud", "/gh", "/containers/auth.json", "/op", "/rclone"] {
+            assert!(secrets("/home/ann/.config").iter().any(|found| found == line), "{line}");
+        }
         assert_eq!(secrets("/home/ann/.config/containers"), ["/auth.json"]);
         assert_eq!(secrets("/home/ann/my.config"), [""; 0]);
         let withhold = secrets("/home/ann/.config");
         let filter = Filter::new(&Rules { withhold, ..Rules::default() }).unwrap();
         assert!(!filter.shows(b"GH/hosts.yml", false) && filter.shows(b"nvim/gh", false));
+    }
+
+    #[test]
+    fn a_private_folder_is_withheld_wherever_it_is() {
+        let line = |private: &str| withhold_folder(Path::new("/home/ann/src"), Path::new(private));
+        assert_eq!((line("/home/ann"), line("/home/ann/src"), line("/srv")), (None, None, None));
+        let withhold = vec!["!/state".to_owned(), line("/home/ann/src/st*te/[x] y").unwrap()];
+        let filter = Filter::new(&Rules { withhold, ..Rules::default() }).unwrap();
+        assert!(!filter.shows(b"st*te/[x] y/runtime.json", false) && filter.shows(b"state/x y", false));
     }
 
     #[test]

@@ -6,13 +6,17 @@
 
 mod attributes;
 mod before;
+mod believed;
 mod change;
+mod credentials;
 mod directory;
 mod file;
 mod filter;
+mod git;
 mod guard;
 mod index;
 mod journal;
+mod links;
 mod names;
 pub(crate) mod path;
 mod pattern;
@@ -24,7 +28,8 @@ pub(crate) mod root;
 use std::{
     collections::HashMap,
     fmt,
-    path::Path,
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -38,7 +43,7 @@ pub use self::{
     before::Before,
     directory::{Directory, Entry as DirectoryEntry},
     file::{Create, OpenFile, OpenHow},
-    filter::{Rules, SECRETS, secrets_in},
+    filter::{Rules, SECRETS, secrets_in, withhold_folder},
     guard::is_of_repository,
     journal::{Journal, Line, NoJournal, Op},
     names::Replace,
@@ -55,7 +60,9 @@ use self::{
 };
 pub(crate) use self::{
     change::set_times,
+    credentials::shows_credentials,
     filter::Filter,
+    pattern::Patterns,
     record::{Entry, KeptFile, Left, Was},
 };
 
@@ -66,6 +73,8 @@ pub struct Terms {
     pub rules: Rules,
     pub quota: Quota,
     pub links: Links,
+    /// Where the remote sees the folder. A link that it makes to a path below that is one to the same path here.
+    pub seen_at: Option<PathBuf>,
 }
 
 /// Which symbolic links a lease may make. They are never followed here; programs of the host do follow them.
@@ -97,6 +106,9 @@ struct Inner {
     filter: Filter,
     usage: Usage,
     links: Links,
+    /// Where the folder is, here and at the remote; real paths.
+    here: Vec<u8>,
+    seen_at: Option<Vec<u8>>,
     journal: Arc<dyn Journal>,
     revoked: AtomicBool,
     /// Read by every changing call while it is under way; the end of the lease waits for it.
@@ -105,20 +117,27 @@ struct Inner {
     keeper: Option<Mutex<Keeper>>,
     /// Files that are open for writing, by inode.
     writing: Mutex<HashMap<u64, Writing>>,
+    /// Files that git on the host believes, by inode, with the name under which they were looked at.
+    sealed: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 struct Writing {
     /// The path under which the file is now.
     path: Vec<u8>,
     handles: usize,
+    seen: Seen,
 }
+
+/// The size and time of a file after the lease wrote into it last; held while it writes. Whatever differs was done by somebody
+/// at the host.
+type Seen = Arc<Mutex<(u64, Moment)>>;
 
 // === impl Terms ===
 
 impl Terms {
     /// Everything but secrets, the default limits.
     pub fn new(access_mode: AccessMode) -> Self {
-        Self { access_mode, rules: Rules::default(), quota: Quota::default(), links: Links::default() }
+        Self { access_mode, rules: Rules::default(), quota: Quota::default(), links: Links::default(), seen_at: None }
     }
 }
 
@@ -139,11 +158,14 @@ impl Export {
             filter,
             usage,
             links: terms.links,
+            here: dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).into_os_string().into_vec(),
+            seen_at: terms.seen_at.map(|path| path.into_os_string().into_vec()),
             journal,
             revoked: AtomicBool::new(false),
             gate: RwLock::new(()),
             keeper,
             writing: Mutex::default(),
+            sealed: Mutex::default(),
         })))
     }
 
@@ -153,9 +175,12 @@ impl Export {
         Ok(self.0.see(&Place::parse(path)?)?.attributes)
     }
 
+    /// The target as it is, except that of a link to a whole path in the folder: that leads there from the remote, too.
     pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.0.begin()?;
-        self.0.see(&Place::parse(path)?)?.target()
+        let place = Place::parse(path)?;
+        let target = self.0.see(&place)?.target()?;
+        Ok(links::below(&target, &self.0.here, place.parent()).unwrap_or(target))
     }
 
     pub fn space(&self) -> Result<Space, Refusal> {
@@ -230,7 +255,8 @@ impl Inner {
         let Some(keeper) = &self.keeper else { return };
         let mut keeper = held(keeper);
         for (inode, writing) in std::mem::take(&mut *held(&self.writing)) {
-            keeper.settle_file(&self.root, &writing.path, inode);
+            let seen = *held(&writing.seen);
+            keeper.settle_file(&self.root, &writing.path, inode, Some(seen));
         }
         keeper.sync();
     }

@@ -3,7 +3,7 @@
 use super::refusal::Unexportable;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Patterns(Vec<Pattern>);
+pub(crate) struct Patterns(Vec<Pattern>);
 
 #[derive(Debug, Clone)]
 struct Pattern {
@@ -38,7 +38,7 @@ enum Piece {
 // === impl Patterns ===
 
 impl Patterns {
-    pub(super) fn parse<'a>(
+    pub(crate) fn parse<'a>(
         lines: impl IntoIterator<Item = &'a str>,
         prepare: fn(&[u8]) -> Vec<u8>,
     ) -> Result<Self, Unexportable> {
@@ -56,7 +56,7 @@ impl Patterns {
     }
 
     /// Whether this very path is listed; `None` when no pattern speaks of it. What is above it is the caller's matter.
-    pub(super) fn lists(&self, path: &[u8], folder: bool) -> Option<bool> {
+    pub(crate) fn lists(&self, path: &[u8], folder: bool) -> Option<bool> {
         let found = self.0.iter().rev().find(|pattern| (folder || !pattern.folder_only) && pattern.matches(path))?;
         Some(!found.negated)
     }

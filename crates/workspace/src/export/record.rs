@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     pub(crate) left: Left,
     /// Somebody at the host changed it while the lease lasted.
     pub(crate) changed_here: bool,
+    /// How somebody at the host had left it each time that the lease changed it again, the oldest first.
+    pub(crate) versions: Vec<Was>,
 }
 
 /// How a path was before the lease first changed it.
@@ -92,6 +94,9 @@ pub(super) struct Line {
     pub(super) left: Option<Left>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) changed_here: bool,
+    /// What of the host's is about to be overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<Was>,
 }
 
 pub(super) const INDEX: &str = "index.jsonl";
@@ -124,15 +129,12 @@ impl Record {
             };
             let path = unshow(&line.path);
             if let Some(was) = line.was {
-                entries.entry(path.clone()).and_modify(|entry| entry.was = was.clone()).or_insert(Entry {
-                    was,
-                    left: Left::Untouched,
-                    changed_here: false,
-                });
+                entries.entry(path.clone()).and_modify(|entry| entry.was = was.clone()).or_insert(Entry::new(was));
             }
             if let Some(entry) = entries.get_mut(&path) {
                 entry.left = line.left.unwrap_or(entry.left);
                 entry.changed_here |= line.changed_here;
+                entry.versions.extend(line.version);
             }
         }
         Self { before: before.to_owned(), entries }
@@ -151,6 +153,10 @@ impl Record {
 // === impl Entry ===
 
 impl Entry {
+    pub(super) const fn new(was: Was) -> Self {
+        Self { was, left: Left::Untouched, changed_here: false, versions: Vec::new() }
+    }
+
     /// Whether the path is, or was, a name of this file.
     pub(super) fn is_of(&self, inode: u64) -> bool {
         matches!(&self.was, Was::File(file) if file.inode == inode)
@@ -196,6 +202,11 @@ impl Left {
 // === impl Stamp ===
 
 impl Stamp {
+    /// As the lease last saw a file that it writes into: whatever differs since is not its own.
+    pub(crate) fn seen(now: &Attributes, size: u64, modified: Moment) -> Self {
+        Self { size, modified, ..Self::of(now) }
+    }
+
     pub(crate) fn of(now: &Attributes) -> Self {
         // A folder's size says nothing.
         let size = if now.is_folder() { 0 } else { now.size };
@@ -207,6 +218,6 @@ impl Stamp {
 
 impl Line {
     pub(super) fn about(path: &[u8]) -> Self {
-        Self { path: show(path), was: None, left: None, changed_here: false }
+        Self { path: show(path), was: None, left: None, changed_here: false, version: None }
     }
 }

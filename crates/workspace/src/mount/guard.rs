@@ -13,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_protocol::{Timestamp, env::Env};
+use attache_protocol::env::Env;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     Ended, MountError, Mounting,
+    identity::Identity,
     order::{Order, Said},
     place::At,
     sshfs::{self, Device},
@@ -31,6 +32,7 @@ struct Guarded {
     underneath: Device,
     child: Child,
     words: Words,
+    identity: Identity,
 }
 
 /// What sshfs and ssh say, as long as they live.
@@ -91,15 +93,19 @@ fn guard(
 ) -> Result<(), MountError> {
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
     let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
+    // By a clock that nobody sets: what the wall clock says may be wrong, or be put right meanwhile.
+    let ends = Instant::now() + mounting.expires_at.since(env.now());
     let mut guarded = Guarded::start(at, mounting)?;
-    if let Err(error) = guarded.appear(asked, mounting.expires_at, env) {
+    if let Err(error) = guarded.appear(asked, ends) {
         guarded.end();
         return Err(error);
     }
+    sshfs::read_ahead(&at.mount_point());
     say(output, &Said::Mounted { underneath });
-    let why = guarded.watch(asked, mounting.expires_at, env);
+    let why = guarded.watch(asked, ends);
+    let outages = guarded.outages();
     guarded.end();
-    say(output, &Said::Unmounted { why });
+    say(output, &Said::Unmounted { why, outages });
     // Whoever still works there must find a folder into which nothing can be written, until the input ends.
     while asked.recv().is_ok() {}
     Ok(())
@@ -110,16 +116,19 @@ fn guard(
 impl Guarded {
     fn start(at: &At, mounting: &Mounting) -> Result<Self, MountError> {
         let underneath = sshfs::device(&at.mount_point()).map_err(|error| MountError::Guard(error.to_string()))?;
-        let mut child = sshfs::start(at, mounting)?;
+        sshfs::check(mounting)?;
+        let identity = Identity::offer(&at.private(), &mounting.private_key)
+            .map_err(|error| MountError::Guard(format!("the lease's key cannot be offered: {error}")))?;
+        let mut child = sshfs::start(at, mounting, identity.socket())?;
         let words = Words::of(child.stderr.take());
-        Ok(Self { at: at.clone(), underneath, child, words })
+        Ok(Self { at: at.clone(), underneath, child, words, identity })
     }
 
     /// Waits until the folder is really there: in the kernel's table, and answering.
-    fn appear(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Result<(), MountError> {
+    fn appear(&mut self, asked: &Receiver<()>, ends: Instant) -> Result<(), MountError> {
         let (since, mount_point) = (Instant::now(), self.at.mount_point());
         let is_wanted = |time| {
-            let over = match (is_asked(asked, time), env.now() >= expires_at) {
+            let over = match (is_asked(asked, time), Instant::now() >= ends) {
                 (true, _) => "it was called off before the folder was mounted",
                 (false, true) => "the lease was over before the folder was mounted",
                 (false, false) => return Ok(()),
@@ -159,7 +168,12 @@ impl Guarded {
         sshfs::explain(&self.words.within(REASON_TIME))
     }
 
-    fn watch(&mut self, asked: &Receiver<()>, expires_at: Timestamp, env: &Env) -> Ended {
+    /// How often the connection to the host broke, and was made again.
+    fn outages(&self) -> u32 {
+        u32::try_from(self.identity.connections().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    fn watch(&mut self, asked: &Receiver<()>, ends: Instant) -> Ended {
         let mount_point = self.at.mount_point();
         loop {
             let is_asked = is_asked(asked, OFTEN);
@@ -169,9 +183,10 @@ impl Guarded {
             if is_asked {
                 return Ended::Asked;
             }
-            if env.now() >= expires_at {
+            if Instant::now() >= ends {
                 return Ended::Expired;
             }
+            self.identity.reap();
         }
     }
 

@@ -44,8 +44,16 @@ pub struct Mounted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Mounted,
-    Unmounted(Ended),
-    Removed(Ended),
+    Unmounted(Unmounted),
+    Removed(Unmounted),
+}
+
+/// How a mount ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unmounted {
+    pub why: Ended,
+    /// How often the connection to the host broke while it was mounted. What was written and not yet saved may be lost then.
+    pub outages: u32,
 }
 
 /// The guard's own limits are shorter.
@@ -114,7 +122,7 @@ impl Mounted {
     pub async fn gone(&self) -> Ended {
         let mut ended = self.ended.clone();
         let state = ended.wait_for(|state| *state != State::Mounted).await.map(|state| *state);
-        state.map_or(Ended::Unguarded, State::why)
+        state.map_or(Ended::Unguarded, |state| state.end().why)
     }
 
     /// Whether the host behind the mount still shows the folder. With `reconnect`, sshfs outlives a lease that was taken back.
@@ -131,30 +139,36 @@ impl Mounted {
     }
 
     /// Unmounts, and removes the mount point and the keys. Everything that was written is with the host when this returns.
-    pub async fn unmount(mut self) -> Ended {
+    pub async fn unmount(mut self) -> Unmounted {
         drop(self.input.take());
         let removed = self.ended.wait_for(|state| matches!(state, State::Removed(_)));
-        let why = match timeout(UNMOUNT_TIME, removed).await {
-            Ok(Ok(state)) => state.why(),
-            _ => Ended::Unguarded,
+        let end = match timeout(UNMOUNT_TIME, removed).await {
+            Ok(Ok(state)) => state.end(),
+            _ => Unmounted::UNGUARDED,
         };
         outlive(&mut self.guard, &self.mount_point).await;
-        if why == Ended::Unguarded {
+        if end.why == Ended::Unguarded {
             self.place.reclaim();
         }
-        why
+        end
     }
 }
 
 // === impl State ===
 
 impl State {
-    const fn why(self) -> Ended {
+    const fn end(self) -> Unmounted {
         match self {
-            Self::Mounted => Ended::Asked,
-            Self::Unmounted(why) | Self::Removed(why) => why,
+            Self::Mounted => Unmounted { why: Ended::Asked, outages: 0 },
+            Self::Unmounted(end) | Self::Removed(end) => end,
         }
     }
+}
+
+// === impl Unmounted ===
+
+impl Unmounted {
+    const UNGUARDED: Self = Self { why: Ended::Unguarded, outages: 0 };
 }
 
 /// Waits for the guard's end, which follows that of its input.
@@ -168,14 +182,14 @@ async fn outlive(guard: &mut Child, mount_point: &Path) {
 async fn listen(mut lines: Lines<BufReader<ChildStdout>>, state: watch::Sender<State>) {
     while let Some(said) = next(&mut lines).await {
         match said {
-            Said::Unmounted { why } => _ = state.send(State::Unmounted(why)),
-            Said::Removed => state.send_modify(|state| *state = State::Removed(state.why())),
+            Said::Unmounted { why, outages } => _ = state.send(State::Unmounted(Unmounted { why, outages })),
+            Said::Removed => state.send_modify(|state| *state = State::Removed(state.end())),
             Said::Mounted { .. } | Said::Failed { .. } => {}
         }
     }
     state.send_modify(|state| {
         if *state == State::Mounted {
-            *state = State::Unmounted(Ended::Unguarded);
+            *state = State::Unmounted(Unmounted::UNGUARDED);
         }
     });
 }

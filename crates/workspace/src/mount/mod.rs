@@ -6,6 +6,7 @@
 mod forward;
 mod guard;
 mod held;
+mod identity;
 mod need;
 mod order;
 mod place;
@@ -20,8 +21,8 @@ use attache_protocol::{
 
 pub use forward::{Dial, Forward, Stream};
 pub use guard::run_guard;
-pub use held::{GuardCommand, Mounted, mount};
-pub use need::{Missing, missing};
+pub use held::{GuardCommand, Mounted, Unmounted, mount};
+pub use need::{Missing, missing, missing_git};
 pub use order::Ended;
 pub use place::{Place, Unplaced, sweep};
 pub use underneath::Underneath;
@@ -37,11 +38,18 @@ pub struct Mounting {
     pub locator: String,
     /// The server's public key as OpenSSH writes it. No other server is spoken to.
     pub host_key: String,
-    /// The lease's private key in OpenSSH's form.
+    /// The lease's private key in OpenSSH's form. It stays in the memory of this process and of the guard.
     pub private_key: Secret<String>,
     pub access_mode: AccessMode,
     /// It is unmounted then, whatever else happens.
     pub expires_at: Timestamp,
+    /// More options of sshfs, as [`harmless_options`] let them pass.
+    pub options: Vec<String>,
+}
+
+/// What of a host's wishes for a mount can be followed, and what cannot.
+pub fn harmless_options(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
+    sshfs::harmless(wishes)
 }
 
 /// Why a folder is not mounted.

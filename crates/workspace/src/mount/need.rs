@@ -39,6 +39,11 @@ pub fn missing() -> Vec<Missing> {
     missing
 }
 
+/// Git, where it is missing. Mounting does not need it; the work in a folder may.
+pub fn missing_git() -> Option<Missing> {
+    program("git").is_none().then_some(Missing { what: "git", package: "git" })
+}
+
 /// Where a program is.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     PATH.split(':').map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())

@@ -21,6 +21,8 @@ pub(super) struct Order {
     private_key: String,
     access_mode: AccessMode,
     expires_at: Timestamp,
+    #[serde(default)]
+    options: Vec<String>,
 }
 
 /// What a guard says.
@@ -32,7 +34,12 @@ pub(super) enum Said {
     /// It never was.
     Failed { failure: Failure, message: String },
     /// It is gone; the mount point stays, empty and unwritable, until the input ends.
-    Unmounted { why: Ended },
+    Unmounted {
+        why: Ended,
+        /// How often the connection to the host broke, and was made again.
+        #[serde(default)]
+        outages: u32,
+    },
     /// Nothing is left.
     Removed,
 }
@@ -67,7 +74,7 @@ pub enum Ended {
 
 impl Order {
     pub(super) fn new(at: &At, mounting: Mounting) -> Self {
-        let Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at } = mounting;
+        let Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options } = mounting;
         Self {
             root: at.root.clone(),
             name: at.name.clone(),
@@ -79,14 +86,15 @@ impl Order {
             private_key: private_key.expose().clone(),
             access_mode,
             expires_at,
+            options,
         }
     }
 
     pub(super) fn read(line: &str) -> serde_json::Result<(At, Mounting)> {
-        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, expires_at } =
+        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, expires_at, options } =
             serde_json::from_str(line)?;
         let private_key = Secret::new(private_key);
-        let mounting = Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at };
+        let mounting = Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options };
         Ok((At { root, name }, mounting))
     }
 }

@@ -57,8 +57,9 @@ pub enum Unplaced {
     Io { path: PathBuf, reason: String },
 }
 
-/// Keys and locks of the places below a root.
+/// Locks and settings of the places below a root. No key is among them.
 const LEASES: &str = ".leases";
+const MOUNT_POINT: &str = "workspace";
 const RUNTIME_LOCK: &str = "runtime.lock";
 const GUARD_LOCK: &str = "guard.lock";
 const STICKY: u32 = 0o1000;
@@ -93,7 +94,8 @@ impl Place {
         let lock = File::create(&lock).and_then(|file| file.lock().map(|()| file)).map_err(io_error(&lock))?;
         // From here on dropping it removes whatever is there.
         let place = Self { at, _lock: lock, is_handed_over: false };
-        let mount_point = place.mount_point();
+        let (folder, mount_point) = (place.at.folder(), place.mount_point());
+        private_folder().create(&folder).map_err(io_error(&folder))?;
         DirBuilder::new().mode(0o555).create(&mount_point).map_err(io_error(&mount_point))?;
         Ok(place)
     }
@@ -131,8 +133,13 @@ impl Drop for Place {
 // === impl At ===
 
 impl At {
-    pub(super) fn mount_point(&self) -> PathBuf {
+    /// A folder of this lease alone, in which the mount point is.
+    fn folder(&self) -> PathBuf {
         self.root.join(&self.name)
+    }
+
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.folder().join(MOUNT_POINT)
     }
 
     pub(super) fn private(&self) -> PathBuf {
@@ -155,6 +162,7 @@ impl At {
         {
             tracing::warn!(mount_point = %mount_point.display(), %error, "a mount point could not be removed");
         }
+        let _ = fs::remove_dir(self.folder());
         let _ = fs::remove_dir_all(self.private());
     }
 

@@ -1,4 +1,4 @@
-//! Stock sshfs, told everything it needs in a file of its own: one server with one key, one private key, no agent, no
+//! Stock sshfs, told everything it needs in a file of its own: one server with one key, the guard's agent and no other, no
 //! configuration of the user or the machine, no shell anywhere.
 
 use std::{
@@ -28,8 +28,7 @@ const LONGEST_LOCATOR: usize = 1024;
 const LARGEST_KEY: usize = 16 << 10;
 
 /// Writes the files and starts sshfs. Nothing that the host sent reaches a command line but the locator, which was checked.
-pub(super) fn start(at: &At, mounting: &Mounting) -> Result<Child, MountError> {
-    check(mounting)?;
+pub(super) fn start(at: &At, mounting: &Mounting, agent: &Path) -> Result<Child, MountError> {
     let program = |name: &'static str| {
         let missing = || need::missing().into_iter().find(|missing| missing.what == name);
         need::program(name).ok_or_else(|| match missing() {
@@ -41,13 +40,21 @@ pub(super) fn start(at: &At, mounting: &Mounting) -> Result<Child, MountError> {
     if let Some(missing) = need::missing().into_iter().next() {
         return Err(MountError::Missing(missing));
     }
-    let config = write_files(&at.private(), mounting).map_err(|error| MountError::Guard(error.to_string()))?;
+    let config = write_files(&at.private(), mounting, agent).map_err(|error| MountError::Guard(error.to_string()))?;
     // sshfs passes what follows -F on as one argument.
     let mut option = std::ffi::OsString::from("-F");
     option.push(&config);
-    let mut options = "reconnect,nodev,nosuid,default_permissions,idmap=user".to_owned();
+    // Who may do what is decided by the host, call by call; asking for it here as well costs a round trip each time.
+    let mut options = "reconnect,nodev,nosuid,idmap=user,auto_cache".to_owned();
     if mounting.access_mode == AccessMode::Ro {
         options.push_str(",ro");
+    }
+    if rejects_links(&sshfs) {
+        options.push_str(",no_contain_symlinks");
+    }
+    for option in &mounting.options {
+        options.push(',');
+        options.push_str(option);
     }
     let mut command = Command::new(setpriv);
     // Should the guard be killed, sshfs unmounts itself.
@@ -58,7 +65,46 @@ pub(super) fn start(at: &At, mounting: &Mounting) -> Result<Child, MountError> {
     command.spawn().map_err(|error| MountError::Sshfs(error.to_string()))
 }
 
-fn write_files(folder: &Path, mounting: &Mounting) -> io::Result<PathBuf> {
+/// Some builds of sshfs refuse to read every link with `..` in it, `node_modules/.bin` and all, unless told otherwise.
+fn rejects_links(sshfs: &Path) -> bool {
+    let asked = Command::new(sshfs).arg("--help").env_clear().env("PATH", need::PATH).stdin(Stdio::null()).output();
+    asked.is_ok_and(|said| {
+        let text = [said.stdout, said.stderr].concat();
+        text.windows(19).any(|window| window == b"no_contain_symlinks")
+    })
+}
+
+/// The kernel asks for as much of a file ahead as the way to the host is long. Only root can say so; without it reading is slower.
+pub(super) fn read_ahead(mount_point: &Path) {
+    const KILOBYTES: &str = "8192";
+    let Ok(found) = fs::metadata(mount_point) else { return };
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), KILOBYTES);
+}
+
+/// What of a host's wishes for a mount is followed: how long and how much is remembered, and nothing that opens or runs anything.
+/// The rest is answered, to be told.
+pub(super) fn harmless(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
+    const PLAIN: [&str; 5] = ["ro", "auto_cache", "noauto_cache", "no_readahead", "sync_readdir"];
+    const NUMBERS: [(&str, u32); 7] = [
+        ("entry_timeout", 3600),
+        ("attr_timeout", 3600),
+        ("negative_timeout", 3600),
+        ("dcache_timeout", 3600),
+        ("dcache_max_size", 1_000_000),
+        ("max_conns", 8),
+        ("remember", 3600),
+    ];
+    wishes.into_iter().partition(|wish| {
+        let number = wish.split_once('=').is_some_and(|(name, value)| {
+            let most = NUMBERS.iter().find(|(known, _)| *known == name).map(|(_, most)| *most);
+            most.zip(value.parse::<u32>().ok()).is_some_and(|(most, value)| value <= most)
+        });
+        number || PLAIN.contains(&wish.as_str())
+    })
+}
+
+fn write_files(folder: &Path, mounting: &Mounting, agent: &Path) -> io::Result<PathBuf> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
         OpenOptions::new()
@@ -70,12 +116,10 @@ fn write_files(folder: &Path, mounting: &Mounting) -> io::Result<PathBuf> {
             .write_all(text.as_bytes())?;
         Ok::<_, io::Error>(path)
     };
-    let key = mounting.private_key.expose();
-    let key = write("key", &format!("{}\n", key.trim_end()))?;
     let mut words = mounting.host_key.split_whitespace();
     let (kind, public) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let known_hosts = write("known_hosts", &format!("{ALIAS} {kind} {public}\n"))?;
-    let (key, known_hosts) = (key.display(), known_hosts.display());
+    let (agent, known_hosts) = (agent.display(), known_hosts.display());
     let Mounting { host, port, user, .. } = mounting;
     write(
         "ssh_config",
@@ -84,7 +128,7 @@ fn write_files(folder: &Path, mounting: &Mounting) -> io::Result<PathBuf> {
              HostName {host}\nPort {port}\nUser {user}\nHostKeyAlias {ALIAS}\n\
              UserKnownHostsFile \"{known_hosts}\"\nGlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\n\
              HostKeyAlgorithms ssh-ed25519\nUpdateHostKeys no\nVerifyHostKeyDNS no\n\
-             IdentityFile \"{key}\"\nIdentitiesOnly yes\nIdentityAgent none\nAddKeysToAgent no\n\
+             IdentityFile none\nIdentitiesOnly no\nIdentityAgent \"{agent}\"\nAddKeysToAgent no\n\
              PreferredAuthentications publickey\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
              BatchMode yes\nForwardAgent no\nForwardX11 no\nClearAllForwardings yes\nPermitLocalCommand no\nProxyCommand none\n\
              ConnectTimeout 10\nServerAliveInterval 5\nServerAliveCountMax 3\nTCPKeepAlive yes\nCompression no\n\
@@ -100,7 +144,7 @@ pub(super) fn is_plain(path: &Path) -> bool {
 }
 
 /// What the host chose must be what it claims to be, and nothing that a program could take for an option.
-fn check(mounting: &Mounting) -> Result<(), MountError> {
+pub(super) fn check(mounting: &Mounting) -> Result<(), MountError> {
     let word = |text: &str, more: &str, longest: usize| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.as_bytes().contains(&byte);
         !text.is_empty() && text.len() <= longest && text.bytes().all(fits) && !text.starts_with('-')
@@ -213,6 +257,7 @@ mod tests {
             private_key: Secret::new("-----BEGIN OPENSSH PRIVATE KEY-----\n".to_owned()),
             access_mode: AccessMode::Rw,
             expires_at: Timestamp::default(),
+            options: Vec::new(),
         }
     }
 
@@ -235,6 +280,21 @@ mod tests {
         for host_key in ["ssh-rsa AAAA", "ssh-ed25519", "ssh-ed25519 AA\nother ssh-ed25519 BB", "@cert-authority AA"] {
             assert!(check(&Mounting { host_key: host_key.to_owned(), ..mounting() }).is_err(), "{host_key}");
         }
+    }
+
+    #[test]
+    fn of_a_hosts_wishes_only_the_harmless_are_followed() {
+        let wishes = [
+            "ro",
+            "dcache_timeout=60",
+            "max_conns=99",
+            "ssh_command=/bin/sh",
+            "allow_other",
+            "ro,suid",
+            "entry_timeout=x",
+        ];
+        let (followed, ignored) = harmless(wishes.map(str::to_owned).to_vec());
+        assert_eq!((followed.len(), ignored.len()), (2, 5), "{followed:?}");
     }
 
     #[test]

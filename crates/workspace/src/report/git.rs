@@ -15,7 +15,7 @@ use std::{
 
 use attache_protocol::{DelegationId, Timestamp};
 
-use crate::export::{Filter, Rules, Unexportable, show};
+use crate::export::{Filter, Rules, Unexportable, show, shows_credentials};
 
 /// The repository that a lent folder is in. Git is told where it is and looks for no other, whatever a lease has made since
 /// it was found.
@@ -195,6 +195,7 @@ impl Repository {
         let filter = Filter::new(snapshot.rules)?;
         let git = || self.git(Config::Repository, Some(snapshot.index));
         self.copy_index(snapshot.index)?;
+        self.look_at_all(snapshot.index)?;
         let mut list = git();
         list.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
         list.arg(if self.prefix.is_empty() { OsStr::new(".") } else { OsStr::from_bytes(&self.prefix) });
@@ -202,10 +203,38 @@ impl Repository {
         // A path with a slash at its end is a repository inside of this one, and has its own history.
         let paths = listed.split(|&byte| byte == 0).filter(|path| {
             let inside = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
-            !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false)
+            let file = || self.top.join(OsStr::from_bytes(path));
+            !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false) && !shows_credentials(inside, file)
         });
-        run("update-index", git().args(["update-index", "-z", "--add", "--remove", "--stdin"]), Some(&nul(paths)))?;
+        // A file may have become a folder, or a folder a file.
+        let update = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"];
+        run("update-index", git().args(update), Some(&nul(paths)))?;
         Ok(text(&run("write-tree", git().arg("write-tree"), None)?))
+    }
+
+    /// What the user told git not to look at (`--assume-unchanged`, `--skip-worktree`) is looked at in our index all the same, as
+    /// far as it is there.
+    fn look_at_all(&self, index: &Path) -> Result<(), Error> {
+        let git = || self.git(Config::Repository, Some(index));
+        let listed = run("ls-files", git().args(["ls-files", "-z", "-v"]), None)?;
+        let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
+        for line in listed.split(|&byte| byte == 0) {
+            let [tag, b' ', path @ ..] = line else { continue };
+            if tag.is_ascii_lowercase() {
+                assumed.push(path);
+            }
+            let is_there = || self.top.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+            if tag.eq_ignore_ascii_case(&b's') && is_there() {
+                skipped.push(path);
+            }
+        }
+        for (flag, paths) in [("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)] {
+            if !paths.is_empty() {
+                let given = nul(paths.into_iter());
+                run("update-index", git().args(["update-index", "-z", flag, "--stdin"]), Some(&given))?;
+            }
+        }
+        Ok(())
     }
 
     /// The user's index with what git knows of the files' times, so that not every file is read.

@@ -3,9 +3,11 @@
 //! All of it is made from the lease's [`Record`] and the originals kept beside it, so it costs what was touched and not what
 //! the folder holds. The folder's content is not trusted here either: it is reached through the same confined handles.
 
+mod binary;
 mod compare;
 mod diff;
 pub mod git;
+mod planted;
 mod restore;
 mod revert;
 
@@ -13,9 +15,12 @@ use std::{io, path::Path};
 
 use attache_protocol::wire::delegation::{Change, ChangedPath, Changes, DiffStat};
 
-use self::compare::{Difference, Now, differences};
+use self::{
+    compare::{Difference, Now, differences},
+    planted::Planted,
+};
 pub use self::{
-    diff::{NOT_SHOWN, diff},
+    diff::{LOOK_AT, NOT_SHOWN, diff, header},
     revert::revert,
 };
 use crate::export::{Record, Unexportable, root::Root, show};
@@ -42,6 +47,7 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
     let found = differences(&root, record);
     let mut told = Changes { truncated: found.len() > TOLD, ..Changes::default() };
     let mut budget = diff::Budget::default();
+    let planted = Planted::new()?;
     for difference in &found {
         let lines = diff::count(&root, record, difference, &mut budget);
         let (added, removed) = lines.unzip();
@@ -57,6 +63,7 @@ pub fn changes(dir: &Path, record: &Record) -> Result<Changes, Error> {
                 added,
                 removed,
                 also_changed_here: difference.also_changed_here(),
+                run_by: difference.run_by(&planted).map(str::to_owned),
             });
         }
     }
@@ -71,6 +78,12 @@ impl Difference<'_> {
             Now::Unseen(_) => true,
         };
         self.entry.changed_here || !is_still
+    }
+
+    /// Who runs what the remote put there. What is gone runs no more.
+    fn run_by(&self, planted: &Planted) -> Option<&'static str> {
+        let is_there = self.change != Change::Removed && self.is_content();
+        is_there.then(|| planted.run_by(self.path)).flatten()
     }
 
     const fn is_content(&self) -> bool {

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use attache_protocol::wire::delegation::{Kept, Revert, Reverted};
+use attache_protocol::wire::delegation::{Kept, Revert, Reverted, Take};
 use rustix::io::Errno;
 
 use super::{
@@ -15,33 +15,43 @@ use super::{
     restore::{Steps, attributes, remove, unlock},
 };
 use crate::export::{
-    Entry, Kind, Left, Record, Refusal, Was,
+    Before, Entry, Kind, Left, Record, Refusal, Was,
     path::Place,
     root::{Found, Root},
     show, unshow,
 };
 
 const EDITED: &str = "somebody here edited it after the remote had";
+const OVERWRITTEN: &str = "somebody here edited it meanwhile, and the remote overwrote that";
+const MINE: &str = "it is as somebody here left it";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not known who changed it; see the diff";
 const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
 const FILLED: &str = "somebody here put something into it";
 
-/// A path to be put back, and what stands there.
+/// A path to be put back, to what, and what stands there.
 struct Job<'a> {
     place: Place,
-    entry: &'a Entry,
+    was: &'a Was,
     now: Option<Kind>,
 }
 
+/// Why a path is left alone.
+struct Alone {
+    reason: String,
+    /// Both sides edited it, and nobody has said which version it gets.
+    conflict: bool,
+}
+
 /// Takes back what the lease changed: all of it, or what is named and below. The lease must have ended. What cannot be put
-/// back is left and told with the reason; the rest is put back all the same. Where a name means nothing, nothing is done.
+/// back is left and told with the reason; the rest is put back all the same. Where a name means nothing, nothing is done. What
+/// somebody here edited as well is left, unless it was said which version it gets, and then what it replaces is kept.
 pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, Error> {
     let wanted = wanted(record, asked)?;
     let root = Root::open(dir)?;
     let mut steps = Steps::new(&root, record);
     let mut done = Reverted::default();
     let folders = if asked.paths.is_empty() { still_folders(&root, record) } else { Vec::new() };
-    let mut jobs = choose(&root, record, &wanted, &mut done);
+    let mut jobs = choose(&root, record, &wanted, asked.take, &mut done);
     // A folder in which something is only replaced keeps the time it has.
     let mut times = BTreeMap::new();
     for folder in jobs.keys().map(|path| parent(path)) {
@@ -57,7 +67,7 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         done.keep(&path, reason);
     }
     for (path, job) in &jobs {
-        let outcome = match &job.entry.was {
+        let outcome = match job.was {
             Was::Absent => Ok(()),
             Was::Folder { mode, .. } => steps.folder(&job.place, *mode),
             Was::Link { target, modified } => steps.link(&job.place, &unshow(target), *modified),
@@ -70,7 +80,7 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
     }
     // Times of folders last: every change in one moves them.
     let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
-    let restored = jobs.iter().map(|(path, job)| (&path[..], &job.entry.was));
+    let restored = jobs.iter().map(|(path, job)| (&path[..], job.was));
     for (path, was) in restored.chain(folders).filter(|(path, _)| !kept_in.contains(*path)) {
         if let Was::Folder { mode, modified, .. } = was {
             times.insert(path.to_vec(), (*mode, *modified));
@@ -102,42 +112,78 @@ fn wanted(record: &Record, asked: &Revert) -> Result<Vec<Place>, Error> {
     Ok(wanted)
 }
 
-fn choose<'a>(root: &Root, record: &'a Record, wanted: &[Place], done: &mut Reverted) -> BTreeMap<Vec<u8>, Job<'a>> {
+fn choose<'a>(
+    root: &Root,
+    record: &'a Record,
+    wanted: &[Place],
+    take: Option<Take>,
+    done: &mut Reverted,
+) -> BTreeMap<Vec<u8>, Job<'a>> {
     let mut jobs = BTreeMap::new();
     for (path, entry) in record.entries.iter().filter(|(_, entry)| !entry.was.is_times_only()) {
         let Ok(place) = Place::parse(path) else { continue };
         if !wanted.is_empty() && !wanted.iter().any(|want| *want == place || place.is_below(want)) {
             continue;
         }
-        match judge(root, record, path, entry) {
+        match judge(root, record, path, entry, take) {
             Ok(None) => {}
-            Ok(Some(now)) => {
+            Ok(Some((was, now))) => {
                 unlock(now.as_ref());
-                jobs.insert(path.clone(), Job { place, entry, now: now.map(|now| now.attributes.kind) });
+                jobs.insert(path.clone(), Job { place, was, now: now.map(|now| now.attributes.kind) });
             }
-            Err(reason) => done.keep(path, reason),
+            Err(Alone { reason, conflict }) => {
+                let files = entry.versions.iter().filter_map(|version| match version {
+                    Was::File(file) => Some(record.before.join(file.kept.to_string()).display().to_string()),
+                    Was::Absent | Was::Folder { .. } | Was::Link { .. } => None,
+                });
+                let versions = if conflict { files.collect() } else { Vec::new() };
+                done.kept.push(Kept { path: show(path), reason, conflict, versions });
+            }
         }
     }
     jobs
 }
 
-/// What stands there now if it is to be put back, nothing if it is as it was, or why it is left alone.
-fn judge(root: &Root, record: &Record, path: &[u8], entry: &Entry) -> Result<Option<Option<Found>>, String> {
-    let now = root.look_maybe(path).map_err(|refusal| refusal.to_string())?;
-    if changed(record, &entry.was, now.as_ref()).is_none() {
+/// What a path becomes and what stands there now, nothing if it is as it was, or why it is left alone.
+fn judge<'a>(
+    root: &Root,
+    record: &'a Record,
+    path: &[u8],
+    entry: &'a Entry,
+    take: Option<Take>,
+) -> Result<Option<(&'a Was, Option<Found>)>, Alone> {
+    let alone = |reason: &str, conflict| Alone { reason: reason.to_owned(), conflict };
+    let now = root.look_maybe(path).map_err(|refusal| alone(&refusal.to_string(), false))?;
+    if changed(record, &entry.was, now.as_ref()).is_none() && (entry.versions.is_empty() || take != Some(Take::Mine)) {
         return Ok(None);
     }
-    let reason = match &entry.was {
-        _ if entry.left == Left::Untouched => UNKNOWN,
-        // The time of a folder changes with whatever is put into it.
-        Was::Folder { .. } | Was::Absent if now.as_ref().is_some_and(|now| now.attributes.is_folder()) => {
-            return Ok(Some(now));
-        }
-        _ if !entry.left.still(now.as_ref().map(|now| &now.attributes)) => EDITED,
-        Was::File(file) if is_spoiled(record, file) => SPOILED,
-        _ => return Ok(Some(now)),
+    if entry.left == Left::Untouched {
+        return Err(alone(UNKNOWN, false));
+    }
+    // The time of a folder changes with whatever is put into it.
+    let is_folder = now.as_ref().is_some_and(|now| now.attributes.is_folder());
+    if is_folder && matches!(entry.was, Was::Folder { .. } | Was::Absent) {
+        return Ok(Some((&entry.was, now)));
+    }
+    let is_edited = !entry.left.still(now.as_ref().map(|now| &now.attributes));
+    let mine = entry.versions.last();
+    let was = match (take, mine) {
+        (None, _) if is_edited => return Err(alone(EDITED, true)),
+        (None, Some(_)) => return Err(alone(OVERWRITTEN, true)),
+        (Some(Take::Mine), _) if is_edited => return Err(alone(MINE, false)),
+        (Some(Take::Mine), Some(version)) => version,
+        (_, None) | (Some(Take::Before), _) => &entry.was,
     };
-    Err(reason.to_owned())
+    if let Was::File(file) = was
+        && is_spoiled(record, file)
+    {
+        return Err(alone(SPOILED, false));
+    }
+    if is_edited && let Some(found) = now.as_ref().filter(|now| !now.attributes.is_folder()) {
+        let kept = Before::in_folder(&record.before).keep_version(root, path, found);
+        kept.map_err(|refusal| alone(&format!("what stands there could not be kept: {refusal}"), false))?;
+    }
+    Ok(Some((was, now)))
 }
 
 /// Folders in which names changed, and nobody else did anything since. Those that the remote closed are opened on the way,
@@ -159,8 +205,8 @@ fn clear(root: &Root, job: &Job<'_>) -> Result<(), String> {
     let Some(now) = job.now else { return Ok(()) };
     let folder = now == Kind::Folder;
     // A file or link that is replaced is replaced in one step, later.
-    let replaced = !folder && !matches!(job.entry.was, Was::Absent | Was::Folder { .. });
-    if replaced || (folder && matches!(job.entry.was, Was::Folder { .. })) {
+    let replaced = !folder && !matches!(job.was, Was::Absent | Was::Folder { .. });
+    if replaced || (folder && matches!(job.was, Was::Folder { .. })) {
         return Ok(());
     }
     match remove(root, &job.place, folder) {
@@ -180,6 +226,7 @@ trait Keep {
 
 impl Keep for Reverted {
     fn keep(&mut self, path: &[u8], reason: impl ToString) {
-        self.kept.push(Kept { path: show(path), reason: reason.to_string() });
+        let (path, reason) = (show(path), reason.to_string());
+        self.kept.push(Kept { path, reason, conflict: false, versions: Vec::new() });
     }
 }

@@ -50,8 +50,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const ARE_YOU_THERE: Duration = Duration::from_secs(15);
 /// A wrong key is answered after this long, whatever was wrong with it.
 const REJECTION: Duration = Duration::from_millis(50);
-/// What OpenSSH's server gives a channel: enough for 40 MB/s at 50 ms.
-const WINDOW: u32 = 2 * 1024 * 1024;
+/// How much may be on its way on a channel: enough for 160 MB/s at 50 ms. How much is held in memory is limited by the gate.
+const WINDOW: u32 = 8 * 1024 * 1024;
 
 /// What one lease's key opens.
 #[derive(Debug)]

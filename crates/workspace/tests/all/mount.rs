@@ -57,6 +57,7 @@ async fn holder_process() {
         private_key: Secret::new(private_key),
         access_mode: AccessMode::Rw,
         expires_at: Env::system().now().plus(Duration::from_secs(60)),
+        options: Vec::new(),
     };
     let mounted = mount(&guard(), place(Path::new(&root)), mounting).await.unwrap();
     println!("\nmounted at {}", mounted.mount_point().display());
@@ -136,7 +137,7 @@ async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
     let options = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = options.lines().find(|line| line.contains(mount_point.to_str().unwrap())).unwrap();
     assert!(line.contains("nosuid,nodev") && line.contains("default_permissions"), "{line}");
-    assert_eq!(mounted.unmount().await, Ended::Asked);
+    assert_eq!(mounted.unmount().await.why, Ended::Asked);
     assert!(!is_mounted(&mount_point) && is_clean(root.path()));
 }
 
@@ -323,6 +324,7 @@ fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> Mounting {
         private_key: private_key.clone(),
         access_mode: AccessMode::Rw,
         expires_at: Env::system().now().plus(lease),
+        options: Vec::new(),
     }
 }
 

@@ -26,8 +26,10 @@ fn a_place_is_fresh_empty_closed_and_gone_when_it_is_dropped() {
     let place = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
     let other = Place::reserve(&roots, "dlg_1/../../x y", &env).unwrap();
     let mount_point = place.mount_point();
-    assert_eq!(mount_point.parent(), Some(below.as_path()));
-    assert!(mount_point.file_name().unwrap().to_str().unwrap().starts_with("dlg_1xy-"), "{mount_point:?}");
+    let folder = mount_point.parent().unwrap();
+    assert_eq!(folder.parent(), Some(below.as_path()));
+    assert!(folder.file_name().unwrap().to_str().unwrap().starts_with("dlg_1xy-"), "{mount_point:?}");
+    assert_eq!(fs::metadata(folder).unwrap().mode() & 0o7777, 0o700, "it is of one lease alone");
     assert_ne!(other.mount_point(), mount_point);
     let found = fs::metadata(&mount_point).unwrap();
     assert_eq!((found.mode() & 0o7777, found.uid()), (0o555, rustix::process::geteuid().as_raw()));

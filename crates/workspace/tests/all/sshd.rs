@@ -45,7 +45,8 @@ impl Sshd {
     pub(crate) fn mounting(&self, access_mode: AccessMode, expires_at: Timestamp) -> Mounting {
         let stock::Login { port, user, host_key, private_key } = self.server.login.clone();
         let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
-        Mounting { host: "127.0.0.1".to_owned(), port, user, locator, host_key, private_key, access_mode, expires_at }
+        let (host, options) = ("127.0.0.1".to_owned(), Vec::new());
+        Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options }
     }
 
     pub(crate) fn lent(&self) -> Mounting {

@@ -120,7 +120,7 @@ fn start(key: &str, expires_at: Timestamp, tunnel: &str, token: &Secret) -> awcp
         awcp::Endpoint { host: "127.0.0.1".to_owned(), port: 9, user: "lease".to_owned(), tunnel: Some(tunnel) };
     awcp::Message::Start(awcp::Start {
         delegation_id: BY_HAND.to_owned(),
-        lease: awcp::Lease { expires_at, access_mode: AccessMode::Rw },
+        lease: awcp::Lease { expires_at, ttl_seconds: None, access_mode: AccessMode::Rw },
         mount: awcp::Mount {
             transport: awcp::SSHFS.to_owned(),
             endpoint,

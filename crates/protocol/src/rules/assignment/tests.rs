@@ -42,7 +42,11 @@ fn start(id: &str, expires_at: Timestamp, access_mode: AccessMode) -> Message {
         host_key: None,
         mount_options: None,
     };
-    Message::Start(Start { delegation_id: id.to_owned(), lease: Lease { expires_at, access_mode }, mount })
+    Message::Start(Start {
+        delegation_id: id.to_owned(),
+        lease: Lease { expires_at, ttl_seconds: None, access_mode },
+        mount,
+    })
 }
 
 fn error(id: &str, code: ErrorCode) -> Message {

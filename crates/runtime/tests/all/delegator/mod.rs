@@ -218,7 +218,7 @@ async fn a_diff_is_of_the_lease_whatever_happens_after_it() {
     fs::write(machine.project().join("here.txt"), "edited here\n").unwrap();
     assert_eq!(machine.client.diff(id).await.unwrap(), diff);
     for (path, code) in [("wrong.txt", Code::NotFound), ("/etc/passwd", Code::InvalidRequest)] {
-        let asked = Revert { paths: vec!["made.txt".to_owned(), path.to_owned()] };
+        let asked = Revert { paths: vec!["made.txt".to_owned(), path.to_owned()], ..Revert::default() };
         let refused = machine.client.revert(id, &asked).await.unwrap_err();
         assert_eq!(refused.code(), Some(code), "{path}");
     }

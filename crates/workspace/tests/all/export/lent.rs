@@ -130,6 +130,10 @@ fn links_are_data_and_those_made_stay_inside() {
         assert_eq!(name(export.symlink(target, b"new")), "denied");
     }
     export.symlink(b"../f", b"d/new").unwrap();
+    // A detour through a real folder is none; through a link it could lead anywhere.
+    export.symlink(b"d/../f", b"detour").unwrap();
+    assert_eq!(export.read_link(b"detour").unwrap(), b"f");
+    assert_eq!(name(export.symlink(b"out/../f", b"new")), "denied");
     // Moved up, the same link would lead out; so would the folder's.
     assert_eq!(name(export.rename(b"d/new", b"new", Replace::Never)), "denied");
     export.make_dir(b"e", 0o755).unwrap();
@@ -263,7 +267,14 @@ fn nothing_gets_to_where_git_would_run_it() {
     assert_eq!(name(export.symlink(b"evil", b".git")), "denied");
     assert_eq!(name(export.open_file(b".git", &NEW)), "denied");
     // The rest of a repository is like any other file, and a whole one can move.
-    lent.write("repo/.git/HEAD", b"ref: refs/heads/config\n");
+    assert_eq!(name(export.open_file(b"repo/.git/HEAD", &WRITE)), "denied");
+    lent.write("repo/.git/HEAD.lock", b"nonsense\n");
+    assert_eq!(name(export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", Replace::Always)), "denied");
+    lent.write("repo/.git/HEAD.lock", b"ref: refs/heads/config\n");
+    let late = export.open_file(b"repo/.git/HEAD.lock", &WRITE).unwrap();
+    export.rename(b"repo/.git/HEAD.lock", b"repo/.git/HEAD", Replace::Always).unwrap();
+    assert_eq!(name(late.write_at(0, b"nonsense")), "denied");
+    drop(late);
     export.rename(b"repo", b"moved", Replace::Never).unwrap();
     assert_eq!(lent.read("moved/.git/config").unwrap(), b"x");
 }

@@ -118,7 +118,7 @@ fn work(lent: &Lent) {
 
 fn changed(path: &str, change: Change, lines: Option<(u64, u64)>) -> ChangedPath {
     let (added, removed) = lines.unzip();
-    ChangedPath { path: path.to_owned(), change, added, removed, also_changed_here: false }
+    ChangedPath { path: path.to_owned(), change, added, removed, also_changed_here: false, run_by: None }
 }
 
 #[test]
@@ -211,8 +211,13 @@ fn edits_made_here_meanwhile_are_kept() {
         told.changed_paths.iter().filter(|path| path.also_changed_here).map(|path| &path.path[..]).collect();
     assert_eq!(also, ["both", "elsewhere", "made", "new"]);
     let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
-    let kept = |path: &str, reason: &str| Kept { path: path.to_owned(), reason: reason.to_owned() };
     let edited = "somebody here edited it after the remote had";
+    let kept = |path: &str, reason: &str| Kept {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+        conflict: reason == edited,
+        versions: Vec::new(),
+    };
     assert_eq!(
         reverted,
         Reverted {
@@ -240,7 +245,7 @@ fn single_paths_can_be_taken_back() {
     lent.export.revoke();
     let revert = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        report::revert(&lent.dir(), &lent.export.changes(), &Revert { paths })
+        report::revert(&lent.dir(), &lent.export.changes(), &Revert { paths, take: None })
     };
     for (path, why) in [
         ("untouched", "the lease did not change `untouched`"),

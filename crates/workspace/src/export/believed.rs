@@ -1,0 +1,155 @@
+//! Rules about content: what git on the host believes is looked at when it gets its name and stays so, what is in its store
+//! stays, and what holds credentials is read without them and not carried away.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
+
+use super::{
+    Inner, Refusal,
+    attributes::Kind,
+    before::Keeper,
+    credentials::{MAX_SETTINGS, MAX_URL, Masked, mask_settings, mask_urls, masked},
+    file::fill,
+    git,
+    guard::{believed, inside, is_stored},
+    held,
+    path::{Place, join},
+    root::{Found, attributes_of},
+};
+
+pub(super) const IN_PLACE: Refusal =
+    Refusal::Denied("git on the host believes this file; write a .lock beside it and rename that, as git does");
+const STORED: Refusal = Refusal::Denied("what is in the repository's store stays as it is; add to it");
+const CREDENTIALS: Refusal =
+    Refusal::Denied("it holds credentials that are not lent; it can be read without them, and not changed");
+const TOO_LARGE: Refusal = Refusal::Denied("it is too large to be shown without its credentials");
+
+// === impl Inner ===
+
+impl Inner {
+    /// Whether a file of this name is read without its credentials.
+    pub(super) fn masked(&self, path: &[u8]) -> Option<Masked> {
+        masked(path).or_else(|| {
+            let place = Place::parse(path).ok()?;
+            let is_config = matches!(place.name(), b"config" | b"config.worktree");
+            (is_config && self.is_taken_for_one(place.parent())).then_some(Masked::Settings)
+        })
+    }
+
+    /// Whether a file that is there may be changed where it is.
+    pub(super) fn admit_in_place(&self, keeper: &Keeper, place: &Place, found: &Found) -> Result<(), Refusal> {
+        if believed(place.whole()).is_some() {
+            return Err(IN_PLACE);
+        }
+        self.admit_stored(keeper, place.whole())?;
+        if self.masked(place.whole()) == Some(Masked::Settings) && holds_credentials(found)? {
+            return Err(CREDENTIALS);
+        }
+        self.admit_write(found.attributes.inode)
+    }
+
+    /// Whether bytes may be written into a file: not once git on the host believes it.
+    pub(super) fn admit_write(&self, inode: u64) -> Result<(), Refusal> {
+        let mut sealed = held(&self.sealed);
+        let Some(path) = sealed.get(&inode) else { return Ok(()) };
+        let is_still = self.root.look_maybe(path)?.is_some_and(|found| found.attributes.inode == inode);
+        if is_still {
+            return Err(IN_PLACE);
+        }
+        sealed.remove(&inode);
+        Ok(())
+    }
+
+    /// Whether a file may have another name.
+    pub(super) fn admit_name(&self, from: &Place, to: &Place, found: &Found) -> Result<(), Refusal> {
+        if found.attributes.kind != Kind::File {
+            return if believed(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
+        }
+        // Under its new name it would be read as it is.
+        if let Some(kind) = self.masked(from.whole())
+            && self.masked(to.whole()) != Some(kind)
+            && holds_credentials(found)?
+        {
+            return Err(CREDENTIALS);
+        }
+        if self.masked(to.whole()) == Some(Masked::Settings)
+            && let Some(there) = self.root.look_maybe(to.whole())?
+            && there.attributes.kind == Kind::File
+            && holds_credentials(&there)?
+        {
+            return Err(CREDENTIALS);
+        }
+        let Some(kind) = believed(to.whole()) else { return Ok(()) };
+        let old = self.root.look_maybe(to.whole())?.filter(|old| old.attributes.kind == Kind::File);
+        let new = content(found, git::longest(kind))?.ok_or(IN_PLACE)?;
+        let old = old.map(|old| content(&old, git::longest(kind))).transpose()?.flatten();
+        git::check(kind, &new, old.as_deref(), self.id_length(to.whole()))?;
+        held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
+        Ok(())
+    }
+
+    /// What the host has in the store of a repository stays; what the lease put there is its own.
+    pub(super) fn admit_stored(&self, keeper: &Keeper, path: &[u8]) -> Result<(), Refusal> {
+        if !is_stored(path)
+            || keeper.is_new(path)
+            || self.root.look_maybe(path)?.is_none_or(|found| found.attributes.is_folder())
+        {
+            return Ok(());
+        }
+        Err(STORED)
+    }
+
+    /// How many bytes an object's id has in the repository of a path.
+    fn id_length(&self, path: &[u8]) -> usize {
+        let config = inside(path).and_then(|(git, _)| self.root.look_maybe(&join(git, b"config")).ok().flatten());
+        let text = config.and_then(|config| content(&config, MAX_SETTINGS).ok().flatten()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+        let is_long = text.lines().any(|line| line.contains("objectformat") && line.contains("sha256"));
+        if is_long { 32 } else { 20 }
+    }
+}
+
+/// All of a file; `None` when it is longer than that.
+fn content(found: &Found, longest: u64) -> Result<Option<Vec<u8>>, Refusal> {
+    let fd = found.reopen(OFlags::RDONLY)?;
+    let size = attributes_of(&fd)?.size;
+    if size > longest {
+        return Ok(None);
+    }
+    // One more byte, so that a file that grows meanwhile is noticed.
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1)];
+    let filled = fill(&fd, 0, &mut bytes)?;
+    bytes.truncate(filled);
+    Ok((filled as u64 <= size).then_some(bytes))
+}
+
+fn holds_credentials(found: &Found) -> Result<bool, Refusal> {
+    // What cannot be looked at as a whole may hold some.
+    Ok(content(found, MAX_SETTINGS)?.is_none_or(|mut text| mask_settings(&mut text)))
+}
+
+/// Reads a part of a file as if there were no credentials in it.
+pub(super) fn read_masked(fd: &OwnedFd, kind: Masked, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
+    let margin = match kind {
+        Masked::Settings if attributes_of(fd)?.size > MAX_SETTINGS => return Err(TOO_LARGE),
+        Masked::Settings => offset,
+        Masked::Log => offset.min(MAX_URL as u64),
+    };
+    let before = usize::try_from(margin).unwrap_or(usize::MAX);
+    let after = match kind {
+        Masked::Settings => usize::try_from(MAX_SETTINGS).unwrap_or(usize::MAX),
+        Masked::Log => buffer.len() + MAX_URL,
+    };
+    let mut text = vec![0; before + after];
+    let filled = fill(fd, offset - margin, &mut text)?;
+    text.truncate(filled);
+    match kind {
+        Masked::Settings => mask_settings(&mut text),
+        Masked::Log => mask_urls(&mut text),
+    };
+    let shown = text.get(before..).unwrap_or_default();
+    let length = shown.len().min(buffer.len());
+    buffer[..length].copy_from_slice(&shown[..length]);
+    Ok(length)
+}

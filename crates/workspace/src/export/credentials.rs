@@ -1,0 +1,319 @@
+//! Files that are of use without the credentials in them, and are shown so: a token is read as asterisks, as many as it has
+//! bytes, so that sizes and offsets stay true.
+
+use std::{io::Read as _, path::PathBuf};
+
+use super::filter::fold;
+
+/// How much of a file is looked at, and what may become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Masked {
+    /// Settings: read as a whole. While there are credentials in it, a lease does not change it, for whoever writes back what
+    /// it was shown would overwrite them.
+    Settings,
+    /// Text that git adds to, line by line: only URLs are looked at.
+    Log,
+}
+
+/// Settings that are longer are not shown.
+pub(super) const MAX_SETTINGS: u64 = 1 << 20;
+/// No URL is longer.
+pub(super) const MAX_URL: usize = 16 << 10;
+
+/// Names of settings that hold credentials and much else.
+const SETTINGS: [&str; 14] = [
+    ".npmrc",
+    "npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".yarnrc.yaml",
+    ".gitconfig",
+    ".gitmodules",
+    ".hgrc",
+    "hgrc",
+    "pip.conf",
+    "pip.ini",
+    ".condarc",
+    "bunfig.toml",
+    "nuget.config",
+];
+
+/// Parts of the names of settings whose values are credentials.
+const SECRET: [&str; 11] = [
+    "token",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "apikey",
+    "authident",
+    "extraheader",
+    "smtppass",
+    "privatekey",
+    "credentials",
+];
+/// Whole names.
+const SECRET_NAMES: [&str; 4] = ["auth", "key", "pass", "otp"];
+
+/// Whether a file of this name is shown without its credentials.
+pub(super) fn masked(path: &[u8]) -> Option<Masked> {
+    let twin = fold(path);
+    let names: Vec<&[u8]> = twin.split(|&byte| byte == b'/').collect();
+    let (name, above) = names.split_last()?;
+    if SETTINGS.iter().any(|known| known.as_bytes() == *name) {
+        return Some(Masked::Settings);
+    }
+    let is_in = |folder: &[u8]| above.last().is_some_and(|last| *last == folder);
+    let is_config = name.starts_with(b"config");
+    if is_config && (is_in(b".cargo") || is_in(b".bundle")) {
+        return Some(Masked::Settings);
+    }
+    let git = above.iter().position(|name| matches!(*name, b".git" | b"git~1"));
+    let is_bare = above.last().is_some_and(|folder| folder.ends_with(b".git"));
+    match (git, *name) {
+        (_, b"config" | b"config.worktree") if git.is_some() || is_bare => Some(Masked::Settings),
+        (Some(_), b"fetch_head") => Some(Masked::Log),
+        (Some(at), _) => match above.get(at + 1).copied() {
+            Some(b"remotes" | b"branches") => Some(Masked::Settings),
+            _ if above[at + 1..].contains(&&b"logs"[..]) => Some(Masked::Log),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether the file, which a lease shows without its credentials, has some. What is too large to look at counts as one.
+pub(crate) fn shows_credentials(path: &[u8], file: impl FnOnce() -> PathBuf) -> bool {
+    if masked(path).is_none() {
+        return false;
+    }
+    let file = file();
+    let is_file = file.symlink_metadata().is_ok_and(|found| found.is_file());
+    let text = std::fs::File::open(file).and_then(|file| {
+        let mut text = Vec::new();
+        file.take(MAX_SETTINGS + 1).read_to_end(&mut text).map(|_| text)
+    });
+    is_file && text.is_ok_and(|mut text| text.len() as u64 > MAX_SETTINGS || mask_settings(&mut text))
+}
+
+/// Covers every credential. Whether there was one.
+pub(super) fn mask_settings(text: &mut [u8]) -> bool {
+    let mut found = mask_urls(text);
+    found |= mask_private_keys(text);
+    let mut start = 0;
+    let mut below: Option<Below> = None;
+    while start < text.len() {
+        let end = text[start..].iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| start + at);
+        let line = &mut text[start..end];
+        below = match below {
+            Some(Below::Continued) => {
+                found |= cover(line);
+                line.ends_with(b"\\").then_some(Below::Continued)
+            }
+            Some(Below::Indented(by)) if line.trim_ascii().is_empty() || indent(line) > by => {
+                found |= cover(line);
+                below
+            }
+            _ => mask_line(line, &mut found),
+        };
+        start = end + 1;
+    }
+    found
+}
+
+/// Covers the credentials of every URL. Whether there was one.
+pub(super) fn mask_urls(text: &mut [u8]) -> bool {
+    let mut found = false;
+    let mut from = 0;
+    while let Some(at) = text[from..].windows(3).position(|window| window == b"://") {
+        let begin = from + at + 3;
+        let scheme = text[..from + at].rsplit(|byte| !byte.is_ascii_alphanumeric() && !b"+.-".contains(byte)).next();
+        // Of SSH the user's name is no secret.
+        let is_ssh = scheme.is_some_and(|scheme| scheme.to_ascii_lowercase().windows(3).any(|part| part == b"ssh"));
+        let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/\\\"'<>?#`,;)]}".contains(byte);
+        let end = text[begin..]
+            .iter()
+            .take(MAX_URL)
+            .position(is_end)
+            .map_or(text.len().min(begin + MAX_URL), |at| begin + at);
+        if let Some(at) = text[begin..end].iter().rposition(|&byte| byte == b'@') {
+            let user = &mut text[begin..begin + at];
+            let colon = user.iter().position(|&byte| byte == b':');
+            let secret = match (is_ssh, colon) {
+                (true, Some(colon)) => &mut user[colon + 1..],
+                (true, None) => &mut user[..0],
+                (false, _) => user,
+            };
+            found |= cover(secret);
+        }
+        from = begin;
+    }
+    found
+}
+
+/// What the lines below one belong to.
+#[derive(Clone, Copy)]
+enum Below {
+    /// The value goes on.
+    Continued,
+    /// What is indented by more is part of the value.
+    Indented(usize),
+}
+
+fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
+    let by = indent(line);
+    let (key, value) = split(line)?;
+    if !is_secret(&line[..key]) {
+        // `<add key="ClearTextPassword" value="…" />`
+        let lower = line.to_ascii_lowercase();
+        let names_one = SECRET.iter().any(|part| lower.windows(part.len()).any(|window| window == part.as_bytes()));
+        let at = lower.windows(7).position(|window| window == b"value=\"").filter(|_| names_one)? + 7;
+        let end = line[at..].iter().position(|&byte| byte == b'"').map_or(line.len(), |end| at + end);
+        *found |= cover(&mut line[at..end]);
+        return None;
+    }
+    let value = &mut line[value..];
+    let plain = value.trim_ascii();
+    let plain = plain.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(plain);
+    let plain = plain.strip_prefix(b"'").and_then(|rest| rest.strip_suffix(b"'")).unwrap_or(plain);
+    if plain.is_empty() || plain.starts_with(b"|") || plain.starts_with(b">") {
+        return Some(Below::Indented(by));
+    }
+    let is_variable = plain.starts_with(b"$")
+        && plain[1..].iter().all(|byte| byte.is_ascii_alphanumeric() || b"_{}-:".contains(byte));
+    if is_variable || matches!(plain, b"true" | b"false") {
+        return None;
+    }
+    let goes_on = plain.ends_with(b"\\");
+    *found |= cover(value);
+    goes_on.then_some(Below::Continued)
+}
+
+/// Where the name of a setting ends, and where its value begins.
+fn split(line: &[u8]) -> Option<(usize, usize)> {
+    let start = line.iter().position(|byte| !b" \t#;-\r".contains(byte))?;
+    let is_sign = |at: &usize| match line[*at] {
+        b'=' => true,
+        // Of YAML; in a URL something follows.
+        b':' => line.get(at + 1).is_none_or(|next| next.is_ascii_whitespace()),
+        _ => false,
+    };
+    if let Some(at) = (start..line.len()).find(is_sign) {
+        return Some((at, at + 1));
+    }
+    // `.yarnrc` has a space between the two.
+    let quoted = line[start] == b'"';
+    let at = if quoted {
+        start + 1 + line[start + 1..].iter().position(|&byte| byte == b'"')? + 1
+    } else {
+        start + line[start..].iter().position(u8::is_ascii_whitespace)?
+    };
+    (at < line.len()).then_some((at, at + 1))
+}
+
+fn is_secret(key: &[u8]) -> bool {
+    let key = key.trim_ascii().to_ascii_lowercase();
+    let key: &[u8] = key.strip_suffix(b"\"").unwrap_or(&key);
+    // `BUNDLE_GEMS__EXAMPLE__COM` names a host, and its value is what opens it.
+    if key.starts_with(b"bundle_") && key.windows(2).any(|window| window == b"__") {
+        return true;
+    }
+    let last = key.rsplit(|byte| b":/. \t\"']".contains(byte)).next().unwrap_or_default();
+    let name: Vec<u8> = last.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
+    SECRET.iter().any(|part| name.windows(part.len()).any(|window| window == part.as_bytes()))
+        || SECRET_NAMES.iter().any(|whole| whole.as_bytes() == name)
+}
+
+/// Whatever is between BEGIN and END of a private key.
+fn mask_private_keys(text: &mut [u8]) -> bool {
+    let mut found = false;
+    let mut from = 0;
+    while let Some(at) = text[from..].windows(12).position(|window| window == b"PRIVATE KEY-") {
+        let begin = from + at + 12;
+        let end =
+            text[begin..].windows(9).position(|window| window == b"-----END ").map_or(text.len(), |at| begin + at);
+        found |= cover(&mut text[begin..end]);
+        from = (end + 32).min(text.len());
+    }
+    found
+}
+
+fn indent(line: &[u8]) -> usize {
+    line.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(line.len())
+}
+
+/// Whether anything was covered that was not before.
+fn cover(secret: &mut [u8]) -> bool {
+    let mut covered = false;
+    for byte in secret.iter_mut().filter(|byte| !byte.is_ascii_whitespace() && !b"\"'\\*".contains(byte)) {
+        *byte = b'*';
+        covered = true;
+    }
+    covered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let mut bytes = text.as_bytes().to_vec();
+        let found = mask_settings(&mut bytes);
+        assert_eq!(bytes.len(), text.len());
+        assert_eq!(found, bytes != text.as_bytes());
+        assert!(!mask_settings(&mut bytes), "what is covered stays so");
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn credentials_are_covered_and_the_rest_stays() {
+        for (text, expected) in [
+            ("registry=https://r.example/\n", "registry=https://r.example/\n"),
+            ("//r.example/:_authToken=npm_abc\nx=1", "//r.example/:_authToken=*******\nx=1"),
+            ("//r.example:8080/:_password = \"cGFzcw==\"", "//r.example:8080/:_password = \"********\""),
+            ("_auth=YWJj\nalways-auth=true", "_auth=****\nalways-auth=true"),
+            ("//r/:_authToken=${NPM_TOKEN}", "//r/:_authToken=${NPM_TOKEN}"),
+            ("; //r/:_authToken=old", "; //r/:_authToken=***"),
+            ("npmAuthToken: \"abc\"\nnpmAlwaysAuth: true", "npmAuthToken: \"***\"\nnpmAlwaysAuth: true"),
+            (
+                "    npmAuthToken: >\n      abc\n      def\n    x: 1",
+                "    npmAuthToken: >\n      ***\n      ***\n    x: 1",
+            ),
+            ("\"//r/:_authToken\" \"abc\"", "\"//r/:_authToken\" \"***\""),
+            ("_authToken abc", "_authToken ***"),
+            ("\turl = https://ann:tok@h/x.git\n", "\turl = https://*******@h/x.git\n"),
+            ("\turl = https://ghp_x@h/x.git", "\turl = https://*****@h/x.git"),
+            ("\turl = ssh://git@h/x", "\turl = ssh://git@h/x"),
+            ("\turl = ssh://git:pw@h/x", "\turl = ssh://git:**@h/x"),
+            ("\turl = git@h:x/y.git", "\turl = git@h:x/y.git"),
+            ("\textraheader = AUTHORIZATION: basic abc", "\textraheader = ************** ***** ***"),
+            ("\tpassword = a\\\n  b\n\tname = Ann", "\tpassword = *\\\n  *\n\tname = Ann"),
+            ("[http \"https://h\"] extraHeader = x", "[http \"https://h\"] extraHeader = *"),
+            ("BUNDLE_GEMS__EXAMPLE__COM: \"u:p\"", "BUNDLE_GEMS__EXAMPLE__COM: \"***\""),
+            ("<add key=\"ClearTextPassword\" value=\"abc\" />", "<add key=\"ClearTextPassword\" value=\"***\" />"),
+            ("index-url = https://u:p@pypi.example/simple", "index-url = https://***@pypi.example/simple"),
+            ("\tname = Ann\n\temail = ann@example.org\n", "\tname = Ann\n\temail = ann@example.org\n"),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+        let key = "cert=\"-----BEGIN PRIVATE KEY-----\\nMIIE\\n-----END PRIVATE KEY-----\"\n";
+        assert!(!shown(key).contains("MIIE"));
+    }
+
+    #[test]
+    fn which_files() {
+        for path in
+            [".npmrc", "a/.NPMRC", ".git/config", "mirror.git/config", "a/.git/modules/x/config", ".cargo/config.toml"]
+        {
+            assert_eq!(masked(path.as_bytes()), Some(Masked::Settings), "{path}");
+        }
+        for path in [".git/logs/HEAD", ".git/logs/refs/heads/main", ".git/FETCH_HEAD", ".git/modules/x/logs/HEAD"] {
+            assert_eq!(masked(path.as_bytes()), Some(Masked::Log), "{path}");
+        }
+        for path in
+            ["src/config.rs", "config.toml", "config", "logs/HEAD", ".git/HEAD", ".git/objects/ab/cd", "package.json"]
+        {
+            assert_eq!(masked(path.as_bytes()), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What git on the host would believe, looked at before it gets the name under which git looks for it: `HEAD`, refs, packed
+//! refs and the index. A remote commits through them and cannot lead git elsewhere, or hide anything from it.
+
+use std::collections::BTreeSet;
+
+use super::{
+    filter::fold,
+    guard::{Believed, is_git, is_ref_part, trimmed},
+    refusal::Refusal,
+};
+
+/// How long a file of each kind may be.
+pub(super) const fn longest(kind: Believed) -> u64 {
+    match kind {
+        Believed::Head | Believed::Ref => 4 << 10,
+        Believed::PackedRefs => 64 << 20,
+        Believed::Index => 1 << 30,
+    }
+}
+
+const BAD_REF: Refusal = Refusal::Denied("git on the host could not read it: a ref is an object's id or `ref: refs/…`");
+const BAD_HEAD: Refusal =
+    Refusal::Denied("git on the host could not read it: HEAD is an object's id or `ref: refs/heads/…`");
+const BAD_PACKED: Refusal =
+    Refusal::Denied("git on the host could not read it: each line of packed-refs is an id and a ref");
+const OURS: Refusal = Refusal::Denied("refs/attache is where the host keeps what was there before");
+const BAD_INDEX: Refusal = Refusal::Denied("git on the host could not read this index");
+const OUTSIDE: Refusal = Refusal::Denied("the index names a path that git must not write to");
+const HIDES: Refusal =
+    Refusal::Denied("the index hides files from git on the host (assume-unchanged, skip-worktree or an extension)");
+
+/// Whether `new` may take the place of `old`. `id` is how many bytes an object's id has.
+pub(super) fn check(kind: Believed, new: &[u8], old: Option<&[u8]>, id: usize) -> Result<(), Refusal> {
+    match kind {
+        Believed::Head if is_head(new) => Ok(()),
+        Believed::Head => Err(BAD_HEAD),
+        Believed::Ref if is_ref(new) => Ok(()),
+        Believed::Ref => Err(BAD_REF),
+        Believed::PackedRefs => {
+            let kept =
+                |text: &[u8]| Ok::<_, Refusal>(packed(text)?.into_iter().map(<[u8]>::to_vec).collect::<BTreeSet<_>>());
+            if kept(new)? == old.map_or_else(|| Ok(BTreeSet::new()), kept)? { Ok(()) } else { Err(OURS) }
+        }
+        Believed::Index => {
+            let new = Index::read(new, id)?;
+            if new.hides.is_empty() {
+                return Ok(());
+            }
+            let old = old.and_then(|old| Index::read(old, id).ok()).unwrap_or_default();
+            if new.hides.is_subset(&old.hides) { Ok(()) } else { Err(HIDES) }
+        }
+    }
+}
+
+fn is_id(text: &[u8]) -> bool {
+    matches!(text.len(), 40 | 64) && text.iter().all(u8::is_ascii_hexdigit)
+}
+
+fn is_ref_name(name: &[u8]) -> bool {
+    name.starts_with(b"refs/") && name.split(|&byte| byte == b'/').all(is_ref_part)
+}
+
+fn is_ref(text: &[u8]) -> bool {
+    let line = text.strip_suffix(b"\n").unwrap_or(text);
+    is_id(line) || line.strip_prefix(b"ref: ").is_some_and(is_ref_name)
+}
+
+fn is_head(text: &[u8]) -> bool {
+    let line = text.strip_suffix(b"\n").unwrap_or(text);
+    is_id(line) || line.strip_prefix(b"ref: ").is_some_and(|name| name.starts_with(b"refs/heads/") && is_ref_name(name))
+}
+
+/// The lines that are the host's.
+fn packed(text: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
+    let mut ours = Vec::new();
+    for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#")) {
+        if line.strip_prefix(b"^").is_some_and(is_id) {
+            continue;
+        }
+        let at = line.iter().position(|&byte| byte == b' ').ok_or(BAD_PACKED)?;
+        let name = &line[at + 1..];
+        if !is_id(&line[..at]) || !is_ref_name(name) {
+            return Err(BAD_PACKED);
+        }
+        if name.starts_with(b"refs/attache/") {
+            ours.push(line);
+        }
+    }
+    Ok(ours)
+}
+
+/// What of an index matters here.
+#[derive(Debug, Default)]
+struct Index {
+    /// Paths that git does not look at, and extensions by which it does not look.
+    hides: BTreeSet<Vec<u8>>,
+}
+
+const ASSUMED: u16 = 0x8000;
+const EXTENDED: u16 = 0x4000;
+const SKIPPED: u16 = 0x4000;
+/// Times, device, inode, mode, owners, size.
+const STAT: usize = 40;
+
+impl Index {
+    /// As `gitformat-index` describes versions 2 to 4.
+    fn read(bytes: &[u8], id: usize) -> Result<Self, Refusal> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.take(4)? != b"DIRC" {
+            return Err(BAD_INDEX);
+        }
+        let (version, count) = (reader.number()?, reader.number()?);
+        if !(2..=4).contains(&version) {
+            return Err(BAD_INDEX);
+        }
+        let mut index = Self::default();
+        let mut path = Vec::new();
+        for _ in 0..count {
+            let start = reader.at;
+            reader.take(STAT + id)?;
+            let flags = reader.short()?;
+            let more = if flags & EXTENDED == 0 { 0 } else { reader.short()? };
+            if version == 4 {
+                let cut = reader.varint()?;
+                path.truncate(path.len().checked_sub(cut).ok_or(BAD_INDEX)?);
+            } else {
+                path.clear();
+            }
+            path.extend_from_slice(reader.until_nul()?);
+            if version < 4 {
+                // One to eight NULs, to a multiple of eight.
+                let length = reader.at - 1 - start;
+                reader.take((length / 8 + 1) * 8 - length - 1)?;
+            }
+            // A folder of a sparse index ends with a slash.
+            let names = path.strip_suffix(b"/").unwrap_or(&path);
+            if names.split(|&byte| byte == b'/').any(is_outside) {
+                return Err(OUTSIDE);
+            }
+            if flags & ASSUMED != 0 || more & SKIPPED != 0 {
+                index.hides.insert(path.clone());
+            }
+        }
+        while reader.left() > id {
+            let name = reader.take(4)?.to_vec();
+            let length = usize::try_from(reader.number()?).map_err(|_| BAD_INDEX)?;
+            reader.take(length)?;
+            match &name[..] {
+                // The entries are in another file.
+                b"link" => return Err(BAD_INDEX),
+                b"UNTR" | b"FSMN" => {
+                    index.hides.insert([b"/", &name[..]].concat());
+                }
+                _ => {}
+            }
+        }
+        if reader.left() == id { Ok(index) } else { Err(BAD_INDEX) }
+    }
+}
+
+/// Git checks paths when they are added to an index, and not when an index is read.
+fn is_outside(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..") || is_git(trimmed(&fold(name)))
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    const fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Refusal> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len()).ok_or(BAD_INDEX)?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn number(&mut self) -> Result<u32, Refusal> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn short(&mut self) -> Result<u16, Refusal> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn until_nul(&mut self) -> Result<&'a [u8], Refusal> {
+        let length = self.bytes[self.at..].iter().position(|&byte| byte == 0).ok_or(BAD_INDEX)?;
+        let taken = self.take(length)?;
+        self.take(1)?;
+        Ok(taken)
+    }
+
+    /// As offsets in a pack are written.
+    fn varint(&mut self) -> Result<usize, Refusal> {
+        let mut value = 0_usize;
+        loop {
+            let byte = self.take(1)?[0];
+            value =
+                value.checked_shl(7).and_then(|value| value.checked_add(usize::from(byte & 0x7f))).ok_or(BAD_INDEX)?;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+            value = value.checked_add(1).ok_or(BAD_INDEX)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789012345678901234567890123456789";
+
+    #[test]
+    fn heads_and_refs() {
+        let ok = |kind, text: &str| check(kind, text.as_bytes(), None, 20).is_ok();
+        for (text, head, reference) in [
+            ("ref: refs/heads/main\n", true, true),
+            ("ref: refs/heads/topic/x", true, true),
+            (ID, true, true),
+            ("ref: refs/remotes/origin/main\n", false, true),
+            ("nonsense\n", false, false),
+            ("", false, false),
+            ("ref: ../../etc/passwd\n", false, false),
+            ("ref: refs/heads/../../x\n", false, false),
+            ("ref: refs/heads/a b\n", false, false),
+            ("ref: refs/heads/main\nmore\n", false, false),
+        ] {
+            assert_eq!((ok(Believed::Head, text), ok(Believed::Ref, text)), (head, reference), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn packed_refs_keep_what_is_the_hosts() {
+        let ok = |new: &str, old: &str| check(Believed::PackedRefs, new.as_bytes(), Some(old.as_bytes()), 20).is_ok();
+        let ours = format!("# pack-refs with: peeled\n{ID} refs/attache/dlg_1\n{ID} refs/heads/main\n^{ID}\n");
+        assert!(ok(&ours, &ours) && ok(&format!("{ID} refs/attache/dlg_1\n"), &ours));
+        assert!(!ok(&format!("{ID} refs/heads/main\n"), &ours) && !ok(&ours, ""));
+        assert!(!ok("nonsense", "") && !ok(&format!("{ID} ../x\n"), "") && !ok("zz refs/heads/x\n", ""));
+    }
+}
