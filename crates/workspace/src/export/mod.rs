@@ -24,6 +24,7 @@ mod quota;
 mod record;
 mod refusal;
 pub(crate) mod root;
+mod secrets;
 
 use std::{
     collections::HashMap,
@@ -43,7 +44,7 @@ pub use self::{
     before::Before,
     directory::{Directory, Entry as DirectoryEntry},
     file::{Create, OpenFile, OpenHow},
-    filter::{Rules, SECRETS, secrets_in, withhold_folder},
+    filter::{Rules, secrets_in, withhold_folder},
     guard::is_of_repository,
     journal::{Journal, Line, NoJournal, Op},
     names::Replace,
@@ -51,6 +52,7 @@ pub use self::{
     quota::Quota,
     record::Record,
     refusal::{Refusal, Unexportable},
+    secrets::SECRETS,
 };
 use self::{
     before::Keeper,
