@@ -21,6 +21,10 @@ const ALWAYS: &[(&str, &str)] = &[
     ("protocol.ext.allow", "never"),
     // A folder that looks like a bare repository is a configuration of its own.
     ("safe.bareRepository", "explicit"),
+    // In a folder that is mounted from another machine, inodes, owners and change times are not what git noted there: without
+    // these `git status` reads every file once more, over the network.
+    ("core.checkStat", "minimal"),
+    ("core.trustctime", "false"),
 ];
 
 /// How long git may take to list a configuration, and how much of it is read.
