@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _},
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -13,9 +13,14 @@ pub(crate) struct Scratch(PathBuf);
 
 const PREFIX: &str = "attache-";
 
-/// Removes what adapters left behind that were killed; those of adapters that live are left alone.
+/// Removes what adapters of this user left behind that were killed; those of adapters that live are left alone.
 pub(crate) fn sweep(below: &Path) {
+    let own = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(below).into_iter().flatten().flatten() {
+        // Without following links: the folder may be one that others write to as well.
+        if !entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own) {
+            continue;
+        }
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
         if owner.is_some_and(|owner| !Path::new("/proc").join(owner.to_string()).exists())

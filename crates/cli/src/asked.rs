@@ -7,7 +7,10 @@ use attache_protocol::{
     wire::permission::PermissionRequest,
 };
 
-use crate::output::{Cell, Style, Table, clean, time};
+use crate::{
+    names::Names,
+    output::{Cell, Style, Table, clean, time},
+};
 
 /// The input of a tool, read for people.
 #[derive(Debug)]
@@ -99,7 +102,7 @@ pub(crate) fn sections(request: &PermissionRequest) -> Vec<(String, String)> {
 }
 
 /// Everything about a request but its input.
-pub(crate) fn facts(request: &PermissionRequest, now: Timestamp) -> Table {
+pub(crate) fn facts(request: &PermissionRequest, names: &Names, now: Timestamp) -> Table {
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     let exact = |text: &str| Cell::plain(clean::exact_line(text));
@@ -107,14 +110,14 @@ pub(crate) fn facts(request: &PermissionRequest, now: Timestamp) -> Table {
     row("state", crate::commands::permission_state(request.state));
     match request.state {
         State::Pending => row("without an answer", Cell::plain(otherwise(request, now))),
-        _ => row("decided", Cell::plain(verdict(request, now))),
+        _ => row("decided", Cell::plain(verdict(request, names, now))),
     }
     if let Some(comment) = &request.comment {
         row("comment", exact(comment));
     }
     row("agent", Cell::plain(&request.agent_name));
     row("run", Cell::plain(request.task_run_id.to_string()));
-    row("device", Cell::plain(request.runtime_id.to_string()));
+    row("device", Cell::plain(names.with_id(request.runtime_id)));
     row("channel", Cell::plain(request.channel_id.map_or_else(|| "none (over HTTP)".to_owned(), |id| id.to_string())));
     row("asked", Cell::plain(time::relative(request.requested_at, now)));
     row("risk", exact(request.risk.as_deref().unwrap_or("not said")));
@@ -156,9 +159,9 @@ fn otherwise(request: &PermissionRequest, now: Timestamp) -> String {
 }
 
 /// Who settled it, how and when.
-pub(crate) fn verdict(request: &PermissionRequest, now: Timestamp) -> String {
+pub(crate) fn verdict(request: &PermissionRequest, names: &Names, now: Timestamp) -> String {
     let at = time::relative_or(request.decided_at, now, "at some time");
-    let by = clean::line(request.decided_by.as_deref().unwrap_or("somebody")).into_owned();
+    let by = request.decided_by.as_ref().map_or_else(|| "somebody".to_owned(), |by| names.get(by));
     let place = match (&request.decided_via, &request.decided_from) {
         (Some(via), Some(from)) => format!(" over {} from {}", clean::line(via), clean::line(from)),
         (Some(via), None) => format!(" over {}", clean::line(via)),

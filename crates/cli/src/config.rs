@@ -1,6 +1,9 @@
 //! Everything that is read from the environment, read once and here.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use attache_adapter::{
     Environment,
@@ -100,9 +103,31 @@ fn desktop() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join("notify-send")).find(|program| program.is_file())
 }
 
+/// The variables that lead to our own folders, and the key to a hub. Tasks never see them.
+pub(crate) const OWN_VARIABLES: [&str; 3] = ["A2A_HOME", "AWCP_HOME", "ATTACHE_KEY"];
+
 /// What the tasks of an adapter see of our own environment: an allow-list, and what `also` names.
 pub(crate) fn task_environment(also: &[String]) -> Environment {
+    Environment::select(visible_variables(), also)
+}
+
+/// What the adapter itself is given, which finds its secret in our home.
+pub(crate) fn adapter_environment(also: &[String]) -> Environment {
     Environment::select(std::env::vars_os(), also)
+}
+
+/// Our environment without what leads into a folder of ours.
+fn visible_variables() -> Vec<(OsString, OsString)> {
+    let config = Config::from_environment();
+    let ours = [config.home, config.awcp_home];
+    let leads_there = |value: &OsString| ours.iter().flatten().any(|home| Path::new(value).starts_with(home));
+    let is_own = |name: &OsString| OWN_VARIABLES.iter().any(|own| name == own);
+    std::env::vars_os().filter(|(name, value)| !is_own(name) && !leads_there(value)).collect()
+}
+
+/// Where the private folders of runs are made: `$TMPDIR`, or what the system has for this.
+pub(crate) fn temporary_folder() -> PathBuf {
+    std::env::temp_dir()
 }
 
 /// Where hosts of agents are looked for, and what there is of the environment for them.
@@ -110,7 +135,7 @@ pub(crate) fn surroundings() -> Surroundings {
     Surroundings {
         path: variable("PATH").unwrap_or_default(),
         home: variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute()),
-        environment: std::env::vars_os().collect(),
+        environment: visible_variables().into_iter().collect(),
         patience: preset::PATIENCE,
     }
 }

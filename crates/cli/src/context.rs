@@ -7,6 +7,7 @@ use attache_protocol::{Code, Pin, Secret, Timestamp, env::Env, error::exit};
 
 use crate::{
     Config, Failure,
+    contexts::{self, Contexts},
     home::{self, Home, LocalHub},
     output::Output,
 };
@@ -24,12 +25,22 @@ pub(crate) struct HubArgs {
     /// The hub's address [default: $ATTACHE_URL, else the hub of this machine]
     #[arg(long, value_name = "URL", global = true, help_heading = "Hub")]
     pub(crate) hub: Option<String>,
+    /// A hub that `attache context` remembers, by name, with its key
+    #[arg(long, value_name = "NAME", global = true, help_heading = "Hub", conflicts_with = "hub")]
+    pub(crate) context: Option<String>,
     /// A file with the API key to use [default: $ATTACHE_KEY, else the owner key of this machine's hub]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Hub")]
     pub(crate) key_file: Option<PathBuf>,
     /// The pin of a hub that made its own certificate [default: $ATTACHE_PIN, or what this machine's hub wrote down]
     #[arg(long, value_name = "sha256:…", global = true, help_heading = "Hub")]
     pub(crate) pin: Option<Pin>,
+}
+
+/// A hub that was remembered, with its key and where that is kept.
+struct Saved {
+    hub: String,
+    pin: Option<Pin>,
+    key: Option<(Secret<String>, PathBuf)>,
 }
 
 /// Where the key came from, for `doctor`.
@@ -67,21 +78,33 @@ impl Context {
 
     /// Which hub and key the arguments, the environment and this machine lead to, in this order.
     pub(crate) fn choose_hub(&self, args: &HubArgs) -> Result<Choice, Failure> {
-        let given = args.hub.as_ref().or(self.config.url.as_ref());
         let home = self.config.home.clone().map(Home::at);
+        let saved = self.saved_hub(args)?;
+        let remembered = saved.as_ref().map(|saved| &saved.hub);
+        let named = remembered.filter(|_| args.context.is_some());
+        let given = args.hub.as_ref().or(named).or(self.config.url.as_ref()).or(remembered).cloned();
+        // The key of a remembered hub is for that hub alone.
+        let saved = saved.filter(|saved| given.as_ref() == Some(&saved.hub));
         let local = home.as_ref().map(Home::local_hub);
+        let named = saved.as_ref().filter(|_| args.context.is_some()).and_then(|saved| saved.key.clone());
         let (key, source) = match (&args.key_file, &self.config.key) {
+            (None, _) if named.is_some() => {
+                named.map_or((None, KeySource::None), |(key, file)| (Some(key), KeySource::File(file)))
+            }
             (Some(file), _) => (Some(home::read_secret(file)?), KeySource::File(file.clone())),
             (None, Some(key)) => (Some(key.clone()), KeySource::Environment),
-            (None, None) => (None, KeySource::None),
+            (None, None) => match saved.as_ref().and_then(|saved| saved.key.clone()) {
+                Some((key, file)) => (Some(key), KeySource::File(file)),
+                None => (None, KeySource::None),
+            },
         };
-        let address = match (given, &local) {
+        let address = match (&given, &local) {
             (Some(given), _) => Address::parse(given)?,
             // Without a running hub of ours, whoever listens there would be handed what we have to say.
             (None, Some(hub)) if key.is_some() || hub.is_running() => Address::parse(&hub.origin)?,
             (None, _) => return Err(no_hub()),
         };
-        let pin = self.pin(args.pin, None, &address)?;
+        let pin = self.pin(args.pin, saved.and_then(|saved| saved.pin), &address)?;
         let chosen = Choice { address, key, source, pin };
         if chosen.key.is_some() {
             return Ok(chosen);
@@ -96,6 +119,16 @@ impl Context {
             }
             None => Ok(chosen),
         }
+    }
+
+    /// The remembered hub that is named, or else the one in use, if any.
+    fn saved_hub(&self, args: &HubArgs) -> Result<Option<Saved>, Failure> {
+        let Some(home) = &self.config.home else { return Ok(None) };
+        let contexts = Contexts::load(home)?;
+        let Some(name) = args.context.as_ref().or(contexts.current.as_ref()) else { return Ok(None) };
+        let found = contexts.get(name)?;
+        let key = Contexts::key(home, name)?.map(|key| (key, contexts::key_file(home, name)));
+        Ok(Some(Saved { hub: found.hub.clone(), pin: found.pin, key }))
     }
 
     /// A client of the hub that was chosen.
@@ -141,9 +174,10 @@ impl HubArgs {
             if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
         };
         let hub = self.hub.as_ref().map(|hub| format!(" --hub {}", quote(hub)));
+        let context = self.context.as_ref().map(|name| format!(" --context {}", quote(name)));
         let key = self.key_file.as_ref().map(|file| format!(" --key-file {}", quote(&file.to_string_lossy())));
         let pin = self.pin.as_ref().map(|pin| format!(" --pin {pin}"));
-        [hub, key, pin].into_iter().flatten().collect()
+        [hub, context, key, pin].into_iter().flatten().collect()
     }
 }
 

@@ -4,6 +4,8 @@ use std::{fmt, io, path::Path, process::ExitCode};
 
 use attache_protocol::{Code, error::exit};
 
+use crate::hint;
+
 /// The end of a command that did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -95,7 +97,8 @@ impl From<attache_client::Error> for Failure {
                     .hint("Pass a key of this hub with --key-file FILE or ATTACHE_KEY; its owner key is `admin.key` in its data folder.")
             }
             E::Refused(refusal) => {
-                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(refusal.hint.clone())
+                let hint = hint::for_people(refusal.code, &refusal.hint);
+                Self::new(code, exit, refusal.message.trim_end_matches('.')).hint(hint)
             }
             E::Unreachable { address, reason } => {
                 Self::new(code, exit, format!("cannot reach the hub at {address}: {reason}"))

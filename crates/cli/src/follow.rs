@@ -9,7 +9,7 @@ use attache_client::Hub;
 use attache_protocol::{
     ArtifactId, Json, RunId, RuntimeId,
     error::exit,
-    rules::run::Status,
+    rules::{permission::State, run::Status},
     wire::{
         adapter::FullOutput,
         ask::InputRequest,
@@ -28,7 +28,8 @@ use crate::{
     process::Signals,
     queue,
     silence::{LOOK_EVERY, Silence},
-    waits::{Said, Waits},
+    tool_calls::ToolCalls,
+    waits::{self, Question, Said, Verdict, Waits},
 };
 
 /// What is shown of a run's events.
@@ -62,7 +63,10 @@ pub(crate) struct Follower<'a> {
     from_middle: bool,
     /// Standard output stands at the beginning of a line.
     fresh_line: bool,
+    tools: ToolCalls,
     waits: Waits,
+    /// The answer is written as it comes, whatever reads it.
+    live: bool,
 }
 
 /// A line that is rewritten while nothing else happens, on terminals only.
@@ -82,7 +86,6 @@ struct Data {
     percent: Option<f64>,
     level: Option<String>,
     reason: Option<String>,
-    name: Option<String>,
 }
 
 /// Where the whole output of a run is.
@@ -145,8 +148,9 @@ impl<'a> Follower<'a> {
             since: Instant::now(),
             what: "waiting".to_owned(),
         };
-        let (gathered, waits) = (Gathered::default(), Waits::new());
-        Self { context, show, waiting, gathered, from_middle: false, fresh_line: true, waits }
+        let (gathered, tools, waits) = (Gathered::default(), ToolCalls::default(), Waits::new());
+        let live = context.output.terminal;
+        Self { context, show, waiting, gathered, from_middle: false, fresh_line: true, tools, waits, live }
     }
 
     /// The commands that are suggested mean this hub.
@@ -156,11 +160,18 @@ impl<'a> Follower<'a> {
         self
     }
 
-    /// A person at the terminal may type what the agent asks for.
+    /// A person at the terminal may type what the agent asks for, and allow or deny what it wants to do.
     #[must_use]
     pub(crate) fn typing(mut self) -> Self {
         let output = &self.context.output;
         self.waits.may_type = self.show == Show::Answer && output.talk_terminal && io::stdin().is_terminal();
+        self
+    }
+
+    /// A pipe or a file gets the answer as it comes, too.
+    #[must_use]
+    pub(crate) fn streaming(mut self, wanted: bool) -> Self {
+        self.live |= wanted;
         self
     }
 
@@ -193,6 +204,9 @@ impl<'a> Follower<'a> {
                 event = events.next() => match event {
                     Some(event) => {
                         let event = event.map_err(|error| lost_sight(error, run))?;
+                        if self.show == Show::Answer {
+                            self.waits.learn(hub, &event).await;
+                        }
                         self.take(run, &event)?;
                         if event.kind == "task.claimed" && self.show == Show::Answer {
                             let started = started(hub, &event).await;
@@ -201,6 +215,7 @@ impl<'a> Follower<'a> {
                         if event.kind == "task.requeued" && self.show == Show::Answer {
                             queue::explain(self.context, hub, run).await;
                         }
+                        self.put_question(hub).await?;
                     }
                     None => break,
                 },
@@ -215,9 +230,16 @@ impl<'a> Follower<'a> {
                     return Ok(Ended::Interrupted);
                 }
                 line = self.waits.typed() => match line {
-                    Some(text) => self.give(hub, run, text).await?,
+                    Some((question, text)) => {
+                        self.answer_question(hub, run, question, text).await?;
+                        self.put_question(hub).await?;
+                    }
                     // Nobody types any more; the question can still be answered elsewhere.
-                    None => self.waits.may_type = false,
+                    None => {
+                        for text in self.waits.leave(run) {
+                            self.talk(Style::Busy, &text)?;
+                        }
+                    }
                 },
                 _ = ticks.tick() => self.waiting.draw(),
                 _ = looks.tick(), if self.show == Show::Answer => {
@@ -245,7 +267,7 @@ impl<'a> Follower<'a> {
             kind::CHUNK => {
                 let Some(text) = data.text else { return Ok(()) };
                 self.gathered.push(&text);
-                if output.terminal && !text.is_empty() {
+                if self.live && !text.is_empty() {
                     self.waiting.clear();
                     output.raw(&text)?;
                     self.fresh_line = text.ends_with('\n');
@@ -265,7 +287,11 @@ impl<'a> Follower<'a> {
                 let text = format!("{}{}", level.unwrap_or_default(), data.message.unwrap_or_default());
                 self.talk(Style::Dim, text.trim_end())?;
             }
-            kind::TOOL_CALL => self.talk(Style::Dim, &format!("tool: {}", data.name.unwrap_or_default()))?,
+            kind::TOOL_CALL => {
+                if let Some((style, text)) = self.tools.take(&event.data) {
+                    self.talk(style, &text)?;
+                }
+            }
             kind::ARTIFACT => {
                 if let Ok(change) = event.data.parse::<ArtifactChange>() {
                     self.talk(Style::Dim, &format!("artifact {}: {}", change.title(), change.about()))?;
@@ -288,6 +314,54 @@ impl<'a> Follower<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Puts the next question on the screen, exactly as it is.
+    async fn put_question(&mut self, hub: &Hub) -> Result<(), Failure> {
+        let Some(question) = self.waits.next_question() else { return Ok(()) };
+        let text = match &question {
+            Question::Input { prompt, .. } => {
+                format!("asks for input: {}\n  type your answer and press Enter:", clean::exact(prompt))
+            }
+            Question::Approval(id) => match hub.permission(*id).await {
+                Ok(request) if request.state == State::Pending => waits::approval_text(&request),
+                // It was decided in the same moment.
+                Ok(_) => {
+                    self.waits.answered(&question);
+                    return Ok(());
+                }
+                Err(error) => format!("  it cannot be decided here: {error}"),
+            },
+        };
+        self.waiting.clear();
+        self.end_line()?;
+        Waits::forget_typed();
+        self.context.output.say_styled(Style::Busy, text);
+        Ok(())
+    }
+
+    async fn answer_question(
+        &mut self,
+        hub: &Hub,
+        run: RunId,
+        question: Question,
+        text: String,
+    ) -> Result<(), Failure> {
+        let Question::Approval(id) = question else {
+            self.waits.answered(&question);
+            return self.give(hub, run, text).await;
+        };
+        let Verdict::Decided(decision) = Verdict::read(&text) else {
+            return self.talk(Style::Busy, "  type a to allow it, d to deny it");
+        };
+        self.waits.answered(&question);
+        match hub.decide(id, &decision).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let failure = Failure::from(error);
+                self.talk(Style::Bad, &format!("that was not taken: {failure}"))
+            }
+        }
     }
 
     /// Gives what was typed to the run.
@@ -349,7 +423,7 @@ impl<'a> Follower<'a> {
         let output = &self.context.output;
         let (shown, all) = (time::size(text.len() as u64), time::size(full.bytes));
         match full.artifact {
-            Some(artifact) if !output.terminal => {
+            Some(artifact) if !self.live => {
                 let mut download = hub.artifact(artifact).await?;
                 let mut out = io::stdout().lock();
                 while let Some(part) = download.chunk().await? {
@@ -378,10 +452,11 @@ impl<'a> Follower<'a> {
 
     fn whole(&mut self, text: &str) -> Result<(), Failure> {
         let output = &self.context.output;
-        if !output.terminal {
+        if !self.live {
             return output.raw(text);
         }
-        let shown = if self.from_middle { self.gathered.ends(text) } else { self.gathered.is(text) };
+        // An agent that speaks several times answers with what it said last.
+        let shown = self.gathered.shows(text) || (self.from_middle && self.gathered.ends(text));
         if shown {
             return Ok(());
         }
@@ -396,7 +471,7 @@ impl<'a> Follower<'a> {
     /// What came of an answer that has no end. On a terminal it is there already.
     fn so_far(&mut self) -> Result<(), Failure> {
         let output = &self.context.output;
-        if self.show != Show::Answer || output.terminal {
+        if self.show != Show::Answer || self.live {
             return Ok(());
         }
         let (kept, total) = self.gathered.take();

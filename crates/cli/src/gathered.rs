@@ -6,6 +6,8 @@ use std::mem;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gathered {
     kept: String,
+    /// How it ends, once not everything is kept.
+    last: String,
     total: usize,
 }
 
@@ -21,6 +23,17 @@ impl Gathered {
             self.kept.push_str(&piece[..piece.floor_char_boundary(LIMIT - self.kept.len())]);
         }
         self.total += piece.len();
+        if self.total > self.kept.len() {
+            if self.last.is_empty() {
+                self.last.clone_from(&self.kept);
+                self.last.push_str(&piece[piece.floor_char_boundary(piece.len() - (self.total - self.kept.len()))..]);
+            } else {
+                self.last.push_str(piece);
+            }
+            if self.last.len() > 2 * LIMIT {
+                self.last.drain(..self.last.ceil_char_boundary(self.last.len() - LIMIT));
+            }
+        }
     }
 
     /// Forgets what a device wrote that does not go on.
@@ -30,7 +43,7 @@ impl Gathered {
 
     /// What was kept, and how many bytes there were.
     pub(crate) fn take(&mut self) -> (String, usize) {
-        let Self { kept, total } = mem::take(self);
+        let Self { kept, total, .. } = mem::take(self);
         (kept, total)
     }
 
@@ -38,20 +51,20 @@ impl Gathered {
         self.total == 0
     }
 
-    /// Whether the pieces are the whole text. White space at the end is nothing that anybody sees.
-    pub(crate) fn is(&self, text: &str) -> bool {
-        if self.total == self.kept.len() {
-            return self.kept.trim_end() == text.trim_end();
-        }
-        self.total == text.len() && text.starts_with(&self.kept)
+    /// Whether the whole text came, after whatever was said before it. White space at its ends is nothing that anybody sees.
+    pub(crate) fn shows(&self, text: &str) -> bool {
+        let text = text.trim();
+        self.end().trim_end().ends_with(text) && (text.len() <= self.end().len())
     }
 
     /// Whether the pieces are how the text ends: all that can be known when its beginning was not asked for.
     pub(crate) fn ends(&self, text: &str) -> bool {
-        if self.total == self.kept.len() {
-            return text.trim_end().ends_with(self.kept.trim_end());
-        }
-        text.len().checked_sub(self.total).and_then(|start| text.get(start..)).is_some_and(|end| self.is(end))
+        self.total == self.kept.len() && text.trim_end().ends_with(self.kept.trim_end())
+    }
+
+    /// The last of what came, at least as much as a result holds.
+    fn end(&self) -> &str {
+        if self.last.is_empty() { &self.kept } else { &self.last }
     }
 }
 
@@ -67,20 +80,26 @@ mod tests {
 
     #[test]
     fn a_hole_is_found() {
-        assert!(gathered(&["one\n", "two\n"]).is("one\ntwo\n"));
-        assert!(!gathered(&["one\n", "three\n"]).is("one\ntwo\nthree\n"));
-        assert!(!gathered(&["one\n"]).is("one\ntwo\n"));
-        assert!(!gathered(&["one\n", "one\n"]).is("one\n"));
+        assert!(gathered(&["one\n", "two\n"]).shows("one\ntwo\n"));
+        assert!(!gathered(&["one\n", "three\n"]).shows("one\ntwo\nthree\n"));
+        assert!(!gathered(&["one\n"]).shows("one\ntwo\n"));
+        assert!(!gathered(&[]).shows("one"));
     }
 
     #[test]
-    fn white_space_at_the_end_makes_no_difference() {
-        assert!(gathered(&["one\n", "two\n", "\n"]).is("one\ntwo"));
-        assert!(gathered(&["one"]).is("one \n"));
+    fn the_result_is_what_was_said_last() {
+        assert!(gathered(&["I'll look.\n\n", "Two files", " differ."]).shows("Two files differ."));
+        assert!(!gathered(&["I'll look.\n\n", "Two files"]).shows("Two files differ."));
+        assert!(!gathered(&["Two files differ.", "And more."]).shows("Two files differ."));
+    }
+
+    #[test]
+    fn white_space_at_the_ends_makes_no_difference() {
+        assert!(gathered(&["one\n", "two\n", "\n"]).shows("one\ntwo"));
+        assert!(gathered(&["one"]).shows("\none \n"));
         assert!(gathered(&["two\n"]).ends("one\ntwo"));
         assert!(gathered(&["two"]).ends("one\ntwo\n"));
-        assert!(!gathered(&["one\ntwo"]).is("one\n\ntwo"));
-        assert!(!gathered(&[" one"]).is("one"));
+        assert!(!gathered(&["one\ntwo"]).shows("one\n\ntwo"));
     }
 
     #[test]
@@ -95,10 +114,11 @@ mod tests {
     #[test]
     fn what_is_kept_has_a_limit_and_no_holes() {
         let long = "é".repeat(LIMIT);
-        let mut gathered = gathered(&["x", &long, "y"]);
-        assert!(gathered.is(&format!("x{long}y")));
+        let mut gathered = gathered(&["x", &long, "y", &"é".repeat(LIMIT / 8), "end"]);
+        assert!(gathered.shows(&format!("{}end", "é".repeat(LIMIT / 8))));
+        assert!(!gathered.shows("y"));
         let (kept, total) = gathered.take();
-        assert_eq!((kept.len(), total), (LIMIT - 1, 2 * LIMIT + 2));
+        assert_eq!((kept.len(), total), (LIMIT - 1, 2 * LIMIT + 2 + LIMIT / 4 + 3));
         assert!(gathered.is_empty());
     }
 }

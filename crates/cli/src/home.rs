@@ -172,6 +172,20 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
+/// Refuses a working folder in which an agent would stand among our keys, pairings and databases.
+pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    let Some(wanted) = real(folder) else { return Ok(()) };
+    let hub = config.home.as_deref().and_then(|home| Home::at(home.to_owned()).recorded_hub());
+    let hub = hub.and_then(|hub| hub.key_file.parent().map(Path::to_owned));
+    let ours = [config.home.as_deref(), config.awcp_home.as_deref(), data, hub.as_deref()];
+    let Some(home) = ours.into_iter().flatten().filter_map(real).find(|home| wanted.starts_with(home)) else {
+        return Ok(());
+    };
+    Err(Failure::usage(format!("agents do not work in {}: it is a part of {}", folder.display(), home.display()))
+        .hint("Keys and pairings are kept there. Name another folder with --cwd DIR."))
+}
+
 /// Reads a file that holds a secret and nothing else.
 pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::file("read the secret in", path, &error))?;

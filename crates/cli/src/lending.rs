@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    io,
     os::unix::fs::OpenOptionsExt as _,
     process::{Command, Stdio},
     time::Duration,
@@ -19,7 +19,7 @@ use attache_runtime::{
     delegator::{LONGEST_SOCKET, SOCKET},
 };
 
-use crate::{Context, Failure, home, output::Style};
+use crate::{Context, Failure, home, output::Style, prompt};
 
 /// How long a daemon that was started has until it answers.
 const STARTING: Duration = Duration::from_secs(15);
@@ -65,6 +65,28 @@ pub(crate) fn client(context: &Context) -> Result<DaemonClient, Failure> {
     Ok(DaemonClient::at(socket)?)
 }
 
+/// Whether a daemon runs already.
+pub(crate) async fn is_running(context: &Context) -> Result<bool, Failure> {
+    match client(context)?.health().await {
+        Ok(_) => Ok(true),
+        Err(daemon::Error::NotRunning { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends a daemon that was started only to be asked something, unless it has work by now.
+pub(crate) async fn end_idle(context: &Context) {
+    let Ok(client) = client(context) else { return };
+    let (Ok(health), Ok(all)) = (client.health().await, client.list().await) else { return };
+    if all.iter().any(|delegation| !delegation.status.has_ended()) {
+        return;
+    }
+    if let Some(pid) = i32::try_from(health.pid).ok().and_then(rustix::process::Pid::from_raw) {
+        // One that cannot be told ends with the next `attache daemon --stop`.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
 /// Starts a daemon that outlives this process. When two do so at once, the second daemon finds the first and ends.
 fn start(context: &Context) -> Result<(), Failure> {
     let home = context.config.awcp_home()?;
@@ -106,14 +128,10 @@ impl From<ChangeError> for Failure {
 
 /// Asks the person at the terminal, and does what was refused if that is wanted. `false`: there is nobody to ask.
 pub(crate) fn ask_to_allow(context: &Context, question: &str, change: &Change) -> Result<bool, Failure> {
-    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
-        return Ok(false);
-    }
-    let _ = write!(io::stderr(), "{question} [y/N] ");
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
-        return Err(Failure::new("denied", exit::DENIED, "nothing was allowed, and nothing was lent"));
+    match prompt::confirm(context, question)? {
+        None => return Ok(false),
+        Some(false) => return Err(Failure::new("denied", exit::DENIED, "nothing was allowed, and nothing was lent")),
+        Some(true) => {}
     }
     let policy = policy(context)?;
     policy.change(change, &context.env)?;

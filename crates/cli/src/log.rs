@@ -7,6 +7,8 @@ use crate::{Config, commands::Weight, output::Output};
 /// `RUST_LOG` decides; otherwise servers tell what happens and client commands only what goes wrong.
 pub(crate) fn start(config: &Config, output: &Output, weight: Weight) {
     let default = match weight {
+        // A person at a terminal wants to know what happens, not every request of every device.
+        Weight::Server if output.talk_terminal => "info,rmcp=warn,attache::requests=warn",
         // What the library for MCP says of every single request is not for people.
         Weight::Server => "info,rmcp=warn",
         Weight::Child | Weight::Bench | Weight::Client => "warn",

@@ -107,7 +107,7 @@ impl Site {
 
     /// The pin, where clients need it: no authority vouches for this hub.
     pub(crate) fn needed_pin(&self) -> Option<Pin> {
-        self.hub.options().tls.as_ref().filter(|tls| tls.is_self_signed()).map(Tls::pin)
+        self.hub.options().needed_pin()
     }
 
     /// The principal of the owner key that the hub keeps on this machine.

@@ -77,6 +77,6 @@ pub(crate) fn source(
         arguments.push("--".into());
         arguments.extend(program);
     }
-    let environment = config::task_environment(&variables).into_pairs();
+    let environment = config::adapter_environment(&variables).into_pairs();
     Ok(AdapterSource::Child(AdapterCommand { program: program_file, arguments, environment, ready_file }))
 }

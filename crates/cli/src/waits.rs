@@ -1,15 +1,22 @@
 //! What a run that is followed waits for: the words for it, the command that lets it go on, and what a person types.
 
+use std::collections::VecDeque;
+
+use attache_client::Hub;
 use attache_protocol::{
-    Json, RunId,
-    rules::permission::{Source, State},
-    wire::{event::Event, permission::without_input},
+    AskId, Json, PermissionId, RunId,
+    rules::permission::{Scope, Source, State},
+    wire::{
+        event::Event,
+        permission::{DecisionRequest, PermissionRequest, without_input},
+    },
 };
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 
 use crate::{
-    asked::Asked,
+    asked::{self, Asked},
+    names::Names,
     output::{Style, clean},
 };
 
@@ -22,9 +29,28 @@ pub(crate) struct Waits {
     pub(crate) may_type: bool,
     /// What the permission request that was asked last is about.
     asked: Option<(String, String)>,
-    /// The input request that a line would answer.
-    question: Option<String>,
+    /// What waits for an answer, the oldest first. A line that is typed answers the first of them.
+    open: VecDeque<Question>,
+    /// The first of them is on the screen.
+    shown: bool,
     lines: Option<Lines<BufReader<Stdin>>>,
+    /// Of those who decided.
+    names: Names,
+}
+
+/// Something that a person at the terminal can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    Input { id: Option<AskId>, prompt: String },
+    Approval(PermissionId),
+}
+
+/// What a person typed about an approval.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Decided(DecisionRequest),
+    /// It is no answer.
+    Unclear,
 }
 
 /// What to tell a person.
@@ -41,7 +67,7 @@ pub(crate) struct Said {
 #[serde(default)]
 struct Data {
     kind: Option<String>,
-    permission_request_id: Option<String>,
+    permission_request_id: Option<PermissionId>,
     tool: Option<String>,
     input: Option<Json>,
     undisclosed: Vec<String>,
@@ -53,14 +79,30 @@ struct Data {
     comment: Option<String>,
     waiting: Option<String>,
     prompt: Option<String>,
-    input_request_id: Option<String>,
+    input_request_id: Option<AskId>,
 }
 
 // === impl Waits ===
 
 impl Waits {
-    pub(crate) const fn new() -> Self {
-        Self { suffix: String::new(), may_type: false, asked: None, question: None, lines: None }
+    pub(crate) fn new() -> Self {
+        Self {
+            suffix: String::new(),
+            may_type: false,
+            asked: None,
+            open: VecDeque::new(),
+            shown: false,
+            lines: None,
+            names: Names::default(),
+        }
+    }
+
+    /// Asks the hub what whoever decided is called.
+    pub(crate) async fn learn(&mut self, hub: &Hub, event: &Event) {
+        if event.kind == "permission.decided" {
+            let by = event.data.parse::<Data>().unwrap_or_default().by;
+            self.names = Names::of(hub, by).await;
+        }
     }
 
     /// Words for an event, if it is about waiting.
@@ -83,18 +125,21 @@ impl Waits {
                     return None;
                 }
                 let (tool, brief) = self.asked.take().unwrap_or_default();
-                let id = clean::line(permission_request_id.as_deref().unwrap_or("ID")).into_owned();
-                let suffix = &self.suffix;
-                let text = format!(
-                    "waits for approval of {}: {}\n  allow it: attache approvals approve {id}{suffix}\n  see it:   attache approvals show {id}{suffix}",
-                    clean::exact_line(&tool),
-                    clean::exact_line(&brief),
-                );
+                let mut text =
+                    format!("waits for approval of {}: {}", clean::exact_line(&tool), clean::exact_line(&brief));
+                match permission_request_id {
+                    Some(id) if self.may_type => self.ask(Question::Approval(id)),
+                    Some(id) => text = format!("{text}\n{}", self.commands(id)),
+                    None => {}
+                }
                 said(Style::Busy, text, Some("waits for approval"))
             }
             "permission.decided" => {
-                let Data { state, source, by, comment, .. } = data();
-                let by = clean::line(by.as_deref().unwrap_or("somebody")).into_owned();
+                let Data { permission_request_id, state, source, by, comment, .. } = data();
+                self.settled(|question| {
+                    matches!(question, Question::Approval(id) if Some(*id) == permission_request_id)
+                });
+                let by = by.map_or_else(|| "somebody".to_owned(), |by| self.names.get(by));
                 let comment = comment.map(|comment| format!(": {}", clean::exact_line(&comment))).unwrap_or_default();
                 match (state?, source) {
                     // A standing grant answered; nobody waited.
@@ -108,13 +153,11 @@ impl Waits {
             "task.input_required" => {
                 let Data { prompt, input_request_id, .. } = data();
                 let prompt = prompt.unwrap_or_default();
-                self.question = input_request_id;
-                let how = if self.may_type {
-                    forget_typed();
-                    "  type your answer and press Enter:".to_owned()
-                } else {
-                    format!("  answer it: attache runs input {run} \"…\"{}", self.suffix)
-                };
+                if self.may_type {
+                    self.ask(Question::Input { id: input_request_id, prompt });
+                    return said(Style::Dim, String::new(), Some("waits for input"));
+                }
+                let how = format!("  answer it: attache runs input {run} \"…\"{}", self.suffix);
                 said(Style::Busy, format!("asks for input: {}\n{how}", clean::exact(&prompt)), Some("waits for input"))
             }
             "task.authorization_required" => {
@@ -126,37 +169,154 @@ impl Waits {
                 said(Style::Busy, text, Some("waits to be authorized"))
             }
             "task.input_received" => {
-                if data().input_request_id == self.question {
-                    self.question = None;
-                }
+                let answered = data().input_request_id;
+                self.settled(|question| matches!(question, Question::Input { id, .. } if *id == answered));
                 None
             }
             "task.waiting" if data().waiting.is_none() => said(Style::Dim, String::new(), Some("running")),
             "task.requeued" => {
-                self.question = None;
+                self.open.clear();
+                self.shown = false;
                 None
             }
             _ => None,
         }
     }
 
-    /// The next line that a person types while a question is open; never otherwise. `None` when there will be no more.
-    pub(crate) async fn typed(&mut self) -> Option<String> {
-        if !self.may_type || self.question.is_none() {
+    /// How to decide elsewhere.
+    fn commands(&self, id: PermissionId) -> String {
+        let suffix = &self.suffix;
+        format!(
+            "  allow it: attache approvals approve {id}{suffix}\n  deny it:  attache approvals deny {id}{suffix}\n  see it:   attache approvals show {id}{suffix}"
+        )
+    }
+
+    fn ask(&mut self, question: Question) {
+        if !self.open.contains(&question) {
+            self.open.push_back(question);
+        }
+    }
+
+    /// Somebody answered, here or elsewhere.
+    fn settled(&mut self, is_it: impl Fn(&Question) -> bool) {
+        if self.open.front().is_some_and(&is_it) {
+            self.shown = false;
+        }
+        self.open.retain(|question| !is_it(question));
+    }
+
+    /// The question that has to be put on the screen now: one at a time, so that an answer has one meaning.
+    pub(crate) fn next_question(&mut self) -> Option<Question> {
+        if self.shown || !self.may_type {
+            return None;
+        }
+        let question = self.open.front()?.clone();
+        self.shown = true;
+        Some(question)
+    }
+
+    /// What was typed before the question was on the screen cannot be its answer.
+    pub(crate) fn forget_typed() {
+        let _ = rustix::termios::tcflush(rustix::stdio::stdin(), rustix::termios::QueueSelector::IFlush);
+    }
+
+    /// The next line that a person types while a question is on the screen; never otherwise. `None` when there will be no
+    /// more.
+    pub(crate) async fn typed(&mut self) -> Option<(Question, String)> {
+        if !self.may_type || !self.shown {
             return std::future::pending().await;
         }
         let lines = self.lines.get_or_insert_with(|| BufReader::new(tokio::io::stdin()).lines());
         loop {
             let line = lines.next_line().await.ok().flatten()?;
             if !line.trim().is_empty() {
-                self.question = None;
-                return Some(line);
+                return Some((self.open.front()?.clone(), line));
             }
         }
     }
+
+    /// The answer was given; the next question may come.
+    pub(crate) fn answered(&mut self, question: &Question) {
+        self.settled(|open| open == question);
+    }
+
+    /// Nobody types any more: how the questions can be answered all the same.
+    pub(crate) fn leave(&mut self, run: RunId) -> Vec<String> {
+        self.may_type = false;
+        let open = std::mem::take(&mut self.open);
+        let elsewhere = |question| match question {
+            Question::Input { .. } => format!("  answer it: attache runs input {run} \"…\"{}", self.suffix),
+            Question::Approval(id) => self.commands(id),
+        };
+        open.into_iter().map(elsewhere).collect()
+    }
 }
 
-/// What was typed before the question cannot be its answer.
-fn forget_typed() {
-    let _ = rustix::termios::tcflush(rustix::stdio::stdin(), rustix::termios::QueueSelector::IFlush);
+/// Exactly what is asked for, and how to answer here.
+pub(crate) fn approval_text(request: &PermissionRequest) -> String {
+    let mut lines = vec![format!("  {} wants to use {}", clean::line(&request.agent_name), clean::exact_line(&request.tool))];
+    let indented = |text: &str| clean::exact(text).lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
+    for (name, text) in asked::sections(request) {
+        lines.push(format!("  {}:", clean::exact_line(&name)));
+        lines.extend(indented(&text));
+    }
+    if let Some(diff) = &request.diff {
+        lines.push("  what would change:".to_owned());
+        lines.extend(indented(diff));
+    }
+    if let Some(cwd) = &request.cwd {
+        lines.push(format!("  in: {}", clean::exact_line(cwd)));
+    }
+    if let Some(reason) = &request.reason {
+        lines.push(format!("  reason: {}", clean::exact_line(reason)));
+    }
+    if !request.undisclosed.is_empty() {
+        lines.push(format!("  not disclosed: {}", clean::exact_line(&request.undisclosed.join(", "))));
+    }
+    let wider = if request.undisclosed.is_empty() { ", r to allow it for this run" } else { "" };
+    lines.push(format!("  Type a to allow it once{wider}, d to deny it (d REASON tells the agent why):"));
+    lines.join("\n")
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    pub(crate) fn read(line: &str) -> Self {
+        let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let (approved, scope) = match word.to_lowercase().as_str() {
+            "a" | "allow" | "y" | "yes" => (true, Scope::Once),
+            "r" | "run" => (true, Scope::Run),
+            "d" | "deny" | "n" | "no" => (false, Scope::Once),
+            _ => return Self::Unclear,
+        };
+        let comment = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
+        Self::Decided(DecisionRequest {
+            approved,
+            scope,
+            tool_pattern: None,
+            until: None,
+            this_channel_only: false,
+            comment,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_word_decides() {
+        let read = |line: &str| match Verdict::read(line) {
+            Verdict::Decided(decision) => Some((decision.approved, decision.scope, decision.comment)),
+            Verdict::Unclear => None,
+        };
+        assert_eq!(read("a"), Some((true, Scope::Once, None)));
+        assert_eq!(read(" Allow "), Some((true, Scope::Once, None)));
+        assert_eq!(read("r"), Some((true, Scope::Run, None)));
+        assert_eq!(read("d move it instead"), Some((false, Scope::Once, Some("move it instead".to_owned()))));
+        for unclear in ["", "ok", "allowed", "1", "always"] {
+            assert_eq!(read(unclear), None, "{unclear}");
+        }
+    }
 }

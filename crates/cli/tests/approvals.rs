@@ -195,7 +195,7 @@ fn a_request_is_listed_shown_and_decided_once() {
     // The same again is not late; something else is, and is told who was first.
     home.attache(&["approvals", "approve", &id, "--comment", "go on"]).succeeds();
     let late = home.attache(&["approvals", "deny", &id]).exits(1);
-    assert!(late.stderr.starts_with("error: too late: approved once by key:key_"), "{}", late.stderr);
+    assert!(late.stderr.starts_with("error: too late: approved once by owner"), "{}", late.stderr);
     assert!(late.stderr.contains("attache approvals grants"), "{}", late.stderr);
     let late = home.attache(&["approvals", "deny", &id, "--json"]).exits(1);
     let error: Value = serde_json::from_str(&late.stderr).unwrap();
@@ -204,7 +204,7 @@ fn a_request_is_listed_shown_and_decided_once() {
     assert!(all.contains("approved"), "{all}");
     let shown = home.attache(&["approvals", "show", &id]).succeeds();
     assert!(
-        shown.stdout.contains("approved once by key:key_") && shown.stdout.contains("over rest"),
+        shown.stdout.contains("approved once by owner") && shown.stdout.contains("over rest"),
         "{}",
         shown.stdout
     );
@@ -300,7 +300,7 @@ fn ask_says_with_which_command_a_waiting_run_goes_on() {
     assert!(told.contains(&command), "{told}");
     let args: Vec<_> = command.split(' ').skip(1).collect();
     home.attache(&args).succeeds();
-    asking.tells("approved by key:key_");
+    asking.tells("approved by owner");
     let question = device.wonder("Which version?\n(0.9 or 1.0)");
     let told = asking.tells("attache runs input");
     assert!(told.contains("asks for input: Which version?\n(0.9 or 1.0)"), "{told}");

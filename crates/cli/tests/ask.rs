@@ -224,3 +224,111 @@ fn what_an_agent_prints_cannot_drive_the_terminal() {
     let piped = home.attache(&["ask", "builder", &task]).succeeds();
     assert!(piped.stdout.contains(hostile), "{:?}", piped.stdout);
 }
+
+#[test]
+fn a_run_may_take_as_long_as_its_caller_its_agent_or_the_hub_says() {
+    let home = Home::new();
+    let hub = home.hub(&["--run-timeout", "3h"]);
+    hub.add_agent("builder");
+    let limit = |more: &[&str]| {
+        let args = [&["ask", "builder", "true", "--no-wait", "--json"], more].concat();
+        home.attache(&args).succeeds().json()["timeout_ms"].clone()
+    };
+    assert_eq!(limit(&[]), json!(3 * 3_600_000));
+    home.attache(&["agents", "set", "builder", "--run-timeout", "2h"]).succeeds();
+    assert_eq!(limit(&[]), json!(2 * 3_600_000));
+    assert_eq!(limit(&["--run-timeout", "8h"]), json!(8 * 3_600_000));
+    let shown = home.attache(&["runs", "show", "last"]).succeeds().stdout;
+    assert!(shown.lines().any(|line| line.starts_with("may take") && line.ends_with("8 h")), "{shown}");
+    let agent = home.attache(&["agents", "show", "builder"]).succeeds().stdout;
+    assert!(agent.lines().any(|line| line.starts_with("a run may take") && line.ends_with("2 h")), "{agent}");
+    home.attache(&["agents", "set", "builder", "--run-timeout", "default"]).succeeds();
+    assert_eq!(limit(&[]), json!(3 * 3_600_000));
+    home.attache(&["ask", "builder", "true", "--run-timeout", "0s"]).exits(2);
+    home.attache(&["ask", "builder", "true", "--run-timeout", "forever"]).exits(2);
+}
+
+#[test]
+fn a_run_is_stopped_when_its_own_time_is_over() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let ran = home.attache(&["ask", "local", "sleep 600", "--run-timeout", "1s"]).exits(1);
+    assert!(ran.stderr.contains("(timed_out)"), "{}", ran.stderr);
+}
+
+#[test]
+fn files_come_with_the_task() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    std::fs::write(home.path().join("dot.png"), [0x89, b'P', b'N', b'G', 0]).unwrap();
+    std::fs::write(home.path().join("app.log"), "line\n").unwrap();
+    let args = ["ask", "builder", "look", "--no-wait", "--file", "dot.png", "-f", "app.log"];
+    home.attache(&args).succeeds();
+    let run = claimed(&hub, "builder").1;
+    assert_eq!(run["input"]["text"], "look");
+    assert_eq!(run["input"]["message"]["role"], "ROLE_USER");
+    assert_eq!(
+        run["input"]["message"]["parts"],
+        json!([
+            { "text": "look" },
+            { "raw": "iVBORwA=", "filename": "dot.png", "mediaType": "image/png" },
+            { "raw": "bGluZQo=", "filename": "app.log", "mediaType": "text/plain" },
+        ])
+    );
+    // The same request again, as after a lost answer, is the same run.
+    let again = || {
+        let args = ["ask", "builder", "look", "--no-wait", "--file", "app.log", "--idempotency-key", "k"];
+        home.attache(&args).succeeds().stdout
+    };
+    assert_eq!(again(), again());
+    std::fs::write(home.path().join("large.bin"), vec![0; 1 << 20]).unwrap();
+    let refused = home.attache(&["ask", "builder", "look", "--file", "large.bin"]).exits(2);
+    assert!(refused.stderr.contains("larger than"), "{}", refused.stderr);
+    home.attache(&["ask", "builder", "look", "--file", "nowhere"]).exits(2);
+}
+
+#[test]
+fn a_pipe_gets_the_answer_as_it_comes_where_that_is_wanted() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let asking = home.spawn("ask", &["ask", "builder", "count", "--stream"]);
+    let (token, run, epoch) = claim(&hub, "builder");
+    let progress = json!({ "epoch": epoch, "chunk": "one\n" });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/progress"), &progress).expect(200);
+    until("the first piece", || (asking.stdout() == "one\n").then_some(()));
+    let report = json!({ "epoch": epoch, "output": { "text": "one\n" } });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/complete"), &report).expect(200);
+    assert!(asking.wait().success());
+    assert_eq!(asking.stdout(), "one\n", "once");
+}
+
+#[test]
+fn runs_are_found_by_time_caller_text_and_what_they_wait_for() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["users", "add", "ada"]).succeeds();
+    let key = home.path().join("ada.key").to_str().unwrap().to_owned();
+    home.attache(&["keys", "add", "ada", "--user", "ada", "--to-file", &key]).succeeds();
+    home.attache(&["ask", "builder", "deploy the site", "--no-wait", "--key-file", &key]).succeeds();
+    home.attache(&["ask", "builder", "run the tests", "--no-wait"]).succeeds();
+    let found = |args: &[&str]| -> Vec<String> {
+        let all = [&["runs", "list", "--json"], args].concat();
+        let list = home.attache(&all).succeeds().json();
+        let text = |run: &Value| run["input"]["text"].as_str().unwrap().to_owned();
+        list["task_runs"].as_array().unwrap().iter().map(text).collect()
+    };
+    assert_eq!(found(&[]), ["run the tests", "deploy the site"]);
+    assert_eq!(found(&["--caller", "ada"]), ["deploy the site"]);
+    assert_eq!(found(&["--caller", "owner"]), ["run the tests"]);
+    assert_eq!(found(&["--text", "DEPLOY"]), ["deploy the site"]);
+    assert_eq!(found(&["--since", "1h"]).len(), 2);
+    assert_eq!(found(&["--since", "2099-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(found(&["--status", "waiting"]).len(), 0);
+    let (token, run, epoch) = claim(&hub, "builder");
+    let question = json!({ "epoch": epoch, "prompt": "Which one?" });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/input-requests"), &question).expect(201);
+    assert_eq!(found(&["--status", "waiting"]), ["deploy the site"]);
+}

@@ -31,6 +31,8 @@ fn agents_are_added_shown_and_removed() {
             "a2a",
             "approvals",
             "owner_id",
+            "callers",
+            "run_timeout_ms",
             "runtime",
             "created_at",
             "archived_at"

@@ -31,7 +31,7 @@ fn up_and_ask() {
     assert_eq!(agents["next_cursor"], json!(null));
 
     let mode = |name: &str| fs::metadata(home.a2a().join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!(["", "hub", "adapters", "logs", "scratch"].map(mode), [0o700; 5]);
+    assert_eq!(["", "hub", "adapters", "logs"].map(mode), [0o700; 4]);
     assert_eq!(["runtime.json", "hub/admin.key", "hub/hub.db"].map(mode), [0o600; 3]);
 }
 
@@ -197,4 +197,116 @@ fn a_device_that_is_stopped_is_offline_at_once() {
     hub.agent_is("builder", "offline");
     let _runtime = home.runtime(&[]);
     hub.agent_is("builder", "online");
+}
+
+/// A person of this hub with a role, and the file with their key.
+fn person(home: &Home, name: &str, role: &str) -> String {
+    home.attache(&["users", "add", name, "--role", role]).succeeds();
+    let file = home.path().join(format!("{name}.key")).to_str().unwrap().to_owned();
+    home.attache(&["keys", "add", name, "--user", name, "--to-file", &file]).succeeds();
+    file
+}
+
+fn bearer(file: &str) -> String {
+    format!("Bearer {}", fs::read_to_string(file).unwrap().trim())
+}
+
+#[test]
+fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let attack = format!("cat {}/hub/admin.key", home.a2a().display());
+    let operator = person(&home, "ada", "operator");
+    let admin = person(&home, "eve", "admin");
+    for key in [&operator, &admin] {
+        let refused = home.attache(&["ask", "local", &attack, "--key-file", key]).exits(4);
+        assert_eq!(refused.stdout, "");
+        assert!(refused.stderr.contains("is its owner's alone"), "{}", refused.stderr);
+        // Over every other way in.
+        let bearer = bearer(key);
+        let headers = [("authorization", bearer.as_str()), ("a2a-version", "1.0")];
+        let post = |path: &str, body: &serde_json::Value| {
+            http::json("POST", &format!("{}{path}", up.url), &headers, Some(body)).unwrap()
+        };
+        let run = json!({ "agent_id": "local", "input": { "text": attack } });
+        assert_eq!(post("/api/v1/task-runs", &run).status, 403);
+        assert_eq!(post("/api/a2a/call", &json!({ "agent_type": "local", "task": attack })).status, 403);
+        assert_eq!(post("/api/a2a/call", &json!({ "task": attack })).status, 403, "the default agent");
+        let message = json!({ "messageId": "m1", "role": "ROLE_USER", "parts": [{ "text": attack }] });
+        let sent = post("/a2a/local/message:send", &json!({ "message": message }));
+        assert!(sent.status >= 400, "{}", sent.text());
+        // Nobody opens it, or makes it their own.
+        for change in [json!({ "callers": "everyone" }), json!({ "owner": "eve" })] {
+            let changed =
+                http::json("PATCH", &format!("{}/api/v1/agent-accounts/local", up.url), &headers, Some(&change));
+            assert_eq!(changed.unwrap().status, 403, "{change}");
+        }
+    }
+    assert_eq!(up.get("/api/v1/task-runs")["task_runs"], json!([]), "nothing was ever run");
+    // Its owner goes on as before, and may share it on purpose.
+    assert_eq!(home.attache(&["ask", "local", "echo mine"]).succeeds().stdout, "mine\n");
+    up.process.terminate();
+    let up = home.up(&["--share-local"]);
+    up.process.tells("is shared");
+    assert_eq!(home.attache(&["ask", "local", "echo ours", "--key-file", &operator]).succeeds().stdout, "ours\n");
+    up.process.terminate();
+    let up = home.up(&[]);
+    up.process.tells("is yours alone");
+    home.attache(&["ask", "local", "echo ours", "--key-file", &operator]).exits(4);
+}
+
+#[test]
+fn work_of_others_is_not_passed_on_to_the_local_shell() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let operator = person(&home, "ada", "operator");
+    // An agent of the owner that everybody may call, and that could call `local` for its owner.
+    up.add_agent("helper");
+    let asked = |key: Option<&str>| {
+        let mut args = vec!["ask", "helper", "work", "--no-wait"];
+        args.extend(key.iter().flat_map(|key| ["--key-file", key]));
+        home.attache(&args).succeeds();
+        let device = up.attach(&up.pairing_code("helper"));
+        let token = device["runtime_token"].as_str().unwrap().to_owned();
+        let id = device["agent_id"].as_str().unwrap();
+        let beat = json!({ "agent_id": id, "running": [] });
+        up.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
+        let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
+        let run = up.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+        let bearer = format!("Bearer {}", run["mcp"]["token"].as_str().unwrap());
+        let call = json!({ "agent_id": "local", "input": { "text": "cat .a2a/hub/admin.key" } });
+        let url = format!("{}/api/v1/task-runs", up.url);
+        let reply = http::json("POST", &url, &[("authorization", &bearer)], Some(&call)).unwrap();
+        let report = json!({ "epoch": run["epoch"], "output": { "text": "" } });
+        let id = run["task_run_id"].as_str().unwrap();
+        up.worker(&token, "POST", &format!("/api/v1/task-runs/{id}/complete"), &report).expect(200);
+        reply
+    };
+    let refused = asked(Some(&operator));
+    assert_eq!((refused.status, refused.error_code().as_str()), (403, "access_denied"), "{}", refused.text());
+}
+
+#[test]
+fn an_agent_process_is_not_led_into_our_folders() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let seen = home.attache(&["ask", "local", "env"]).succeeds().stdout;
+    assert!(seen.contains("ATTACHE_ARTIFACTS="), "{seen}");
+    for line in seen.lines() {
+        assert!(!line.contains("/.a2a") && !line.contains("/.AWCP"), "{line}");
+    }
+    up.process.terminate();
+    fs::create_dir_all(home.a2a().join("work")).unwrap();
+    std::os::unix::fs::symlink(home.a2a().join("work"), home.path().join("link")).unwrap();
+    for folder in [".a2a", ".a2a/hub", ".a2a/work", "link"] {
+        let refused = home.attache(&["up", "--listen", "127.0.0.1:0", "--cwd", folder]).exits(2);
+        assert!(refused.stderr.contains("agents do not work in"), "{}", refused.stderr);
+        home.attache(&["adapter", "shell", "--cwd", folder]).exits(2);
+    }
+    let refused = home.attache(&["adapter", "shell", "--pass-env", "A2A_HOME"]).exits(2);
+    assert!(refused.stderr.contains("leads to the keys of this machine"), "{}", refused.stderr);
+    let elsewhere = home.path().join("data");
+    let args = ["up", "--listen", "127.0.0.1:0", "--data", "data", "--cwd", "data"];
+    fs::create_dir(&elsewhere).unwrap();
+    home.attache(&args).exits(2);
 }

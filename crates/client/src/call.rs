@@ -4,11 +4,12 @@ mod error;
 mod reply;
 mod stream;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use attache_protocol::{
     ConversationId, Json, Secret,
     wire::{
+        a2a::Part,
         call::{CallId, CallRequest, CallResult, CallStarted, CallStatus},
         run::Sandbox,
         usage::Budget,
@@ -159,6 +160,18 @@ impl Call {
     /// Higher goes first; 0 unless told.
     pub fn priority(mut self, priority: i64) -> Self {
         self.request.priority = Some(priority);
+        self
+    }
+
+    /// Hands over a file with the task.
+    pub fn part(mut self, part: Part) -> Self {
+        self.request.parts.get_or_insert_default().push(part);
+        self
+    }
+
+    /// How long it may take once the agent works on it; then it is ended with `timed_out`.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.request.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
     }
 

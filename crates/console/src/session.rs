@@ -1,6 +1,6 @@
 //! Who is looking: the session's cookie, and the token that proves that a form is of the same session.
 
-use attache_hub::Principal;
+use attache_hub::{Principal, surface::note_principal};
 use attache_protocol::{log::hex, secret::SecretHash};
 use axum::{
     extract::FromRequestParts,
@@ -45,12 +45,15 @@ impl FromRequestParts<Console> for Session {
             return Err(Fault::SignedOut(visit(&parts.headers, Visit::First)));
         };
         match console.hub.authenticate_session(secret).await {
-            Ok(principal) => Ok(Self {
-                principal,
-                csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
-                t: text::for_request(&parts.headers),
-                theme: Theme::of(&parts.headers),
-            }),
+            Ok(principal) => {
+                note_principal(&parts.extensions, &principal);
+                Ok(Self {
+                    principal,
+                    csrf: hex(&blake3::derive_key(CSRF, secret.as_bytes())),
+                    t: text::for_request(&parts.headers),
+                    theme: Theme::of(&parts.headers),
+                })
+            }
             Err(error) if error.code.http_status() >= 500 => Err(Fault::Hub(error)),
             Err(_) => Err(Fault::SignedOut(visit(&parts.headers, Visit::Over))),
         }

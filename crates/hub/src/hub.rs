@@ -82,6 +82,7 @@ struct Inner {
     pairing: Pairing,
     signers: outbox::Signers,
     letters: OnceLock<Arc<dyn outbox::Letters>>,
+    urgent: outbox::Urgent,
     seal: Seal,
     blobs: Blobs,
     words: Arc<Words>,
@@ -160,6 +161,7 @@ impl Hub {
             pairing,
             signers,
             letters: OnceLock::new(),
+            urgent: outbox::Urgent::default(),
             seal,
             blobs,
             words,
@@ -413,6 +415,11 @@ impl Handle {
     /// The secrets that deliveries are signed with.
     pub(crate) fn signers(&self) -> &outbox::Signers {
         &self.0.signers
+    }
+
+    /// What a person wants to be delivered now.
+    pub(crate) fn urgent(&self) -> &outbox::Urgent {
+        &self.0.urgent
     }
 
     pub(crate) fn blobs(&self) -> &Blobs {

@@ -1,9 +1,13 @@
-//! Counters, written as Prometheus text.
+//! Counters, what waits and what the store measures of itself, written as Prometheus text.
 
 use std::{
     fmt::Write as _,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
+
+use attache_protocol::Timestamp;
+use attache_store::measure::Buckets;
 
 use crate::Handle;
 
@@ -55,9 +59,63 @@ impl Metrics {
 }
 
 /// The text of `/metrics`.
-pub(crate) fn text(hub: &Handle) -> String {
+pub(crate) async fn text(hub: &Handle) -> String {
+    let mut text = String::with_capacity(8192);
+    counters(hub, &mut text);
+    if let Some(measures) = hub.store().measures() {
+        family(&mut text, "attache_runs_ended_total", "counter", "Runs that ended, by how: completed, cancelled, or the code of the failure.");
+        for (end, count) in measures.ends() {
+            let _ = writeln!(text, "attache_runs_ended_total{{end=\"{end}\"}} {count}");
+        }
+        let seconds = |micros: u64| format!("{}", Duration::from_micros(micros).as_secs_f64());
+        let number = |size: u64| size.to_string();
+        let (commit, read) = (measures.commit_micros.buckets(), measures.read_micros.buckets());
+        histogram(&mut text, "attache_store_commit_seconds", "How long a transaction of the store takes.", &commit, seconds);
+        histogram(&mut text, "attache_store_read_seconds", "How long a read of the store takes.", &read, seconds);
+        let batch = measures.batch.buckets();
+        histogram(&mut text, "attache_store_batch_size", "How many writes share a transaction.", &batch, number);
+    }
+    // A store that does not answer has no backlog to tell of; the counters are still worth something.
+    if let Ok(live) = hub.store().live(hub.tenant()).await {
+        let age = |since: Option<Timestamp>| since.map_or(0.0, |since| hub.now().since(since).as_secs_f64());
+        #[allow(clippy::cast_precision_loss, reason = "Prometheus counts in floating point anyway")]
+        let gauges = [
+            ("attache_runs_pending", "Runs that wait for a device.", live.pending as f64),
+            ("attache_runs_pending_oldest_seconds", "How long the oldest of them waits.", age(live.oldest_pending)),
+            ("attache_runs_running", "Runs that a device works on.", live.running as f64),
+            ("attache_approvals_pending", "Permission requests that wait for a person.", live.permissions as f64),
+            ("attache_approvals_pending_oldest_seconds", "How long the oldest of them waits.", age(live.oldest_permission)),
+            ("attache_devices_online", "Paired devices that are online.", live.devices as f64),
+            ("attache_deliveries_pending", "Deliveries to webhooks that are still tried.", live.deliveries as f64),
+            ("attache_deliveries_pending_oldest_seconds", "How old the oldest of them is.", age(live.oldest_delivery)),
+        ];
+        for (name, help, value) in gauges {
+            family(&mut text, name, "gauge", help);
+            let _ = writeln!(text, "{name} {value}");
+        }
+    }
+    if let Ok(disk) = rustix::fs::statvfs(&hub.options().data) {
+        family(&mut text, "attache_disk_free_bytes", "gauge", "What is left to this user on the disk of the data folder.");
+        let _ = writeln!(text, "attache_disk_free_bytes {}", disk.f_bavail.saturating_mul(disk.f_frsize));
+    }
+    text
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn histogram(text: &mut String, name: &str, help: &str, buckets: &Buckets, unit: impl Fn(u64) -> String) {
+    family(text, name, "histogram", help);
+    for (bound, count) in &buckets.at_most {
+        let _ = writeln!(text, "{name}_bucket{{le=\"{}\"}} {count}", unit(*bound));
+    }
+    let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", buckets.count);
+    let _ = writeln!(text, "{name}_sum {}\n{name}_count {}", unit(buckets.sum), buckets.count);
+}
+
+fn counters(hub: &Handle, text: &mut String) {
     let metrics = hub.metrics();
-    let mut text = String::with_capacity(2048);
     let _ = writeln!(text, "# HELP attache_http_requests_total Requests answered, by class of status.");
     let _ = writeln!(text, "# TYPE attache_http_requests_total counter");
     for (class, counter) in (1..).zip(&metrics.requests) {
@@ -101,5 +159,4 @@ pub(crate) fn text(hub: &Handle) -> String {
     for (name, kind, help, counter) in rows {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {}", counter.get());
     }
-    text
 }

@@ -1,9 +1,13 @@
 //! What a hub is told when it starts. Every duration is here, so that a test can shorten it.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::PathBuf,
+    time::Duration,
+};
 
 use attache_client::egress::{Guard, Policy};
-use attache_protocol::rules::permission::OnTimeout;
+use attache_protocol::{Pin, rules::permission::OnTimeout};
 
 use crate::{Tls, outbox};
 
@@ -184,9 +188,26 @@ impl Options {
         }
     }
 
+    /// Where a device on another machine reaches the hub, if one can: under its public URL, or at an address of this machine
+    /// when it listens on one.
+    pub fn reachable_origin(&self) -> Option<String> {
+        let (scheme, port) = (self.scheme(), self.listen.port());
+        match self.listen.ip() {
+            _ if self.public_url.is_some() => Some(self.origin()),
+            ip if ip.is_loopback() => None,
+            ip if ip.is_unspecified() => own_address().map(|ip| format!("{scheme}://{}", SocketAddr::new(ip, port))),
+            _ => Some(self.origin()),
+        }
+    }
+
     /// What the port itself speaks, whatever stands in front of it.
     pub const fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The pin, where clients need it: no authority vouches for this hub.
+    pub fn needed_pin(&self) -> Option<Pin> {
+        self.tls.as_ref().filter(|tls| tls.is_self_signed()).map(Tls::pin)
     }
 
     /// Whether browsers may be told never to use plain HTTP for this host again. They remember it for every port of the
@@ -199,4 +220,19 @@ impl Options {
             !self_signed && !host.contains(':') && host != "localhost" && host.parse::<std::net::Ipv4Addr>().is_err()
         })
     }
+}
+
+/// The address of this machine that packets for the world outside leave from. Nothing is sent to find it.
+fn own_address() -> Option<IpAddr> {
+    // Addresses of RFC 5737 and RFC 3849, which are routed like all others and belong to nobody.
+    let outside: [(IpAddr, IpAddr); 2] = [
+        (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    ];
+    let leaves_from = |(own, target): (IpAddr, IpAddr)| {
+        let socket = UdpSocket::bind((own, 0)).ok()?;
+        socket.connect((target, 9)).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    };
+    outside.into_iter().filter_map(leaves_from).find(|ip| !ip.is_loopback() && !ip.is_unspecified())
 }

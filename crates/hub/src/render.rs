@@ -1,5 +1,7 @@
 //! From the store's records to what travels.
 
+use std::time::Duration;
+
 use attache_client::egress;
 use attache_protocol::{
     Json, log,
@@ -33,6 +35,8 @@ pub(crate) fn account(record: record::Account) -> account::Account {
         a2a: record.a2a,
         approvals: record.approvals.and_then(|approvals| approvals.parse().ok()).map(shown),
         owner_id: record.owner,
+        callers: record.callers,
+        run_timeout_ms: record.run_timeout.map(millis),
         runtime: record.runtime.map(runtime),
         peer: None,
         created_at: record.created_at,
@@ -96,6 +100,10 @@ pub(crate) fn runtime(record: record::Runtime) -> runtime::Runtime {
     }
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 const fn presence(online: bool) -> Presence {
     if online { Presence::Online } else { Presence::Offline }
 }
@@ -120,7 +128,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         max_attempts: record.state.limits.max_attempts,
         epoch: record.state.epoch,
         priority: record.priority,
-        timeout_ms: u64::try_from(record.state.limits.timeout.as_millis()).unwrap_or(u64::MAX),
+        timeout_ms: millis(record.state.limits.timeout),
         input: record.input,
         task_result: record.result,
         usage_source: CostSource::of(record.usage.as_ref()),

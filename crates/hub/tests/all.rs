@@ -26,6 +26,7 @@ mod isolation;
 mod life;
 mod limits;
 mod matrix;
+mod metrics;
 mod outside;
 mod pairing;
 mod peers;

@@ -87,7 +87,7 @@ fn labels(options: &PairOptions) -> Option<Json> {
 }
 
 fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Result<Profile, Error> {
-    let Attached { agent_id, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
+    let Attached { agent_id, agent_name, runtime_id, runtime_token, heartbeat_timeout_ms } = attached;
     let api_base = hub.address().api_base();
     Profiles::at(home, options.env).update(|set| {
         // A change of device or token keeps what the user once said about this device.
@@ -95,6 +95,7 @@ fn keep(home: &Path, options: PairOptions, hub: &Hub, attached: Attached) -> Res
             Some(earlier) => Profile { runtime_id, runtime_token, ..earlier.clone() },
             None => Profile::new(agent_id, runtime_id, runtime_token, api_base),
         };
+        profile.agent_name = agent_name.or(profile.agent_name);
         profile.heartbeat_timeout_ms = heartbeat_timeout_ms;
         profile.last_heartbeat_at = None;
         profile.pin = options.pin.or(profile.pin);

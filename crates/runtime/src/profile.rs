@@ -35,6 +35,9 @@ pub struct ProfileSet {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Profile {
     pub agent_id: AgentId,
+    /// What the agent was called when it was paired; for people.
+    #[serde(default)]
+    pub agent_name: Option<String>,
     pub runtime_id: RuntimeId,
     pub runtime_token: Secret<String>,
     pub api_base: String,
@@ -182,6 +185,7 @@ impl Profile {
             runtime_id,
             runtime_token,
             api_base,
+            agent_name: None,
             pin: None,
             local_agent_endpoint: None,
             adapter: http(),
@@ -225,6 +229,9 @@ impl Serialize for OnDisk<'_, Profile> {
         let profile = self.0;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("agent_id", &profile.agent_id)?;
+        if let Some(name) = &profile.agent_name {
+            map.serialize_entry("agent_name", name)?;
+        }
         map.serialize_entry("runtime_id", &profile.runtime_id)?;
         map.serialize_entry("runtime_token", profile.runtime_token.expose())?;
         map.serialize_entry("api_base", &profile.api_base)?;

@@ -149,8 +149,8 @@ async fn claimed(device: &Device) -> Result<Vec<Run>, attache_client::Error> {
     let filter = RunFilter {
         status: Some(Status::Running),
         agent: Some(device.profile.agent_id.to_string()),
-        conversation: None,
         page: Page { limit: Some(200), cursor: None },
+        ..RunFilter::default()
     };
     let mut runs = device.hub().runs(&filter).await?.task_runs;
     runs.retain(|run| run.runtime_id == Some(device.profile.runtime_id));

@@ -9,7 +9,7 @@ pub(crate) mod people;
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
     rules::run::{Event, FailureCode, Waiting, Worker},
-    wire::key::Role,
+    wire::{account::Callers, key::Role},
 };
 use serde::Serialize;
 
@@ -26,6 +26,13 @@ struct Named<'a> {
 #[derive(Serialize)]
 struct Agent {
     agent_id: AgentId,
+}
+
+#[derive(Serialize)]
+struct UpdatedAgent {
+    agent_id: AgentId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callers: Option<Callers>,
 }
 
 #[derive(Serialize)]
@@ -141,8 +148,9 @@ pub(crate) fn agent_created(agent: AgentId, name: &str) -> Entry {
     ("agent.created", Json::of(&NamedAgent { agent_id: agent, name }))
 }
 
-pub(crate) fn agent_updated(agent: AgentId) -> Entry {
-    ("agent.updated", Json::of(&Agent { agent_id: agent }))
+/// `callers` where the change says who may put the agent to work.
+pub(crate) fn agent_updated(agent: AgentId, callers: Option<Callers>) -> Entry {
+    ("agent.updated", Json::of(&UpdatedAgent { agent_id: agent, callers }))
 }
 
 pub(crate) fn agent_archived(agent: AgentId) -> Entry {

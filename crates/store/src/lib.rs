@@ -12,6 +12,7 @@ mod delegations;
 mod deliveries;
 mod entry;
 mod error;
+pub mod measure;
 pub mod memory;
 mod outcome;
 mod outline;

@@ -21,6 +21,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
+        account::Callers,
         conversation,
         key::{Role, Scope},
         run::Sandbox,
@@ -52,6 +53,9 @@ pub struct NewAccount {
     pub a2a: Option<Json>,
     /// How its permission requests time out: an `ApprovalPolicy`.
     pub approvals: Option<Json>,
+    pub callers: Callers,
+    /// What its runs get when their creator does not say.
+    pub run_timeout: Option<Duration>,
 }
 
 /// What to change of an account; `None` leaves a member as it is.
@@ -65,6 +69,8 @@ pub struct AccountPatch {
     pub approvals: Option<Json>,
     /// Gives the agent to a user (`NotFound` unless known and not removed), or to nobody.
     pub owner: Option<Option<UserId>>,
+    pub callers: Option<Callers>,
+    pub run_timeout: Option<Option<Duration>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +85,8 @@ pub struct Account {
     pub approvals: Option<Json>,
     /// The user who made it, unless it was given to another.
     pub owner: Option<UserId>,
+    pub callers: Callers,
+    pub run_timeout: Option<Duration>,
     pub created_at: Timestamp,
     pub archived_at: Option<Timestamp>,
     /// The active runtime, if any.
@@ -419,11 +427,21 @@ pub struct Listed<T> {
     pub next: Option<String>,
 }
 
-/// How many runs there are in each state that people watch.
+/// What is under way, and what waits for how long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Live {
     pub pending: u64,
     pub running: u64,
+    /// When the pending run was made that was made first.
+    pub oldest_pending: Option<Timestamp>,
+    /// Permission requests that wait for a person.
+    pub permissions: u64,
+    pub oldest_permission: Option<Timestamp>,
+    /// Paired devices that are online.
+    pub devices: u64,
+    /// Deliveries that are still tried.
+    pub deliveries: u64,
+    pub oldest_delivery: Option<Timestamp>,
 }
 
 /// Events of a run's stream after a seq.

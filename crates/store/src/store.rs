@@ -12,6 +12,7 @@ use attache_protocol::{
 
 use crate::{
     Asks, Channels, Delegations, Deliveries, Peers, People, Pushes, Result, Spending,
+    measure::Measures,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
@@ -81,7 +82,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// |---|---|
 /// | `ensure_tenant` | `tenant.created {"name"}` when it is new |
 /// | `create_account` | `agent.created {"agent_id","name"}` |
-/// | `update_account` | `agent.updated {"agent_id"}` |
+/// | `update_account` | `agent.updated {"agent_id","callers"?}` |
 /// | `archive_account` | first what `revoke_runtime` and `cancel_run` (reason `agent archived`) log for its active runtime and its live runs in order of creation, then `agent.archived {"agent_id"}` |
 /// | `create_pairing_code` | `pairing.code_created {"agent_id","expires_at"}` |
 /// | `decide_pairing` | `pairing.confirmed {"agent_id"}` or `pairing.rejected {}` |
@@ -116,6 +117,11 @@ pub trait Store:
 
     /// The engine's name and version, for people.
     fn engine(&self) -> String;
+
+    /// What the engine counts of itself; `None` where it counts nothing.
+    fn measures(&self) -> Option<&Measures> {
+        None
+    }
 
     /// Registers the one listener for hints; called once, before the first write.
     fn on_wake(&self, listener: Listener);
@@ -278,6 +284,7 @@ pub trait Store:
     /// Runs as A2A lists them: by [`RunRecord::status_at`], the latest first, then newest first.
     async fn tasks(&self, tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
 
+    /// What is under way and what waits.
     async fn live(&self, tenant: TenantId) -> Result<Live>;
 
     /// Marks active runtimes without a heartbeat for `silence` offline, then applies every deadline that has passed, once

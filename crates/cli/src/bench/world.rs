@@ -11,6 +11,7 @@ use attache_protocol::{
     env::Env,
     rules::run::Limits,
     secret::{Kind, SecretHash},
+    wire::account::Callers,
 };
 use attache_store::{
     Context, Store,
@@ -88,6 +89,8 @@ impl World {
             instructions: None,
             skills: Json::from_text("[]")?,
             a2a: None,
+            callers: Callers::Everyone,
+            run_timeout: None,
         };
         self.store.create_account(self.context(), account).await?;
         let code = SecretHash::of(&format!("code {number}"));

@@ -155,12 +155,20 @@ const CONFORMANCE: usize = 200;
 impl Args {
     /// Whether a runtime supervises this adapter, which then does the talking.
     pub(super) const fn is_supervised(&self) -> bool {
-        match &self.driver {
-            Kinds::Shell(common)
-            | Kinds::Command { common, .. }
-            | Kinds::Conformance { common, .. }
-            | Kinds::Acp { common, .. } => common.exit_with_parent,
-            Kinds::Claude(host) | Kinds::Codex(host) | Kinds::Preset { host, .. } => host.common.exit_with_parent,
+        self.driver.common().exit_with_parent
+    }
+}
+
+// === impl Kinds ===
+
+impl Kinds {
+    const fn common(&self) -> &Common {
+        match self {
+            Self::Shell(common)
+            | Self::Command { common, .. }
+            | Self::Conformance { common, .. }
+            | Self::Acp { common, .. } => common,
+            Self::Claude(host) | Self::Codex(host) | Self::Preset { host, .. } => &host.common,
         }
     }
 }
@@ -168,6 +176,7 @@ impl Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut at_a_time = None;
     let plain = |common: &Common| config::task_environment(&common.pass_env);
+    check_common(&context, args.driver.common())?;
     let (driver, environment, common): (Arc<dyn Driver>, Environment, Common) = match args.driver {
         Kinds::Shell(common) => (Arc::new(Shell), plain(&common), common),
         Kinds::Conformance { common, streaming_timeout } => {
@@ -191,10 +200,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Kinds::Preset { host, name } => by_name(&context, &name, host).await?,
     };
     let home = context.home()?;
-    let scratch = home.path().join("scratch");
-    for folder in [&home.adapters(), &scratch] {
-        home::private_folder(folder).map_err(|error| Failure::file("use the folder", folder, &error))?;
-    }
+    let adapters = home.adapters();
+    home::private_folder(&adapters).map_err(|error| Failure::file("use the folder", &adapters, &error))?;
+    // Not in our home: its path would tell every task where our keys are.
+    let scratch = config::temporary_folder();
     let keep = if common.listen.port() == 0 { Keep::Remove } else { Keep::ForNextTime };
     let earlier = (keep == Keep::ForNextTime).then(|| home::read_secret(&home.adapter_secret(common.listen)).ok());
     let secret = earlier.flatten().unwrap_or_else(|| Kind::AdapterSecret.generate(&context.env));
@@ -246,6 +255,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let _ = fs::remove_file(ready);
     }
     ended.map_err(|error| Failure::failed(format!("the adapter cannot go on: {error}")).hint("Start it again."))
+}
+
+/// What an agent sees never leads into a folder of ours.
+fn check_common(context: &Context, common: &Common) -> Result<(), Failure> {
+    if let Some(name) = common.pass_env.iter().find(|name| config::OWN_VARIABLES.contains(&name.as_str())) {
+        return Err(Failure::usage(format!("tasks do not see {name}: it leads to the keys of this machine"))
+            .hint("Leave it out; hand a task what it needs under another name."));
+    }
+    let cwd = working_directory(common.cwd.clone())?;
+    home::refuse_own_folder(&context.config, None, &cwd)
 }
 
 async fn by_name(

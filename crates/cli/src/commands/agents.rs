@@ -1,20 +1,32 @@
 //! `attache agents`: the agent accounts of a hub.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use attache_client::Hub;
 use attache_protocol::{
-    Json, Pin,
-    wire::account::{Account, AccountRequest, PeerRequest, Presence, TrustRequest},
+    AgentId, Json, Pin,
+    error::exit,
+    wire::{
+        account::{Account, AccountRequest, Callers, PeerRequest, Presence, TrustRequest},
+        channel::RegisterAgent,
+    },
 };
 use clap::Subcommand;
+use serde::Serialize;
 
-use super::page::{self, PageArgs};
+use super::{
+    agent_settings::SettingsArgs,
+    page::{self, PageArgs},
+};
 use crate::{
     Context, Failure,
     context::HubArgs,
     home,
     output::{Cell, Style, Table, clean, time},
+    prompt,
 };
 
 /// List, add, change, show and remove agents, and make pairing codes for them
@@ -25,6 +37,9 @@ use crate::{
   attache agents add builder --description \"Builds things\"
   attache agents add travel --peer https://agents.example.org/travel --peer-key-file travel.key
   attache agents set builder --a2a '{\"anonymous\":true}'   let A2A callers without a credential ask it
+  attache agents set builder --callers owner      only its owner may put it to work
+  attache agents set builder --run-timeout 8h --skill review=\"Reviews changes\"
+  attache agents register crawler --to-file crawler.key   a key of its own, for an agent that opens a channel itself
   attache agents trust travel                     use the card that it shows now
   attache agents code builder                     a code that pairs one device with it
   attache agents show builder --json
@@ -48,15 +63,8 @@ enum Agents {
     Add {
         /// A name that is unique in this hub
         name: String,
-        /// What it is good at, for people
-        #[arg(long)]
-        description: Option<String>,
-        /// A file with instructions that go with every task
-        #[arg(long, value_name = "FILE")]
-        instruction_file: Option<PathBuf>,
-        /// The switches of its A2A face, as JSON: {"anonymous":true}
-        #[arg(long, value_name = "JSON", value_parser = switches)]
-        a2a: Option<Json>,
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
         #[command(flatten)]
         peer: PeerArgs,
     },
@@ -67,15 +75,8 @@ enum Agents {
         /// Another name
         #[arg(long)]
         name: Option<String>,
-        /// What it is good at, for people
-        #[arg(long)]
-        description: Option<String>,
-        /// A file with instructions that go with every task
-        #[arg(long, value_name = "FILE")]
-        instruction_file: Option<PathBuf>,
-        /// The switches of its A2A face, as JSON, instead of those that it has
-        #[arg(long, value_name = "JSON", value_parser = switches)]
-        a2a: Option<Json>,
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
         /// The person it belongs to from now on, by name; "" for nobody in particular
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
@@ -93,10 +94,27 @@ enum Agents {
         /// Its name or id
         agent: String,
     },
-    /// Archive an agent: its history stays, it takes no new work
+    /// Archive an agent, for good: its history stays, its device is disconnected, it takes no new work
     Remove {
         /// Its name or id
         agent: String,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Register an agent under a name and print its key, with which it opens a channel or calls others
+    Register {
+        /// Its name; one that you have already gets a new key
+        name: String,
+        /// Something that it can do; may be repeated
+        #[arg(long = "capability", value_name = "WORD")]
+        capabilities: Vec<String>,
+        /// Where it is reached, if it is an A2A agent with a URL
+        #[arg(long, value_name = "URL")]
+        url: Option<String>,
+        /// Write the key to this file, for its owner alone, instead of printing it
+        #[arg(long, value_name = "FILE")]
+        to_file: Option<PathBuf>,
     },
     /// Make a pairing code for an agent; it works once, for ten minutes
     Code {
@@ -124,20 +142,26 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(Agents::List(args.page)) {
         Agents::List(page) => list(&context, &hub, &page).await,
-        Agents::Add { name, description, instruction_file, a2a, peer } => {
-            let (instructions, peer) = (instructions(instruction_file)?, peer.request()?);
-            let name = Some(name);
-            let request = AccountRequest { name, description, instructions, a2a, peer, ..AccountRequest::default() };
+        Agents::Add { name, settings, peer } => {
+            let request = AccountRequest { name: Some(name), peer: peer.request()?, ..settings.request(None)? };
             add(&context, &hub, &request).await
         }
-        Agents::Set { agent, name, description, instruction_file, a2a, owner } => {
-            let instructions = instructions(instruction_file)?;
-            let change = AccountRequest { name, description, instructions, a2a, owner, ..AccountRequest::default() };
+        Agents::Set { agent, name, settings, owner } => {
+            let known = match settings.touches_approvals() {
+                true => Some(hub.account(&agent).await.map_err(|error| explain(error, &agent))?),
+                false => None,
+            };
+            let change = AccountRequest { name, owner, ..settings.request(known.as_ref())? };
             set(&context, &hub, &agent, &change).await
         }
         Agents::Trust { agent, card_pin } => trust(&context, &hub, &agent, card_pin).await,
         Agents::Show { agent } => show(&context, &hub, &agent).await,
-        Agents::Remove { agent } => remove(&context, &hub, &agent).await,
+        Agents::Remove { agent, yes } => remove(&context, &hub, &agent, yes).await,
+        Agents::Register { name, capabilities, url, to_file } => {
+            let capabilities = (!capabilities.is_empty()).then(|| Json::of(&capabilities));
+            let request = RegisterAgent { agent_id: Some(name), capabilities, url, ..RegisterAgent::default() };
+            register(&context, &hub, &request, to_file.as_deref()).await
+        }
         Agents::Code { agent } => code(&context, &hub, &agent, context.choose_hub(&args.hub)?.pin).await,
     }
 }
@@ -178,23 +202,6 @@ fn presence(account: &Account) -> Cell {
         _ if account.peer.as_ref().is_some_and(|peer| peer.problem.is_some()) => Cell::styled("trouble", Style::Bad),
         Presence::Online => Cell::styled("online", Style::Good),
         Presence::Offline => Cell::plain("offline"),
-    }
-}
-
-fn instructions(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).map_err(|error| Failure::file("read the instructions in", &path, &error))
-    };
-    file.map(read).transpose()
-}
-
-/// The hub says which members it knows.
-fn switches(text: &str) -> Result<Json, String> {
-    let json = Json::from_text(text).map_err(|error| format!("this is not JSON: {error}"))?;
-    if json.is_object() {
-        Ok(json)
-    } else {
-        Err("this must be a JSON object, for example {\"anonymous\":true}".to_owned())
     }
 }
 
@@ -264,6 +271,19 @@ async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     if let Some(instructions) = &account.instructions {
         row("instructions", Cell::plain(instructions));
     }
+    row(
+        "callers",
+        Cell::plain(match account.callers {
+            Callers::Everyone => "everyone who may call agents here",
+            Callers::Owner => "its owner alone",
+        }),
+    );
+    if let Some(millis) = account.run_timeout_ms {
+        row("a run may take", Cell::plain(time::duration(Duration::from_millis(millis))));
+    }
+    for skill in &account.skills {
+        row("skill", Cell::plain(format!("{}  {}", skill.id, skill.description).trim_end()));
+    }
     if let Some(peer) = &account.peer {
         row("outside at", Cell::plain(&peer.url));
         row("key", Cell::plain(if peer.has_key { "given" } else { "none" }));
@@ -291,9 +311,53 @@ async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     output.table(&table)
 }
 
-async fn remove(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> {
+/// An archived agent does not come back: its name is free for another one.
+async fn remove(context: &Context, hub: &Hub, agent: &str, yes: bool) -> Result<(), Failure> {
+    if !yes {
+        let account = hub.account(agent).await.map_err(|error| explain(error, agent))?;
+        let device = account.runtime.as_ref().and_then(|runtime| runtime.device_name.as_deref());
+        let device = device.map(|name| format!(", disconnects {}", clean::line(name))).unwrap_or_default();
+        let question =
+            format!("Archive {}? This cannot be undone: it ends its runs{device}.", clean::line(&account.name));
+        if prompt::confirm(context, &question)? == Some(false) {
+            return Err(Failure::new("cancelled", exit::FAILED, "nothing was archived"));
+        }
+    }
     hub.archive_account(agent).await.map_err(|error| explain(error, agent))?;
     context.output.say(format_args!("Archived {}. Its runs and their log stay.", clean::line(agent)));
+    Ok(())
+}
+
+async fn register(
+    context: &Context,
+    hub: &Hub,
+    request: &RegisterAgent,
+    to_file: Option<&Path>,
+) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        agent_id: &'a str,
+        account_id: AgentId,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        api_key: Option<&'a str>,
+    }
+    let output = &context.output;
+    let registered = hub.register_agent(request).await?;
+    let key = registered.api_key.expose();
+    if let Some(file) = to_file {
+        home::write_private(file, format!("{key}\n").as_bytes())
+            .map_err(|error| Failure::file("write the key to", file, &error))?;
+    }
+    if output.is_json() {
+        let api_key = to_file.is_none().then_some(key.as_str());
+        let shown = Shown { agent_id: &registered.agent_id, account_id: registered.account_id, api_key };
+        return output.json(&shown);
+    }
+    match to_file {
+        Some(file) => output.say(format_args!("The key of {} is in {}.", registered.agent_id, file.display())),
+        None => output.line(key)?,
+    }
+    output.say("It is shown once. Registering the agent again replaces it.");
     Ok(())
 }
 
@@ -306,9 +370,21 @@ async fn code(context: &Context, hub: &Hub, agent: &str, pin: Option<Pin>) -> Re
     output.line(&code.pairing_code)?;
     let until = time::relative(code.expires_at, context.now());
     output.say(format_args!("It works once and expires {until}. On the device, run:"));
+    // What this command reached the hub under works elsewhere too, unless it is the name of this machine for itself.
+    let own = Some(hub.address().origin()).filter(|_| !hub.address().is_loopback());
+    let reachable = own.or(code.api_base);
+    let here = hub.address().origin();
+    let base = reachable.as_deref().unwrap_or(&here);
     // A hub that made its own certificate is trusted by its pin alone.
-    let pin = pin.map(|pin| format!(" --pin {pin}")).unwrap_or_default();
-    output.say(format_args!("  attache runtime pair {} --api-base {}{pin}", code.pairing_code, hub.address()));
+    let pin = pin.or(code.pin).map(|pin| format!(" --pin {pin}")).unwrap_or_default();
+    output.say(format_args!("  attache runtime pair {} --api-base {base}{pin}", code.pairing_code));
+    if reachable.is_none() {
+        output.say_styled(
+            Style::Busy,
+            "Only this machine reaches the hub. For a device elsewhere, start it with --listen 0.0.0.0:7800 --tls-self-signed,",
+        );
+        output.say_styled(Style::Busy, "or behind a proxy with --public-url https://…, and make another code.");
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::{Hub, PermissionFilter};
 use attache_protocol::{
-    GrantId, PermissionId, Timestamp,
+    PermissionId, Timestamp,
     rules::permission::{Scope, State},
     wire::{call::CallId, permission::DecisionRequest},
 };
@@ -12,8 +12,10 @@ use clap::Subcommand;
 
 use super::page::{self, PageArgs};
 use crate::{
-    Context, Failure, asked,
+    Context, Failure, amount, asked,
     context::HubArgs,
+    ids::IdArg,
+    names::Names,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -46,7 +48,10 @@ enum Approvals {
     /// List requests, newest first; without an option those that wait (what `attache approvals` does)
     List(Filter),
     /// Show exactly what one request asks for, and how it was decided
-    Show { request: PermissionId },
+    Show {
+        /// Its id, a part of it, or `last`
+        request: IdArg,
+    },
     /// Allow what a request asks for
     Approve(Answer),
     /// Deny what a request asks for
@@ -78,8 +83,8 @@ enum Chosen {
 
 #[derive(Debug, clap::Args)]
 struct Answer {
-    /// The request's id, as `attache approvals` shows it
-    request: PermissionId,
+    /// The request's id as `attache approvals` shows it, a part of it, or `last`
+    request: IdArg,
     /// How far the answer reaches
     #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
     scope: Scope,
@@ -117,19 +122,23 @@ enum Grants {
     /// List the answers that stand and those that did (what `attache approvals grants` does)
     List(PageArgs),
     /// Make such requests wait for a person again
-    Revoke { grant: GrantId },
+    Revoke {
+        /// Its id, a part of it, or `last`
+        grant: IdArg,
+    },
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(Approvals::List(args.filter)) {
         Approvals::List(filter) => list(&context, &hub, filter).await,
-        Approvals::Show { request } => show(&context, &hub, request).await,
+        Approvals::Show { request } => show(&context, &hub, request.permission(&hub).await?).await,
         Approvals::Approve(answer) => decide(&context, &hub, answer, Verdict::Yes).await,
         Approvals::Deny(answer) => decide(&context, &hub, answer, Verdict::No).await,
         Approvals::Grants(GrantArgs { page, command }) => match command.unwrap_or(Grants::List(page)) {
             Grants::List(page) => grants(&context, &hub, &page).await,
             Grants::Revoke { grant } => {
+                let grant = grant.grant(&hub).await?;
                 hub.revoke_grant(grant).await?;
                 context.output.say(format_args!("Revoked {grant}. Such requests wait for a person again."));
                 Ok(())
@@ -194,7 +203,9 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
     if output.is_json() {
         return output.json(&request);
     }
-    output.table(&asked::facts(&request, context.now()))?;
+    let ids = [Some(request.runtime_id.to_string()), request.decided_by.clone()];
+    let names = Names::of(hub, ids.into_iter().flatten()).await;
+    output.table(&asked::facts(&request, &names, context.now()))?;
     for (name, text) in asked::sections(&request) {
         let heading = output.paint(Style::Dim, &clean::exact_line(&name));
         output.line(format_args!("\n{heading}\n{}", clean::exact(&text)))?;
@@ -216,7 +227,7 @@ async fn show(context: &Context, hub: &Hub, request: PermissionId) -> Result<(),
 }
 
 async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) -> Result<(), Failure> {
-    let id = answer.request;
+    let id = answer.request.permission(hub).await?;
     let request = DecisionRequest {
         approved: verdict == Verdict::Yes,
         scope: answer.scope,
@@ -228,7 +239,11 @@ async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) 
         this_channel_only: answer.this_channel_only,
         comment: answer.comment,
     };
-    let decided = hub.decide(id, &request).await.map_err(|error| late(context, error))?;
+    let decided = hub.decide(id, &request).await;
+    let decided = match decided {
+        Ok(decided) => decided,
+        Err(error) => return Err(late(context, hub, error).await),
+    };
     if context.output.is_json() {
         return context.output.json(&decided);
     }
@@ -256,9 +271,10 @@ async fn decide(context: &Context, hub: &Hub, answer: Answer, verdict: Verdict) 
 }
 
 /// Whoever is late is told who was first.
-fn late(context: &Context, error: attache_client::Error) -> Failure {
+async fn late(context: &Context, hub: &Hub, error: attache_client::Error) -> Failure {
     let Some(decided) = error.decided() else { return error.into() };
-    let message = format!("too late: {}", asked::verdict(&decided.permission_request, context.now()));
+    let names = Names::of(hub, decided.permission_request.decided_by.iter()).await;
+    let message = format!("too late: {}", asked::verdict(&decided.permission_request, &names, context.now()));
     let failure = Failure::from(error);
     Failure { message, ..failure }
 }
@@ -275,7 +291,9 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
         );
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATE", "ANSWER", "REACH", "ENDS", "BY", "WHAT"]);
+    let agents = list.permission_grants.iter().map(|grant| grant.agent_id.to_string());
+    let names = Names::of(hub, agents.chain(list.permission_grants.iter().map(|grant| grant.created_by.clone()))).await;
+    let mut table = Table::new(&["ID", "STATE", "ANSWER", "AGENT", "REACH", "ENDS", "BY", "WHAT"]);
     for grant in &list.permission_grants {
         let (state, style) = match (grant.revoked_at, grant.ends_at()) {
             (Some(_), _) => ("revoked", Style::Dim),
@@ -284,31 +302,44 @@ async fn grants(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Fai
             (None, _) => ("stands", Style::Good),
         };
         let reach = match (grant.task_run_id, grant.conversation_id) {
-            (Some(run), _) => run.to_string(),
-            (None, Some(conversation)) => conversation.to_string(),
-            (None, None) => grant.agent_id.to_string(),
+            (Some(run), _) => format!(" {run}"),
+            (None, Some(conversation)) => format!(" {conversation}"),
+            (None, None) => String::new(),
         };
         let channel = grant.channel_id.map(|channel| format!(" over {channel}")).unwrap_or_default();
         table.row([
             Cell::plain(grant.grant_id.to_string()),
             Cell::styled(state, style),
             Cell::plain(if grant.approved { "allow" } else { "deny" }),
-            Cell::plain(format!("{} {reach}{channel}", grant.scope.as_str())),
+            Cell::plain(names.get(grant.agent_id)),
+            Cell::plain(format!("{}{reach}{channel}", grant.scope.as_str())),
             Cell::plain(time::relative_or(
                 grant.ends_at(),
                 now,
                 if grant.scope == Scope::Run { "with the run" } else { "never" },
             )),
-            Cell::dim(clean::line(&grant.created_by)),
+            Cell::plain(names.get(&grant.created_by)),
             Cell::plain(match &grant.tool_pattern {
                 Some(pattern) => clean::exact_line(pattern).into_owned(),
-                None => format!("exactly {}", grant.permission_request_id),
+                None => allowed(hub, grant.permission_request_id).await,
             }),
         ]);
     }
     output.table(&table)?;
     page::more(context, list.next_cursor.as_deref());
     Ok(())
+}
+
+/// The very thing that was decided on: its tool and command.
+async fn allowed(hub: &Hub, request: PermissionId) -> String {
+    match hub.permission(request).await {
+        Ok(request) => {
+            let (tool, brief) = (clean::exact_line(&request.tool).into_owned(), asked::brief(&request));
+            format!("exactly {tool}: {}", clean::exact_line(&brief))
+        }
+        // It may be older than what is kept.
+        Err(_) => format!("exactly {request}"),
+    }
 }
 
 pub(crate) fn state_cell(state: State) -> Cell {
@@ -338,18 +369,9 @@ fn parse_until(text: &str) -> Result<Until, String> {
     if let Ok(at) = text.parse() {
         return Ok(Until::At(at));
     }
-    let seconds = |number: &str, unit: u64| number.parse::<u32>().ok().map(|number| u64::from(number) * unit);
-    let parsed = match text.char_indices().next_back() {
-        Some((at, 's')) => seconds(&text[..at], 1),
-        Some((at, 'm')) => seconds(&text[..at], 60),
-        Some((at, 'h')) => seconds(&text[..at], 60 * 60),
-        Some((at, 'd')) => seconds(&text[..at], 24 * 60 * 60),
-        _ => None,
-    };
-    parsed
-        .filter(|seconds| *seconds > 0)
-        .map(|seconds| Until::After(Duration::from_secs(seconds)))
-        .ok_or_else(|| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+    amount::duration(text)
+        .map(Until::After)
+        .map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! `attache ask`: put an agent to work and wait for its answer.
 
-use std::{io::Read as _, time::Duration};
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use attache_client::{Call, Client, Hub};
 use attache_protocol::{
     ConversationId, Json, RunId,
     error::exit,
-    wire::{run::Sandbox, usage::Budget},
+    wire::{a2a::Part, run::Sandbox, usage::Budget},
 };
 use clap::ValueEnum;
 
@@ -14,6 +18,7 @@ use crate::{
     Context, Failure, amount,
     context::HubArgs,
     follow::{self, Ended, Follower, Show},
+    output::time,
     queue,
 };
 
@@ -22,9 +27,11 @@ use crate::{
 #[command(after_help = "Examples:
   attache ask local \"uname -a\"
   attache ask builder \"run the tests\" --timeout 600
+  attache ask builder \"train the model\" --run-timeout 8h
   attache ask builder \"…\" --sandbox cwd-only,no-network
   attache ask builder \"…\" --cost 0.50 --tokens 200000      stopped at the first that is reached
   git diff | attache ask reviewer -          the task from standard input
+  attache ask claude \"what is wrong here\" --file screen.png --file app.log
   attache ask builder \"…\" --no-wait          print the run's id and go on
   attache ask builder \"…\" --json             the run as JSON when it has ended
 
@@ -37,7 +44,16 @@ pub(crate) struct Args {
     agent: String,
     /// What to do; `-` reads it from standard input
     task: String,
-    /// Give up after so many seconds
+    /// Hand this file to the agent with the task; may be repeated
+    #[arg(long = "file", short = 'f', value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write the answer to a pipe or a file as it comes, as a terminal sees it
+    #[arg(long, conflicts_with = "no_wait")]
+    stream: bool,
+    /// How long the agent may work on it (90s, 30m, 8h, 7d) [default: what the agent or the hub says, else 60m]
+    #[arg(long, value_name = "TIME", value_parser = amount::duration)]
+    run_timeout: Option<Duration>,
+    /// Give up waiting after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
     /// Leave the run alone when this command is interrupted or times out
@@ -80,13 +96,16 @@ enum Limit {
     NoExec,
 }
 
+/// The input of a run has at most 1 MiB, and base64 makes four bytes of three.
+const MAX_ATTACHED: u64 = 700 * 1024;
+
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
     if text.trim().is_empty() {
         return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
-    let started = call(&hub, text, &args).start().await.map_err(|error| explain(error, &args))?;
+    let started = call(&hub, text, &args)?.start().await.map_err(|error| explain(error, &args))?;
     let run = started.call_id.run();
     if args.no_wait {
         if context.output.is_json() {
@@ -101,7 +120,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     }
     let show = if context.output.is_json() { Show::Nothing } else { Show::Answer };
     let limit = args.timeout.map(Duration::from_secs);
-    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing();
+    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing().streaming(args.stream);
     let ended = follower.follow(&hub, run, 0, limit).await;
     drop(follower);
     match ended? {
@@ -126,13 +145,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 /// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
-fn call(hub: &Hub, text: String, args: &Args) -> Call {
+fn call(hub: &Hub, text: String, args: &Args) -> Result<Call, Failure> {
     let mut call = Client::from(hub.clone()).call(text).agent_type(&args.agent);
     if let Some(conversation) = args.conversation {
         call = call.conversation(conversation);
     }
     if let Some(priority) = args.priority {
         call = call.priority(priority);
+    }
+    for part in attachments(&args.files)? {
+        call = call.part(part);
+    }
+    if let Some(timeout) = args.run_timeout {
+        call = call.timeout(timeout);
     }
     if !args.sandbox.is_empty() {
         call = call.sandbox(args.sandbox.iter().fold(Sandbox::default(), |sandbox, limit| match limit {
@@ -150,7 +175,47 @@ fn call(hub: &Hub, text: String, args: &Args) -> Call {
     if let Some(key) = &args.idempotency_key {
         call = call.idempotency_key(key);
     }
-    call
+    Ok(call)
+}
+
+/// Files as parts of the task's message. They travel in the request itself, so all of them together have a limit.
+fn attachments(files: &[PathBuf]) -> Result<Vec<Part>, Failure> {
+    let (mut parts, mut total) = (Vec::new(), 0);
+    for path in files {
+        let failed = |error: std::io::Error| Failure { exit: exit::USAGE, ..Failure::file("read", path, &error) };
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each."));
+        }
+        total += metadata.len();
+        if total > MAX_ATTACHED {
+            let most = time::size(MAX_ATTACHED);
+            return Err(Failure::usage(format!("the files are larger than {most} together"))
+                .hint("Put larger ones where the agent can reach them, or lend it the folder: attache delegate --help"));
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        parts.push(Part::file(&std::fs::read(path).map_err(failed)?, name, media_type(path)));
+    }
+    Ok(parts)
+}
+
+/// By the end of the name, for what hosts of agents look at; anything else is bytes.
+fn media_type(path: &Path) -> &'static str {
+    let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+    match extension.as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "svg" => "image/svg+xml",
+        "pdf" => "application/pdf",
+        "json" => "application/json",
+        "csv" => "text/csv",
+        "html" | "htm" => "text/html",
+        "md" => "text/markdown",
+        "txt" | "log" | "diff" | "patch" => "text/plain",
+        _ => "application/octet-stream",
+    }
 }
 
 /// The hub's own hint lists the agents that there are.

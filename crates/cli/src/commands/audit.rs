@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     Context, Failure,
     context::HubArgs,
+    names::Names,
     output::{Cell, Style, Table, time},
 };
 
@@ -120,13 +121,14 @@ async fn list(context: &Context, hub: &Hub, after: Option<i64>, limit: u32) -> R
     if output.is_json() {
         return output.json(&page);
     }
+    let names = Names::of(hub, page.events.iter().map(|row| &row.actor)).await;
     let mut table = Table::new(&["SEQ", "WHEN", "WHAT", "WHO", "RUN", "DATA"]);
     for row in &page.events {
         table.row([
             Cell::dim(row.seq.to_string()),
             Cell::plain(time::relative(row.at, context.now())),
             Cell::strong(&row.kind),
-            Cell::plain(&row.actor),
+            Cell::plain(names.get(&row.actor)),
             Cell::plain(row.run.map_or_else(|| "–".to_owned(), |run| run.to_string())),
             Cell::excerpt(row.data.get()),
         ]);

@@ -12,6 +12,8 @@ use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    ids::IdArg,
+    names::Names,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -39,10 +41,14 @@ enum Channels {
     /// List channels, newest first (what `attache channels` does)
     List(Filter),
     /// Show one channel with its capabilities and tools
-    Show { channel: ChannelId },
+    Show {
+        /// Its id, a part of it, or `last`
+        channel: IdArg,
+    },
     /// Show the events of one channel, oldest first
     Events {
-        channel: ChannelId,
+        /// Its id, a part of it, or `last`
+        channel: IdArg,
         /// Start after this event
         #[arg(long, value_name = "SEQ", default_value_t = 0)]
         after: i64,
@@ -72,8 +78,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(Channels::List(args.filter)) {
         Channels::List(filter) => list(&context, &hub, filter).await,
-        Channels::Show { channel } => show(&context, &hub, channel).await,
-        Channels::Events { channel, after, limit } => events(&context, &hub, channel, after, limit).await,
+        Channels::Show { channel } => show(&context, &hub, channel.channel(&hub).await?).await,
+        Channels::Events { channel, after, limit } => {
+            events(&context, &hub, channel.channel(&hub).await?, after, limit).await
+        }
     }
 }
 
@@ -88,6 +96,7 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
         output.say("There are no such channels. A device opens one when its runtime starts: attache runtime start");
         return Ok(());
     }
+    let names = Names::of(hub, list.channels.iter().map(|channel| &channel.account_ref)).await;
     let mut table = Table::new(&["ID", "STATUS", "ROLE", "TRANSPORT", "LAST SEEN", "UNACKED", "ACCOUNT", "REASON"]);
     for channel in &list.channels {
         table.row([
@@ -97,7 +106,7 @@ async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failur
             Cell::plain(channel.transport.as_str()),
             Cell::plain(time::relative(channel.last_seen_at, now)),
             Cell::plain(channel.unacknowledged.to_string()),
-            Cell::plain(&channel.account_ref),
+            Cell::plain(names.get(&channel.account_ref)),
             Cell::dim(channel.reason.as_deref().unwrap_or("–")),
         ]);
     }
@@ -112,6 +121,10 @@ async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Fa
     if output.is_json() {
         return output.json(&channel);
     }
+    let agent = channel.agent_id.map(|id| id.to_string());
+    let runtime = channel.runtime_id.map(|id| id.to_string());
+    let ids = [Some(&channel.account_ref), agent.as_ref(), runtime.as_ref()];
+    let names = Names::of(hub, ids.into_iter().flatten()).await;
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     let or_none = |text: Option<&str>| Cell::plain(text.unwrap_or("–"));
@@ -127,9 +140,9 @@ async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Fa
     row("role", Cell::plain(channel.peer_role.as_str()));
     row("transport", Cell::plain(channel.transport.as_str()));
     row("protocol", or_none(channel.native_protocol.as_deref()));
-    row("account", Cell::plain(&channel.account_ref));
-    row("agent", Cell::plain(channel.agent_id.map_or_else(|| "–".to_owned(), |id| id.to_string())));
-    row("runtime", Cell::plain(channel.runtime_id.map_or_else(|| "–".to_owned(), |id| id.to_string())));
+    row("account", Cell::plain(names.with_id(&channel.account_ref)));
+    row("agent", Cell::plain(agent.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
+    row("device", Cell::plain(runtime.map_or_else(|| "–".to_owned(), |id| names.with_id(id))));
     row("card", or_none(channel.agent_card_ref.as_deref()));
     row("address", or_none(channel.address.as_deref()));
     row("resume token", or_none(channel.resume_token_ref.as_deref()));

@@ -11,6 +11,7 @@ use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    names::Names,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -95,12 +96,13 @@ async fn show(context: &Context, hub: &Hub, conversation: ConversationId, page: 
     if output.is_json() {
         return output.json(&list);
     }
+    let names = Names::of(hub, list.messages.iter().map(|message| &message.author)).await;
     for message in &list.messages {
         let style = match message.role {
             Role::User => Style::Strong,
             Role::Agent => Style::Good,
         };
-        let author = output.paint(style, &clean::line(&message.author));
+        let author = output.paint(style, &names.get(&message.author));
         let when = output.paint(Style::Dim, &time::relative(message.created_at, context.now()));
         output.line(format_args!("{author}  {when}\n{}\n", clean::lines(message.text.trim_end())))?;
     }

@@ -146,21 +146,40 @@ struct Log {
 const LOOK: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    match args.command.unwrap_or(Command::List(args.filter)) {
-        Command::List(Filter { live }) => list(&context, live).await,
-        Command::Show { delegation } => show(&context, &lending::daemon(&context).await?.get(delegation).await?),
-        Command::Output { delegation } => output(&context, &lending::daemon(&context).await?.get(delegation).await?),
-        Command::Log { delegation } => log(&context, delegation).await,
-        Command::Cancel { delegation, all } => cancel(&context, delegation, all).await,
+    let command = args.command.unwrap_or(Command::List(args.filter));
+    let only_looks = matches!(
+        command,
+        Command::List(_)
+            | Command::Show { .. }
+            | Command::Output { .. }
+            | Command::Log { .. }
+            | Command::Diff { .. }
+    );
+    // Whoever only looks leaves nothing behind that was not there before.
+    let stays = !only_looks || lending::is_running(&context).await?;
+    let done = perform(&context, command).await;
+    if !stays {
+        lending::end_idle(&context).await;
+    }
+    done
+}
+
+async fn perform(context: &Context, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::List(Filter { live }) => list(context, live).await,
+        Command::Show { delegation } => show(context, &lending::daemon(context).await?.get(delegation).await?),
+        Command::Output { delegation } => output(context, &lending::daemon(context).await?.get(delegation).await?),
+        Command::Log { delegation } => log(context, delegation).await,
+        Command::Cancel { delegation, all } => cancel(context, delegation, all).await,
         Command::Diff { delegation } => {
-            let text = lending::daemon(&context).await?.diff(delegation).await?;
+            let text = lending::daemon(context).await?.diff(delegation).await?;
             if context.output.is_json() {
                 return context.output.json(&Diff { text });
             }
             context.output.raw(&text)
         }
-        Command::Revert { delegation, paths, take } => revert(&context, delegation, paths, take.as_deref()).await,
-        Command::Wait { delegation, session, timeout } => wait(&context, delegation, session, timeout).await,
+        Command::Revert { delegation, paths, take } => revert(context, delegation, paths, take.as_deref()).await,
+        Command::Wait { delegation, session, timeout } => wait(context, delegation, session, timeout).await,
         Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
             if let Some(file) = &key_file {
@@ -171,10 +190,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
                 peer.into_iter().map(|url| Change::AddPeer { url, key_file: key_file.clone(), pin }).collect();
             if let Some(folder) = folder {
                 let found = std::fs::canonicalize(&folder).map_err(|error| Failure::file("allow", &folder, &error))?;
-                warn_of(&context, &found);
+                warn_of(context, &found);
                 changes.push(Change::AddRoot(found));
             }
-            change(&context, &changes)
+            change(context, &changes)
         }
         Command::Disallow(Disallowed { peer, folder }) => {
             let mut changes: Vec<_> = peer.into_iter().map(|url| Change::RemovePeer { url }).collect();
@@ -183,7 +202,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
                 let whole = std::path::absolute(&folder).unwrap_or(folder);
                 Change::RemoveRoot(std::fs::canonicalize(&whole).unwrap_or(whole))
             }));
-            change(&context, &changes)
+            change(context, &changes)
         }
     }
 }

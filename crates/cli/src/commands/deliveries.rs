@@ -2,7 +2,6 @@
 
 use attache_client::{DeliveryFilter, Hub};
 use attache_protocol::{
-    DeliveryId,
     wire::{
         call::CallId,
         delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
@@ -14,6 +13,7 @@ use super::page::{self, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    ids::IdArg,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -44,9 +44,15 @@ enum Deliveries {
     /// List deliveries, newest first (what `attache deliveries` does)
     List(Filter),
     /// Show one delivery
-    Show { delivery: DeliveryId },
+    Show {
+        /// Its id, a part of it, or `last`
+        delivery: IdArg,
+    },
     /// Send one once more, now, under the same id
-    Resend { delivery: DeliveryId },
+    Resend {
+        /// Its id, a part of it, or `last`
+        delivery: IdArg,
+    },
     /// Print the secret that your deliveries are signed with
     Secret {
         /// That of this agent's approval webhook instead (name or id)
@@ -78,8 +84,9 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let output = &context.output;
     match args.command.unwrap_or(Deliveries::List(args.filter)) {
         Deliveries::List(filter) => list(&context, &hub, filter).await,
-        Deliveries::Show { delivery } => show(&context, &hub.delivery(delivery).await?),
+        Deliveries::Show { delivery } => show(&context, &hub.delivery(delivery.delivery(&hub).await?).await?),
         Deliveries::Resend { delivery } => {
+            let delivery = delivery.delivery(&hub).await?;
             let resent = hub.resend_delivery(delivery).await?;
             if output.is_json() {
                 return output.json(&resent);

@@ -7,7 +7,7 @@ use attache_hub::{OnTokenReuse, Options, OwnerKey};
 use attache_protocol::wire::system::Ready;
 
 use crate::{
-    Context, Failure,
+    Context, Failure, amount,
     home::DEFAULT_LISTEN,
     output::Style,
     process::{self, Ending},
@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// The agent that is meant when a call names none, by name or id [default: the only one]
     #[arg(long, value_name = "AGENT")]
     default_agent: Option<String>,
+    /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
+    #[arg(long, value_name = "TIME", value_parser = amount::duration)]
+    run_timeout: Option<Duration>,
     /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
@@ -107,7 +110,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
-    let rate_limit = args.rate_limit;
+    let (rate_limit, run_timeout) = (args.rate_limit, args.run_timeout);
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.permissions = permissions;
@@ -115,6 +118,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         options.default_agent = default_agent;
         options.egress = egress;
         options.requests_per_minute = rate_limit;
+        options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         tuning.apply(options);
     })
     .await?;

@@ -1,6 +1,7 @@
 //! The commands: one file each, with its arguments, its examples and what it does.
 
 mod adapter;
+mod agent_settings;
 mod agents;
 mod approvals;
 mod artifacts;
@@ -9,6 +10,7 @@ mod audit;
 mod bench;
 mod channels;
 mod completions;
+mod context;
 mod conversations;
 mod daemon;
 mod delegate;
@@ -76,6 +78,7 @@ pub(crate) enum Command {
     Approvals(approvals::Args),
     Channels(channels::Args),
     Conversations(conversations::Args),
+    Context(context::Args),
     Delegate(delegate::Args),
     Delegations(delegations::Args),
     Daemon(daemon::Args),
@@ -128,6 +131,7 @@ impl Command {
             | Self::Approvals(_)
             | Self::Channels(_)
             | Self::Conversations(_)
+            | Self::Context(_)
             | Self::Delegate(_)
             | Self::Delegations(_)
             | Self::Artifacts(_)
@@ -160,6 +164,7 @@ impl Command {
             Self::Approvals(args) => Box::pin(approvals::run(context, args)).await,
             Self::Channels(args) => Box::pin(channels::run(context, args)).await,
             Self::Conversations(args) => Box::pin(conversations::run(context, args)).await,
+            Self::Context(args) => context::run(&context, args),
             Self::Delegate(args) => Box::pin(delegate::run(context, args)).await,
             Self::Delegations(args) => Box::pin(delegations::run(context, args)).await,
             Self::Daemon(args) => Box::pin(daemon::run(context, args)).await,

@@ -4,27 +4,30 @@ use std::time::Duration;
 
 use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
-    ConversationId, Json, RunId,
+    ConversationId, Json, RunId, Timestamp,
     error::exit,
     rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
     wire::{
         adapter::LogLine,
         ask::InputRequest,
-        call::CallId,
         event::kind,
         run::{Run, Sandbox, Waiting},
         usage::Used,
     },
 };
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 use super::{
     ask,
     page::{self, PageArgs},
 };
 use crate::{
-    Context, Failure, asked,
+    Context, Failure,
+    amount::{self, Moment},
+    asked,
     context::HubArgs,
+    ids::IdArg,
+    names::Names,
     output::{self, Cell, Style, Table, clean, time},
 };
 
@@ -37,6 +40,8 @@ const LISTEN: Duration = Duration::from_secs(3);
     after_help = "Examples:
   attache runs                               the newest runs
   attache runs list --agent builder --status failed
+  attache runs list --status waiting         what waits for a person
+  attache runs list --since 8h --caller ada --text deploy
   attache runs show run_…                    one run with its result
   attache runs cancel run_… --reason \"no longer needed\"
   attache runs input run_… \"use the other branch\"   answer what the agent asks",
@@ -57,21 +62,21 @@ enum Runs {
     List(Filter),
     /// Show one run with its input and result
     Show {
-        /// `run_…`, or a call's `a2a-…`
-        run: CallId,
+        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        run: IdArg,
     },
     /// Cancel a run; a device that executes it stops within a second
     Cancel {
-        /// `run_…`, or a call's `a2a-…`
-        run: CallId,
+        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        run: IdArg,
         /// Why, for the log
         #[arg(long)]
         reason: Option<String>,
     },
     /// Give a run input: it answers the oldest open question of the agent
     Input {
-        /// `run_…`, or a call's `a2a-…`
-        run: CallId,
+        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        run: IdArg,
         /// What to say; `-` reads it from standard input
         text: String,
     },
@@ -82,34 +87,65 @@ struct Filter {
     /// Only of this agent (name or id)
     #[arg(long)]
     agent: Option<String>,
-    /// Only in this state
-    #[arg(long, value_parser = parse_status, value_name = "pending|running|completed|failed|cancelled")]
-    status: Option<Status>,
+    /// Only in this state; `waiting` is for an approval or for input
+    #[arg(long, value_enum)]
+    status: Option<StatusArg>,
     /// Only of this conversation
     #[arg(long, value_name = "CONVERSATION")]
     conversation: Option<ConversationId>,
+    /// Only what was made since then, like `30m`, `8h`, `7d` ago or 2027-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = amount::moment)]
+    since: Option<Moment>,
+    /// Only what this person or agent asked for, by name or id
+    #[arg(long, value_name = "NAME")]
+    caller: Option<String>,
+    /// Only tasks that have this text in them
+    #[arg(long, value_name = "TEXT")]
+    text: Option<String>,
     #[command(flatten)]
     page: PageArgs,
 }
 
-fn parse_status(text: &str) -> Result<Status, String> {
-    Status::from_text(text).ok_or_else(|| "one of pending, running, completed, failed, cancelled".to_owned())
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StatusArg {
+    Pending,
+    Running,
+    Waiting,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+// === impl StatusArg ===
+
+impl StatusArg {
+    /// None for what is no state of its own.
+    const fn status(self) -> Option<Status> {
+        match self {
+            Self::Pending => Some(Status::Pending),
+            Self::Running => Some(Status::Running),
+            Self::Waiting => None,
+            Self::Completed => Some(Status::Completed),
+            Self::Failed => Some(Status::Failed),
+            Self::Cancelled => Some(Status::Cancelled),
+        }
+    }
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     match args.command.unwrap_or(Runs::List(args.filter)) {
         Runs::List(filter) => list(&context, &hub, filter).await,
-        Runs::Show { run } => show(&context, &hub, &hub.run(run.run()).await?).await,
+        Runs::Show { run } => show(&context, &hub, &hub.run(run.run(&hub).await?).await?).await,
         Runs::Cancel { run, reason } => {
-            let run = hub.cancel_run(run.run(), reason.as_deref()).await?;
+            let run = hub.cancel_run(run.run(&hub).await?, reason.as_deref()).await?;
             if context.output.is_json() {
                 return context.output.json(&run);
             }
             context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
             Ok(())
         }
-        Runs::Input { run, text } => input(&context, &hub, run.run(), text).await,
+        Runs::Input { run, text } => input(&context, &hub, run.run(&hub).await?, text).await,
     }
 }
 
@@ -162,22 +198,35 @@ async fn went_unheard(hub: &Hub, run: RunId, after: i64) -> Result<bool, Failure
 
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
     let output = &context.output;
-    let Filter { agent, status, conversation, page } = filter;
-    let list = hub.runs(&RunFilter { status, agent, conversation, page: page.page() }).await?;
+    let Filter { agent, status, conversation, since, caller, text, page } = filter;
+    let filter = RunFilter {
+        status: status.and_then(StatusArg::status),
+        waiting: status == Some(StatusArg::Waiting),
+        agent,
+        conversation,
+        since: since.map(|since| since.at(context.now())),
+        caller,
+        text,
+        page: page.page(),
+    };
+    let list = hub.runs(&filter).await?;
     if output.is_json() {
         return output.json(&list);
     }
     if list.task_runs.is_empty() {
         output.say("There are no such runs. Start one: attache ask AGENT \"…\"");
+        page::more(context, list.next_cursor.as_deref());
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATUS", "DEVICE", "AGENT", "CREATED", "TOOK", "TASK"]);
+    let names = Names::of(hub, list.task_runs.iter().map(|run| &run.caller)).await;
+    let mut table = Table::new(&["ID", "STATUS", "DEVICE", "AGENT", "CALLER", "CREATED", "TOOK", "TASK"]);
     for run in &list.task_runs {
         table.row([
             Cell::plain(run.task_run_id.to_string()),
             state(run),
             Cell::plain(run.recovery.map_or("–", |recovery| remote(recovery).0)),
             Cell::plain(&run.agent_name),
+            Cell::plain(names.get(&run.caller)),
             Cell::plain(time::relative(run.created_at, context.now())),
             Cell::plain(took(run).unwrap_or_else(|| "–".to_owned())),
             Cell::excerpt(run.input.text_member("text").as_deref().unwrap_or(&run.task_type)),
@@ -221,15 +270,21 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(run);
     }
+    let runtime = run.runtime_id.map(|runtime| runtime.to_string());
+    let names = Names::of(hub, [Some(&run.caller), runtime.as_ref()].into_iter().flatten()).await;
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     row("run", Cell::strong(run.task_run_id.to_string()));
     row("status", state(run));
     if let Some(recovery) = run.recovery {
-        row("device", Cell::plain(remote(recovery).1));
+        row("on the device", Cell::plain(remote(recovery).1));
     }
     row("agent", Cell::plain(&run.agent_name));
-    row("created", Cell::plain(format!("{} by {}", time::relative(run.created_at, now), run.caller)));
+    if let Some(runtime) = &runtime {
+        row("device", Cell::plain(names.with_id(runtime)));
+    }
+    row("created", Cell::plain(format!("{} by {}", time::relative(run.created_at, now), names.get(&run.caller))));
+    row("may take", Cell::plain(limit(run, now)));
     if let Some(took) = took(run) {
         row("took", Cell::plain(took));
     }
@@ -254,6 +309,14 @@ async fn show(context: &Context, hub: &Hub, run: &Run) -> Result<(), Failure> {
         context.output.say(format_args!("\nFollow it: attache watch {}", run.task_run_id));
     }
     Ok(())
+}
+
+/// How long the agent may work on it, and when that is over.
+fn limit(run: &Run, now: Timestamp) -> String {
+    let length = Duration::from_millis(run.timeout_ms);
+    let ends = run.claimed_at.filter(|_| run.status == Status::Running).map(|at| at.plus(length));
+    let ends = ends.map(|at| format!(", it is stopped {}", time::relative(at, now))).unwrap_or_default();
+    format!("{}{ends}", time::duration(length))
 }
 
 /// Tokens and dollars, and how sure they are; none where nothing can be counted.

@@ -2,19 +2,26 @@
 
 use attache_client::Hub;
 use attache_protocol::{
-    RuntimeId,
+    error::exit,
     wire::{
         account::Presence,
+        pairing::PairingDecision,
         runtime::{Runtime, RuntimeState},
     },
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::{
+    agents,
+    page::{self, PageArgs},
+};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    ids::IdArg,
+    names::Names,
     output::{Cell, Style, Table, clean, time},
+    prompt,
 };
 
 /// List the devices that are paired with agents, and disconnect one
@@ -22,7 +29,8 @@ use crate::{
 #[command(
     after_help = "Examples:
   attache runtimes                 list the devices
-  attache runtimes revoke rtm_…    disconnect one at once; its agent stays",
+  attache runtimes revoke laptop   disconnect one at once, by name or id; its agent stays
+  attache runtimes confirm K7QM-2XHD --agent builder   pair a device that shows this code",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -40,8 +48,21 @@ enum Runtimes {
     List(PageArgs),
     /// Disconnect a device: its token and its claims are void at once
     Revoke {
-        /// Its id, as `attache runtimes` shows it
-        runtime: RuntimeId,
+        /// Its name or id, as `attache runtimes` shows it, or a part of the id
+        runtime: IdArg,
+    },
+    /// Pair a device that shows a code with an agent
+    Confirm {
+        /// The code that the device shows, like K7QM-2XHD
+        code: String,
+        /// The agent that it shall work for, by name or id
+        #[arg(long)]
+        agent: String,
+    },
+    /// Turn down a device that shows a code
+    Reject {
+        /// The code that the device shows
+        code: String,
     },
 }
 
@@ -50,13 +71,36 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     match args.command.unwrap_or(Runtimes::List(args.page)) {
         Runtimes::List(page) => list(&context, &hub, &page).await,
         Runtimes::Revoke { runtime } => {
-            hub.revoke_runtime(runtime).await?;
+            let id = runtime.runtime(&hub).await?;
+            hub.revoke_runtime(id).await?;
             context.output.say(format_args!(
                 "Disconnected {runtime}. To use that device again, pair it with the same agent: attache agents code AGENT"
             ));
             Ok(())
         }
+        Runtimes::Confirm { code, agent } => confirm(&context, &hub, &code, &agent).await,
+        Runtimes::Reject { code } => {
+            hub.decide_pairing(&code, &PairingDecision { agent_id: None }).await?;
+            context.output.say("Turned down. The device is told so.");
+            Ok(())
+        }
     }
+}
+
+/// Who is about to join is said before it has joined.
+async fn confirm(context: &Context, hub: &Hub, code: &str, agent: &str) -> Result<(), Failure> {
+    let output = &context.output;
+    let device = hub.pairing_request(code).await?;
+    let name = clean::line(device.device_name.as_deref().unwrap_or("A device without a name")).into_owned();
+    let question = format!("{name} at {} wants to work for {}. Pair it?", clean::line(&device.address), clean::line(agent));
+    if prompt::confirm(context, &question)? == Some(false) {
+        return Err(Failure::new("cancelled", exit::FAILED, "the device was not paired")
+            .hint(format!("It waits until the code expires; turn it down: attache runtimes reject {code}")));
+    }
+    let account = hub.account(agent).await.map_err(|error| agents::explain(error, agent))?;
+    hub.decide_pairing(code, &PairingDecision { agent_id: Some(account.agent_id.to_string()) }).await?;
+    output.say_styled(Style::Good, format_args!("{name} is paired with {}.", clean::line(&account.name)));
+    Ok(())
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
@@ -69,16 +113,17 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
         output.say("No device is paired. Make a code for an agent: attache agents code AGENT");
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "STATE", "DEVICE", "HOST", "LAST SEEN", "PAIRED", "AGENT"]);
+    let names = Names::of(hub, list.agent_runtimes.iter().map(|runtime| runtime.agent_id)).await;
+    let mut table = Table::new(&["DEVICE", "AGENT", "STATE", "HOST", "LAST SEEN", "PAIRED", "ID"]);
     for runtime in &list.agent_runtimes {
         table.row([
-            Cell::plain(runtime.runtime_id.to_string()),
-            state(runtime),
             Cell::strong(runtime.device_name.as_deref().unwrap_or("unnamed")),
+            Cell::plain(names.get(runtime.agent_id)),
+            state(runtime),
             Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")),
             Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never")),
             Cell::plain(time::relative(runtime.attached_at, context.now())),
-            Cell::dim(runtime.agent_id.to_string()),
+            Cell::dim(runtime.runtime_id.to_string()),
         ]);
     }
     output.table(&table)?;

@@ -14,7 +14,7 @@ use attache_protocol::{
     AgentId, Code, Json, Pin, Secret,
     error::exit,
     wire::{
-        account::{Account, AccountRequest},
+        account::{Account, AccountRequest, Callers},
         pairing::AttachRequest,
     },
 };
@@ -26,8 +26,8 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::{
-    Context, Failure, config,
-    home::{DEFAULT_LISTEN, Home},
+    Context, Failure, amount, config,
+    home::{self, DEFAULT_LISTEN, Home},
     hosts, notices,
     output::Style,
     process::{self, Ending},
@@ -43,8 +43,10 @@ use crate::{
   attache ask local \"uname -a\"        in another terminal
   attache up --listen 127.0.0.1:0     on a free port
   attache up --cwd ~/work             tasks work there, and hand over files from there
+  attache up --share-local            everybody whom the hub lets call agents may use this shell
 
-Starting it again finds the same data, the same agent and the same pairing. Ctrl-C finishes the task that runs and ends;
+The agent `local` is a shell with your own rights: it can read your files and keys. Only you may call it, unless you
+share it with --share-local. Starting it again finds the same data, the same agent and the same pairing. Ctrl-C finishes the task that runs and ends;
 a second one ends at once.")]
 pub(crate) struct Args {
     /// Where to listen, on this machine; port 0 picks a free one
@@ -56,6 +58,12 @@ pub(crate) struct Args {
     /// Where tasks of `local` work; files that they hand over are below it [default: the current folder]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
+    /// Let everybody on this hub who may call agents call `local`: they get a shell with your rights
+    #[arg(long)]
+    share_local: bool,
+    /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
+    #[arg(long, value_name = "TIME", value_parser = amount::duration)]
+    run_timeout: Option<Duration>,
     /// The access rules of agents, taken over when the file changes [default: in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -112,19 +120,23 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             .hint("Use 127.0.0.1 here; to serve other machines, run `attache hub`."));
     }
     let cwd = folder(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
+    home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (default_agent, permissions) = (args.default_agent, args.permissions);
+    let run_timeout = args.run_timeout;
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.owner_key = OwnerKey::Recover;
         options.permissions = permissions;
         options.default_agent = Some(default_agent);
         options.egress = egress;
+        options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
     })
     .await?;
     let owner = site.owner().await?;
-    let account = find_or_create(&site, &owner).await?;
+    let callers = if args.share_local { Callers::Everyone } else { Callers::Owner };
+    let account = find_or_create(&context, &site, &owner, callers).await?;
     let profile = find_or_pair(&context, &site, &owner, &account).await?;
 
     let (hub, url) = (site.hub.clone(), site.local.origin.clone());
@@ -239,19 +251,36 @@ fn offers(context: &Context) -> Vec<Offer> {
     offers
 }
 
-async fn find_or_create(site: &Site, owner: &Principal) -> Result<Account, Failure> {
+/// The agent, for its owner alone unless it is shared now: an `up` without the word takes back what an earlier one gave.
+async fn find_or_create(
+    context: &Context,
+    site: &Site,
+    owner: &Principal,
+    callers: Callers,
+) -> Result<Account, Failure> {
     let refused = |error: attache_hub::Error| {
         Failure::failed(format!("the agent `{LOCAL}` cannot be made ready: {}", error.message))
             .hint(error.hint.as_deref().unwrap_or(error.code.hint()))
     };
     match site.hub.account(owner, LOCAL).await {
-        Ok(account) => return Ok(account),
+        Ok(account) if account.callers == callers || account.archived_at.is_some() => return Ok(account),
+        Ok(_) => {
+            let change = AccountRequest { callers: Some(callers), ..AccountRequest::default() };
+            let account = site.hub.update_account(owner, LOCAL, change).await.map_err(refused)?;
+            let now = match callers {
+                Callers::Everyone => "is shared: everybody who may call agents here has a shell with your rights",
+                Callers::Owner => "is yours alone from now on; to share it: attache up --share-local",
+            };
+            context.output.say_styled(Style::Busy, format_args!("The agent `{LOCAL}` {now}."));
+            return Ok(account);
+        }
         Err(error) if error.code == Code::NotFound => {}
         Err(error) => return Err(refused(error)),
     }
     let request = AccountRequest {
         name: Some(LOCAL.to_owned()),
         description: Some("The shell of this machine: every task is a script.".to_owned()),
+        callers: Some(callers),
         ..AccountRequest::default()
     };
     site.hub.create_account(owner, request).await.map_err(refused)
@@ -307,6 +336,7 @@ async fn pair(
     let api_base = format!("{}/api/v1", site.local.origin);
     let token = Secret::new(attached.runtime_token);
     let mut profile = Profile::new(attached.agent_id, attached.runtime_id, token, api_base);
+    profile.agent_name = attached.agent_name;
     profile.device_name = device_name;
     profile.heartbeat_timeout_ms = attached.heartbeat_timeout_ms;
     profile.local_executor.kind = Some(supervised::SHELL.to_owned());

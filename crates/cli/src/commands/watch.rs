@@ -1,25 +1,27 @@
 //! `attache watch`: follow a run that exists.
 
-use attache_protocol::{error::exit, wire::call::CallId};
+use attache_protocol::error::exit;
 
 use crate::{
     Context, Failure,
     context::HubArgs,
     follow::{self, Ended, Follower, Show},
+    ids::IdArg,
 };
 
 /// Follow a run to its end
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache watch run_…                 the answer
+  attache watch last                  of the newest run
   attache watch run_… --json          every event, one JSON document per line
   attache watch run_… --after 12      go on after event 12
 
 A terminal shows the answer as it comes; a pipe or a file gets the whole of it once, at the end. Exits with
 0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
 pub(crate) struct Args {
-    /// `run_…`, or a call's `a2a-…`
-    run: CallId,
+    /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+    run: IdArg,
     /// Start after this event
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: i64,
@@ -30,8 +32,8 @@ pub(crate) struct Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let hub = context.hub(&args.hub)?;
     let show = if context.output.is_json() { Show::Events } else { Show::Answer };
-    let id = args.run.run();
-    let mut follower = Follower::new(&context, show).with_hub(&args.hub);
+    let id = args.run.run(&hub).await?;
+    let mut follower = Follower::new(&context, show).with_hub(&args.hub).typing();
     match follower.follow(&hub, id, args.after, None).await? {
         Ended::Run(run) => follow::verdict(&run),
         Ended::TimedOut | Ended::Interrupted => {

@@ -10,6 +10,7 @@ mod delegations;
 pub(crate) mod delivery;
 mod grant;
 mod key;
+mod names;
 pub(crate) mod pairing;
 pub(crate) mod permission;
 pub(crate) mod register;

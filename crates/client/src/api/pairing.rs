@@ -16,6 +16,8 @@ use crate::{Hub, Result, hub::Ask};
 #[derive(Debug, Clone)]
 pub struct Attached {
     pub agent_id: AgentId,
+    /// What the agent is called, where the hub says so.
+    pub agent_name: Option<String>,
     pub runtime_id: RuntimeId,
     pub runtime_token: Secret<String>,
     pub heartbeat_timeout_ms: u64,
@@ -116,7 +118,8 @@ impl Hub {
 
 impl From<AttachResponse> for Attached {
     fn from(response: AttachResponse) -> Self {
-        let AttachResponse { agent_id, runtime_id, runtime_token, heartbeat_timeout_ms } = response;
-        Self { agent_id, runtime_id, runtime_token: Secret::new(runtime_token), heartbeat_timeout_ms }
+        let AttachResponse { agent_id, runtime_id, runtime_token, heartbeat_timeout_ms, agent_name } = response;
+        let runtime_token = Secret::new(runtime_token);
+        Self { agent_id, agent_name, runtime_id, runtime_token, heartbeat_timeout_ms }
     }
 }

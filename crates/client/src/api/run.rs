@@ -1,7 +1,7 @@
 //! Task runs, as those who ask for work see them.
 
 use attache_protocol::{
-    ConversationId, RunId,
+    ConversationId, RunId, Timestamp,
     rules::run::Status,
     wire::{
         event::EventPage,
@@ -22,6 +22,14 @@ pub struct RunFilter {
     /// An agent's id or name.
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
+    /// Only those that wait for a person: for an approval, or for input.
+    pub waiting: bool,
+    /// Only those that were made at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only those that this person or agent asked for, by name or id.
+    pub caller: Option<String>,
+    /// Only those whose task has this text in it.
+    pub text: Option<String>,
     pub page: Page,
 }
 
@@ -48,6 +56,17 @@ impl Hub {
         }
         if let Some(conversation) = filter.conversation {
             url.query_pairs_mut().append_pair("conversation_id", &conversation.to_string());
+        }
+        if filter.waiting {
+            url.query_pairs_mut().append_pair("waiting", "true");
+        }
+        if let Some(since) = filter.since {
+            url.query_pairs_mut().append_pair("since", &since.to_string());
+        }
+        for (name, value) in [("caller", &filter.caller), ("text", &filter.text)] {
+            if let Some(value) = value {
+                url.query_pairs_mut().append_pair(name, value);
+            }
         }
         filter.page.write(&mut url);
         self.get(url).await

@@ -249,8 +249,8 @@ async fn filters_and_pages_become_the_query() {
     let filter = RunFilter {
         status: Some(attache_protocol::rules::run::Status::Failed),
         agent: Some("my agent".into()),
-        conversation: None,
         page: attache_client::Page { limit: Some(5), cursor: Some("a=b&c".into()) },
+        ..RunFilter::default()
     };
     hub(&url).runs(&filter).await.unwrap();
     assert_eq!(

@@ -9,7 +9,7 @@ use attache_hub::{
 };
 use attache_protocol::{
     RuntimeId, Timestamp,
-    wire::account::{Account, AccountRequest},
+    wire::account::{Account, AccountRequest, Callers},
 };
 use axum::{
     extract::{Path, Query, State},
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use crate::{
     Console,
     form::Posted,
-    page::{Viewer, go, html, manages, people, person_name, runs},
+    page::{Viewer, go, html, manages, pair, people, person_name, run_new, runs},
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
@@ -32,6 +32,7 @@ use crate::{
         exact::exact_line,
         host,
         html::{Blank, Markup},
+        limit::{Limit, limits},
         person,
         run::{Row, device_name},
         time::When,
@@ -49,6 +50,9 @@ struct Page {
     /// To whom the viewer may give it; empty for those who may not.
     owners: Vec<person::Choice>,
     webhook: Option<Markup>,
+    /// Nobody but its owner may call it.
+    owners_alone: bool,
+    limits: Vec<Limit>,
     rows: Vec<Row>,
     runtimes: Vec<Device>,
     /// The newest channel of the agent.
@@ -113,6 +117,11 @@ pub(crate) async fn update(
         owner: fields.sent("owner").filter(|given| *given != owner).map(str::to_owned),
         description: Some(description.clone()),
         instructions: Some(instructions.clone()),
+        callers: fields.sent("callers").and_then(Callers::from_text),
+        run_timeout_ms: match fields.sent("timeout") {
+            Some(_) => Some(run_new::timeout(&fields)?.unwrap_or_default()),
+            None => None,
+        },
         ..AccountRequest::default()
     };
     match console.hub.update_account(&session.principal, &agent, request).await {
@@ -156,7 +165,7 @@ pub(crate) async fn make_code(
         title: fill(session.t.pair_title, &[("agent", &account.name)]),
         code_left: left.to_owned(),
         code_right: right.to_owned(),
-        command: format!("attache runtime pair {} --api-base {}", made.pairing_code, console.hub.origin()),
+        command: format!("attache runtime pair {} {}", made.pairing_code, pair::address(&console)),
         expires_at: made.expires_at.to_string(),
         expires: Markup::sentence(session.t.pair_until, &[("at", Blank::When(When::clock(made.expires_at)))]),
         since: since.millis(),
@@ -231,6 +240,8 @@ async fn page(
         owner,
         owners,
         webhook,
+        owners_alone: account.callers == Callers::Owner,
+        limits: limits(account.run_timeout_ms, t),
         channel: newest.channels.first().map(|newest| channel::Row::new(newest, &names, t)),
         card: Card { managed: manages(session, &account), ..Card::new(&account, None, viewer.scene()) },
         instructions: account.instructions.unwrap_or_default(),

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 
 use askama::Template;
 use attache_hub::identity::{Action, Verdict};
-use attache_protocol::{AgentId, Code, Timestamp, UserId, wire::account::Account};
+use attache_protocol::{AgentId, Timestamp, UserId, wire::account::Account};
 use axum::{
     body::Body,
     extract::{Query, State},
@@ -141,11 +141,9 @@ pub(crate) async fn person_name(console: &Console, session: &Session, user: User
     if by.user == Some(user) {
         return Ok(o.you.to_owned());
     }
-    match console.hub.user(by, &user.to_string()).await {
-        Ok(found) => Ok(found.name),
-        Err(error) if matches!(error.code, Code::NotFound | Code::Forbidden) => Ok(o.somebody.to_owned()),
-        Err(error) => Err(error.into()),
-    }
+    let id = user.to_string();
+    let mut found = console.hub.names(by, std::slice::from_ref(&id)).await?.names;
+    Ok(found.remove(&id).unwrap_or_else(|| o.somebody.to_owned()))
 }
 
 /// Who looks, and when.

@@ -194,8 +194,16 @@ async fn page(
             .collect(),
         new_name: draft.new_name,
         problem,
-        command: format!("attache runtime pair --api-base {}", console.hub.origin()),
+        command: format!("attache runtime pair {}", address(console)),
         shell,
     };
     Ok((status, html(&page)?).into_response())
+}
+
+/// How a device is told where the hub is, from as far away as it can be reached.
+pub(crate) fn address(console: &Console) -> String {
+    let options = console.hub.options();
+    let origin = options.reachable_origin().unwrap_or_else(|| console.hub.origin());
+    let pin = options.needed_pin().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
+    format!("--api-base {origin}{pin}")
 }

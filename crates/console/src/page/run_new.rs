@@ -11,13 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Console,
-    form::Posted,
+    form::{Fields, Posted},
     page::{agents, go, html},
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
     text::Text,
-    view::agent::Choice,
+    view::{
+        agent::Choice,
+        limit::{Limit, limits},
+    },
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -32,6 +35,7 @@ struct Page {
     t: &'static Text,
     shell: Shell,
     agents: Vec<Choice>,
+    limits: Vec<Limit>,
     text: String,
     problem: Option<String>,
 }
@@ -58,6 +62,7 @@ pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Pos
         agent_id: agent.clone(),
         input: Some(Json::of(&Input { text: &text })),
         idempotency_key: fields.given("key"),
+        timeout_ms: timeout(&fields)?,
         ..CreateRunRequest::default()
     };
     if text.trim().is_empty() {
@@ -70,6 +75,12 @@ pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Pos
         }
         Err(fault) => Err(fault),
     }
+}
+
+/// How long it may take, where that was chosen.
+pub(crate) fn timeout(fields: &Fields) -> Result<Option<u64>> {
+    let given = fields.given("timeout");
+    given.map(|text| text.parse().map_err(|_| Fault::Form)).transpose()
 }
 
 /// The same task for the same agent, as a run of its own.
@@ -110,5 +121,5 @@ async fn form(
     let t = session.t;
     let shell = Shell::new(console, session, Place::Runs, uri).await?;
     let agents = agents(console, session).await?.iter().map(|account| Choice::worker(account, agent, t)).collect();
-    html(&Page { t, shell, agents, text, problem })
+    html(&Page { t, shell, agents, limits: limits(None, t), text, problem })
 }

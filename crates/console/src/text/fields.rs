@@ -157,6 +157,10 @@ text! {
     task_hint
     new_run_lead
     start_run
+    limit_default
+    callers
+    callers_everyone
+    callers_owner
     no_agents
     no_agents_text
     agent_option_offline

@@ -16,6 +16,7 @@ pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod html;
 pub(crate) mod ledger;
+pub(crate) mod limit;
 pub(crate) mod log;
 pub(crate) mod log_ask;
 pub(crate) mod permission;

@@ -13,7 +13,7 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{PageRequest, check, switches::check_switches},
+    control::{PageRequest, check, create_run::DURATIONS, switches::check_switches},
     error::{about, about_list},
     identity::{Action, Verdict},
 };
@@ -43,6 +43,8 @@ impl Handle {
             instructions: request.instructions,
             skills: Json::of(&request.skills.unwrap_or_default()),
             a2a: request.a2a,
+            callers: request.callers.unwrap_or_default(),
+            run_timeout: request.run_timeout_ms.and_then(run_timeout),
         };
         let context = self.context(by);
         let context = match owner {
@@ -85,15 +87,15 @@ impl Handle {
     pub async fn update_account(&self, by: &Principal, agent: &str, request: AccountRequest) -> Result<Account> {
         let agent = self.own_agent(by, Action::EditAgent, agent).await?;
         check_request(&request)?;
+        // An admin may stop such an agent, but not make it work for others.
+        let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
+        Self::check_caller(by, &account)?;
         if request.name.is_some() {
             self.keep_limits(by, Action::EditAgent, &agent).await?;
         }
         self.check_webhook(&request).await?;
         let peer = match request.peer.clone() {
-            Some(peer) => {
-                let account = self.store().account(by.tenant, agent.clone()).await.map_err(about("agent"))?;
-                Some(self.look_at_peer(peer, Some(&account)).await?)
-            }
+            Some(peer) => Some(self.look_at_peer(peer, Some(&account)).await?),
             None => None,
         };
         let patch = AccountPatch {
@@ -104,6 +106,8 @@ impl Handle {
             instructions: request.instructions,
             skills: request.skills.map(|skills| Json::of(&skills)),
             a2a: request.a2a,
+            callers: request.callers,
+            run_timeout: request.run_timeout_ms.map(run_timeout),
         };
         let gives = patch.owner.is_some();
         let updated = self.store().update_account(self.context(by), agent, patch).await.map_err(about("agent"))?;
@@ -165,6 +169,11 @@ fn not_own() -> Error {
     Error::forbidden("This agent belongs to somebody else.").hint("Ask its owner or an admin.")
 }
 
+/// 0 leaves it to the hub.
+fn run_timeout(millis: u64) -> Option<Duration> {
+    (millis > 0).then(|| Duration::from_millis(millis))
+}
+
 fn check_request(request: &AccountRequest) -> Result<()> {
     if let Some(name) = &request.name {
         check::agent_name(name)?;
@@ -177,6 +186,9 @@ fn check_request(request: &AccountRequest) -> Result<()> {
     }
     if let Some(millis) = request.approvals.as_ref().and_then(|policy| policy.timeout_ms) {
         check::millis("approvals.timeout_ms", millis, PATIENCE)?;
+    }
+    if let Some(millis) = request.run_timeout_ms.filter(|millis| *millis > 0) {
+        check::millis("run_timeout_ms", millis, DURATIONS)?;
     }
     if let Some(a2a) = &request.a2a {
         check_switches(a2a)?;

@@ -3,6 +3,7 @@
 use attache_protocol::{
     Code, Json, RunId,
     wire::{
+        a2a::{Message, Part, Role},
         call::{CallId, CallInput, CallRequest, CallResult, Task, TaskRequest},
         run::{CreateRunRequest, Run},
     },
@@ -36,15 +37,17 @@ impl Handle {
         let wanted = request.agent_type.as_deref().map_or(Wanted::Default, Wanted::Type);
         let agent = self.route(by, wanted).await?;
         let (callback_url, callback_events) = (request.callback_url.take(), request.callback_events.take());
+        let message = request.parts.take().map(|parts| message_of(&request.task, parts));
         let run = CreateRunRequest {
             parent_task_run_id: parent.or(request.parent_task_run_id),
             budget: request.budget.take(),
             sandbox: request.sandbox,
             conversation_id: request.conversation_id,
             priority: request.priority,
+            timeout_ms: request.timeout_ms,
             callback_url,
             callback_events,
-            ..run_request(&agent.to_string(), &request.into())
+            ..run_request(&agent.to_string(), &CallInput { message, ..request.into() })
         };
         let created = self.create_run(by, run, headers).await?;
         let (CreatedRun::New(run) | CreatedRun::Existing(run)) = created;
@@ -106,6 +109,23 @@ fn check_task(field: &str, text: &str) -> Result<()> {
         return Err(Error::invalid(field, "must say what to do"));
     }
     check::text(field, text, 1..=MAX_TASK)
+}
+
+/// The task and what came with it, as an agent of any kind reads it. The same again is the same message: a request whose answer
+/// was lost is repeated.
+fn message_of(task: &str, parts: Vec<Part>) -> Json {
+    let parts: Vec<Part> = std::iter::once(Part::text(task)).chain(parts).collect();
+    let digest = blake3::hash(Json::of(&parts).get().as_bytes());
+    Json::of(&Message {
+        message_id: format!("msg-{}", &digest.to_hex()[..32]),
+        role: Role::User,
+        parts,
+        context_id: None,
+        task_id: None,
+        metadata: None,
+        extensions: Vec::new(),
+        reference_task_ids: Vec::new(),
+    })
 }
 
 fn run_request(agent: &str, input: &CallInput) -> CreateRunRequest {

@@ -17,7 +17,7 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{Push, check, quota::budget},
+    control::{Push, check, delegate::Origin, quota::budget},
     error::about,
     identity::{Action, Column},
     render,
@@ -25,7 +25,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
+pub(super) const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
 const MAX_PART: usize = 1 << 20;
 pub(super) const WHAT: &str = "agent, conversation or parent run";
 
@@ -77,7 +77,7 @@ impl Handle {
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // What the hub found out itself is no part of the request: a repeated one may find out less.
         request.parent_task_run_id = origin.parent();
-        let mut run = self.new_run(by, request, headers.traceparent.as_deref(), key, request_digest)?;
+        let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
@@ -108,6 +108,7 @@ impl Handle {
     fn new_run(
         &self,
         by: &Principal,
+        origin: &Origin,
         request: CreateRunRequest,
         traceparent: Option<&str>,
         key: Option<String>,
@@ -144,19 +145,26 @@ impl Handle {
             allowed_tools: request.allowed_tools,
             workspace_root: request.workspace_root,
             priority: check::range("priority", request.priority.unwrap_or(0), -100..=100)?,
-            limits: self.limits(request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
+            limits: self.limits(origin, request.max_attempts, request.timeout_ms, request.queue_ttl_ms)?,
             trace_id: Some(traceparent.and_then(trace_id).unwrap_or_else(|| self.new_trace_id())),
             idempotency_key: key.map(|key| key_hash(by, &key)),
             request_digest,
         })
     }
 
-    fn limits(&self, attempts: Option<i64>, timeout: Option<u64>, queue_ttl: Option<u64>) -> Result<Limits> {
+    /// What the caller says, else what the agent's owner says, else what the hub was told.
+    fn limits(
+        &self,
+        origin: &Origin,
+        attempts: Option<i64>,
+        timeout: Option<u64>,
+        queue_ttl: Option<u64>,
+    ) -> Result<Limits> {
         Ok(Limits {
             max_attempts: check::range("max_attempts", attempts.unwrap_or(1), 1..=10)?,
             timeout: match timeout {
                 Some(millis) => check::millis("timeout_ms", millis, DURATIONS)?,
-                None => self.options().run_timeout,
+                None => origin.timeout().unwrap_or(self.options().run_timeout),
             },
             queue_ttl: match queue_ttl {
                 Some(millis) => check::millis("queue_ttl_ms", millis, DURATIONS)?,

@@ -5,6 +5,8 @@
 //! naming one of them, or a run that it asked for and that has not ended, says where the call belongs and takes nothing
 //! away. With the token of a run it is that run and no other. People decide for themselves: a run that a person makes below another has that person's rights.
 
+use std::time::Duration;
+
 use attache_protocol::{
     AgentId, Code, RunId,
     rules::{
@@ -12,6 +14,7 @@ use attache_protocol::{
         run::Status,
     },
     wire::{
+        account::Callers,
         run::{CreateRunRequest, Sandbox},
         usage::Used,
     },
@@ -41,6 +44,8 @@ pub(super) struct Origin {
     parent: Option<RunId>,
     /// The chains of runs that limit it, each from the nearest upwards.
     chains: Vec<Vec<RunRecord>>,
+    /// How long runs of its agent may take unless told.
+    timeout: Option<Duration>,
 }
 
 // === impl Origin ===
@@ -48,6 +53,11 @@ pub(super) struct Origin {
 impl Origin {
     pub(super) fn parent(&self) -> Option<RunId> {
         self.parent
+    }
+
+    /// How long the agent's runs may take when their caller does not say.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     /// The limits of everybody above hold for it too.
@@ -72,7 +82,7 @@ impl Handle {
             let target = check::agent_ref("agent_id", &request.agent_id)?;
             let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
             return match target.id == agent && request.parent_task_run_id.is_none() {
-                true => Ok(Origin::default()),
+                true => Ok(Origin { timeout: target.run_timeout, ..Origin::default() }),
                 false => Err(Error::not_found(WHAT)),
             };
         }
@@ -81,13 +91,25 @@ impl Handle {
                 Some(parent) => vec![vec![self.store().run(by.tenant, parent).await.map_err(about(WHAT))?]],
                 None => Vec::new(),
             };
-            return Ok(Origin { parent: request.parent_task_run_id, chains });
+            let target = check::agent_ref("agent_id", &request.agent_id)?;
+            let timeout = match self.store().account(by.tenant, target).await {
+                Ok(target) => {
+                    Self::check_caller(by, &target)?;
+                    target.run_timeout
+                }
+                // A repeated request may name an agent that is archived by now; the store knows what it made.
+                Err(attache_store::Error::NotFound) => None,
+                Err(error) => return Err(Error::from_store(WHAT, error)),
+            };
+            return Ok(Origin { parent: request.parent_task_run_id, chains, timeout });
         }
         let target = check::agent_ref("agent_id", &request.agent_id)?;
         let target = self.store().account(by.tenant, target).await.map_err(about(WHAT))?;
-        if !self.reach(by).await?.agent(&target).await? {
+        let mut reach = self.reach(by).await?;
+        if !reach.agent(&target).await? {
             return Err(Error::not_found(WHAT));
         }
+        let is_named = reach.is_named(&target).await?;
         if let Some(conversation) = request.conversation_id {
             self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
         }
@@ -107,9 +129,12 @@ impl Handle {
             if by.column() == Column::Run {
                 refuse_strangers(chain)?;
             }
+            if !is_named {
+                refuse_others(chain, &target)?;
+            }
             self.check_rights(by, chain, &target, request).await?;
         }
-        Ok(Origin { parent: request.parent_task_run_id.or(only), chains })
+        Ok(Origin { parent: request.parent_task_run_id.or(only), chains, timeout: target.run_timeout })
     }
 
     /// The most that a new run may use: what it wants, and no more than is left to those above.
@@ -294,6 +319,15 @@ fn refuse_strangers(chain: &[RunRecord]) -> Result<()> {
         return Ok(());
     }
     let message = "The work was asked for without a credential, so it stays with the agent that was asked.";
+    Err(Error::new(Code::AccessDenied, message))
+}
+
+/// An agent that is its owner's alone works for its owner alone, whoever passes the work on.
+fn refuse_others(chain: &[RunRecord], target: &Account) -> Result<()> {
+    if target.callers == Callers::Everyone || chain.iter().all(|run| run.user.is_some() && run.user == target.owner) {
+        return Ok(());
+    }
+    let message = format!("The work comes from somebody else, and the agent `{}` is its owner's alone.", target.name);
     Err(Error::new(Code::AccessDenied, message))
 }
 

@@ -57,9 +57,10 @@ impl Handle {
         self.visible_delivery(by, Action::SeeDeliveries, delivery).await.map(render::delivery)
     }
 
-    /// One more try, now, also of what was delivered already. It carries the same id.
+    /// One more try, now, also of what was delivered already and to a target that is left alone. It carries the same id.
     pub async fn resend_delivery(&self, by: &Principal, delivery: DeliveryId) -> Result<Delivery> {
         self.visible_delivery(by, Action::ResendDelivery, delivery).await?;
+        self.urgent().add(delivery);
         let resent = self.store().resend_delivery(self.context(by), delivery).await;
         resent.map(render::delivery).map_err(about(WHAT))
     }

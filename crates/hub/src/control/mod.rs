@@ -26,6 +26,7 @@ mod input;
 mod key;
 mod message;
 mod named;
+mod names;
 mod pairing;
 mod peer;
 mod permission;

@@ -26,7 +26,8 @@ impl Handle {
         let expires_at = self.now().plus(self.options().pairing_ttl);
         let new = NewPairingCode { agent, code: self.hash_code(&code), expires_at };
         self.store().create_pairing_code(self.context(by), new).await.map_err(about("agent"))?;
-        Ok(PairingCodeResponse { pairing_code: code.shown(), expires_at })
+        let (api_base, pin) = (self.options().reachable_origin(), self.options().needed_pin());
+        Ok(PairingCodeResponse { pairing_code: code.shown(), expires_at, api_base, pin })
     }
 
     /// A device redeems the code that a person gave it. The runtime that was active before is superseded.
@@ -127,7 +128,9 @@ impl Handle {
         let runtime = attached.map_err(|error| self.failed_redemption(from, error))?;
         self.credentials().forget_agent(runtime.agent);
         let timeout = self.options().heartbeat_timeout.as_millis();
+        let account = self.store().account(runtime.tenant, runtime.agent.into()).await;
         Ok(AttachResponse {
+            agent_name: account.ok().map(|account| account.name),
             agent_id: runtime.agent,
             runtime_id: runtime.id,
             runtime_token: token.expose().clone(),

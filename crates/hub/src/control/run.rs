@@ -2,11 +2,11 @@
 //! claimed last; an agent with a key of its own also those that it asked for, and what the access rules give it.
 
 use attache_protocol::{
-    ConversationId, RunId,
+    ConversationId, RunId, Timestamp, UserId,
     rules::run::Status,
     wire::run::{CancelRequest, Run, RunList},
 };
-use attache_store::record::{Page, RunFilter, RunRecord, RuntimeKind};
+use attache_store::record::{Page, RunFilter, RunRecord, RuntimeKind, people::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -34,7 +34,24 @@ pub struct RunQuery {
     pub agent: Option<String>,
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
+    /// Only those that wait for a person.
+    pub waiting: bool,
+    /// Only those that were made at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only those that this person or agent asked for, by name or id.
+    pub caller: Option<String>,
+    /// Only those whose input has this text in it, whatever the case of its letters.
+    pub text: Option<String>,
     pub page: PageRequest,
+}
+
+/// What the store does not look for by itself.
+#[derive(Debug)]
+struct Sieve {
+    waiting: bool,
+    since: Option<Timestamp>,
+    caller: Option<String>,
+    text: Option<String>,
 }
 
 impl Handle {
@@ -60,24 +77,53 @@ impl Handle {
             Who::Run { run, .. } => Some(query.parent.unwrap_or(run)),
             Who::Runtime { .. } | Who::Key { .. } | Who::Anonymous { .. } => query.parent,
         };
-        let filter = RunFilter { status: query.status, agent, conversation: query.conversation, parent, user: None };
+        if let Some(text) = &query.text {
+            check::text("text", text, 1..=200)?;
+        }
+        let (user, caller) = self.caller_of(by, query.caller.as_deref()).await?;
+        let status = if query.waiting { Some(Status::Running) } else { query.status };
+        let text = query.text.map(|text| text.to_lowercase());
+        let sieve = Sieve { waiting: query.waiting, since: query.since, caller, text };
+        let filter = RunFilter { status, agent, conversation: query.conversation, parent, user };
         let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
         // What the caller may not see leaves no holes in the page.
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
             let asked = Page { limit: wanted - found.len(), cursor: page.cursor.take() };
             let listed = self.store().runs(by.tenant, filter.clone(), asked).await.map_err(failed)?;
+            // Lists are newest first: behind one that is too old there is nothing more.
+            let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
-                if reach.run(by, &run).await? {
+                if sieve.keeps(&run) && reach.run(by, &run).await? {
                     found.push(run);
                 }
             }
-            page.cursor = listed.next;
+            page.cursor = listed.next.filter(|_| !is_over);
             if page.cursor.is_none() || found.len() >= wanted {
                 break;
             }
         }
         Ok(RunList { task_runs: self.show_runs(found).await?, next_cursor: page.cursor })
+    }
+
+    /// Whom a caller's name means: a person, whose runs the store finds, or an actor as runs name theirs.
+    async fn caller_of(&self, by: &Principal, name: Option<&str>) -> Result<(Option<UserId>, Option<String>)> {
+        let Some(name) = name else { return Ok((None, None)) };
+        check::line("caller", name, 1..=200)?;
+        let user = match name.parse() {
+            Ok(user) => UserRef::Id(user),
+            Err(_) => UserRef::Name(name.to_owned()),
+        };
+        match self.store().user(by.tenant, user).await {
+            Ok(user) => return Ok((Some(user.id), None)),
+            Err(attache_store::Error::NotFound) => {}
+            Err(error) => return Err(Error::from_store("user", error)),
+        }
+        let agent = match check::agent_ref("caller", name) {
+            Ok(agent) => self.store().account(by.tenant, agent).await.ok(),
+            Err(_) => None,
+        };
+        Ok((None, Some(agent.map_or_else(|| name.to_owned(), |agent| format!("agent:{}", agent.id)))))
     }
 
     /// Ends the run at once, and with it what was passed on from it; the device that executes it learns it from the run's
@@ -195,5 +241,21 @@ impl Handle {
                 return Ok(false);
             }
         }
+    }
+}
+
+// === impl Sieve ===
+
+impl Sieve {
+    fn is_too_old(&self, run: &RunRecord) -> bool {
+        self.since.is_some_and(|since| run.created_at < since)
+    }
+
+    fn keeps(&self, run: &RunRecord) -> bool {
+        let waits = !self.waiting || run.state.waiting().is_some();
+        let asked = self.caller.as_ref().is_none_or(|caller| run.caller == *caller);
+        let task = || run.input.text_member("text").unwrap_or_else(|| run.input.get().to_owned());
+        let says = self.text.as_ref().is_none_or(|text| task().to_lowercase().contains(text));
+        waits && asked && says && !self.is_too_old(run)
     }
 }

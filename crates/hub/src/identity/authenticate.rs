@@ -8,6 +8,7 @@ use attache_protocol::{
     secret::{Kind, SecretHash},
     wire::{
         a2a::Switches,
+        account::Callers,
         key::{Role, Scope},
         runtime::RuntimeState,
     },
@@ -95,7 +96,10 @@ impl Handle {
 
     async fn check_open(&self, tenant: TenantId, agent: AgentId) -> Result<Principal> {
         let account = self.store().account(tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
-        if !Switches::of(account.a2a.as_ref()).anonymous || account.archived_at.is_some() {
+        if !Switches::of(account.a2a.as_ref()).anonymous
+            || account.callers == Callers::Owner
+            || account.archived_at.is_some()
+        {
             return Err(Error::unauthenticated("The request carries no credential."));
         }
         let (who, proof) = (Who::Anonymous { agent }, Proof::Nothing { tenant, agent });

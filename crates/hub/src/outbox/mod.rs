@@ -50,6 +50,10 @@ pub struct Options {
     pub last_words: Duration,
 }
 
+/// Deliveries that a person wants to be tried now, whatever their target did before.
+#[derive(Debug, Default)]
+pub(crate) struct Urgent(Mutex<HashSet<DeliveryId>>);
+
 /// The one task that sends. It owns everything that is under way.
 struct Outbox {
     hub: Handle,
@@ -108,6 +112,18 @@ impl Default for Options {
     }
 }
 
+// === impl Urgent ===
+
+impl Urgent {
+    pub(crate) fn add(&self, delivery: DeliveryId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery);
+    }
+
+    fn take(&self, delivery: DeliveryId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery)
+    }
+}
+
 // === impl Outbox ===
 
 impl Outbox {
@@ -148,8 +164,9 @@ impl Outbox {
         }
         let target = egress::origin(&delivery.url);
         let share = self.shares.get(&target).copied().unwrap_or_default();
+        let is_urgent = self.hub.urgent().take(delivery.id);
         let admit = || self.circuits.lock().unwrap_or_else(PoisonError::into_inner).admit(&target, self.hub.now());
-        if share >= self.hub.options().outbox.slots_per_target || !admit() {
+        if !is_urgent && (share >= self.hub.options().outbox.slots_per_target || !admit()) {
             return;
         }
         self.shares.insert(target.clone(), share + 1);

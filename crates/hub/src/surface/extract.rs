@@ -16,7 +16,11 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
-use crate::{Error, Handle, Principal, Result, identity::Left, surface::scan};
+use crate::{
+    Error, Handle, Principal, Result,
+    identity::Left,
+    surface::{note_principal, scan},
+};
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
 pub(crate) const OUTPUT_LIMIT: usize = 4 << 20;
@@ -162,6 +166,7 @@ async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
     {
         let _ = told.0.set(left);
     }
+    note_principal(&parts.extensions, &by);
     Ok(by)
 }
 

@@ -32,14 +32,14 @@ pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> 
     Ok(reply::json(StatusCode::OK, &hub.health()))
 }
 
-/// Counters as Prometheus text; open on loopback, else for an admin's key
+/// Counters, what waits, and what the store measures, as Prometheus text; open on loopback, else for an admin's key
 #[utoipa::path(get, path = "/metrics", tag = "system", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(hub): State<Handle>, mut parts: Parts) -> Result<Response<Body>> {
     if !hub.options().listen.ip().is_loopback() {
         let Caller(by) = Caller::from_request_parts(&mut parts, &hub).await?;
         by.may(Action::SeeMetrics)?;
     }
-    let mut response = Response::new(Body::from(text(&hub)));
+    let mut response = Response::new(Body::from(text(&hub).await));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)

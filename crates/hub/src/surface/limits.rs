@@ -4,17 +4,17 @@ use std::{
     convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
 };
 
-use attache_protocol::secret::mask;
 use axum::{
     Router,
     body::Body,
-    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header},
+    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header},
+    middleware::map_request,
     response::IntoResponse as _,
 };
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
         extract::{Certified, Told},
         host::OwnNames,
         reply,
+        request_log::{RequestLog, note_route},
         seat::Seat,
     },
     tls::Fingerprint,
@@ -51,13 +52,6 @@ const SMALL: u64 = 64 * 1024;
 
 const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// What the log says of a request: never its query, no path below which a secret stands, and nothing that looks like one.
-struct Begun {
-    method: Method,
-    path: String,
-    at: Instant,
-}
-
 /// Makes the edge of each connection.
 #[derive(Clone)]
 pub(crate) struct Port(Arc<Shared>);
@@ -68,6 +62,7 @@ impl Port {
     pub(crate) fn new(hub: Handle, router: Router) -> Self {
         let names = OwnNames::new(hub.options());
         let https_for_good = hub.options().is_https_for_good();
+        let router = router.route_layer(map_request(note_route));
         Self(Arc::new(Shared { hub, names, router, https_for_good }))
     }
 
@@ -94,7 +89,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
         let may_be_cut = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
         let answered = async move {
             let mut request = arrived(request, shared.hub.options().body_timeout).await;
-            let begun = tracing::enabled!(tracing::Level::DEBUG).then(|| Begun::new(&request));
+            let log = RequestLog::begin(&mut request);
             if let Err(error) = shared.names.check(request.uri(), request.headers()) {
                 shared.hub.metrics().answered(error.code.http_status());
                 return Ok(error.into_response());
@@ -137,8 +132,8 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
             }
             shared.hub.metrics().answered(response.status().as_u16());
-            if let Some(begun) = begun {
-                begun.log(&response);
+            if let Some(log) = log {
+                log.end(&response);
             }
             Ok(response)
         };
@@ -176,21 +171,4 @@ fn carries_credential(headers: &HeaderMap) -> bool {
 
 fn shows_key(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-runtime-token")
-}
-
-// === impl Begun ===
-
-impl Begun {
-    const SECRET_BELOW: &str = "/api/v1/pairing-requests/";
-
-    fn new(request: &Request<Body>) -> Self {
-        let path = request.uri().path();
-        let shown = if path.starts_with(Self::SECRET_BELOW) { Self::SECRET_BELOW } else { path };
-        Self { method: request.method().clone(), path: mask(shown).into_owned(), at: Instant::now() }
-    }
-
-    fn log(self, response: &Response<Body>) {
-        let (status, took) = (response.status().as_u16(), self.at.elapsed());
-        tracing::debug!(method = %self.method, path = self.path, status, ?took, "answered");
-    }
 }

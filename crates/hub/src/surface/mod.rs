@@ -9,9 +9,11 @@ pub(crate) mod host;
 pub(crate) mod limits;
 pub mod platform;
 pub mod reply;
+mod request_log;
 pub(crate) mod scan;
 pub(crate) mod seat;
 mod socket;
 mod watch;
 
 pub use extract::{Peer, Unreadable, body, caller, read_json};
+pub use request_log::{REQUESTS, note_principal};

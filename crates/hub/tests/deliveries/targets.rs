@@ -11,6 +11,7 @@ on_both! {
     a_target_that_fails_is_left_alone_and_probed_once
     a_slow_target_does_not_hold_up_the_others
     many_for_an_ill_target_do_not_hide_the_others
+    what_a_person_sends_again_does_not_wait_for_its_target
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -106,4 +107,24 @@ async fn many_for_an_ill_target_do_not_hide_the_others(engine: Engine) {
     let delivery = completed(&world.owner, &device, &well.url()).await;
     assert_eq!(well.next().await.id(), delivery);
     assert_eq!(ill.count(), 1);
+}
+
+async fn what_a_person_sends_again_does_not_wait_for_its_target(engine: Engine) {
+    let ill = Receiver::start(&[Answer::Status(500)]).await;
+    let (world, device) = world(engine, |options| {
+        // Nobody looks again by itself within this test.
+        options.outbox.patience = Patience { failures: 1, pause: 3600 * SECOND };
+        options.outbox.retries = vec![3600 * SECOND; 9];
+    })
+    .await;
+    let first = completed(&world.owner, &device, &ill.url()).await;
+    ill.next().await;
+    tried(&world, &first, 1, "pending").await;
+    let second = completed(&world.owner, &device, &ill.url()).await;
+    world.owner.post(&format!("/api/v1/deliveries/{first}/resend"), serde_json::json!({})).await.expect(200);
+    assert_eq!(ill.next().await.id(), first);
+    tried(&world, &first, 2, "delivered").await;
+    // It showed that the target is well again.
+    assert_eq!(ill.next().await.id(), second);
+    tried(&world, &second, 1, "delivered").await;
 }

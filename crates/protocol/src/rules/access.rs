@@ -205,6 +205,14 @@ impl<'r> Rights<'r> {
     }
 }
 
+impl Rights<'_> {
+    /// Whether a pattern allows the agent by its name or id, without a star: somebody meant this very agent.
+    pub fn name(&self, agent: Agent<'_>) -> bool {
+        let means = |pattern: &&Pattern| matches!(&pattern.what, What::Agents(glob) if glob.0 == agent.name || glob.0 == agent.id);
+        self.decide(Object::Agent(agent)).is_allowed() && self.can.iter().any(|pattern| means(pattern))
+    }
+}
+
 // === impl Decision ===
 
 impl Decision<'_> {

@@ -20,6 +20,17 @@ pub struct Skill {
     pub tags: Vec<String>,
 }
 
+/// Who may put an agent to work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Callers {
+    /// Everybody whose role, or whose access rules, let them call agents.
+    #[default]
+    Everyone,
+    /// The person it belongs to, with that person's own agents. Nobody else changes the agent or gives it away.
+    Owner,
+}
+
 /// The body of `POST` and, with every member optional, `PATCH /api/v1/agent-accounts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +53,12 @@ pub struct AccountRequest {
     /// agent owns it otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Who may put it to work; only its owner opens an agent that is theirs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callers: Option<Callers>,
+    /// How long its runs may take when their caller does not say; 0 goes back to the hub's own limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_timeout_ms: Option<u64>,
     /// Makes the account stand for an A2A agent outside, which is then called instead of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerRequest>,
@@ -103,6 +120,11 @@ pub struct Account {
     pub approvals: Option<ApprovalPolicy>,
     /// The person it belongs to; null for an agent of the organisation.
     pub owner_id: Option<UserId>,
+    #[serde(default)]
+    pub callers: Callers,
+    /// How long its runs may take when their caller does not say; null: as the hub says.
+    #[serde(default)]
+    pub run_timeout_ms: Option<u64>,
     /// The device that is paired now, if any.
     pub runtime: Option<Runtime>,
     /// Only of an account that stands for an A2A agent outside.
@@ -116,6 +138,21 @@ pub struct Account {
 pub struct AccountList {
     pub agent_accounts: Vec<Account>,
     pub next_cursor: Option<String>,
+}
+
+// === impl Callers ===
+
+impl Callers {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Everyone => "everyone",
+            Self::Owner => "owner",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        [Self::Everyone, Self::Owner].into_iter().find(|callers| callers.as_str() == text)
+    }
 }
 
 // === impl PeerRequest ===

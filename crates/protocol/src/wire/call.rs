@@ -14,6 +14,7 @@ use crate::{
     ConversationId, Json, RunId,
     id::{ParseError, parse_uuid},
     wire::{
+        a2a::Part,
         run::{CallbackEvent, Sandbox},
         usage::Budget,
     },
@@ -57,6 +58,12 @@ pub struct CallRequest {
     /// Higher goes first; 0 unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
+    /// Files, data and links that come with the task, as parts of an A2A 1.0 message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Vec<Part>>,
+    /// How long it may take once an agent works on it; what the agent or the hub says unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// The answer to a call. The work goes on.

@@ -19,6 +19,7 @@ pub mod delivery;
 pub mod envelope;
 pub mod event;
 pub mod key;
+pub mod names;
 pub mod pairing;
 pub mod permission;
 pub mod run;

@@ -3,13 +3,20 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{AgentId, Json, RuntimeId, Secret, Timestamp};
+use crate::{AgentId, Json, Pin, RuntimeId, Secret, Timestamp};
 
 /// The one answer that shows a pairing code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PairingCodeResponse {
     pub pairing_code: String,
     pub expires_at: Timestamp,
+    /// Where a device on another machine reaches the hub; null when only its own machine can.
+    #[serde(default)]
+    pub api_base: Option<String>,
+    /// The pin of a hub that made its own certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub pin: Option<Pin>,
 }
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -29,6 +36,9 @@ pub struct AttachResponse {
     pub runtime_id: RuntimeId,
     pub runtime_token: String,
     pub heartbeat_timeout_ms: u64,
+    /// What the agent is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_name: Option<String>,
 }
 
 /// A device that has no code yet asks for one to show: `POST …/runtime/pairing-requests`.

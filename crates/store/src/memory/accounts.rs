@@ -21,7 +21,7 @@ impl State {
     pub(super) fn create_account(&mut self, context: &Context, new: NewAccount) -> Result<Account> {
         self.known_tenant(context.tenant)?;
         self.free_name(context.tenant, &new.name, None)?;
-        let NewAccount { id, name, description, instructions, skills, a2a, approvals } = new;
+        let NewAccount { id, name, description, instructions, skills, a2a, approvals, callers, run_timeout } = new;
         let account = Account {
             id,
             tenant: context.tenant,
@@ -32,6 +32,8 @@ impl State {
             a2a,
             approvals,
             owner: context.user,
+            callers,
+            run_timeout,
             created_at: context.at,
             archived_at: None,
             runtime: None,
@@ -54,7 +56,7 @@ impl State {
         if let Some(Some(owner)) = patch.owner {
             self.present_user(context.tenant, owner)?;
         }
-        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner } = patch;
+        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } = patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());
         account.description = description.or_else(|| account.description.clone());
@@ -63,7 +65,9 @@ impl State {
         account.a2a = a2a.or_else(|| account.a2a.clone());
         account.approvals = approvals.or_else(|| account.approvals.clone());
         account.owner = owner.unwrap_or(account.owner);
-        self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id));
+        account.callers = callers.unwrap_or(account.callers);
+        account.run_timeout = run_timeout.unwrap_or(account.run_timeout);
+        self.append(context.tenant, context.at, &context.actor, entry::agent_updated(id, callers));
         Ok(self.shown_account(id))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     GrantId, PermissionId, RunId, TenantId, Timestamp,
     rules::{
-        permission::{self, Grant, OnTimeout, Reach, Source, Verdict, decide},
+        permission::{self, Decision, Grant, OnTimeout, Reach, Source, Verdict, decide},
         run::{Command, FailureCode, Waiting, Worker},
     },
 };
@@ -99,7 +99,7 @@ impl State {
                     at,
                     by: format!("grant:{grant}"),
                     source: Some(Source::Policy),
-                    decision: None,
+                    decision: self.denial_behind(grant),
                     via: None,
                     from: None,
                     grant: Some(grant),
@@ -309,6 +309,13 @@ impl State {
             Reach::Conversation { .. } | Reach::Agent(_) => None,
         };
         GrantRecord { ended_at, ..record.clone() }
+    }
+
+    /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
+    fn denial_behind(&self, grant: GrantId) -> Option<Decision> {
+        let (_, record) = self.grants.get(&grant).filter(|(_, record)| !record.grant.approved)?;
+        let (_, made_by) = self.permissions.get(&record.permission)?;
+        made_by.settled.as_ref()?.decision.clone()
     }
 
     /// The permission with its agent's name of now.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use attache_protocol::{
     RunId, TenantId, Timestamp,
     rules::{
+        permission,
         quota::Request,
         run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
     },
+    wire::{delivery::DeliveryState, runtime::RuntimeState},
 };
 
 use super::{
@@ -18,7 +20,7 @@ use crate::{
     Context, Error, Result, Woken,
     entry::{self, Entry},
     outcome,
-    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord, delivery::Delivery},
+    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord, Runtime, RuntimeKind, delivery::Delivery},
 };
 
 /// How long an idempotency key stands for its run.
@@ -150,7 +152,36 @@ impl State {
             let runs = self.runs.iter().filter(|run| run.record.tenant == tenant);
             u64::try_from(runs.filter(|run| run.record.state.status() == status).count()).unwrap_or(u64::MAX)
         };
-        Live { pending: count(Status::Pending), running: count(Status::Running) }
+        let pending = |run: &&Run| run.record.tenant == tenant && run.record.state.status() == Status::Pending;
+        let asked: Vec<Timestamp> = self
+            .permissions
+            .values()
+            .filter(|(of, asked)| *of == tenant && asked.state == permission::State::Pending)
+            .map(|(_, asked)| asked.requested_at)
+            .collect();
+        let is_device = |runtime: &&Runtime| {
+            runtime.tenant == tenant
+                && runtime.kind == RuntimeKind::Device
+                && runtime.state == RuntimeState::Active
+                && runtime.online
+        };
+        let told: Vec<Timestamp> = self
+            .deliveries
+            .values()
+            .filter(|delivery| delivery.tenant == tenant && delivery.state == DeliveryState::Pending)
+            .map(|delivery| delivery.created_at)
+            .collect();
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        Live {
+            pending: count(Status::Pending),
+            running: count(Status::Running),
+            oldest_pending: self.runs.iter().find(pending).map(|run| run.record.created_at),
+            permissions: number(asked.len()),
+            oldest_permission: asked.into_iter().min(),
+            devices: number(self.runtimes.values().filter(is_device).count()),
+            deliveries: number(told.len()),
+            oldest_delivery: told.into_iter().min(),
+        }
     }
 
     pub(super) fn place(&self, tenant: TenantId, run: RunId) -> Result<usize> {

@@ -48,8 +48,8 @@ impl Transaction<'_, '_> {
         self.connection
             .prepare_cached(
                 "insert into agent_accounts (id, tenant, name, description, instructions, skills, a2a, created,
-                    approvals, owner)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                    approvals, owner, callers, run_timeout)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             )?
             .execute(params![
                 Key16(new.id.uuid()),
@@ -62,6 +62,8 @@ impl Transaction<'_, '_> {
                 context.at.millis(),
                 new.approvals.as_ref().map(Json::get),
                 context.user.map(|user| Key16(user.uuid())),
+                rows::callers_number(new.callers),
+                new.run_timeout.map(rows::millis),
             ])?;
         self.log(context.tenant, context.stamp(), &entry::agent_created(new.id, &new.name), None)?;
         self.account(context.tenant, &AgentRef::Id(new.id))
@@ -87,7 +89,8 @@ impl Transaction<'_, '_> {
             .prepare_cached(
                 "update agent_accounts set name = coalesce(?2, name), description = coalesce(?3, description),
                     instructions = coalesce(?4, instructions), skills = coalesce(?5, skills), a2a = coalesce(?6, a2a),
-                    approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end
+                    approvals = coalesce(?7, approvals), owner = case when ?8 then ?9 else owner end,
+                    callers = coalesce(?10, callers), run_timeout = case when ?11 then ?12 else run_timeout end
                  where id = ?1",
             )?
             .execute(params![
@@ -100,9 +103,12 @@ impl Transaction<'_, '_> {
                 patch.approvals.as_ref().map(Json::get),
                 patch.owner.is_some(),
                 patch.owner.flatten().map(|owner| Key16(owner.uuid())),
+                patch.callers.map(rows::callers_number),
+                patch.run_timeout.is_some(),
+                patch.run_timeout.flatten().map(rows::millis),
             ])?;
         self.directory.forget();
-        self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id), None)?;
+        self.log(context.tenant, context.stamp(), &entry::agent_updated(account.id, patch.callers), None)?;
         self.account(context.tenant, &AgentRef::Id(account.id))
     }
 

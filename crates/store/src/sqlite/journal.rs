@@ -128,6 +128,7 @@ impl Transaction<'_, '_> {
         self.store(&moved, stamp.at, result, written.usage)?;
         self.cache.track(Some(hot), &moved);
         if moved.state.status().is_terminal() {
+            self.measures.ended(event);
             self.count_usage(&moved, stamp.at, written.usage)?;
             self.call_back(&moved, stamp.at)?;
         }

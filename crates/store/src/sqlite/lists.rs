@@ -1,6 +1,6 @@
 //! Reading lists, a page at a time.
 
-use attache_protocol::{AgentId, ConversationId, TenantId, UserId, WorkspaceId, rules::run::Status};
+use attache_protocol::{AgentId, ConversationId, TenantId, Timestamp, UserId, WorkspaceId, rules::run::Status};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Error, MAX_PAGE_BYTES, Result,
-    record::{Account, Artifact, Conversation, Key, Listed, Message, Page, RunFilter, RunRecord, Runtime},
+    record::{Account, Artifact, Conversation, Key, Listed, Live, Message, Page, RunFilter, RunRecord, Runtime},
     weight::{self, Scales, Weigh},
 };
 
@@ -187,6 +187,40 @@ fn long_queue(connection: &Connection) -> Result<bool> {
         )?
         .query_row([LONG_QUEUE + 1], |row| row.get(0))?;
     Ok(count > LONG_QUEUE)
+}
+
+/// What waits, beside the runs that the writer has counted.
+pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Result<Live> {
+    let tenant = Key16(tenant.uuid());
+    let oldest = |sql: &str| -> Result<(u64, Option<i64>)> {
+        let found = connection.prepare_cached(sql)?.query_row([&tenant], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+        let (count, oldest) = found?;
+        Ok((u64::try_from(count).unwrap_or_default(), oldest))
+    };
+    let oldest_pending: Option<i64> = connection
+        .prepare_cached(
+            "select created from task_runs indexed by task_runs_queue where status = 0 and tenant = ?1 order by id limit 1",
+        )?
+        .query_row([&tenant], |row| row.get(0))
+        .optional()?;
+    let (permissions, oldest_permission) = oldest(
+        "select count(*), min(requested) from permission_requests where state = 'pending' and tenant = ?1",
+    )?;
+    let (deliveries, oldest_delivery) =
+        oldest("select count(*), min(created) from deliveries where state = 'pending' and tenant = ?1")?;
+    let (devices, _) = oldest(
+        "select count(*), null from agent_runtimes where state = 0 and online = 1 and kind = 0 and tenant = ?1",
+    )?;
+    let time = |millis: Option<i64>| millis.map(Timestamp::from_millis);
+    Ok(Live {
+        oldest_pending: time(oldest_pending),
+        permissions,
+        oldest_permission: time(oldest_permission),
+        devices,
+        deliveries,
+        oldest_delivery: time(oldest_delivery),
+        ..runs
+    })
 }
 
 pub(super) fn accounts(connection: &Connection, tenant: TenantId, page: &Page) -> Result<Listed<Account>> {

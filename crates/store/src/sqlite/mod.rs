@@ -61,6 +61,7 @@ use writer::{Ear, Transaction, Undo, Writer};
 
 use crate::{
     Context, Durability, Error, Listener, Result, Store,
+    measure::Measures,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
@@ -80,6 +81,7 @@ pub struct Sqlite {
     threads: RwLock<Option<Arc<Threads>>>,
     joins: Mutex<Vec<std::thread::JoinHandle<()>>>,
     listener: Arc<Ear>,
+    measures: Arc<Measures>,
 }
 
 #[derive(Debug)]
@@ -95,14 +97,16 @@ impl Sqlite {
     /// dropped or whose program is ending, still writes there.
     pub fn open(path: &Path) -> Result<Self> {
         let listener = Arc::new(Ear::new());
-        let (writer, writer_thread) = Writer::start(path.to_owned(), Arc::clone(&listener))?;
-        let (readers, mut joins) = Readers::start(path)?;
+        let measures = Arc::new(Measures::default());
+        let (writer, writer_thread) = Writer::start(path.to_owned(), Arc::clone(&listener), Arc::clone(&measures))?;
+        let (readers, mut joins) = Readers::start(path, &measures)?;
         joins.push(writer_thread);
         Ok(Self {
             path: path.to_owned(),
             threads: RwLock::new(Some(Arc::new(Threads { writer, readers }))),
             joins: Mutex::new(joins),
             listener,
+            measures,
         })
     }
 
@@ -162,6 +166,10 @@ impl Store for Sqlite {
 
     fn engine(&self) -> String {
         format!("SQLite {}", rusqlite::version())
+    }
+
+    fn measures(&self) -> Option<&Measures> {
+        Some(&self.measures)
     }
 
     fn on_wake(&self, listener: Listener) {
@@ -348,7 +356,8 @@ impl Store for Sqlite {
     }
 
     async fn live(&self, tenant: TenantId) -> Result<Live> {
-        self.write(move |transaction| Ok(transaction.cache.live(tenant))).await
+        let runs = self.write(move |transaction| Ok(transaction.cache.live(tenant))).await?;
+        self.read(move |connection| lists::live(connection, tenant, runs)).await
     }
 
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept> {

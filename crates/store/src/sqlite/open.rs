@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0006_shown.sql"),
     include_str!("migrations/0007_token_rotation.sql"),
     include_str!("migrations/0008_artifact_events.sql"),
+    include_str!("migrations/0009_callers.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.

@@ -96,7 +96,7 @@ impl Transaction<'_, '_> {
                     at,
                     by: format!("grant:{}", grant.id),
                     source: Some(Source::Policy),
-                    decision: None,
+                    decision: self.denial_behind(hot.tenant, grant)?,
                     via: None,
                     from: None,
                     grant: Some(grant.id),
@@ -116,6 +116,19 @@ impl Transaction<'_, '_> {
         }
         self.put(&hot, &after, None)?;
         read_permission(self.connection, hot.tenant, new.id).map(Ok)
+    }
+
+    /// What was said with the denial that a grant stands for: the agent is told why, also the next time.
+    fn denial_behind(&self, tenant: TenantId, grant: &Grant) -> Result<Option<Decision>> {
+        if grant.approved {
+            return Ok(None);
+        }
+        let made_by: [u8; 16] = self
+            .connection
+            .prepare_cached("select permission from permission_grants where id = ?1")?
+            .query_row([Key16(grant.id.uuid())], |row| row.get(0))?;
+        let made_by = read_permission(self.connection, tenant, rows::permission_id(made_by))?;
+        Ok(made_by.settled.and_then(|settled| settled.decision))
     }
 
     fn insert_permission(&self, hot: &Hot, by: Worker, new: &NewPermission, at: Timestamp) -> Result<()> {

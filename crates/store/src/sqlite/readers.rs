@@ -1,13 +1,13 @@
 //! A few threads with read-only connections, so that reads neither wait for the writer nor block the async runtime.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc, time::Instant};
 
 use crossbeam_channel::{Sender, TrySendError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::open;
-use crate::{Error, Result};
+use crate::{Error, Result, measure::Measures};
 
 const THREADS: usize = 3;
 const QUEUE: usize = 4096;
@@ -22,17 +22,22 @@ pub(super) struct Readers {
 // === impl Readers ===
 
 impl Readers {
-    pub(super) fn start(path: &Path) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
+    pub(super) fn start(
+        path: &Path,
+        measures: &Arc<Measures>,
+    ) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
         let (queries, waiting) = crossbeam_channel::bounded::<Query>(QUEUE);
         let mut threads = Vec::with_capacity(THREADS);
         for number in 0..THREADS {
             let connection = open::reader(path)?;
-            let waiting = waiting.clone();
+            let (waiting, measures) = (waiting.clone(), Arc::clone(measures));
             let thread = std::thread::Builder::new()
                 .name(format!("store-reader-{number}"))
                 .spawn(move || {
                     for query in waiting {
+                        let begun = Instant::now();
                         query(&connection);
+                        measures.read_micros.observe_time(begun.elapsed());
                     }
                 })
                 .map_err(|error| Error::Internal(format!("cannot start a reader: {error}")))?;

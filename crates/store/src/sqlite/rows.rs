@@ -10,6 +10,7 @@ use attache_protocol::{
         run::{Claim, Ending, Phase, State, Status},
     },
     wire::{
+        account::Callers,
         conversation,
         key::{Role, Scope},
         runtime::RuntimeState,
@@ -36,7 +37,7 @@ pub(super) const RUN: &str = "r.id, r.uid, r.tenant, r.agent, r.status, r.until,
 
 pub(super) const ACCOUNT: &str = "a.id, a.tenant, a.name, a.description, a.instructions, a.skills, a.a2a, a.created, \
      a.archived, t.id, t.tenant, t.agent, t.state, t.online, t.device_name, t.labels, t.attached, t.heartbeat, t.ended, \
-     t.kind, t.extensions, t.token_rotated, t.token_reused, a.approvals, a.owner \
+     t.kind, t.extensions, t.token_rotated, t.token_reused, a.approvals, a.owner, a.callers, a.run_timeout \
      from agent_accounts a left join agent_runtimes t on t.agent = a.id and t.state = 0";
 
 pub(super) const RUNTIME: &str = "id, tenant, agent, state, online, device_name, labels, attached, heartbeat, ended, \
@@ -310,6 +311,21 @@ pub(super) fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
     Ok(Whole { hot, record })
 }
 
+pub(super) const fn callers_number(callers: Callers) -> i64 {
+    match callers {
+        Callers::Everyone => 0,
+        Callers::Owner => 1,
+    }
+}
+
+fn callers(row: &Row<'_>, column: usize) -> rusqlite::Result<Callers> {
+    match row.get(column)? {
+        0_i64 => Ok(Callers::Everyone),
+        1 => Ok(Callers::Owner),
+        _ => Err(corrupt(column, "not who may call an agent")),
+    }
+}
+
 /// Reads [`ACCOUNT`].
 pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
     let runtime = match row.get::<_, Option<[u8; 16]>>(9)? {
@@ -326,6 +342,8 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         skills: json(row, 5)?,
         a2a: maybe_json(row, 6)?,
         approvals: maybe_json(row, 23)?,
+        callers: callers(row, 25)?,
+        run_timeout: row.get::<_, Option<i64>>(26)?.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis),
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,

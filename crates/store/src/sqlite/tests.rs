@@ -11,6 +11,7 @@ use attache_protocol::{
         run::{self, Status, Worker},
     },
     secret::SecretHash,
+    wire::account::Callers,
 };
 use tempfile::TempDir;
 
@@ -52,6 +53,8 @@ impl Desk {
             skills: json("[]"),
             a2a: None,
             approvals: None,
+            callers: Callers::Everyone,
+            run_timeout: None,
         };
         let agent = store.create_account(Context::new(tenant, "system", env.now()), account).await.unwrap().id;
         let runtime = NewRuntime {
@@ -185,7 +188,8 @@ async fn a_database_of_version_1_opens_with_its_runs() {
     let env = Env::seeded(1);
     let at = env.now();
     let tenant = store.ensure_tenant(env.tenant_id(), "another", at).await.unwrap();
-    assert_eq!(store.live(tenant).await.unwrap(), Live { pending: 1, running: 1 });
+    let live = store.live(tenant).await.unwrap();
+    assert_eq!(live, Live { pending: 1, running: 1, ..live });
     let limits = Limits { calls: Some(3), ..Limits::default() };
     let quota = store.set_quota(Context::new(tenant, "system", at), Target::default(), limits).await.unwrap();
     let spent = Spend { calls: 1, tokens: 7, micro_usd: 10_000 };

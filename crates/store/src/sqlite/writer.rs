@@ -4,7 +4,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::{cache::Cache, directory::Directory, open, owner, statements::Statements};
-use crate::{Error, Listener, Result, Woken};
+use crate::{Error, Listener, Result, Woken, measure::Measures};
 
 /// How many calls may wait; beyond that the caller is told to come back.
 const QUEUE: usize = 8192;
@@ -31,6 +31,7 @@ pub(super) struct Transaction<'a, 'c> {
     pub(super) cache: &'a mut Cache,
     pub(super) directory: &'a mut Directory,
     pub(super) woken: &'a mut Vec<Woken>,
+    pub(super) measures: &'a Measures,
 }
 
 /// How a job's changes are undone when it fails.
@@ -67,6 +68,7 @@ struct Thread {
     cache: Cache,
     directory: Directory,
     listener: Arc<Ear>,
+    measures: Arc<Measures>,
 }
 
 /// Why the thread stopped serving on one connection.
@@ -79,12 +81,16 @@ enum Stop {
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn start(path: PathBuf, listener: Arc<Ear>) -> Result<(Self, std::thread::JoinHandle<()>)> {
+    pub(super) fn start(
+        path: PathBuf,
+        listener: Arc<Ear>,
+        measures: Arc<Measures>,
+    ) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let owner = owner::become_owner(&path)?;
         let connection = open::writer(&path)?;
         let cache = Cache::rebuild(&connection)?;
         let (jobs, waiting) = crossbeam_channel::bounded(QUEUE);
-        let thread = Thread { path, cache, directory: Directory::default(), listener };
+        let thread = Thread { path, cache, directory: Directory::default(), listener, measures };
         let handle = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || {
@@ -193,6 +199,7 @@ impl Thread {
         statements: &mut Statements<'c>,
         jobs: impl Iterator<Item = Job>,
     ) -> rusqlite::Result<()> {
+        let begun = Instant::now();
         let mut finishes: Vec<Finish> = Vec::new();
         let mut woken = Vec::new();
         let mut outcome = statements.begin.execute([]).map(drop);
@@ -200,6 +207,8 @@ impl Thread {
             finishes.extend(self.settle(connection, statements, job, &mut woken, &mut outcome));
         }
         let outcome = outcome.and_then(|()| statements.commit.execute([]).map(drop));
+        self.measures.commit_micros.observe_time(begun.elapsed());
+        self.measures.batch.observe(u64::try_from(finishes.len()).unwrap_or(u64::MAX));
         for finish in finishes {
             finish(outcome.as_ref().copied().map_err(|_| Error::Unknown));
         }
@@ -235,6 +244,7 @@ impl Thread {
             cache: &mut self.cache,
             directory: &mut self.directory,
             woken: &mut *woken,
+            measures: &self.measures,
         };
         let settled = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut transaction)));
         if matches!(&settled, Ok(settled) if settled.keep) {

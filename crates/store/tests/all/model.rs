@@ -10,7 +10,7 @@ use attache_protocol::{
     env::Env,
     rules::quota::Budget,
     rules::run::{Limits, Worker},
-    wire::event::kind,
+    wire::{account::Callers, event::kind},
 };
 use attache_store::{
     Context, Error, Store, Woken,
@@ -46,6 +46,8 @@ impl World {
             instructions: Some("Be brief.".to_owned()),
             skills: json("[]"),
             a2a: None,
+            callers: Callers::Everyone,
+            run_timeout: None,
         };
         let agent = store.create_account(context.clone(), account).await.unwrap().id;
         let code = attache_protocol::secret::SecretHash([1; 32]);

@@ -10,6 +10,7 @@ use attache_protocol::{
         run::{Refusal, Worker},
     },
     secret::SecretHash,
+    wire::account::Callers,
 };
 use attache_store::{
     Error, Woken,
@@ -37,6 +38,8 @@ impl World {
             instructions: None,
             skills: json("[]"),
             a2a: None,
+            callers: Callers::Everyone,
+            run_timeout: None,
         };
         let agent = self.store.create_account(self.context("key:owner"), account).await.unwrap().id;
         self.set(agent, URL, None).await.unwrap();

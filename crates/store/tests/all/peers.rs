@@ -15,6 +15,7 @@ use attache_protocol::{
     },
     secret::SecretHash,
     wire::{
+        account::Callers,
         channel::{PeerRole, Transport},
         event::kind,
     },
@@ -67,6 +68,8 @@ impl World {
             instructions: None,
             skills: json("[]"),
             a2a: None,
+            callers: Callers::Everyone,
+            run_timeout: None,
         };
         let context = Context::new(tenant, "key:owner", env.now());
         let agent = store.create_account(context, account).await.unwrap().id;

@@ -3,7 +3,7 @@
 use attache_protocol::{
     Timestamp,
     env::Env,
-    wire::{a2a::Extension, account::Presence},
+    wire::{a2a::Extension, account::{Callers, Presence}},
 };
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ fn account(name: &str) -> Account {
         peer: None,
         approvals: None,
         owner_id: None,
+        callers: Callers::Everyone,
+        run_timeout_ms: None,
         runtime: None,
         created_at: Timestamp::from_millis(0),
         archived_at: None,

@@ -140,7 +140,8 @@ fn write(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> 
         fs::create_dir_all(folder).map_err(failed)?;
     }
     let mode = fs::metadata(file).map(|metadata| metadata.permissions().mode() & 0o777).ok();
-    if let Some(before) = before {
+    // The first version is the one that a person may want back; what we wrote ourselves is not.
+    if let Some(before) = before.filter(|_| !backup(file).exists()) {
         home::write_private(&backup(file), before.as_bytes()).map_err(failed)?;
     }
     home::write_private(file, after.as_bytes()).map_err(failed)?;

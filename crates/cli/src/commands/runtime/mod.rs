@@ -2,6 +2,7 @@
 
 mod pair;
 mod profiles;
+mod set;
 mod start;
 pub(super) mod status;
 mod unpair;
@@ -17,7 +18,8 @@ use crate::{Context, Failure};
   attache runtime pair K7QM-2XHD --api-base https://hub.example.org    redeem a code from the console
   attache runtime pair --api-base https://hub.example.org              show a code to confirm in the console
   attache runtime start                                                stay connected and run tasks
-  attache runtime status")]
+  attache runtime status
+  attache runtime set --api-base https://hub.example.org               its hub has moved")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Runtime,
@@ -29,6 +31,7 @@ enum Runtime {
     Start(start::Args),
     Status(status::Args),
     Profiles(profiles::Args),
+    Set(set::Args),
     Unpair(unpair::Args),
 }
 
@@ -39,7 +42,11 @@ impl Args {
         match &self.command {
             Runtime::Start(_) => Weight::Server,
             Runtime::Pair(args) if args.stays() => Weight::Server,
-            Runtime::Pair(_) | Runtime::Status(_) | Runtime::Profiles(_) | Runtime::Unpair(_) => Weight::Client,
+            Runtime::Pair(_)
+            | Runtime::Status(_)
+            | Runtime::Profiles(_)
+            | Runtime::Set(_)
+            | Runtime::Unpair(_) => Weight::Client,
         }
     }
 }
@@ -50,6 +57,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         Runtime::Start(args) => Box::pin(start::run(context, args)).await,
         Runtime::Status(args) => Box::pin(status::run(context, args)).await,
         Runtime::Profiles(args) => profiles::run(&context, &args),
+        Runtime::Set(args) => set::run(&context, args),
         Runtime::Unpair(args) => unpair::run(&context, &args),
     };
     // A device names its hub with another option than people do.

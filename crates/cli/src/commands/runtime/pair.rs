@@ -90,6 +90,9 @@ impl Args {
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let home = context.home()?;
     let code = args.code.as_deref().map(read_code).transpose()?;
+    for folder in args.workspace.iter().chain(&args.cwd) {
+        home::refuse_own_folder(&context.config, None, folder)?;
+    }
     let options = options(&context, &home, &args)?;
     // Looked at before the code is spent: a profile that nothing can execute is not what anybody wants.
     if options.local_agent_endpoint.is_none() {
@@ -116,7 +119,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     if args.start {
         context
             .output
-            .say_styled(Style::Good, format_args!("Paired with {} at {}.", profile.agent_id, profile.api_base));
+            .say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(&profile), profile.api_base));
         return Box::pin(start::run(context, start::Args::of(&profile))).await;
     }
     done(&context, &home, &profile)
@@ -127,7 +130,7 @@ fn done(context: &Context, home: &Home, profile: &Profile) -> Result<(), Failure
     if output.is_json() {
         return output.json(&status::View::of(profile, status::Active::Yes));
     }
-    output.say_styled(Style::Good, format_args!("Paired with {} at {}.", profile.agent_id, profile.api_base));
+    output.say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base));
     output.say(format_args!("The profile is in {}. Start working:", home.profiles().display()));
     output.say("  attache runtime start");
     Ok(())
@@ -259,7 +262,7 @@ async fn check_executor(context: &Context, executor: &LocalExecutor, args: &Args
 
 /// A fresh code for an agent of the hub, which is made where there is none.
 async fn code_for(context: &Context, args: &Args, agent: &str) -> Result<Secret<String>, Failure> {
-    let hub = context.hub(&HubArgs { hub: args.api_base.clone(), key_file: None, pin: args.pin })?;
+    let hub = context.hub(&HubArgs { hub: args.api_base.clone(), pin: args.pin, ..HubArgs::default() })?;
     match hub.account(agent).await {
         Ok(_) => {}
         Err(error) if error.code() == Some(Code::NotFound) => {

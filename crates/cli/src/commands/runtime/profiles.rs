@@ -45,11 +45,12 @@ pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let mut table = Table::new(&["", "PROFILE", "RUNTIME", "LAST HEARTBEAT", "EXECUTOR", "HUB"]);
+    let mut table = Table::new(&["", "AGENT", "PROFILE", "RUNTIME", "LAST HEARTBEAT", "EXECUTOR", "HUB"]);
     for profile in set.profiles.values() {
         let running = status::is_running(home.path(), profile.agent_id);
         table.row([
             Cell::strong(if Active::of(active, profile) == Active::Yes { "*" } else { " " }),
+            Cell::strong(status::agent_name(profile)),
             Cell::plain(profile.key()),
             if running { Cell::styled("running", Style::Good) } else { Cell::plain("stopped") },
             Cell::plain(time::relative_or(profile.last_heartbeat_at, context.now(), "never")),

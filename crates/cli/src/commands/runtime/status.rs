@@ -33,6 +33,8 @@ pub(in crate::commands) struct View {
     profile: String,
     active: bool,
     agent_id: AgentId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_name: Option<String>,
     runtime_id: RuntimeId,
     api_base: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +88,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, value: Cell| table.row([Cell::dim(name), value]);
     row("profile", Cell::strong(&view.profile));
-    row("agent", Cell::plain(view.agent_id.to_string()));
+    row("agent", Cell::plain(status.view.named()));
     row("device", Cell::plain(view.device_name.as_deref().unwrap_or("unnamed")));
     row(
         "runtime",
@@ -154,6 +156,7 @@ impl View {
             profile: profile.key(),
             active: active == Active::Yes,
             agent_id: profile.agent_id,
+            agent_name: profile.agent_name.clone(),
             runtime_id: profile.runtime_id,
             api_base: profile.api_base.clone(),
             pin: profile.pin,
@@ -165,6 +168,21 @@ impl View {
             local_executor: profile.local_executor.clone(),
         }
     }
+}
+
+impl View {
+    /// `builder (agt_…)`
+    fn named(&self) -> String {
+        match &self.agent_name {
+            Some(name) => format!("{} ({})", clean::line(name), self.agent_id),
+            None => self.agent_id.to_string(),
+        }
+    }
+}
+
+/// What the agent of a pairing was called when it was made; its id where nobody said.
+pub(in crate::commands) fn agent_name(profile: &Profile) -> String {
+    profile.agent_name.as_deref().map_or_else(|| profile.agent_id.to_string(), |name| clean::line(name).into_owned())
 }
 
 // === impl Active ===

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use attache_protocol::{
-    AgentId, ConversationId, UserId,
+    AgentId, Code, ConversationId, UserId,
     rules::{
         access::{Agent, Because, Decision, Object},
         run::Phase,
     },
+    wire::{account::Callers, key::Role},
 };
 use attache_store::record::{
     Account, Conversation, RunRecord, RuntimeKind,
@@ -90,6 +91,21 @@ impl Handle {
         Ok(Reach::Rules(agents))
     }
 
+    /// An agent that is its owner's alone is seen by everybody and put to work by its owner. Agents are refused earlier: to
+    /// them such an agent does not exist.
+    pub(crate) fn check_caller(by: &Principal, account: &Account) -> Result<()> {
+        let Some(role) = by.role().filter(|_| account.callers == Callers::Owner) else { return Ok(()) };
+        let is_own = match account.owner {
+            Some(owner) => by.user == Some(owner),
+            None => role == Role::Owner,
+        };
+        if is_own {
+            return Ok(());
+        }
+        Err(Error::new(Code::Forbidden, format!("The agent `{}` is its owner's alone.", account.name))
+            .hint("Its owner shares it with `attache agents set NAME --callers everyone`."))
+    }
+
     /// The user as rules name it. A name that was freed belongs to whoever has it now, so the things of a removed user go
     /// by the user's id.
     pub(crate) async fn user_in_rules(&self, by: &Principal, user: UserId) -> Result<String> {
@@ -145,6 +161,15 @@ impl<'a> Reach<'a> {
         match self {
             Self::Table => Ok(Seen::No),
             Self::Rules(agents) => agents.artifact(of, name).await,
+        }
+    }
+
+    /// Whether a rule gives the agent to the caller by its name: then it is shared on purpose, also if it is its owner's
+    /// alone otherwise.
+    pub(crate) async fn is_named(&self, account: &Account) -> Result<bool> {
+        match self {
+            Self::Table => Ok(false),
+            Self::Rules(agents) => agents.is_named(account).await,
         }
     }
 
@@ -227,9 +252,25 @@ impl Agents<'_> {
     }
 
     async fn reaches(&self, account: &Account) -> Result<bool> {
+        let target = self.target(account).await?;
+        if !self.decide(&self.own, Object::Agent(target.agent())).is_allowed() {
+            return Ok(false);
+        }
+        match account.callers {
+            Callers::Everyone => Ok(true),
+            Callers::Owner if account.owner.is_some() && account.owner == self.by.user => Ok(true),
+            Callers::Owner => self.is_named(account).await,
+        }
+    }
+
+    async fn is_named(&self, account: &Account) -> Result<bool> {
+        let target = self.target(account).await?;
+        Ok(self.in_force.rules.rights(self.own.agent()).name(target.agent()))
+    }
+
+    async fn target(&self, account: &Account) -> Result<Named> {
         let owner = self.owner(account.owner).await?;
-        let target = Named { id: account.id.to_string(), name: account.name.clone(), owner };
-        Ok(self.decide(&self.own, Object::Agent(target.agent())).is_allowed())
+        Ok(Named { id: account.id.to_string(), name: account.name.clone(), owner })
     }
 
     async fn conversation(&self, user: Option<UserId>, id: ConversationId) -> Result<Seen> {
@@ -261,8 +302,7 @@ pub(crate) fn space(of: &Conversation) -> String {
 impl Chain<'_, '_> {
     /// `Err` names the link that may not reach the agent, and the pattern that says so.
     pub(crate) async fn reaches(&mut self, account: &Account) -> Result<std::result::Result<(), String>> {
-        let owner = self.agents.owner(account.owner).await?;
-        let target = Named { id: account.id.to_string(), name: account.name.clone(), owner };
+        let target = self.agents.target(account).await?;
         Ok(self.decide(Object::Agent(target.agent())))
     }
 

@@ -17,6 +17,7 @@ mod input;
 mod key;
 mod login;
 mod message;
+mod names;
 mod pairing;
 mod permission;
 mod quotas;
@@ -130,6 +131,7 @@ routes! {
     delete "/api/v1/api-keys/{key}"                                 key::revoke;
     post   "/api/v1/tokens"                                         token::create;
     post   "/api/v1/users"                                          user::create;
+    get    "/api/v1/names"                                          names::read;
     get    "/api/v1/users"                                          user::list;
     get    "/api/v1/users/{user}"                                   user::read;
     patch  "/api/v1/users/{user}"                                   user::update;

@@ -1,7 +1,7 @@
 //! `/api/v1/task-runs`, as callers see it.
 
 use attache_protocol::{
-    ConversationId, RunId,
+    ConversationId, RunId, Timestamp,
     rules::run::Status,
     wire::run::{CancelRequest, CreateRunRequest, Run, RunList},
 };
@@ -31,6 +31,14 @@ pub(super) struct Query {
     agent_id: Option<String>,
     conversation_id: Option<ConversationId>,
     parent_task_run_id: Option<RunId>,
+    /// Only runs that wait for a person: for an approval, or for input.
+    waiting: Option<bool>,
+    /// Only runs that were made at this time or later.
+    since: Option<Timestamp>,
+    /// Only runs that this person or agent asked for, by name or id.
+    caller: Option<String>,
+    /// Only runs whose input has this text in it, whatever the case of its letters.
+    text: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
 }
@@ -69,6 +77,10 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
         agent: query.agent_id,
         conversation: query.conversation_id,
         parent: query.parent_task_run_id,
+        waiting: query.waiting.unwrap_or_default(),
+        since: query.since,
+        caller: query.caller,
+        text: query.text,
         page: PageRequest { limit: query.limit, cursor: query.cursor },
     };
     Ok(reply::json(StatusCode::OK, &hub.runs(&by, query).await?))

@@ -46,6 +46,12 @@ impl Part {
         }
     }
 
+    /// A file as it is.
+    pub fn file(bytes: &[u8], filename: impl Into<String>, media_type: impl Into<String>) -> Self {
+        let content = Content::Raw(base64::encode(bytes));
+        Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
+    }
+
     pub fn data(data: Json) -> Self {
         Self { media_type: Some("application/json".to_owned()), ..Self::new(Content::Data(data)) }
     }

@@ -91,6 +91,9 @@ pub struct CallInput {
     pub capabilities_required: Option<Vec<String>>,
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Json>,
+    /// The task as an A2A message, where more than its text came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Json>,
 }
 
 // === impl CallInput ===
@@ -109,6 +112,7 @@ impl From<TaskRequest> for CallInput {
             header: request.header,
             capabilities_required: request.task.capabilities_required,
             capabilities: request.capabilities,
+            message: None,
         }
     }
 }

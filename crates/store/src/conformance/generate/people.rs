@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use attache_protocol::{AgentId, Timestamp, wire::key::Role};
+use attache_protocol::{
+    AgentId, Timestamp,
+    wire::{account::Callers, key::Role},
+};
 
 use super::{Generator, HOUR, Kind};
 use crate::{
@@ -39,6 +42,8 @@ impl Generator {
             instructions: self.draw.maybe_text(),
             skills: self.draw.json(),
             a2a: self.draw.maybe_json(),
+            callers: self.callers(),
+            run_timeout: self.run_timeout(),
         };
         Step::CreateAccount(self.context(), new)
     }
@@ -52,8 +57,18 @@ impl Generator {
             instructions: self.draw.maybe_text(),
             skills: self.draw.maybe_json(),
             a2a: self.draw.maybe_json(),
+            callers: self.draw.percent(30).then(|| self.callers()),
+            run_timeout: self.draw.percent(30).then(|| self.run_timeout()),
         };
         Step::UpdateAccount(self.context(), self.agent_ref(), patch)
+    }
+
+    fn callers(&self) -> Callers {
+        if self.draw.percent(30) { Callers::Owner } else { Callers::Everyone }
+    }
+
+    fn run_timeout(&self) -> Option<Duration> {
+        self.draw.percent(30).then(|| Duration::from_millis(1000 + self.draw.below(100_000)))
     }
 
     pub(super) fn archive_account(&self) -> Step {

@@ -1,0 +1,150 @@
+//! `attache context`: the hubs that this client knows, each with its key, and which one commands mean.
+
+use std::path::PathBuf;
+
+use attache_client::Address;
+use attache_protocol::{Pin, Secret};
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::{
+    Context, Failure, asked_secret,
+    contexts::{self, Contexts, SavedHub},
+    home,
+    output::{Cell, Style, Table},
+};
+
+/// Remember hubs and keys under a name, and choose one
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:
+  attache context                                          the hubs that are known, and which one is used
+  attache context add work --hub https://hub.example.org --key-file work.key
+  attache context add lab --hub https://10.0.0.5:7800 --pin sha256:…      asks for the key
+  attache context use work                                 from now on, commands mean this hub
+  attache context use --none                               back to the hub of this machine
+  attache agents --context lab                             for one command
+
+--hub and ATTACHE_URL come first, then --context, then the one in use, then the hub of this machine. Keys are kept in
+$A2A_HOME/contexts, for you alone.",
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the hubs that are known (what `attache context` does)
+    List,
+    /// Remember a hub, or replace what is remembered; it is used from now on
+    Add {
+        /// A name of your choice
+        name: String,
+        /// The hub's address
+        #[arg(long, value_name = "URL")]
+        hub: String,
+        /// A file with the key; without one it is asked for, or read from standard input
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        /// The pin of a hub that made its own certificate
+        #[arg(long, value_name = "sha256:…")]
+        pin: Option<Pin>,
+    },
+    /// Choose the hub that commands mean
+    Use {
+        #[arg(required_unless_present = "none")]
+        name: Option<String>,
+        /// None of them: the hub of this machine
+        #[arg(long, conflicts_with = "name")]
+        none: bool,
+    },
+    /// Forget a hub and its key
+    Remove { name: String },
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    current: Option<&'a str>,
+    contexts: Vec<ShownHub<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownHub<'a> {
+    name: &'a str,
+    hub: &'a str,
+    has_key: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<Pin>,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let home = context.home()?;
+    let mut all = Contexts::load(home.path())?;
+    let output = &context.output;
+    match args.command.unwrap_or(Command::List) {
+        Command::List => list(context, &all),
+        Command::Add { name, hub, key_file, pin } => {
+            contexts::check_name(&name)?;
+            let address = Address::parse(&hub)?;
+            let key = match key_file {
+                Some(file) => home::read_secret(&file)?,
+                None => Secret::new(asked_secret::ask("Key of the hub: ")?.expose().trim().to_owned()),
+            };
+            all.keep_key(home.path(), &name, &key)?;
+            all.contexts.insert(name.clone(), SavedHub { hub: address.origin(), pin });
+            all.current = Some(name.clone());
+            all.save(home.path())?;
+            output.say(format_args!("Commands mean {name} ({address}) from now on."));
+            Ok(())
+        }
+        Command::Use { name, .. } => {
+            if let Some(name) = &name {
+                all.get(name)?;
+            }
+            all.current.clone_from(&name);
+            all.save(home.path())?;
+            match name {
+                Some(name) => output.say(format_args!("Commands mean {name} from now on.")),
+                None => output.say("Commands mean the hub of this machine from now on."),
+            }
+            Ok(())
+        }
+        Command::Remove { name } => {
+            all.get(&name)?;
+            all.remove(home.path(), &name)?;
+            output.say(format_args!("Forgot {name} and its key."));
+            Ok(())
+        }
+    }
+}
+
+fn list(context: &Context, all: &Contexts) -> Result<(), Failure> {
+    let (output, home) = (&context.output, context.home()?);
+    let contexts = all.contexts.iter().map(|(name, saved)| ShownHub {
+        name,
+        hub: &saved.hub,
+        has_key: contexts::key_file(home.path(), name).exists(),
+        pin: saved.pin,
+    });
+    let shown = Shown { current: all.current.as_deref(), contexts: contexts.collect() };
+    if output.is_json() {
+        return output.json(&shown);
+    }
+    if shown.contexts.is_empty() {
+        output.say("No hub is remembered. Remember one: attache context add NAME --hub URL --key-file FILE");
+        return Ok(());
+    }
+    let mut table = Table::new(&["NAME", "IN USE", "HUB", "KEY"]);
+    for hub in &shown.contexts {
+        let in_use = shown.current == Some(hub.name);
+        table.row([
+            Cell::strong(hub.name),
+            if in_use { Cell::styled("yes", Style::Good) } else { Cell::plain("") },
+            Cell::plain(hub.hub),
+            Cell::plain(if hub.has_key { "kept" } else { "none" }),
+        ]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,81 @@
+//! `attache runtime set`: change where a pairing finds its hub, without pairing again.
+
+use attache_client::Address;
+use attache_protocol::Pin;
+use attache_runtime::profile::Profiles;
+
+use super::status;
+use crate::{Context, Failure};
+
+/// Change a pairing: the address or the pin of its hub, the name of this device
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  attache runtime set --api-base https://hub.example.org       the hub has moved
+  attache runtime set --pin sha256:…                           it has another certificate of its own
+  attache runtime set --device-name workbench --profile agt_…/rtm_…
+
+A runtime that runs takes it over when it is started again.")]
+pub(super) struct Args {
+    /// Where the hub is now, with or without /api/v1
+    #[arg(long, value_name = "URL")]
+    api_base: Option<String>,
+    /// The pin of a hub that made its own certificate; `none` forgets it
+    #[arg(long, value_name = "sha256:…|none", value_parser = parse_pin)]
+    pin: Option<PinChange>,
+    /// What people call this device; the hub learns it at the next pairing
+    #[arg(long, value_name = "NAME")]
+    device_name: Option<String>,
+    /// Which pairing [default: the active one]
+    #[arg(long, value_name = "AGENT/RUNTIME")]
+    profile: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PinChange {
+    Forget,
+    To(Pin),
+}
+
+fn parse_pin(text: &str) -> Result<PinChange, String> {
+    match text {
+        "none" => Ok(PinChange::Forget),
+        _ => text.parse().map(PinChange::To).map_err(|error: attache_protocol::pin::ParseError| error.to_string()),
+    }
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    if args.api_base.is_none() && args.pin.is_none() && args.device_name.is_none() {
+        return Err(Failure::usage("say what to change").hint("See: attache runtime set --help"));
+    }
+    let home = context.home()?;
+    let profiles = Profiles::at(home.path(), context.env.clone());
+    let key = profiles.load()?.select(args.profile.as_deref())?.key();
+    let address = args.api_base.as_deref().map(Address::parse).transpose()?;
+    let changed = profiles.update(|set| {
+        let profile = set.profiles.get_mut(&key)?;
+        if let Some(address) = &address {
+            // A pin is for TLS; another hub that has none is not held to the old one.
+            profile.pin = profile.pin.filter(|_| address.is_encrypted());
+            profile.api_base = address.api_base();
+        }
+        match args.pin {
+            Some(PinChange::Forget) => profile.pin = None,
+            Some(PinChange::To(pin)) => profile.pin = Some(pin),
+            None => {}
+        }
+        profile.device_name = args.device_name.or_else(|| profile.device_name.clone());
+        Some(profile.clone())
+    })?;
+    let Some(profile) = changed else {
+        return Err(Failure::failed("the pairing was forgotten in the meantime"));
+    };
+    let output = &context.output;
+    if output.is_json() {
+        return output.json(&status::View::of(&profile, status::Active::Yes));
+    }
+    output.say(format_args!("{key} finds its hub at {}.", profile.api_base));
+    if status::is_running(home.path(), profile.agent_id) {
+        output.say("Its runtime takes this over when it is started again.");
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! `attache context`: hubs and keys that a client remembers.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::harness::Home;
+
+#[test]
+fn a_client_remembers_hubs_and_their_keys() {
+    let (server, other, client) = (Home::new(), Home::new(), Home::new());
+    let (hub, second) = (server.hub(&[]), other.hub(&[]));
+    hub.add_agent("builder");
+    second.add_agent("crawler");
+    let key = client.keep_secret("first.key", &hub.key);
+    client.attache(&["agents"]).exits(5);
+    client.attache(&["context", "add", "work", "--hub", &hub.url, "--key-file", &key]).succeeds();
+    fs::remove_file(&key).unwrap();
+    let key = client.keep_secret("second.key", &second.key);
+    client.attache(&["context", "add", "lab", "--hub", &second.url, "--key-file", &key]).succeeds();
+    let agent = |args: &[&str]| client.attache(args).succeeds().json()["agent_accounts"][0]["name"].clone();
+    assert_eq!(agent(&["agents", "--json"]), "crawler", "the one that was added last");
+    assert_eq!(agent(&["agents", "--json", "--context", "work"]), "builder");
+    client.attache(&["context", "use", "work"]).succeeds();
+    assert_eq!(agent(&["agents", "--json"]), "builder");
+    // A key goes to its own hub alone.
+    client.attache(&["agents", "--hub", &second.url]).exits(4);
+    let list = client.attache(&["context", "--json"]).succeeds().json();
+    assert_eq!(list["current"], "work");
+    assert!(!list.to_string().contains("ak_"), "{list}");
+    let file = client.a2a().join("contexts/work.key");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    client.attache(&["context", "remove", "work"]).succeeds();
+    assert!(!file.exists());
+    client.attache(&["agents"]).exits(5);
+    client.attache(&["context", "use", "nowhere"]).exits(3);
+    client.attache(&["context", "add", "../x", "--hub", &hub.url, "--key-file", &key]).exits(2);
+}

@@ -1,0 +1,91 @@
+//! Names before ids: who called, who decided, which device and what a grant allows; ids by a part of them and `last`.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server};
+
+/// A device called `workbench` that claimed the next run of an agent: its token, the run and its epoch.
+fn claim(hub: &Server, agent: &str) -> (String, String, Value) {
+    let code = hub.pairing_code(agent);
+    let url = format!("{}/api/v1/agent-runtimes/runtime/attach-via-pairing", hub.url);
+    let body = json!({ "pairing_token": code, "device_name": "workbench" });
+    let device = crate::harness::http::json("POST", &url, &[], Some(&body)).unwrap().expect(200).json();
+    assert_eq!(device["agent_name"], agent);
+    let token = device["runtime_token"].as_str().unwrap().to_owned();
+    let id = device["agent_id"].as_str().unwrap();
+    let beat = json!({ "agent_id": id, "running": [] });
+    hub.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
+    let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
+    let run = hub.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+    (token, run["task_run_id"].as_str().unwrap().to_owned(), run["epoch"].clone())
+}
+
+#[test]
+fn people_devices_and_grants_are_called_by_their_names() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["users", "add", "ada"]).succeeds();
+    let key = home.path().join("ada.key").to_str().unwrap().to_owned();
+    home.attache(&["keys", "add", "ada", "--user", "ada", "--to-file", &key]).succeeds();
+    home.attache(&["ask", "builder", "publish", "--no-wait", "--key-file", &key]).succeeds();
+    let (token, run, epoch) = claim(&hub, "builder");
+    let ask = json!({ "epoch": epoch, "tool": "Bash", "input": { "command": "cargo publish" } });
+    hub.worker(&token, "POST", &format!("/api/v1/task-runs/{run}/permission-requests"), &ask).expect(201);
+    home.attache(&["approvals", "approve", "last", "--scope", "run"]).succeeds();
+
+    let row = |shown: &str, name: &str| {
+        shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {shown}")).to_owned()
+    };
+    let shown = home.attache(&["runs", "show", "last"]).succeeds().stdout;
+    assert!(row(&shown, "created").ends_with("by ada"), "{shown}");
+    assert!(row(&shown, "device").contains("workbench"), "{shown}");
+    assert!(home.attache(&["runs"]).succeeds().stdout.contains(" ada "));
+    let shown = home.attache(&["approvals", "show", "last"]).succeeds().stdout;
+    assert!(row(&shown, "decided").contains("by owner"), "{shown}");
+    assert!(row(&shown, "device").contains("workbench"), "{shown}");
+    let grants = home.attache(&["approvals", "grants"]).succeeds().stdout;
+    assert!(grants.contains("exactly Bash: cargo publish") && grants.contains(" owner "), "{grants}");
+    assert!(grants.contains(" builder "), "{grants}");
+    let devices = home.attache(&["runtimes"]).succeeds().stdout;
+    let device = devices.lines().nth(1).unwrap();
+    assert!(device.starts_with("workbench") && device.contains(" builder "), "{devices}");
+    let log = home.attache(&["audit"]).succeeds().stdout;
+    assert!(log.lines().any(|line| line.contains("task.created") && line.contains(" ada ")), "{log}");
+
+    // A part of an id is enough, as long as it is the only one's.
+    let short = &run[run.len() - 8..];
+    for part in [short.to_owned(), format!("run_…{short}"), run[..run.len() - 3].to_owned()] {
+        let shown = home.attache(&["runs", "show", &part, "--json"]).succeeds().json();
+        assert_eq!(shown["task_run_id"], run.as_str(), "{part}");
+    }
+    home.attache(&["ask", "builder", "another", "--no-wait"]).succeeds();
+    let several = home.attache(&["runs", "show", "run_"]).exits(2);
+    assert!(several.stderr.contains("fits several"), "{}", several.stderr);
+    home.attache(&["runs", "show", "ffffffffff"]).exits(3);
+    home.attache(&["runtimes", "revoke", "workbench"]).succeeds();
+}
+
+#[test]
+fn a_device_that_shows_a_code_is_confirmed_from_the_command_line() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let url = format!("{}/api/v1/agent-runtimes/runtime/pairing-requests", hub.url);
+    let ticket = |name: &str| {
+        let body = json!({ "device_name": name });
+        crate::harness::http::json("POST", &url, &[], Some(&body)).unwrap().json()
+    };
+    let first = ticket("laptop");
+    let code = first["pairing_code"].as_str().unwrap();
+    let said = home.attache(&["runtimes", "confirm", code, "--agent", "builder"]).succeeds().stderr;
+    assert!(said.contains("laptop is paired with builder"), "{said}");
+    let poll = json!({ "poll_token": first["poll_token"] });
+    let joined = crate::harness::http::json("POST", &format!("{url}/poll"), &[], Some(&poll)).unwrap().expect(200);
+    assert_eq!(joined.json()["agent_name"], "builder");
+    let second = ticket("stranger");
+    home.attache(&["runtimes", "reject", second["pairing_code"].as_str().unwrap()]).succeeds();
+    let poll = json!({ "poll_token": second["poll_token"] });
+    let turned = crate::harness::http::json("POST", &format!("{url}/poll"), &[], Some(&poll)).unwrap();
+    assert_eq!(turned.error_code(), "pairing_rejected");
+}

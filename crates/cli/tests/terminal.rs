@@ -1,0 +1,172 @@
+//! What a person at a terminal sees of a run, and what they can type: the answer once, tools with their commands, and a
+//! decision right where it is asked for.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, until};
+
+/// A terminal in which a command runs.
+struct Terminal {
+    child: Child,
+    log: PathBuf,
+}
+
+/// A device that the test plays, with the run that it claimed.
+struct Device<'a> {
+    hub: &'a Server,
+    token: String,
+    run: String,
+    epoch: i64,
+}
+
+fn has_script() -> bool {
+    let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found = found.is_ok_and(|status| status.success());
+    if !found {
+        println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
+    }
+    found
+}
+
+// === impl Terminal ===
+
+impl Terminal {
+    fn run(home: &Home, line: &str) -> Self {
+        let log = home.path().join("screen");
+        let line = format!("{} {line}", env!("CARGO_BIN_EXE_attache"));
+        let mut command = home.program("script");
+        command.args(["-q", "-f", "-e", "-c", &line]).arg(&log).env("TERM", "dumb");
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, log }
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).replace('\r', "")
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) -> String {
+        until(&format!("{text:?} on the screen"), || Some(self.screen()).filter(|screen| screen.contains(text)))
+    }
+
+    fn types(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn ends(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+}
+
+// === impl Device ===
+
+impl<'a> Device<'a> {
+    fn claim(hub: &'a Server, agent: &str) -> Self {
+        let device = hub.attach(&hub.pairing_code(agent));
+        let token = device["runtime_token"].as_str().unwrap().to_owned();
+        let id = device["agent_id"].as_str().unwrap();
+        let beat = json!({ "agent_id": id, "running": [] });
+        hub.worker(&token, "POST", "/api/v1/agent-runtimes/runtime/heartbeat", &beat).expect(200);
+        let path = format!("/api/v1/agent-accounts/{id}/task-runs/pull?wait_ms=20000");
+        let run = hub.worker(&token, "POST", &path, &json!({})).expect(200).json()["task_run"].clone();
+        let (epoch, run) = (run["epoch"].as_i64().unwrap(), run["task_run_id"].as_str().unwrap().to_owned());
+        Self { hub, token, run, epoch }
+    }
+
+    #[track_caller]
+    fn tells(&self, rest: &str, mut body: Value) -> Value {
+        body["epoch"] = json!(self.epoch);
+        let reply = self.hub.worker(&self.token, "POST", &format!("/api/v1/task-runs/{}/{rest}", self.run), &body);
+        assert!(reply.status < 300, "{}", reply.text());
+        reply.json()
+    }
+
+    /// What became of a permission request, once it is decided.
+    fn answer(&self, asked: &Value) -> Value {
+        let id = asked["permission_request_id"].as_str().unwrap();
+        let path = format!("/api/v1/task-runs/{}/permission-requests/{id}", self.run);
+        until("a decision", || {
+            let answer = self.hub.worker(&self.token, "GET", &path, &json!({})).expect(200).json();
+            (answer["state"] != "pending").then_some(answer)
+        })
+    }
+}
+
+#[test]
+fn an_agent_that_speaks_several_times_is_not_said_to_have_lost_something() {
+    if !has_script() {
+        return;
+    }
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let mut terminal = Terminal::run(&home, "ask builder look");
+    let device = Device::claim(&hub, "builder");
+    for chunk in ["I will look first.\n\n", "Two files ", "differ.\n"] {
+        device.tells("progress", json!({ "chunk": chunk }));
+    }
+    device.tells("complete", json!({ "output": { "text": "Two files differ.\n" } }));
+    assert!(terminal.ends(), "{}", terminal.screen());
+    let screen = terminal.screen();
+    assert!(!screen.contains("lost"), "{screen}");
+    assert_eq!(screen.matches("Two files differ.").count(), 1, "{screen}");
+}
+
+#[test]
+fn tools_are_shown_once_with_their_command_and_output() {
+    if !has_script() {
+        return;
+    }
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let mut terminal = Terminal::run(&home, "ask builder look");
+    let device = Device::claim(&hub, "builder");
+    let call = json!({ "id": "1", "name": "Bash", "status": "started", "input": { "command": "git status" } });
+    device.tells("progress", json!({ "tool_call": call }));
+    let done = json!({ "id": "1", "name": "Bash", "status": "completed", "input": { "command": "git status" },
+        "output": "On branch main\n" });
+    device.tells("progress", json!({ "tool_call": done }));
+    device.tells("complete", json!({ "output": { "text": "clean\n" } }));
+    assert!(terminal.ends(), "{}", terminal.screen());
+    let screen = terminal.screen();
+    assert_eq!(screen.matches("Bash: git status").count(), 1, "{screen}");
+    assert_eq!(screen.matches("On branch main").count(), 1, "{screen}");
+}
+
+#[test]
+fn a_person_decides_where_the_question_is_asked() {
+    if !has_script() {
+        return;
+    }
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let mut terminal = Terminal::run(&home, "ask builder publish");
+    let device = Device::claim(&hub, "builder");
+    let command = "cargo publish\nrm -rf target";
+    let ask = json!({ "tool": "Bash", "input": { "command": command }, "cwd": "/home/dev/parser" });
+    let first = device.tells("permission-requests", ask);
+    // The whole of it is shown, not its first line alone.
+    let screen = terminal.shows("Type a to allow it once");
+    assert!(screen.contains("rm -rf target") && screen.contains("in: /home/dev/parser"), "{screen}");
+    terminal.types("maybe");
+    terminal.shows("type a to allow it, d to deny it");
+    terminal.types("a");
+    let answer = device.answer(&first);
+    assert_eq!((&answer["approved"], &answer["scope"]), (&json!(true), &json!("once")));
+    terminal.shows("approved by owner");
+    let second = device.tells("permission-requests", json!({ "tool": "Bash", "input": { "command": "git push" } }));
+    until("the second question", || (terminal.screen().matches("Type a to allow it").count() == 2).then_some(()));
+    terminal.types("d use the other remote");
+    let answer = device.answer(&second);
+    assert_eq!((&answer["approved"], &answer["comment"]), (&json!(false), &json!("use the other remote")));
+    device.tells("complete", json!({ "output": { "text": "done\n" } }));
+    assert!(terminal.ends(), "{}", terminal.screen());
+}

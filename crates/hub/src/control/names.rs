@@ -1,0 +1,82 @@
+//! What people call whom an id stands for: names for the actors, devices, agents and users that records mention by id.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::{AgentId, KeyId, RunId, RuntimeId, UserId, wire::names::NameList};
+use attache_store::record::{AgentRef, Credential, people::UserRef};
+
+use crate::{
+    Error, Handle, Principal, Result,
+    identity::{ANONYMOUS, Action},
+};
+
+/// So many are looked up at once.
+const MAX_NAMES: usize = 200;
+
+impl Handle {
+    /// The names behind ids (`rtm_…`, `agt_…`, `usr_…`, `key_…`, `run_…`) and actors (`key:key_…`); what nobody knows is
+    /// left out. Only people ask: to agents, who somebody is may be a secret.
+    pub async fn names(&self, by: &Principal, ids: &[String]) -> Result<NameList> {
+        by.may(Action::SeeRuntimes)?;
+        if ids.len() > MAX_NAMES {
+            return Err(Error::invalid("ids", "must have at most 200 entries"));
+        }
+        let mut names = BTreeMap::new();
+        for id in ids {
+            if let Some(name) = self.name_of(by, id).await? {
+                names.insert(id.clone(), name);
+            }
+        }
+        Ok(NameList { names })
+    }
+
+    async fn name_of(&self, by: &Principal, id: &str) -> Result<Option<String>> {
+        // An actor is `kind:id`, and the id says by itself what it is of.
+        let bare = id.split_once(':').map_or(id, |(_, bare)| bare);
+        if bare == ANONYMOUS {
+            return Ok(Some("somebody without a key".to_owned()));
+        }
+        if let Ok(key) = bare.parse::<KeyId>() {
+            return self.key_holder(by, key).await;
+        }
+        if let Ok(user) = bare.parse::<UserId>() {
+            return self.user_name(by, user).await;
+        }
+        if let Ok(agent) = bare.parse::<AgentId>() {
+            let found = self.store().account(by.tenant, AgentRef::Id(agent)).await;
+            return known(found).map(|account| account.map(|account| account.name));
+        }
+        if let Ok(runtime) = bare.parse::<RuntimeId>() {
+            let found = self.store().runtime(by.tenant, runtime).await;
+            return known(found).map(|runtime| runtime.and_then(|runtime| runtime.device_name));
+        }
+        if let Ok(run) = bare.parse::<RunId>() {
+            let found = self.store().run(by.tenant, run).await;
+            return known(found).map(|run| run.map(|run| run.agent_name));
+        }
+        Ok(None)
+    }
+
+    async fn key_holder(&self, by: &Principal, key: KeyId) -> Result<Option<String>> {
+        match known(self.store().key_credential(key).await)?.flatten() {
+            Some(Credential::Key { tenant, user: Some(user), .. }) if tenant == by.tenant => {
+                self.user_name(by, user).await
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    async fn user_name(&self, by: &Principal, user: UserId) -> Result<Option<String>> {
+        let found = self.store().user(by.tenant, UserRef::Id(user)).await;
+        known(found).map(|user| user.map(|user| user.name))
+    }
+}
+
+/// What is not there has no name.
+fn known<T>(found: attache_store::Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(attache_store::Error::NotFound) => Ok(None),
+        Err(error) => Err(Error::from_store("name", error)),
+    }
+}

@@ -1,0 +1,31 @@
+//! `/api/v1/names`.
+
+use attache_protocol::wire::names::NameList;
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Answer;
+use crate::{
+    Handle,
+    surface::{
+        extract::{Caller, Params},
+        reply,
+    },
+};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    /// Ids or actors (`rtm_…`, `agt_…`, `usr_…`, `key:key_…`), separated by commas; at most 200.
+    #[serde(default)]
+    ids: String,
+}
+
+/// What people call those whom ids stand for
+#[utoipa::path(get, path = "/api/v1/names", tag = "people", params(Query), responses((status = 200, body = NameList)))]
+pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
+    let ids: Vec<String> = query.ids.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned).collect();
+    Ok(reply::json(StatusCode::OK, &hub.names(&by, &ids).await?))
+}
