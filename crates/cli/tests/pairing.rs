@@ -163,7 +163,7 @@ fn after_five_wrong_codes_an_address_has_to_wait() {
     }
     // Not even the right one is looked at now.
     let ran = pair(&hub.pairing_code("builder")).exits(1);
-    assert!(ran.stderr.contains("Wait a minute"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Too many attempts: 5 in a minute are taken"), "{}", ran.stderr);
 }
 
 #[test]

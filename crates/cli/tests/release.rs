@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -32,9 +33,13 @@ fn a_release_that_was_changed_or_signed_by_another_is_found_out() {
     let (foreign, _) = key(folder.path(), "foreign");
     let signers = folder.path().join("signers");
     fs::write(&signers, line).unwrap();
+    // The real one is the same to the script, and takes a minute to pack.
+    let binary = folder.path().join("attache");
+    fs::write(&binary, "#!/bin/sh\necho attache 0.1.0\n").unwrap();
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
     let make = |key: &str, name: &str| -> PathBuf {
         let out = folder.path().join(name);
-        let args = ["--key", key, "--binary", env!("CARGO_BIN_EXE_attache"), "--out", out.to_str().unwrap()];
+        let args = ["--key", key, "--binary", binary.to_str().unwrap(), "--out", out.to_str().unwrap()];
         let made = run(&release, &args);
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         out
