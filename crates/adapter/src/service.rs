@@ -166,6 +166,10 @@ impl Service {
         self.slots.count()
     }
 
+    pub(crate) fn asks(&self) -> bool {
+        self.options.driver.asks()
+    }
+
     pub(crate) fn hears_unasked(&self) -> bool {
         self.options.driver.hears_unasked()
     }

@@ -75,6 +75,7 @@ async fn health(State(service): Shared, headers: HeaderMap) -> Result<Response, 
             let health = Health {
                 ok: true,
                 host: Some(service.host()),
+                asks: service.asks(),
                 running,
                 also_running,
                 concurrency: Some(service.places()).filter(|places| places.get() > 1),

@@ -367,7 +367,9 @@ impl<'a> Follower<'a> {
     /// Gives what was typed to the run.
     async fn give(&mut self, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {
         let key = format!("input-{}", self.context.env.uuid());
-        let request = InputRequest { text: Some(text), parts: None, idempotency_key: Some(key) };
+        // What was typed is for the question that the person saw.
+        let input_request_id = self.waits.question();
+        let request = InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
         match hub.give_input(run, &request).await {
             Ok(_) => Ok(()),
             // The run may have ended, or somebody else may have answered, in the same moment.

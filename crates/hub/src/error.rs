@@ -184,6 +184,8 @@ impl Error {
             E::PairingRejected => Self::new(Code::PairingRejected, "A person rejected this device."),
             E::RuntimeEnded(state) => Self::runtime_ended(state),
             E::AlreadyDecided(permission) => Self::already_decided(render::permission(*permission)),
+            E::NotAsked => Self::new(Code::NotWaiting, "This question is not open any more; nothing was given.")
+                .hint("Look at the run: `waits_for` has the question that it waits with now."),
             E::ResumeRefused => Self::new(Code::ResumeRefused, "The channel cannot be resumed with this token."),
             E::NoEngine => Self::new(
                 Code::ToolRefused,

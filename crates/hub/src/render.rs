@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_client::egress;
+use attache_client::{a2a, egress};
 use attache_protocol::{
     Json, log,
     rules::{
@@ -46,7 +46,11 @@ pub(crate) fn account(record: record::Account) -> account::Account {
 
 pub(crate) fn peer(record: &record::peer::Peer) -> account::PeerInfo {
     let pin = |pin: &record::peer::Pin| attache_protocol::Pin::from_digest(pin.digest).to_string();
+    let card = record.pin.as_ref().and_then(|pin| a2a::read_card(&pin.card));
+    let interface = card.and_then(|card| a2a::Interface::choose(&card).ok());
     account::PeerInfo {
+        binding: interface.as_ref().map(|interface| interface.binding.as_str().to_owned()),
+        protocol_version: interface.as_ref().map(|interface| interface.version.as_str().to_owned()),
         url: egress::masked(&record.url),
         has_key: record.sealed.is_some(),
         card_pin: record.pin.as_ref().map(pin),
@@ -121,6 +125,7 @@ pub(crate) fn run(record: record::RunRecord) -> run::Run {
         workspace_id: record.conversation.workspace(),
         parent_task_run_id: record.parent,
         status: record.state.status(),
+        waits_for: None,
         waiting: record.state.waiting(),
         recovery: None,
         task_type: record.task_type,

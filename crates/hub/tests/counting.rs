@@ -177,6 +177,7 @@ counted! {
     fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
+    fn open_ask(tenant: TenantId, run: RunId) -> Result<Option<Ask>>;
     fn answer_tool(context: Context, ask: AskId, reply: Json) -> Result<Ask>;
     fn add_input(context: Context, input: NewInput) -> Result<Input>;
     fn input(run: RunId, input: InputId) -> Result<Input>;

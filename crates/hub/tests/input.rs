@@ -15,6 +15,7 @@ on_both! {
     a_question_waits_for_its_answer
     input_without_a_question_is_heard_in_order
     the_same_key_is_the_same_input
+    an_answer_is_for_the_question_that_it_names
     a_message_reaches_its_worker_as_it_came
     nobody_hears_input_outside_a_claim
     a_question_that_nobody_answers_ends_the_run
@@ -44,6 +45,36 @@ async fn a_question_waits_for_its_answer(engine: Engine) {
     let told = ["task.input_required", "action.required", "task.waiting", "task.input_received", "task.waiting"];
     assert_eq!(events[2..], told);
     work.complete().await.expect(200);
+}
+
+/// "Delete production?" is not answered by what somebody said to an earlier question.
+async fn an_answer_is_for_the_question_that_it_names(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let ask = async |prompt: &str| {
+        let ask = json!({"epoch": 1, "prompt": prompt});
+        let asked = work.device.client.post(&work.path("/input-requests"), ask).await.expect(201);
+        asked["input_request_id"].as_str().unwrap().to_owned()
+    };
+    let waits_for = async || work.world.owner.get(&work.path("")).await.expect(200)["waits_for"].clone();
+    let give = async |question: &str, text: &str| {
+        let answer = json!({"text": text, "input_request_id": question});
+        work.world.owner.post(&work.path("/input"), answer).await
+    };
+    let first = ask("Clean up?").await;
+    assert_eq!(waits_for().await, json!({"kind": "input", "id": first, "what": "Clean up?"}));
+    give(&first, "yes").await.expect(200);
+    let second = ask("Delete production?").await;
+    let late = give(&first, "yes").await;
+    assert_eq!(late.refusal(), (409, "not_waiting".to_owned()));
+    assert_eq!(waits_for().await["id"], second, "and the other question is still open");
+    // Of several that are open, the one that is named.
+    let third = ask("Which branch?").await;
+    give(&third, "main").await.expect(200);
+    assert_eq!(waits_for().await["id"], second);
+    let path = format!("{}/{third}", work.path("/input-requests"));
+    assert_eq!(work.device.client.get(&path).await.expect(200)["parts"], json!([{"text": "main"}]));
+    let unknown = give("ask_00000000000000000000000000", "x").await;
+    assert!(matches!(unknown.status, 400 | 409), "{unknown:?}");
 }
 
 async fn input_without_a_question_is_heard_in_order(engine: Engine) {

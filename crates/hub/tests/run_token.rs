@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use attache_hub::control::CallHeaders;
-use attache_protocol::wire::run::CreateRunRequest;
+use attache_protocol::wire::{run::CreateRunRequest, runtime::ASKS};
 use serde_json::{Value, json};
 
 use crate::world::{Client, Device, Engine, World, on_both};
 
 const RUNS: &str = "/api/v1/task-runs";
+const BEAT: &str = "/api/v1/agent-runtimes/runtime/heartbeat";
 
 on_both! {
     a_run_passes_its_work_on_and_sees_nothing_else
@@ -19,6 +20,9 @@ on_both! {
     parts_share_the_budget_and_the_limits
     a_run_and_its_parts_stop_at_the_budget_of_the_run
     rules_hold_for_everybody_in_the_chain
+    an_agent_that_asks_nobody_gets_only_what_a_person_approved
+    what_was_approved_makes_one_run
+    what_is_said_to_an_agent_that_asks_nobody_is_approved_too
 }
 
 /// A hub with the agents `a`, `b` and `c`, each with a device.
@@ -37,8 +41,33 @@ impl Three {
             world.agent(name).await;
         }
         let (a, b) = (world.device("a").await, world.device("b").await);
-        world.device("c").await;
+        let c = world.device("c").await;
+        for device in [&a, &b, &c] {
+            device.client.post(BEAT, json!({"extensions": [{"uri": ASKS}]})).await.expect(200);
+        }
         Self { world, a, b }
+    }
+
+    /// The same with `local`, whose device declares nothing, and a run that `a` works on.
+    async fn with_local(engine: Engine) -> (Self, Device, Value) {
+        let three = Self::start(engine).await;
+        three.world.agent("local").await;
+        let local = three.world.device("local").await;
+        let claim = three.begin(json!({})).await;
+        (three, local, claim)
+    }
+
+    /// The one permission request that waits.
+    async fn pending(&self) -> Value {
+        let listed = self.world.owner.get("/api/v1/permission-requests?state=pending").await.expect(200);
+        let all = listed["permission_requests"].as_array().unwrap();
+        assert_eq!(all.len(), 1, "{listed}");
+        all[0].clone()
+    }
+
+    async fn decide(&self, asked: &Value, decision: Value) {
+        let path = format!("/api/v1/permission-requests/{}/decision", asked["permission_request_id"].as_str().unwrap());
+        self.world.owner.post(&path, decision).await.expect(200);
     }
 
     /// Has `a` work on a run that the owner asks for, and answers with its claim.
@@ -290,6 +319,101 @@ async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {
     let second = three.b.claim().await;
     let refused = three.holder(&second).post(RUNS, json!({"agent_id": "c"})).await;
     assert_eq!(refused.refusal(), (403, "access_denied".to_owned()));
+}
+
+/// An agent that asks before each step must not do the same step unasked through one that asks nobody.
+async fn an_agent_that_asks_nobody_gets_only_what_a_person_approved(engine: Engine) {
+    let (three, local, claim) = Three::with_local(engine).await;
+    let holder = three.holder(&claim);
+    let task = json!({"agent_id": "local", "input": {"text": "head $A2A_HOME/hub/admin.key"}});
+    for path in [RUNS, "/api/a2a/call"] {
+        let body = match path {
+            RUNS => task.clone(),
+            _ => json!({"task": "head $A2A_HOME/hub/admin.key", "agent_type": "local"}),
+        };
+        let refused = holder.post(path, body).await;
+        assert_eq!(refused.refusal(), (409, "approval_required".to_owned()), "{path}");
+    }
+    assert_eq!(local.try_claim().await, Value::Null, "nothing reaches the agent");
+
+    // It is a step of the calling run, and the person sees the very words.
+    let asked = three.pending().await;
+    assert_eq!([&asked["task_run_id"], &asked["tool"]], [&claim["task_run_id"], &json!("remote_agent/local")]);
+    assert_eq!(asked["input"]["task"], "head $A2A_HOME/hub/admin.key", "{asked}");
+    let run = three.world.owner.get(&format!("{RUNS}/{}", id(&claim))).await.expect(200);
+    assert_eq!(run["waiting"], "approval");
+    let waits_for = json!({
+        "kind": "approval",
+        "id": asked["permission_request_id"],
+        "what": "remote_agent/local: head $A2A_HOME/hub/admin.key",
+    });
+    assert_eq!(run["waits_for"], waits_for);
+
+    // A no is a no, however often it is tried.
+    three.decide(&asked, json!({"approved": false, "comment": "not this"})).await;
+    for _ in 0..2 {
+        let denied = holder.post(RUNS, task.clone()).await;
+        assert_eq!(denied.refusal(), (403, "approval_denied".to_owned()));
+        assert!(denied.json()["error"]["message"].as_str().unwrap().contains("not this"), "{denied:?}");
+    }
+    assert_eq!(local.try_claim().await, Value::Null);
+
+    // Other words are another question.
+    let other = json!({"agent_id": "local", "input": {"text": "uname -a"}});
+    assert_eq!(holder.post(RUNS, other.clone()).await.refusal().1, "approval_required");
+    let asked = three.pending().await;
+    assert_eq!(asked["input"]["task"], "uname -a");
+    three.decide(&asked, json!({"approved": true})).await;
+    let made = holder.post(RUNS, other).await.expect(201);
+    assert_eq!(local.claim().await["task_run_id"], made["task_run_id"]);
+
+    // People and agents with keys of their own are asked nothing.
+    three.world.owner.post(RUNS, task).await.expect(201);
+}
+
+async fn what_was_approved_makes_one_run(engine: Engine) {
+    let (three, _local, claim) = Three::with_local(engine).await;
+    let holder = three.holder(&claim);
+    let task = json!({"agent_id": "local", "input": {"text": "make test"}});
+    holder.post(RUNS, task.clone()).await.refusal();
+    // The same request while it waits is the same question.
+    holder.post(RUNS, task.clone()).await.refusal();
+    three.decide(&three.pending().await, json!({"approved": true})).await;
+    let first = holder.post(RUNS, task.clone()).await.expect(201);
+    // Once means once: the same task again is asked for again.
+    assert_eq!(holder.post(RUNS, task.clone()).await.refusal().1, "approval_required");
+    three.decide(&three.pending().await, json!({"approved": true, "scope": "run"})).await;
+    let second = holder.post(RUNS, task.clone()).await.expect(201);
+    assert_ne!(first["task_run_id"], second["task_run_id"]);
+    // A grant for the run answers from then on.
+    holder.post(RUNS, task.clone()).await.expect(201);
+    // With a key of the caller's, the request is one run.
+    let keyed = json!({"agent_id": "local", "input": {"text": "make test"}, "idempotency_key": "k"});
+    let made = holder.post(RUNS, keyed.clone()).await.expect(201);
+    assert_eq!(holder.post(RUNS, keyed).await.expect(200)["task_run_id"], made["task_run_id"]);
+    // Another run has an approval of its own to get.
+    let other = three.begin(json!({})).await;
+    assert_eq!(three.holder(&other).post(RUNS, task).await.refusal().1, "approval_required");
+}
+
+async fn what_is_said_to_an_agent_that_asks_nobody_is_approved_too(engine: Engine) {
+    let (three, local, claim) = Three::with_local(engine).await;
+    let holder = three.holder(&claim);
+    let task = json!({"agent_id": "local", "input": {"text": "ask me"}});
+    holder.post(RUNS, task.clone()).await.refusal();
+    three.decide(&three.pending().await, json!({"approved": true})).await;
+    let child = id(&holder.post(RUNS, task).await.expect(201));
+    local.claim().await;
+    let ask = json!({"epoch": 1, "prompt": "Next command?"});
+    let asked = local.client.post(&format!("{RUNS}/{child}/input-requests"), ask).await.expect(201);
+    let path = format!("{RUNS}/{child}/input");
+    let answer = json!({"text": "rm -rf ~", "input_request_id": asked["input_request_id"]});
+    assert_eq!(holder.post(&path, answer.clone()).await.refusal(), (409, "approval_required".to_owned()));
+    let waits = three.pending().await;
+    assert_eq!(waits["task_run_id"], claim["task_run_id"]);
+    assert_eq!(waits["input"]["answer"], json!([{"text": "rm -rf ~"}]), "{waits}");
+    three.decide(&waits, json!({"approved": true})).await;
+    holder.post(&path, answer).await.expect(200);
 }
 
 /// Neither the store nor the log nor anything that people read holds the token.

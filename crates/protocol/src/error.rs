@@ -67,6 +67,8 @@ codes! {
     NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
     AlreadyDecided   "already_decided"    409 FAILED      "A permission is decided once. To change what happens next time, look at `attache approvals grants`.";
+    ApprovalRequired "approval_required"  409 DENIED      "A person decides in the console or with `attache approvals`. Repeat the same request then.";
+    ApprovalDenied   "approval_denied"    403 DENIED      "Do it without this step, or ask the person what they would allow.";
     NotWaiting       "not_waiting"        409 FAILED      "The run takes input only while it is claimed; look at its status.";
     LoopRefused      "loop_refused"       409 FAILED      "A chain of calls is at most eight long and comes to no agent twice. Do the work with fewer hand-overs.";
     ResumeRefused    "resume_refused"     409 FAILED      "A resume token works once and for its own channel. Send `register` to open a new one; work that is under way is kept.";

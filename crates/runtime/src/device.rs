@@ -1,9 +1,19 @@
 //! What every part of a running runtime shares.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use attache_client::{Hub, channel::Channel};
-use attache_protocol::{RunId, WorkspaceId, env::Env, wire::runtime::Extension};
+use attache_protocol::{
+    RunId, WorkspaceId,
+    env::Env,
+    wire::runtime::{ASKS, Extension},
+};
 
 use crate::{
     adapter::Adapter,
@@ -37,8 +47,10 @@ pub(crate) struct Device {
     pub(crate) instruction_file: Option<PathBuf>,
     /// Borrows folders, where its owner lets it.
     pub(crate) collaborator: Option<Collaborator>,
-    /// What every heartbeat declares.
-    pub(crate) extensions: Option<Vec<Extension>>,
+    /// What every heartbeat declares, besides whether the agent asks.
+    pub(crate) extensions: Vec<Extension>,
+    /// Whether the agent asks before it takes a risky step, as its adapter said last.
+    pub(crate) asks: AtomicBool,
     pub(crate) env: Env,
     pub(crate) clock: Clock,
     pub(crate) link: Link,
@@ -49,6 +61,16 @@ pub(crate) struct Device {
 // === impl Device ===
 
 impl Device {
+    /// All that this device declares, and that there is nothing as well: the hub remembers what an earlier life declared.
+    pub(crate) async fn declared(&self) -> Vec<Extension> {
+        // An adapter that does not answer is the one that it was; what it is next, it says next.
+        if let Ok(health) = self.adapter.health().await {
+            self.asks.store(health.asks, Ordering::Relaxed);
+        }
+        let asks = self.asks.load(Ordering::Relaxed).then(|| Extension::new(ASKS));
+        self.extensions.iter().cloned().chain(asks).collect()
+    }
+
     pub(crate) const fn hub(&self) -> &Hub {
         &self.ways.hub
     }

@@ -93,7 +93,7 @@ async fn beat_once(device: &Device, profiles: &Profiles) -> bool {
         agent_id: Some(device.profile.agent_id),
         running: running(device).await,
         unreported: device.claims.unreported(),
-        extensions: device.extensions.clone(),
+        extensions: Some(device.declared().await),
         token_rotation: true,
     };
     let asked = device.env.now();

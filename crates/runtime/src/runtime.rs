@@ -1,6 +1,11 @@
 //! The runtime of one profile: beats, pulls runs, and has each executed and reported.
 
-use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use attache_client::{
     Address, Credential, Hub, HubOptions,
@@ -130,7 +135,8 @@ impl Runtime {
         hub.env = options.env.clone();
         let channel = channel::Options {
             device_info: Some(Json::of(&DeviceInfo::of(&profile))),
-            extensions: declared(&options),
+            // Every heartbeat declares them; whether the adapter asks is not known yet.
+            extensions: None,
             pace: options.pace.channel,
             ..channel::Options::worker(hub.clone())
         };
@@ -184,6 +190,7 @@ impl Runtime {
             instruction_file,
             collaborator: options.collaborator,
             extensions,
+            asks: AtomicBool::new(false),
             env: options.env,
             clock: Clock::new(),
             link,
@@ -224,10 +231,9 @@ impl<'a> DeviceInfo<'a> {
     }
 }
 
-/// All of them, and that there are none as well: the hub remembers what an earlier life of this device declared.
-fn declared(options: &Options) -> Option<Vec<Extension>> {
+fn declared(options: &Options) -> Vec<Extension> {
     let borrows = options.collaborator.as_ref().and_then(Collaborator::extension);
-    Some(options.extensions.iter().cloned().chain(borrows).collect())
+    options.extensions.iter().cloned().chain(borrows).collect()
 }
 
 fn fixed(profile: &Profile) -> watch::Receiver<Option<Endpoint>> {

@@ -91,7 +91,11 @@ pub trait Asks: Send + Sync {
     /// channel that follows the run may answer; for others it is `NotFound`.
     async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask>;
 
-    /// Answers the oldest pending request for input or an authorization of the run, or none. The same key again, for the same run and whatever
+    /// The oldest pending request for input or an authorization of the run.
+    async fn open_ask(&self, tenant: TenantId, run: RunId) -> Result<Option<Ask>>;
+
+    /// Answers the pending request for input or an authorization that it names (`NotAsked` if that is not pending), else
+    /// the oldest one of the run, or none. The same key again, for the same run and whatever
     /// became of it, gives the first input back. `Refused` with `NotRunning` or `Ended` unless the run is claimed.
     async fn add_input(&self, context: Context, input: NewInput) -> Result<Input>;
 

@@ -38,6 +38,9 @@ pub enum Error {
     /// The permission request was settled before, as it is shown here.
     #[error("the permission was decided before")]
     AlreadyDecided(Box<crate::record::ask::Permission>),
+    /// The question that an input names is not open, or not of its run.
+    #[error("the question is not open any more")]
+    NotAsked,
     /// The channel cannot be resumed with this token by this principal.
     #[error("the channel cannot be resumed")]
     ResumeRefused,

@@ -28,6 +28,11 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// What `/health` says about the agent behind this adapter.
     fn host(&self) -> Host;
 
+    /// Whether its agent asks a person before it takes a risky step. Others reach one that does not only with an approval.
+    fn asks(&self) -> bool {
+        false
+    }
+
     /// Whether its agent hears what a caller says while it works, without having asked (see [`Asker::unasked`]).
     fn hears_unasked(&self) -> bool {
         false

@@ -50,6 +50,8 @@ pub struct Setup {
     /// What this host would execute of the folder that it works in, whatever it is told: a run in a folder that has one of
     /// these is refused.
     pub executes: Vec<PathBuf>,
+    /// Whether it asks before it takes a risky step.
+    pub asks: bool,
     pub memory: Memory,
     /// Whether it says what a run costs; if not, no limit in dollars can be kept.
     pub tells_cost: bool,
@@ -78,6 +80,7 @@ impl Setup {
             version: None,
             enforces: Vec::new(),
             executes: Vec::new(),
+            asks: false,
             memory: Memory::Stateless,
             tells_cost: true,
         }

@@ -125,6 +125,7 @@ impl Preset {
             enforces: self.enforces.keys().copied().collect(),
             executes: self.executes.iter().map(PathBuf::from).collect(),
             tells_cost: self.costs,
+            asks: self.asks == Asks::Yes,
             ..Setup::new(&self.name, &self.label, program)
         }
     }

@@ -66,7 +66,7 @@ async fn the_python_example_keeps_the_contract() {
         serde_json::from_str::<Health>(&health.body).unwrap(),
         Health {
             ok: true,
-            host: Some(host),
+            host: Some(host), asks: false,
             running: None,
             also_running: Vec::new(),
             concurrency: None,

@@ -156,8 +156,11 @@ async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result
     }
     // A request whose answer got lost is sent again and is one input.
     let key = format!("input-{}", context.env.uuid());
-    let request = InputRequest { text: Some(text), parts: None, idempotency_key: Some(key) };
     let before = hub.run(run).await?;
+    // An answer is for the question that was open when it was given.
+    let question = before.waits_for.as_ref().filter(|asked| asked.kind == Waiting::Input);
+    let input_request_id = question.and_then(|asked| asked.id.parse().ok());
+    let request = InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
     let given = hub.give_input(run, &request).await?;
     let is_answer = before.waiting == Some(Waiting::Input);
     if !is_answer && went_unheard(hub, run, before.last_seq).await? {

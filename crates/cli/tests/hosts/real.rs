@@ -55,6 +55,7 @@ fn through_its_life(program: &Program) {
     }
     if let Some(tool) = program.tool {
         row.took("our tools", || with_our_tools(&device, tool));
+        not_around_an_approval(&device, tool);
     }
     row.took("cancel", || cancelled(&device));
     row.took("runtime killed", || runtime_killed(&mut device));
@@ -100,6 +101,19 @@ fn with_our_tools(device: &Device, tool: &str) {
     let (ended, _) = device.answer(&run, true);
     let text = ended["task_result"]["text"].as_str().unwrap_or_default();
     assert!(ended["status"] == "completed" && text.contains(super::device::AGENT), "{ended}");
+}
+
+/// What the agent may not do unasked, it may not have done by an agent that asks nobody.
+fn not_around_an_approval(device: &Device, tool: &str) {
+    device.hub.add_agent("local");
+    let tool = tool.replace("list_agents", "remote_agent");
+    let call = json!({ "agent_url": "local", "task": "head admin.key" });
+    let run = device.create(&format!("CALL:{tool} {call}"), json!({}));
+    let (ended, asked) = device.answer(&run, false);
+    let is_asked = |one: &Value| one["tool"] == "remote_agent/local" && one["input"]["task"] == "head admin.key";
+    assert!(asked.iter().any(is_asked), "{asked:?} {ended}");
+    let passed_on = device.hub.get(&format!("/api/v1/task-runs?parent_task_run_id={run}"));
+    assert_eq!(passed_on["task_runs"], json!([]), "nothing reached the other agent");
 }
 
 /// Cancelled in the middle of an answer: nothing is left after two seconds (fifteen here, the machine may be busy).

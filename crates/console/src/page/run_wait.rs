@@ -37,6 +37,8 @@ pub(crate) struct Wait {
 /// What the agent asks. Its words are inert.
 #[derive(Debug)]
 pub(crate) struct Question {
+    /// By which an answer names it.
+    pub(crate) id: Option<String>,
     pub(crate) prompt: Option<Folded>,
     pub(crate) parts: Option<Folded>,
 }
@@ -57,7 +59,7 @@ pub(crate) async fn load(console: &Console, session: &Session, run: &Run) -> Res
     let asked = question(&life, session);
     let question = match (waiting, asked) {
         (_, Some(question)) => Some(question),
-        (Waiting::Input, None) => Some(Question { prompt: None, parts: None }),
+        (Waiting::Input, None) => Some(Question { id: None, prompt: None, parts: None }),
         (Waiting::Approval, None) => None,
     };
     Ok(Wait { cards, question, moved })
@@ -70,7 +72,10 @@ pub(crate) async fn give_input(State(console): State<Console>, Path(run): Path<S
     if text.trim().is_empty() {
         return Err(Fault::Form);
     }
-    let request = InputRequest { text: Some(text), parts: None, idempotency_key: fields.given("key") };
+    // The answer is for the question that the page showed, also when another one was asked meanwhile.
+    let input_request_id = fields.given("question").and_then(|question| question.parse().ok());
+    let request =
+        InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: fields.given("key") };
     match console.hub.give_input(&session.principal, id, request).await {
         Ok(_) => Ok(go(&format!("/runs/{id}?said=sent"))),
         // It ended a moment before; the page shows how.
@@ -105,6 +110,7 @@ fn question(events: &[Event], session: &Session) -> Option<Question> {
     let t = session.t;
     let parts = asked.parts.filter(|parts| parts.get() != "null");
     Some(Question {
+        id: asked.input_request_id,
         prompt: asked.prompt.map(|prompt| Folded::new(&prompt, t)),
         parts: parts.map(|parts| Folded::new(&pretty(parts.get()), t)),
     })

@@ -125,8 +125,8 @@ impl Session {
     }
 
     pub(super) async fn input(&self, by: &Principal, frame: &Envelope, input: Input) -> Result<Reply, Refusal> {
-        let request =
-            InputRequest { text: input.text, parts: input.parts, idempotency_key: Some(frame.header.msg_id.clone()) };
+        let idempotency_key = Some(frame.header.msg_id.clone());
+        let request = InputRequest { text: input.text, parts: input.parts, idempotency_key, ..InputRequest::default() };
         let given = self.hub.give_input(by, input.task_run_id, request).await?;
         Ok(Reply::Now(yes("input", &Json::of(&given))))
     }
@@ -147,7 +147,13 @@ impl Session {
         } else if let Some(parts) = response.parts {
             let ask = self.hub.store().asked(by.tenant, AskId::from_uuid(parent)).await.map_err(about("question"))?;
             let idempotency_key = Some(frame.header.msg_id.clone());
-            self.hub.give_input(by, ask.run, InputRequest { text: None, parts: Some(parts), idempotency_key }).await?;
+            let request = InputRequest {
+                parts: Some(parts),
+                input_request_id: Some(ask.id),
+                idempotency_key,
+                ..InputRequest::default()
+            };
+            self.hub.give_input(by, ask.run, request).await?;
         } else {
             self.answer_tool(by, AskId::from_uuid(parent), frame, &response).await?;
         }

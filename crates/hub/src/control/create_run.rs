@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use attache_protocol::{
-    Code, Json, RunId,
+    Code, Json, PermissionId, RunId,
     rules::run::Limits,
     wire::{
         awcp,
@@ -17,7 +17,7 @@ use attache_store::{
 
 use crate::{
     Error, Handle, Principal, Result,
-    control::{Push, check, delegate::Origin, quota::budget},
+    control::{Push, approval::Step, check, delegate::Origin, quota::budget},
     error::about,
     identity::{Action, Column},
     render,
@@ -27,6 +27,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub(super) const DURATIONS: RangeInclusive<Duration> = SECOND..=MONTH;
 const MAX_PART: usize = 1 << 20;
+/// How often one run may ask the same of an agent that asks nobody.
+const MAX_REPETITIONS: usize = 100;
 pub(super) const WHAT: &str = "agent, conversation or parent run";
 
 /// What a call carries beside its body.
@@ -48,6 +50,8 @@ pub struct CallHeaders {
     pub follow: Option<NewFollow>,
     /// Who is told of the run's changes from the first on.
     pub push: Option<Push>,
+    /// What a person approved of this very request, for a run's token that was told to wait for it.
+    pub approval: Option<PermissionId>,
 }
 
 /// Whether the call made the run or found it by its idempotency key.
@@ -77,7 +81,7 @@ impl Handle {
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // What the hub found out itself is no part of the request: a repeated one may find out less.
         request.parent_task_run_id = origin.parent();
-        let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
+    control::{Push, approval::Step, check, delegate::Origin, quota::budget},
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
@@ -89,12 +93,9 @@ impl Handle {
             check::line("trace_id", &trace, 1..=200)?;
             run.trace_id = Some(trace);
         }
-        let budget = run.budget;
-        let created = match self.store().create_run(self.context(by), run).await {
-            Err(StoreError::QuotaExceeded { target, exceeded }) => {
-                return Err(self.quota_exceeded(by, target, exceeded, budget).await);
-            }
-            other => other.map_err(about(WHAT))?,
+        let created = match step {
+            Some(step) => self.make_approved_run(by, run, &step, headers.approval).await?,
+            None => self.make_run(by, run).await?,
         };
         match created {
             Created::New(run) => {
@@ -103,6 +104,43 @@ impl Handle {
             }
             Created::Existing(run) => self.show_run(run).await.map(CreatedRun::Existing),
         }
+    }
+
+    async fn make_run(&self, by: &Principal, run: NewRun) -> Result<Created> {
+        let budget = run.budget;
+        match self.store().create_run(self.context(by), run).await {
+            Err(StoreError::QuotaExceeded { target, exceeded }) => {
+                Err(self.quota_exceeded(by, target, exceeded, budget).await)
+            }
+            other => other.map_err(about(WHAT)),
+        }
+    }
+
+    /// Every approval makes one run, whoever repeats the request.
+    async fn make_approved_run(
+        &self,
+        by: &Principal,
+        run: NewRun,
+        step: &Step,
+        approval: Option<PermissionId>,
+    ) -> Result<Created> {
+        let under = |approval: PermissionId| {
+            let key = key_hash(by, &format!("approval:{approval}"));
+            NewRun { idempotency_key: Some(key), ..run.clone() }
+        };
+        if let Some(approval) = approval {
+            let approval = self.approved_before(by, step, approval).await?;
+            return self.make_run(by, under(approval)).await;
+        }
+        for time in 0..MAX_REPETITIONS {
+            let approval = self.approved(by, step, time).await?;
+            match self.make_run(by, under(approval)).await? {
+                // The same task once more is one more task, and asked for once more.
+                Created::Existing(_) if run.idempotency_key.is_none() => {}
+                created => return Ok(created),
+            }
+        }
+        Err(Error::new(Code::TooManyRequests, "The run has asked for this too many times."))
     }
 
     fn new_run(

@@ -26,8 +26,8 @@ use crate::{
 const MAX_PARTS: usize = 512 * 1024;
 
 impl Handle {
-    /// The caller gives input. It answers the oldest open question of the run, or none; the same key again is the same
-    /// input.
+    /// The caller gives input. It answers the question that it names, or else the oldest open one of the run, or none; the
+    /// same key again is the same input.
     pub async fn give_input(&self, by: &Principal, run: RunId, request: InputRequest) -> Result<InputResponse> {
         self.give(by, run, request, None).await
     }
@@ -42,7 +42,7 @@ impl Handle {
         key: String,
     ) -> Result<InputResponse> {
         check::object("message", &message, MAX_PARTS)?;
-        let request = InputRequest { text: None, parts: Some(parts), idempotency_key: Some(key) };
+        let request = InputRequest { parts: Some(parts), idempotency_key: Some(key), ..InputRequest::default() };
         self.give(by, run, request, Some(message)).await
     }
 
@@ -63,10 +63,19 @@ impl Handle {
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;
         }
-        let key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
-        let concealed = self.conceal(by.tenant, run, parts(request)?, message)?;
+        let answers = request.input_request_id;
+        let mut key = request.idempotency_key.as_deref().map(|key| key_hash(run, key));
+        let given_key = request.idempotency_key.clone();
+        let parts = parts(request)?;
+        if let Some(step) =
+            self.words_to_approve(by, run, message.as_ref().unwrap_or(&parts), given_key.as_deref()).await?
+        {
+            let approval = self.approved(by, &step, 0).await?;
+            key = Some(key_hash(run, &format!("approval:{approval}")));
+        }
+        let concealed = self.conceal(by.tenant, run, parts, message)?;
         let (id, place) = (self.env().input_id(), concealed.place());
-        let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, key };
+        let new = NewInput { id, run, parts: concealed.parts, message: concealed.message, answers, key };
         let given = match self.store().add_input(self.context(by), new).await {
             Ok(given) => given,
             Err(error @ StoreError::Refused { refusal: Refusal::NotRunning, .. }) => {

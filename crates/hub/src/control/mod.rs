@@ -5,6 +5,7 @@
 
 mod access;
 mod account;
+mod approval;
 mod artifact;
 mod audit;
 mod await_call;
@@ -44,6 +45,7 @@ mod token;
 mod tools;
 mod usage;
 mod user;
+mod waits_for;
 
 pub(crate) use call::{about_call, call_in_path};
 pub(crate) use progress::worker_error;

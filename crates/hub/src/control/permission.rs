@@ -25,7 +25,7 @@ use crate::{
     render,
 };
 
-const MAX_INPUT: usize = 256 * 1024;
+pub(super) const MAX_INPUT: usize = 256 * 1024;
 const MAX_DIFF: usize = 256 * 1024;
 const MAX_PATHS: usize = 1000;
 const MAX_UNDISCLOSED: usize = 20;
@@ -208,20 +208,20 @@ impl Handle {
         revoked.map(render::grant).map_err(about("grant"))
     }
 
-    async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {
+    pub(super) async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
         Ok(account.approvals.and_then(|policy| policy.parse().ok()).unwrap_or_default())
     }
 
     /// Where the run's caller wants to be told of its permission requests, instead of the agent's webhook. Whether the run
     /// is there and takes a request is for the store to say.
-    async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
+    pub(super) async fn callback_for_approval(&self, by: &Principal, run: RunId) -> Option<String> {
         let callback = self.store().run(by.tenant, run).await.ok()?.callback?;
         callback.approvals.then_some(callback.url)
     }
 
     /// When a new request expires under this policy, and what happens then.
-    fn patience(&self, policy: &ApprovalPolicy) -> (Option<Timestamp>, OnTimeout) {
+    pub(super) fn patience(&self, policy: &ApprovalPolicy) -> (Option<Timestamp>, OnTimeout) {
         let on_timeout = policy.on_timeout.unwrap_or(self.options().on_permission_timeout);
         let timeout = policy.timeout_ms.map_or(self.options().permission_timeout, Duration::from_millis);
         let expires_at = (on_timeout != OnTimeout::KeepWaiting).then(|| self.now().plus(timeout));

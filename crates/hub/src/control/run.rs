@@ -57,7 +57,8 @@ struct Sieve {
 impl Handle {
     pub async fn run(&self, by: &Principal, run: RunId) -> Result<Run> {
         let record = self.visible_run(by, run).await?;
-        self.show_run(record).await
+        let waits_for = self.waits_for(by, &record).await?;
+        Ok(Run { waits_for, ..self.show_run(record).await? })
     }
 
     /// Newest first.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The names under which callers allow them; hosts put a prefix of their own before the names of MCP tools.
-const NAMES: [&str; 2] = ["remote_agent", "list_agents"];
+const NAMES: [&str; 3] = ["remote_agent", "remote_cancel", "list_agents"];
 const PREFIX: &str = "mcp__attache";
 
 impl Handle {

@@ -58,6 +58,23 @@ pub enum Scope {
     Agent,
 }
 
+/// Whether an agent asks a person before it takes a risky step, as its runtime declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asks {
+    Yes,
+    /// Also of one that declares nothing.
+    No,
+}
+
+/// What comes before the work of a run is forwarded to another agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Forwarding {
+    /// Nothing: the other agent asks by itself.
+    Free,
+    /// A person approves the very task, as a step of the run that it comes from.
+    NeedsApproval,
+}
+
 /// A hash over exactly what is asked for: tool, input, working folder and paths, and what was shown of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Subject(pub [u8; 32]);
@@ -135,6 +152,14 @@ pub enum Verdict {
     Repeats,
     /// Somebody or something else was first. The answer is recorded, and changes nothing.
     TooLate,
+}
+
+/// Approvals of one agent must not be walked around through another: what asks nobody does only what a person has seen.
+pub const fn forwarding(callee: Asks) -> Forwarding {
+    match callee {
+        Asks::Yes => Forwarding::Free,
+        Asks::No => Forwarding::NeedsApproval,
+    }
 }
 
 /// Judges an answer to a request that is `Pending` (`None`) or settled.

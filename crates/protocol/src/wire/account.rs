@@ -88,6 +88,11 @@ pub struct PeerInfo {
     pub pinned_at: Option<Timestamp>,
     /// Of a card that waits to be trusted (`POST …/trust`); nothing new is sent until then.
     pub offered_pin: Option<String>,
+    /// How it is spoken to, by its trusted card: `JSONRPC`, `HTTP+JSON` or `GRPC`, and the version of A2A.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<String>,
     /// Why it cannot be worked with at the moment.
     pub problem: Option<String>,
 }

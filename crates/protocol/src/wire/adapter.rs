@@ -16,6 +16,9 @@ pub struct Health {
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// Whether the agent asks before it takes a risky step (`permission` of the stream). One that does not say so does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
     #[serde(default)]
     pub running: Option<RunId>,
     /// What else executes, at an adapter that takes several tasks at a time.

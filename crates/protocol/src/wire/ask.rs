@@ -48,6 +48,10 @@ pub struct InputRequest {
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Json>,
+    /// The question that this answers, as `waits_for` of the run names it. Without it, the oldest open question is
+    /// answered; with it, no other ever is: one that is not open any more is refused as `not_waiting`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_request_id: Option<AskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }

@@ -110,6 +110,9 @@ pub struct Run {
     pub parent_task_run_id: Option<RunId>,
     pub status: Status,
     pub waiting: Option<Waiting>,
+    /// What it waits for, where one run is asked for; lists leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitsFor>,
     /// What is known of the work on the device, while the run is neither waiting to be claimed nor ended.
     pub recovery: Option<Recovery>,
     pub task_type: String,
@@ -143,6 +146,17 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
     /// The seq of the newest event of `/events`.
     pub last_seq: i64,
+}
+
+/// The question that a run waits with, the oldest of several. What an agent says here is its word: show it inert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitsFor {
+    /// `approval` is for a person to give, `input` for the caller.
+    pub kind: Waiting,
+    /// `prm_…` of a permission request, `ask_…` of a question.
+    pub id: String,
+    /// The question, or the step that a person must approve: `Bash: touch x`.
+    pub what: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

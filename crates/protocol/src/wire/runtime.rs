@@ -61,6 +61,10 @@ pub struct HeartbeatRequest {
     pub token_rotation: bool,
 }
 
+/// Declared by a runtime whose agent asks a person before it takes a risky step. Work that another agent passes on to one
+/// that does not is asked for where it comes from.
+pub const ASKS: &str = "https://attache.dev/ext/asks/v1";
+
 /// An A2A extension that a runtime declares for its agent's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Extension {
@@ -86,4 +90,12 @@ pub struct HeartbeatResponse {
 /// The one answer, besides that of pairing, that shows a runtime token.
 fn shown<S: Serializer>(token: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     token.as_ref().map(Secret::expose).serialize(serializer)
+}
+
+// === impl Extension ===
+
+impl Extension {
+    pub fn new(uri: impl Into<String>) -> Self {
+        Self { uri: uri.into(), params: None }
+    }
 }

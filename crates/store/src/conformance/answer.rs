@@ -53,6 +53,7 @@ pub enum Value {
     Count(u64),
     Grant(Box<GrantRecord>),
     Ask(Box<Ask>),
+    OpenAsk(Option<Box<Ask>>),
     Input(Input),
     User(User),
     AccessRules(Option<AccessRules>),

@@ -147,6 +147,7 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
             Value::Ask(Box::new(store.withdraw_ask(by, run, ask, lease, at).await?))
         }
         Step::Asked(tenant, ask) => Value::Ask(Box::new(store.asked(tenant, ask).await?)),
+        Step::OpenAsk(tenant, run) => Value::OpenAsk(store.open_ask(tenant, run).await?.map(Box::new)),
         Step::AnswerTool(context, ask, reply) => Value::Ask(Box::new(store.answer_tool(context, ask, reply).await?)),
         Step::AddInput(context, input) => Value::Input(store.add_input(context, input).await?),
         Step::Input(run, input) => Value::Input(store.input(run, input).await?),

@@ -196,6 +196,7 @@ pub enum Step {
         at: Timestamp,
     },
     Asked(TenantId, AskId),
+    OpenAsk(TenantId, RunId),
     AnswerTool(Context, AskId, Json),
     AddInput(Context, NewInput),
     Input(RunId, InputId),

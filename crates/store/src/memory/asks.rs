@@ -137,6 +137,16 @@ impl State {
         asks.filter(|ask| ask.state == AskState::Pending && wanted(ask)).map(|ask| ask.id).collect()
     }
 
+    /// What the run waits with.
+    fn waiting_asks(&self, run: RunId) -> Vec<AskId> {
+        self.pending_asks(|ask| ask.run == run && ask.what.waiting().is_some())
+    }
+
+    pub(super) fn open_ask(&self, tenant: TenantId, run: RunId) -> Result<Option<Ask>> {
+        let open = self.waiting_asks(run).into_iter().map(|id| &self.asks[&id]).find(|(owner, _)| *owner == tenant);
+        Ok(open.map(|(_, ask)| ask.clone()))
+    }
+
     pub(super) fn cancel_asks(&mut self, run: RunId) {
         for id in self.pending_asks(|ask| ask.run == run) {
             self.settle_ask(id, AskState::Cancelled, None);
@@ -177,10 +187,14 @@ impl State {
         if !has_room(self.runs[place].log_bytes, new.weight()) {
             return Err(Error::LogFull);
         }
-        let waits = |ask: &Ask| ask.run == new.run && ask.what.waiting().is_some();
-        let ask = self.pending_asks(waits).first().copied();
+        let waiting = self.waiting_asks(new.run);
+        let ask = match new.answers {
+            Some(named) if !waiting.contains(&named) => return Err(Error::NotAsked),
+            Some(named) => Some(named),
+            None => waiting.first().copied(),
+        };
         let what = ask.and_then(|ask| self.asks[&ask].1.what.waiting());
-        let NewInput { id, run, parts, message, key } = new;
+        let NewInput { id, run, parts, message, answers: _, key } = new;
         let input = Input { id, run, parts, message, ask, status: Status::Running };
         self.append_for(place, context.at, &context.actor, entry::ask::input_received(&input));
         match ask.zip(what) {

@@ -143,6 +143,10 @@ impl Asks for Memory {
         self.read(|state| state.asked(tenant, ask))
     }
 
+    async fn open_ask(&self, tenant: TenantId, run: RunId) -> Result<Option<Ask>> {
+        self.read(|state| state.open_ask(tenant, run))
+    }
+
     async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
         self.write(|state| state.answer_tool(&context, ask, reply))
     }

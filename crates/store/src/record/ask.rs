@@ -156,6 +156,8 @@ pub struct NewInput {
     pub parts: Json,
     /// The A2A message that brought it.
     pub message: Option<Json>,
+    /// The question that it answers, and no other. `None`: the oldest, if there is one.
+    pub answers: Option<AskId>,
     /// 16 bytes of a hash over the caller's key: the same one again is the same input.
     pub key: Option<[u8; 16]>,
 }

@@ -247,9 +247,12 @@ impl Transaction<'_, '_> {
             return Err(Error::LogFull);
         }
         let stamp = context.stamp();
-        let question = self.oldest_question(&hot)?;
+        let question = self.question(&hot, new.answers)?;
+        if question.is_none() && new.answers.is_some() {
+            return Err(Error::NotAsked);
+        }
         let ask = question.map(|(ask, _)| ask);
-        let NewInput { id, run, parts, message, key } = new;
+        let NewInput { id, run, parts, message, answers: _, key } = new;
         let input = Input { id, run, parts, message, ask, status: Status::Running };
         let mut after = self.append_for(hot.clone(), stamp, &entry::ask::input_received(&input))?;
         match (question, hot.channel) {
@@ -295,17 +298,18 @@ impl Transaction<'_, '_> {
             .optional()?)
     }
 
-    /// The question that the next input answers.
-    fn oldest_question(&self, hot: &Hot) -> Result<Option<(AskId, Waiting)>> {
+    /// The question that the next input answers: the one that it names, or the oldest.
+    fn question(&self, hot: &Hot, named: Option<AskId>) -> Result<Option<(AskId, Waiting)>> {
         if hot.state.waiting().is_none() {
             return Ok(None);
         }
         Ok(self
             .connection
             .prepare_cached(
-                "select id, kind from asks where run = ?1 and state = 'pending' and kind <> 1 order by no limit 1",
+                "select id, kind from asks where run = ?1 and state = 'pending' and kind <> 1
+                    and (?2 is null or id = ?2) order by no limit 1",
             )?
-            .query_row([Key16(hot.id.uuid())], |row| {
+            .query_row(params![Key16(hot.id.uuid()), named.map(|ask| Key16(ask.uuid()))], |row| {
                 let what = if row.get::<_, i64>(1)? == INPUT { Waiting::Input } else { Waiting::Approval };
                 Ok((rows::ask_id(row.get(0)?), what))
             })
@@ -319,6 +323,16 @@ pub(super) fn read_ask(connection: &Connection, tenant: TenantId, id: AskId) -> 
         .query_row([Key16(id.uuid()), Key16(tenant.uuid())], ask)
         .optional()?
         .ok_or(Error::NotFound)
+}
+
+/// The oldest pending request for input or an authorization.
+pub(super) fn read_open_ask(connection: &Connection, tenant: TenantId, run: RunId) -> Result<Option<Ask>> {
+    Ok(connection
+        .prepare_cached(&format!(
+            "select {ASK} where run = ?1 and tenant = ?2 and state = 'pending' and kind <> {TOOL} order by no limit 1"
+        ))?
+        .query_row([Key16(run.uuid()), Key16(tenant.uuid())], ask)
+        .optional()?)
 }
 
 pub(super) fn read_input(connection: &Connection, run: RunId, id: InputId) -> Result<Input> {

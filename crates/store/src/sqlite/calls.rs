@@ -141,6 +141,10 @@ impl Asks for Sqlite {
         self.read(move |connection| asks::read_ask(connection, tenant, ask)).await
     }
 
+    async fn open_ask(&self, tenant: TenantId, run: RunId) -> Result<Option<Ask>> {
+        self.read(move |connection| asks::read_open_ask(connection, tenant, run)).await
+    }
+
     async fn answer_tool(&self, context: Context, ask: AskId, reply: Json) -> Result<Ask> {
         self.write(move |transaction| transaction.answer_tool(&context, ask, &reply)).await
     }

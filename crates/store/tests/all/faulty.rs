@@ -428,6 +428,7 @@ as_the_model! {
     fn ask(by: Worker, ask: NewAsk, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn withdraw_ask(by: Worker, run: RunId, ask: AskId, lease: Duration, at: Timestamp) -> Result<Ask>;
     fn asked(tenant: TenantId, ask: AskId) -> Result<Ask>;
+    fn open_ask(tenant: TenantId, run: RunId) -> Result<Option<Ask>>;
     fn input(run: RunId, input: InputId) -> Result<Input>;
     ---
     async fn request_permission(

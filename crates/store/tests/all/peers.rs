@@ -310,7 +310,8 @@ async fn a_worker_asks_its_engine_and_its_caller() {
             world.store.answer_tool(world.context("key:engine"), call, json(r#"{"ok":true}"#)).await.unwrap();
         assert_eq!(answered.answer, Some(json(r#"{"ok":true}"#)));
         let parts = json(r#"[{"text":"the first"}]"#);
-        let input = |key| NewInput { id: world.env.input_id(), run, parts: parts.clone(), message: None, key };
+        let input =
+            |key| NewInput { id: world.env.input_id(), run, parts: parts.clone(), message: None, answers: None, key };
         let given = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();
         assert_eq!((given.ask, given.status), (Some(question), Status::Running));
         let again = world.store.add_input(world.context("key:engine"), input(Some([1; 16]))).await.unwrap();

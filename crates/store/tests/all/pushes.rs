@@ -252,7 +252,14 @@ async fn a_message_stays_with_its_input_to_the_byte() {
         };
         let asked = world.store.ask(world.by(), ask, LEASE, world.env.now()).await.unwrap();
         let message = json(r#"{"messageId":"m", "metadata":{"n":1.50,"n":9007199254740993}}"#);
-        let new = |message| NewInput { id: world.env.input_id(), run, parts: json("[]"), message, key: Some([1; 16]) };
+        let new = |message| NewInput {
+            id: world.env.input_id(),
+            run,
+            parts: json("[]"),
+            message,
+            answers: None,
+            key: Some([1; 16]),
+        };
         let given = world.store.add_input(world.context("key:a"), new(Some(message.clone()))).await.unwrap();
         assert_eq!((given.ask, given.message.as_ref()), (Some(asked.id), Some(&message)));
         assert_eq!(world.store.add_input(world.context("key:a"), new(None)).await, Ok(given.clone()));

@@ -40,6 +40,10 @@ impl Driver for Acp {
         self.setup.enforces.clone()
     }
 
+    fn asks(&self) -> bool {
+        self.setup.asks
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         settled(execute(self.setup.clone(), job))
     }

@@ -37,6 +37,10 @@ impl Driver for Claude {
         self.setup.enforces.clone()
     }
 
+    fn asks(&self) -> bool {
+        self.setup.asks
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         let setup = self.setup.clone();
         settled(async move { run::run(&setup, &job).await })

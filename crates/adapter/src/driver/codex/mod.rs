@@ -42,6 +42,10 @@ impl Driver for Codex {
         self.setup.enforces.clone()
     }
 
+    fn asks(&self) -> bool {
+        self.setup.asks
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         settled(execute(self.setup.clone(), job))
     }

@@ -115,6 +115,10 @@ impl Driver for Exec {
         self.setup.enforces.clone()
     }
 
+    fn asks(&self) -> bool {
+        self.setup.asks
+    }
+
     fn run(&self, job: Job) -> BoxFuture<'static, TaskReply> {
         settled(execute(self.clone(), job))
     }

@@ -166,13 +166,20 @@ impl Generator {
             None => (run, self.draw.percent(40).then(|| self.draw.bytes())),
         };
         let message = self.draw.maybe_json();
-        let new = NewInput { id: self.draw.env.input_id(), run, parts: self.draw.json(), message, key };
+        let open = model.open_ask(self.tenant, run).await.ok().flatten().map(|ask| ask.id);
+        let answers = match self.draw.below(4) {
+            0 => open,
+            1 => Some(self.some_ask()),
+            _ => None,
+        };
+        let new = NewInput { id: self.draw.env.input_id(), run, parts: self.draw.json(), message, answers, key };
         Step::AddInput(self.context(), new)
     }
 
     pub(super) fn read_question(&self) -> Step {
-        match self.draw.below(4) {
+        match self.draw.below(5) {
             0 => Step::Permission(self.tenant(), self.permission()),
+            3 => Step::OpenAsk(self.tenant(), self.run()),
             1 => Step::PendingPermissions(self.tenant()),
             2 => Step::Asked(self.tenant(), self.some_ask()),
             _ => {
