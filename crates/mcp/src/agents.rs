@@ -6,7 +6,11 @@ use async_trait::async_trait;
 use attache_client::egress;
 use attache_protocol::{
     Json,
-    wire::account::{Account, Presence},
+    wire::{
+        account::{Account, Presence},
+        awcp,
+        runtime::{ASKS, Runtime},
+    },
 };
 use axum::http::request::Parts;
 use schemars::JsonSchema;
@@ -20,8 +24,8 @@ pub trait Agents: Send + Sync + 'static {
     /// Whom the caller may ask.
     async fn list(&self, by: Caller<'_>) -> Result<Vec<Agent>, Trouble>;
 
-    /// Puts an agent to work, and waits for it no longer than `wait`; the work goes on all the same, also when nobody waits.
-    /// What the agent says meanwhile goes to `said`.
+    /// Puts an agent to work, or goes on with a call, and waits for it no longer than `wait`; the work goes on all the same,
+    /// also when nobody waits. What the agent says meanwhile goes to `said`.
     async fn ask(
         &self,
         by: Caller<'_>,
@@ -29,21 +33,47 @@ pub trait Agents: Send + Sync + 'static {
         wait: Duration,
         said: &watch::Sender<String>,
     ) -> Result<Call, Trouble>;
+
+    /// Ends a call, and the work with it. One that is over stays as it is.
+    async fn cancel(&self, by: Caller<'_>, call: CallRef) -> Result<Call, Trouble>;
 }
 
 /// Who asks, as the layers in front of the server know it: they put it into the request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a>(pub(crate) Option<&'a Parts>);
 
+/// To wait is not to answer: whoever only waits says nothing that an agent could take for an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub enum Ask {
+    Task(Task),
+    Wait(CallRef),
+    Answer(Answer),
+}
+
+/// A new call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
     pub task: String,
     /// A URL, or the name of an agent.
     pub agent_url: String,
     pub agent_type: Option<String>,
     pub context: Option<Json>,
-    /// Goes on with this call: the task answers its question if it has one, and is not sent otherwise.
-    pub call_id: Option<String>,
+}
+
+/// An earlier call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRef {
+    pub call_id: String,
+    /// Needed only where nobody remembers whom the call was to.
+    pub agent_url: Option<String>,
+}
+
+/// The answer to one question, and to no other that may have been asked since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub call: CallRef,
+    pub question_id: String,
+    pub answer: String,
 }
 
 /// A call as it stands.
@@ -60,13 +90,38 @@ pub enum State {
         summary: String,
         duration: Option<Duration>,
     },
-    /// It goes on.
-    Running,
-    /// It goes on when somebody answers.
+    /// It goes on by itself.
+    Running {
+        /// What it said last.
+        last: Option<String>,
+    },
+    /// It goes on when the caller answers.
     InputRequired {
+        question_id: String,
         question: String,
     },
+    /// It goes on when a person allows it.
+    ApprovalRequired(Approval),
+    Cancelled,
     Failed(Trouble),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// `prm_…`, where it is known.
+    pub id: Option<String>,
+    /// The very step: `Bash: touch x`.
+    pub what: String,
+    pub caller: Attendance,
+}
+
+/// Whether somebody sits with the model that called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attendance {
+    /// It has a user who can be told.
+    User,
+    /// It works on a run of its own; the people who decide see the request.
+    Run,
 }
 
 /// Somebody to ask.
@@ -81,6 +136,15 @@ pub struct Agent {
     pub status: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
+    /// What it is and where, such as `claude_cli on vm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether it asks a person before it takes a risky step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks_before_risky_steps: Option<bool>,
+    /// Whether `delegate` can lend it a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes_folders: Option<bool>,
 }
 
 // === impl Caller ===
@@ -111,6 +175,38 @@ impl Agent {
             description: account.description.clone().filter(|text| !text.trim().is_empty()),
             status: status.to_owned(),
             skills: account.skills.iter().map(|skill| skill.name.clone()).collect(),
+            host: account.runtime.as_ref().and_then(host),
+            asks_before_risky_steps: account.runtime.as_ref().map(|runtime| declares(runtime, ASKS)),
+            takes_folders: account.runtime.as_ref().map(|runtime| declares(runtime, awcp::EXTENSION)),
+        }
+    }
+}
+
+fn declares(runtime: &Runtime, uri: &str) -> bool {
+    runtime.extensions.iter().any(|extension| extension.uri == uri)
+}
+
+fn host(runtime: &Runtime) -> Option<String> {
+    let kind = runtime.labels.text_member("host_type");
+    match (kind, &runtime.device_name) {
+        (Some(kind), Some(device)) => Some(format!("{kind} on {device}")),
+        (Some(kind), None) => Some(kind),
+        (None, device) => device.as_ref().map(|device| format!("on {device}")),
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// How tools call it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Completed { .. } => "completed",
+            Self::Running { .. } => "running",
+            Self::InputRequired { .. } => "input_required",
+            Self::ApprovalRequired(_) => "approval_required",
+            Self::Cancelled => "cancelled",
+            Self::Failed(_) => "failed",
         }
     }
 }

@@ -8,13 +8,13 @@ use axum::{
     Router,
     body::Body,
     extract::{Request, State, connect_info::Connected},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, Method, StatusCode, header},
     middleware::{self, Next},
     response::Response,
     serve::{IncomingStream, Listener},
 };
 use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService,
+    SessionId, SessionManager as _, StreamableHttpServerConfig, StreamableHttpService,
     session::{local::LocalSessionManager, never::NeverSessionManager},
 };
 use tokio::net::{TcpListener, TcpStream};
@@ -73,9 +73,10 @@ pub async fn serve(
     let address = listener.local_addr()?;
     let config = config(names(address), stop.clone());
     let sessions = Arc::new(LocalSessionManager::default());
-    let mcp = StreamableHttpService::new(move || Ok(service.connect()), sessions, config);
+    let mcp = StreamableHttpService::new(move || Ok(service.connect()), sessions.clone(), config);
     let router = Router::new()
         .route_service(PATH, mcp)
+        .layer(middleware::from_fn_with_state(sessions, end_session))
         .layer(middleware::from_fn_with_state(secret.hash(), authenticate))
         .layer(middleware::map_request(name_connection));
     let made = router.into_make_service_with_connect_info::<Connection>();
@@ -118,6 +119,20 @@ async fn name_connection(mut request: Request) -> Request {
         request.extensions_mut().insert(connection);
     }
     request
+}
+
+/// A session is ended once: the library would say the same of one that never was.
+async fn end_session(State(sessions): State<Arc<LocalSessionManager>>, request: Request, next: Next) -> Response {
+    let named = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(SessionId::from);
+    if request.method() == Method::DELETE
+        && let Some(id) = named
+        && !sessions.has_session(&id).await.unwrap_or(false)
+    {
+        let mut unknown = Response::new(Body::from("There is no such session."));
+        *unknown.status_mut() = StatusCode::NOT_FOUND;
+        return unknown;
+    }
+    next.run(request).await
 }
 
 async fn authenticate(State(secret): State<SecretHash>, request: Request, next: Next) -> Response {

@@ -1,5 +1,5 @@
-//! The MCP server: `delegate`, `delegate_output`, `delegate_cancel` over this machine's daemon, `remote_agent` and
-//! `list_agents` over any A2A agent.
+//! The MCP server: `delegate`, `delegate_output`, `delegate_cancel` over this machine's daemon, `remote_agent`,
+//! `remote_cancel` and `list_agents` over any A2A agent.
 //!
 //! What the tools stand on are two traits, [`Delegations`] and [`Agents`]; [`Daemon`] and [`Peers`] implement them over the
 //! daemon's socket and over hubs and agents elsewhere. [`Service`] makes a [`Server`] per session, for standard input and
@@ -22,7 +22,7 @@ mod session;
 mod tools;
 mod trouble;
 
-pub use agents::{Agent, Agents, Ask, Call, Caller, State, agent_at};
+pub use agents::{Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, State, Task, agent_at};
 pub use daemon::{Daemon, Wake};
 pub use delegations::Delegations;
 pub use peers::{FindHub, Peers, PeersOptions};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use attache_mcp::{Options, Service};
+use attache_mcp::{Ask, CallRef, Options, Service};
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,6 +15,10 @@ async fn ask(pipe: &mut Pipe, agent: &str, more: Value) -> Value {
     for (name, value) in more.as_object().unwrap() {
         arguments[name] = value.clone();
     }
+    go_on(pipe, arguments).await
+}
+
+async fn go_on(pipe: &mut Pipe, arguments: Value) -> Value {
     let result = pipe.call("remote_agent", arguments).await;
     let tools = pipe.ask("tools/list", json!({})).await;
     let tools = tools["result"]["tools"].as_array().unwrap().clone();
@@ -25,18 +29,16 @@ async fn ask(pipe: &mut Pipe, agent: &str, more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_is_asked_and_its_answer_told_in_the_shape_of_the_seed() {
+async fn an_agent_is_asked_and_its_answer_told() {
     for era in [Era::Legacy, Era::Modern] {
         let mut pipe = Pipe::open(era, options()).await;
         let result = ask(&mut pipe, "echo", json!({ "context": { "files": ["a"] }, "agent_type": "explore" })).await;
         let expected = json!({
-            "title": "Remote agent done: say hello",
             "output": "say hello",
-            "long_term_memory": "The agent at echo completed the task in 7 ms: say hello",
             "metadata": { "status": "completed", "agent_url": "echo", "call_id": "a2a-1" },
         });
         assert_eq!(result["structuredContent"], expected);
-        assert_eq!(text(&result), "say hello\n\n(completed by echo, call a2a-1)");
+        assert_eq!(text(&result), "say hello\n\n(completed, call_id a2a-1)");
         assert_eq!(result["isError"], json!(false));
     }
 }
@@ -53,33 +55,76 @@ async fn a_slow_agent_is_waited_for_in_turns() {
     agents.heard.notify_one();
     let result = pipe.answer(call).await["result"].take();
     assert_eq!(result["structuredContent"]["metadata"]["status"], "running");
-    assert!(text(&result).contains("call_id \"a2a-1\""), "{result}");
-    let result = ask(&mut pipe, "slow", json!({ "call_id": "a2a-1" })).await;
+    let says = text(&result);
+    assert!(says.contains("Last heard: \"npm test\"") && says.contains("with only call_id \"a2a-1\""), "{says}");
+    let result = go_on(&mut pipe, json!({ "call_id": "a2a-1" })).await;
     assert_eq!(result["structuredContent"]["output"], "done with a2a-1");
+    // To wait was all that the agent was told.
+    let wait = Ask::Wait(CallRef { call_id: "a2a-1".to_owned(), agent_url: None });
+    assert_eq!(agents.asked.lock().unwrap().last(), Some(&wait));
 }
 
+/// "Delete production?" must not be answered by the task of somebody who only goes on waiting.
 #[tokio::test]
-async fn questions_and_failures_say_what_to_do_next() {
-    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+async fn waiting_and_answering_are_different_calls() {
+    let agents = FakeAgents::default();
+    let service = Service { agents: Arc::new(agents.clone()), ..service(&FakeDaemon::default(), options()) };
+    let mut pipe = Pipe::of(service, Era::Legacy);
+    pipe.initialize("2025-06-18").await;
     let result = ask(&mut pipe, "shy", json!({})).await;
-    assert_eq!(result["structuredContent"]["metadata"]["status"], "input_required");
-    assert!(text(&result).starts_with("The agent asks: Really?"), "{result}");
-    for (agent, status, code) in [("broken", "failed", "task_failed"), ("nobody", "refused", "not_found")] {
-        let result = ask(&mut pipe, agent, json!({})).await;
-        assert_eq!(result["isError"], json!(true));
-        let metadata = &result["structuredContent"]["metadata"];
-        assert_eq!([&metadata["status"], &metadata["code"]], [status, code], "{result}");
-    }
+    let metadata = &result["structuredContent"]["metadata"];
+    assert_eq!([&metadata["status"], &metadata["question_id"]], ["input_required", "ask_1"], "{result}");
+    assert!(text(&result).starts_with("The agent asks: Delete production?"), "{result}");
     for (arguments, says) in [
-        (json!({ "task": "t" }), "missing field `agent_url`"),
-        (json!({ "task": "", "agent_url": "echo" }), "task is empty"),
+        (json!({ "task": "clean up", "agent_url": "shy", "call_id": "a2a-1" }), "task begins a new call"),
+        (json!({ "call_id": "a2a-1", "answer": "yes" }), "an answer needs call_id, question_id and answer"),
+        (json!({ "call_id": "a2a-1", "question_id": "ask_1" }), "an answer needs"),
+        (json!({ "task": "t", "agent_url": "shy", "answer": "yes" }), "neither a task nor a call"),
+        (json!({ "agent_url": "shy" }), "neither a task nor a call"),
+        (json!({ "task": "t" }), "a new task needs agent_url"),
+        (json!({ "task": " ", "agent_url": "echo" }), "neither a task nor a call"),
         (json!({ "task": "t", "agent_url": "echo", "context": "text" }), "invalid type"),
     ] {
         let result = pipe.call("remote_agent", arguments).await;
         assert_eq!(result["isError"], json!(true));
         assert_eq!(result["structuredContent"]["metadata"]["code"], "invalid_arguments");
-        assert!(text(&result).contains(says), "{result}");
+        assert!(text(&result).starts_with("Nobody was asked: ") && text(&result).contains(says), "{result}");
     }
+    assert_eq!(agents.asked.lock().unwrap().len(), 1, "none of these reached an agent");
+    let arguments = json!({ "call_id": "a2a-1", "question_id": "ask_1", "answer": "no" });
+    assert_eq!(go_on(&mut pipe, arguments).await["structuredContent"]["output"], "heard no");
+}
+
+#[tokio::test]
+async fn an_approval_that_is_missing_is_told_with_what_and_by_whom() {
+    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    let result = ask(&mut pipe, "careful", json!({})).await;
+    let metadata = &result["structuredContent"]["metadata"];
+    assert_eq!([&metadata["status"], &metadata["approval_id"]], ["approval_required", "prm_1"], "{result}");
+    let says = text(&result);
+    for part in ["A person must approve", "(prm_1): Bash: touch x", "tell your user", "Do not poll", "\"a2a-1\""] {
+        assert!(says.contains(part), "{part}: {says}");
+    }
+}
+
+#[tokio::test]
+async fn failures_say_who_failed_and_a_call_can_be_cancelled() {
+    let mut pipe = Pipe::open(Era::Legacy, options()).await;
+    for (agent, status, code, says) in [
+        ("broken", "failed", "task_failed", "broken failed: it fell over (task_failed). Try again."),
+        ("nobody", "refused", "not_found", "Nobody was asked: nobody is at nobody (not_found). Check agent_url."),
+    ] {
+        let result = ask(&mut pipe, agent, json!({})).await;
+        assert_eq!(result["isError"], json!(true));
+        let metadata = &result["structuredContent"]["metadata"];
+        assert_eq!([&metadata["status"], &metadata["code"]], [status, code], "{result}");
+        assert!(text(&result).starts_with(says), "{result}");
+    }
+    let result = pipe.call("remote_cancel", json!({ "call_id": "a2a-1" })).await;
+    let metadata = json!({ "status": "cancelled", "call_id": "a2a-1" });
+    assert_eq!(result["structuredContent"]["metadata"], metadata, "{result}");
+    let wrong = pipe.call("remote_cancel", json!({ "call_id": "" })).await;
+    assert_eq!(wrong["structuredContent"]["metadata"]["code"], "invalid_arguments");
 }
 
 #[tokio::test]
@@ -93,9 +138,12 @@ async fn agents_are_listed_for_programs_and_for_models() {
             "description": "Repeats",
             "status": "online",
             "skills": ["repeating"],
+            "host": "claude_cli on vm",
+            "asks_before_risky_steps": true,
+            "takes_folders": false,
         }]);
         assert_eq!(result["structuredContent"]["agents"], agents);
-        let line = "- echo [online] http://127.0.0.1:7800/a2a/echo: Repeats (skills: repeating)\n";
+        let line = "- echo (online) http://127.0.0.1:7800/a2a/echo: Repeats (skills: repeating) [claude_cli on vm; takes folders: no; asks before risky steps: yes]\n";
         assert!(text(&result).starts_with(line), "{result}");
         let wrong = pipe.call("list_agents", json!({ "x": 1 })).await;
         assert_eq!(wrong["isError"], json!(true));
@@ -106,6 +154,6 @@ async fn agents_are_listed_for_programs_and_for_models() {
 async fn a_wrong_call_names_nobody() {
     let mut pipe = Pipe::open(Era::Legacy, options()).await;
     let refused = pipe.call("remote_agent", json!({ "tusk": "x" })).await;
+    assert!(text(&refused).starts_with("Nobody was asked: "), "{refused}");
     assert!(text(&refused).ends_with("\n\n(refused)"), "{refused}");
-    assert_eq!(refused["structuredContent"]["title"], "Nobody was asked");
 }

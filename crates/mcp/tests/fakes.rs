@@ -7,7 +7,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use attache_mcp::{Agent, Agents, Ask, Call, Caller, Delegations, State, Trouble};
+use attache_mcp::{
+    Agent, Agents, Answer, Approval, Ask, Attendance, Call, CallRef, Caller, Delegations, State, Task, Trouble,
+};
 use attache_protocol::{
     DelegationId,
     env::Env,
@@ -174,9 +176,10 @@ impl Delegations for FakeDaemon {
     }
 }
 
-/// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first.
+/// One agent, `echo`, that repeats its task; `slow` never gets done, `shy` asks first, `careful` waits for a person.
 #[derive(Clone, Default)]
 pub struct FakeAgents {
+    pub asked: Arc<Mutex<Vec<Ask>>>,
     /// Rung when what `slow` said was heard: only then does it begin to take its time.
     pub heard: Arc<Notify>,
 }
@@ -190,6 +193,9 @@ impl Agents for FakeAgents {
             description: Some("Repeats".to_owned()),
             status: "online".to_owned(),
             skills: vec!["repeating".to_owned()],
+            host: Some("claude_cli on vm".to_owned()),
+            asks_before_risky_steps: Some(true),
+            takes_folders: Some(false),
         }])
     }
 
@@ -200,20 +206,39 @@ impl Agents for FakeAgents {
         wait: Duration,
         said: &watch::Sender<String>,
     ) -> Result<Call, Trouble> {
+        self.asked.lock().unwrap().push(ask.clone());
         let call_id = Some("a2a-1".to_owned());
-        let state = match (ask.agent_url.as_str(), &ask.call_id) {
-            ("echo", _) => State::Completed { summary: ask.task, duration: Some(Duration::from_millis(7)) },
-            ("slow", None) => {
-                said.send("thinking".to_owned()).unwrap();
-                self.heard.notified().await;
-                tokio::time::sleep(wait).await;
-                State::Running
+        let state = match ask {
+            Ask::Wait(CallRef { call_id, .. }) => {
+                State::Completed { summary: format!("done with {call_id}"), duration: None }
             }
-            ("slow", Some(id)) => State::Completed { summary: format!("done with {id}"), duration: None },
-            ("shy", _) => State::InputRequired { question: "Really?".to_owned() },
-            ("broken", _) => State::Failed(Trouble::new("task_failed", "it fell over", "Try again.")),
-            (other, _) => return Err(Trouble::new("not_found", format!("nobody is at {other}"), "Check agent_url.")),
+            Ask::Answer(Answer { answer, .. }) => {
+                State::Completed { summary: format!("heard {answer}"), duration: None }
+            }
+            Ask::Task(Task { task, agent_url, .. }) => match agent_url.as_str() {
+                "echo" => State::Completed { summary: task, duration: Some(Duration::from_millis(7)) },
+                "slow" => {
+                    said.send("thinking".to_owned()).unwrap();
+                    self.heard.notified().await;
+                    tokio::time::sleep(wait).await;
+                    State::Running { last: Some("npm test".to_owned()) }
+                }
+                "shy" => {
+                    State::InputRequired { question_id: "ask_1".to_owned(), question: "Delete production?".to_owned() }
+                }
+                "careful" => State::ApprovalRequired(Approval {
+                    id: Some("prm_1".to_owned()),
+                    what: "Bash: touch x".to_owned(),
+                    caller: Attendance::User,
+                }),
+                "broken" => State::Failed(Trouble::new("task_failed", "it fell over", "Try again.")),
+                other => return Err(Trouble::new("not_found", format!("nobody is at {other}"), "Check agent_url.")),
+            },
         };
         Ok(Call { call_id, state })
+    }
+
+    async fn cancel(&self, _: Caller<'_>, call: CallRef) -> Result<Call, Trouble> {
+        Ok(Call { call_id: Some(call.call_id), state: State::Cancelled })
     }
 }

@@ -153,6 +153,23 @@ async fn a_session_has_its_own_delegations() {
 }
 
 #[tokio::test]
+async fn a_session_is_ended_once() {
+    let world = World::start().await;
+    let (session, _) = world.initialize().await;
+    let end = async |session: &str| {
+        let request = world.client.delete(format!("http://{}/mcp", world.address)).bearer_auth(SECRET);
+        let request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-06-18");
+        request.send().await.unwrap().status()
+    };
+    assert_eq!(end("nonsense").await, StatusCode::NOT_FOUND);
+    assert_eq!(end(&session).await, StatusCode::ACCEPTED);
+    let after = world.post().header("mcp-session-id", &session).header("mcp-protocol-version", "2025-06-18");
+    let body = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/list" }).to_string();
+    assert_eq!(after.body(body).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    assert_eq!(end(&session).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn the_new_era_has_no_sessions_so_the_connection_counts() {
     let world = World::start().await;
     let (one, two) = (client(), client());

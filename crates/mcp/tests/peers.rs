@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use attache_mcp::{Agents as _, Ask, Call, Peers, PeersOptions, State, Trouble};
+use attache_mcp::{Agents as _, Answer, Ask, Call, CallRef, Peers, PeersOptions, State, Task, Trouble};
 use attache_protocol::{Secret, env::Env};
 use axum::{
     Json, Router,
@@ -83,28 +83,40 @@ fn peers(keys: &[(&str, &str)]) -> Peers {
     Peers::new(PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() }).unwrap()
 }
 
-async fn ask(peers: &Peers, url: &str, task: &str, call_id: Option<&str>) -> Result<Call, Trouble> {
-    let ask = Ask {
-        task: task.to_owned(),
-        agent_url: url.to_owned(),
-        agent_type: None,
-        context: None,
-        call_id: call_id.map(str::to_owned),
-    };
+async fn ask(peers: &Peers, url: &str, task: &str) -> Result<Call, Trouble> {
+    let task = Task { task: task.to_owned(), agent_url: url.to_owned(), agent_type: None, context: None };
+    go_on(peers, Ask::Task(task)).await
+}
+
+async fn go_on(peers: &Peers, ask: Ask) -> Result<Call, Trouble> {
     let (said, _keep) = watch::channel(String::new());
     peers.ask(attache_mcp::Caller::nobody(), ask, Duration::from_secs(20), &said).await
 }
 
+/// The agent's own name for its question is what an answer must name.
 #[tokio::test]
-async fn an_agent_is_asked_answers_a_question_and_is_answered() {
+async fn an_agent_asks_and_only_its_own_question_is_answered() {
     let agent = Agent::start(None).await;
     let peers = peers(&[(&agent.origin, "key-of-parrot")]);
-    let call = ask(&peers, &agent.origin, "say it", None).await.unwrap();
-    let question = State::InputRequired { question: "Which language?".to_owned() };
-    assert_eq!(call, Call { call_id: Some("task-1".to_owned()), state: question });
+    let call = ask(&peers, &agent.origin, "say it").await.unwrap();
+    let question = State::InputRequired { question_id: "m".to_owned(), question: "Which language?".to_owned() };
+    assert_eq!(call, Call { call_id: Some("task-1".to_owned()), state: question.clone() });
     assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "SendMessage: Bearer key-of-parrot"]);
-    let call = ask(&peers, &agent.origin, "French", call.call_id.as_deref()).await.unwrap();
+
+    // Whoever goes on waiting sends nothing, and is remembered by the call alone.
+    let call = CallRef { call_id: "task-1".to_owned(), agent_url: None };
+    assert_eq!(go_on(&peers, Ask::Wait(call.clone())).await.unwrap().state, question);
+    assert_eq!(agent.seen(), ["card: Bearer key-of-parrot", "GetTask: Bearer key-of-parrot"]);
+    let answer = |question_id: &str| {
+        Ask::Answer(Answer { call: call.clone(), question_id: question_id.to_owned(), answer: "French".to_owned() })
+    };
+    let refused = go_on(&peers, answer("another")).await.unwrap_err();
+    assert_eq!(refused.code, "not_waiting", "{refused}");
+    assert!(!agent.seen().iter().any(|seen| seen.starts_with("SendMessage")));
+    let call = go_on(&peers, answer("m")).await.unwrap();
     assert!(matches!(&call.state, State::Completed { summary, .. } if summary == "French"), "{call:?}");
+    let unknown = CallRef { call_id: "task-9".to_owned(), agent_url: None };
+    assert_eq!(go_on(&peers, Ask::Wait(unknown)).await.unwrap_err().code, "invalid_arguments");
 }
 
 #[tokio::test]
@@ -113,7 +125,7 @@ async fn a_key_is_never_sent_to_another_origin() {
     // Its card sends callers, and their keys, elsewhere.
     let liar = Agent::start(Some(other.origin.clone())).await;
     let peers = peers(&[(&liar.origin, "key-of-liar")]);
-    let refused = ask(&peers, &liar.origin, "say it", None).await.unwrap_err();
+    let refused = ask(&peers, &liar.origin, "say it").await.unwrap_err();
     assert_eq!(refused.code, "egress_refused", "{refused}");
     assert_eq!(liar.seen(), ["card: Bearer key-of-liar"]);
     assert_eq!(other.seen(), Vec::<String>::new());
@@ -124,12 +136,12 @@ async fn what_nobody_configured_is_reached_only_if_it_is_public() {
     let agent = Agent::start(None).await;
     let peers = peers(&[]);
     for url in [agent.origin.as_str(), "http://169.254.169.254/latest", "https://10.0.0.1/", "file:///etc/passwd"] {
-        let refused = ask(&peers, url, "say it", None).await.unwrap_err();
+        let refused = ask(&peers, url, "say it").await.unwrap_err();
         let expected = if url.starts_with("http") { "egress_refused" } else { "unreachable" };
         assert_eq!(refused.code, expected, "{url}: {refused}");
     }
     assert_eq!(agent.seen(), Vec::<String>::new());
-    let refused = ask(&peers, "builder", "say it", None).await.unwrap_err();
+    let refused = ask(&peers, "builder", "say it").await.unwrap_err();
     assert_eq!(refused.code, "not_found", "{refused}");
 }
 
@@ -143,7 +155,14 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
     assert!(!hello["result"]["instructions"].as_str().unwrap().contains("delegate"), "{hello}");
     let tools = pipe.ask("tools/list", json!({})).await;
     let names: Vec<_> = tools["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
-    assert_eq!(names, ["remote_agent", "list_agents"]);
+    assert_eq!(names, ["remote_agent", "remote_cancel", "list_agents"]);
+    let list_agents = &tools["result"]["tools"][2];
+    assert!(!list_agents["description"].as_str().unwrap().contains("delegate"), "{list_agents}");
+    // What the capabilities do not promise is not there.
+    for method in ["prompts/list", "resources/list", "resources/templates/list", "logging/setLevel"] {
+        let answer = pipe.ask(method, json!({ "level": "info" })).await;
+        assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
+    }
     let unknown = pipe.ask("tools/call", json!({ "name": "delegate", "arguments": {} })).await;
     assert_eq!(unknown["error"]["code"], -32602);
 }
@@ -151,12 +170,12 @@ async fn a_server_without_a_daemon_offers_no_delegations() {
 #[tokio::test]
 async fn a_private_address_is_called_when_a_person_allowed_it() {
     let agent = Agent::start(None).await;
-    let refused = ask(&peers(&[]), &agent.origin, "hi", None).await.unwrap_err();
+    let refused = ask(&peers(&[]), &agent.origin, "hi").await.unwrap_err();
     assert_eq!(refused.code, "egress_refused", "{refused}");
     let command = format!("attache delegations allow --peer {}", agent.origin);
     assert!(refused.hint.contains(&command) && !refused.to_string().contains("--egress-allow"), "{refused}");
     let known = vec![(agent.origin.clone(), None)];
     let options = PeersOptions { hub: Box::new(|| None), known, allow: vec![], env: Env::system() };
-    let answer = ask(&Peers::new(options).unwrap(), &agent.origin, "hi", None).await;
+    let answer = ask(&Peers::new(options).unwrap(), &agent.origin, "hi").await;
     assert!(answer.is_ok(), "{answer:?}");
 }

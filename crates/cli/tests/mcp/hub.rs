@@ -44,7 +44,7 @@ fn whoever_has_a_key_asks_the_agents_that_it_may_ask() {
 
     let (_, tools) = ask(&hub, Some(&hub.key), &[], "tools/list", json!({}));
     let names: Vec<_> = tools["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
-    assert_eq!(names, ["remote_agent", "list_agents"]);
+    assert_eq!(names, ["remote_agent", "remote_cancel", "list_agents"]);
     let listed = call(&hub, &hub.key, "list_agents", json!({}));
     assert_eq!(listed["structuredContent"]["agents"][0]["name"], "local", "{listed}");
     let url = listed["structuredContent"]["agents"][0]["agent_url"].clone();
@@ -76,6 +76,26 @@ fn the_new_era_works_at_the_hub_too() {
     assert_eq!(answer["result"]["structuredContent"]["agents"][0]["name"], "local", "{answer}");
 }
 
+/// Does something that waits for a person, who answers as soon as they are asked.
+fn decided<T>(hub: &Server, approved: bool, waits: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let asked = loop {
+                let listed = hub.get("/api/v1/permission-requests?state=pending");
+                match listed["permission_requests"].as_array().and_then(|all| all.first().cloned()) {
+                    Some(asked) => break asked,
+                    None => std::thread::sleep(std::time::Duration::from_millis(50)),
+                }
+            };
+            assert_eq!(asked["tool"], "remote_agent/local", "{asked}");
+            let id = asked["permission_request_id"].as_str().unwrap();
+            hub.post(&format!("/api/v1/permission-requests/{id}/decision"), &json!({ "approved": approved }))
+                .expect(200);
+        });
+        waits()
+    })
+}
+
 /// A device claims a run, and its agent passes the work on with the token that came along.
 #[test]
 fn a_run_asks_other_agents_with_its_own_token() {
@@ -97,7 +117,19 @@ fn a_run_asks_other_agents_with_its_own_token() {
     let listed = call(&hub, token, "list_agents", json!({}));
     let names: Vec<_> = listed["structuredContent"]["agents"].as_array().unwrap().iter().map(|a| &a["name"]).collect();
     assert!(names.contains(&&json!("local")), "{listed}");
-    let answer = call(&hub, token, "remote_agent", json!({ "task": "echo $((6 * 7))", "agent_url": "local" }));
+    let local = listed["structuredContent"]["agents"].as_array().unwrap().iter().find(|one| one["name"] == "local");
+    assert_eq!(local.map(|local| &local["asks_before_risky_steps"]), Some(&json!(false)), "{listed}");
+
+    // The shell asks nobody, so a person is asked what it is told: without that, nothing of it happens.
+    let answer = decided(&hub, false, || {
+        call(&hub, token, "remote_agent", json!({ "task": "head $A2A_HOME/hub/admin.key", "agent_url": "local" }))
+    });
+    assert_eq!(answer["structuredContent"]["metadata"]["code"], "approval_denied", "{answer}");
+    let path = format!("/api/v1/task-runs?parent_task_run_id={}", claim["task_run_id"].as_str().unwrap());
+    assert_eq!(hub.get(&path)["task_runs"], json!([]), "nothing was passed on");
+    let answer = decided(&hub, true, || {
+        call(&hub, token, "remote_agent", json!({ "task": "echo $((6 * 7))", "agent_url": "local" }))
+    });
     assert_eq!(answer["structuredContent"]["output"].as_str().map(str::trim), Some("42"), "{answer}");
     let path = format!("/api/v1/task-runs?parent_task_run_id={}", claim["task_run_id"].as_str().unwrap());
     let below = hub.get(&path);

@@ -1,5 +1,5 @@
 //! The inspector and the conformance suite of the MCP project, which share no code with us: `@modelcontextprotocol/inspector`
-//! 2.12.0 and `@modelcontextprotocol/conformance` 0.1.16. `./test` installs them; without them these tests say that they are
+//! 2.12.0 and `@modelcontextprotocol/conformance` 0.2.0-alpha.12. `./test` installs them; without them these tests say that they are
 //! skipped.
 
 use std::{
@@ -19,15 +19,28 @@ const ERAS: [&str; 2] = ["legacy", "modern"];
 
 /// Scenarios of the suite that any server can pass. The others call tools, prompts and resources of the suite's own example
 /// server, which we do not have.
-const SCENARIOS: &[&str] = &[
+const SCENARIOS: &[(&str, &[&str])] = &[("2025-11-25", LEGACY), ("2026-07-28", MODERN)];
+
+const LEGACY: &[&str] = &[
     "server-initialize",
+    "server-session-lifecycle",
     "logging-set-level",
     "ping",
     "tools-list",
     "server-sse-multiple-streams",
     "resources-list",
-    "prompts-list",
     "dns-rebinding-protection",
+];
+
+const MODERN: &[&str] = &[
+    "server-stateless",
+    "tools-list",
+    "server-sse-multiple-streams",
+    "resources-list",
+    "sep-2164-resource-not-found",
+    "dns-rebinding-protection",
+    "caching",
+    "http-header-validation",
 ];
 
 struct Kits {
@@ -66,7 +79,7 @@ impl Kits {
     fn through_the_tools(&self, target: &[&str]) {
         for era in ERAS {
             let tools = self.inspect(era, target, &["--method", "tools/list", "--strict"]);
-            assert_eq!(tools["tools"].as_array().map(Vec::len), Some(5), "{era}: {tools}");
+            assert_eq!(tools["tools"].as_array().map(Vec::len), Some(6), "{era}: {tools}");
             let agents = self.inspect(era, target, &["--method", "tools/call", "--tool-name", "list_agents"]);
             assert_eq!(agents["structuredContent"]["agents"][0]["name"], "local", "{era}: {agents}");
             let arguments = json!({ "task": "echo from the inspector", "agent_url": "local" }).to_string();
@@ -130,7 +143,11 @@ fn the_conformance_suite() {
     let Some(kits) = Kits::find() else { return };
     let (_server, url, secret) = kits.http();
     let (_proxy, origin) = kits.proxy(&url, &secret);
-    for scenario in SCENARIOS {
-        kits.run("conformance", &["server", "--url", &format!("{origin}/mcp"), "--scenario", scenario]).succeeds();
+    let url = format!("{origin}/mcp");
+    for (version, scenarios) in SCENARIOS {
+        for scenario in *scenarios {
+            let args = ["server", "--url", &url, "--scenario", scenario, "--spec-version", version];
+            kits.run("conformance", &args).succeeds();
+        }
     }
 }

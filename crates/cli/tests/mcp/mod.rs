@@ -107,7 +107,7 @@ fn what_takes_long_is_fetched_later() {
     let call = metadata["call_id"].as_str().unwrap();
     let mut status = Value::Null;
     for _ in 0..30 {
-        let answer = client.call("remote_agent", json!({ "task": task, "agent_url": "local", "call_id": call }));
+        let answer = client.call("remote_agent", json!({ "call_id": call }));
         status = answer["structuredContent"]["metadata"]["status"].clone();
         if status == "completed" {
             break;

@@ -1,13 +1,17 @@
 //! Any A2A agent, by the standard protocol.
 
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 
 use attache_client::a2a::{Error, Peer};
 use attache_protocol::{
+    Code,
     env::Env,
     wire::a2a::{
-        Artifact, Content, GetTask, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse,
-        StreamResponse, Task, TaskState, TaskStatus,
+        Artifact, Content, Fault, GetTask, Message, Part, Role, SendConfiguration, SendMessage, SendMessageResponse,
+        StreamResponse, Task as PeerTask, TaskState, TaskStatus,
     },
 };
 use serde_json::json;
@@ -16,11 +20,12 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::{Ask, Call, State, Trouble};
+use crate::{Answer, Approval, Ask, Attendance, Call, State, Task, Trouble};
 
 /// What is known of a task.
 struct Seen {
     id: String,
+    context_id: String,
     status: TaskStatus,
     artifacts: Vec<Artifact>,
 }
@@ -30,27 +35,37 @@ const POLL: Duration = Duration::from_secs(2);
 pub(super) async fn ask(
     peer: &Peer,
     env: &Env,
-    ask: &Ask,
+    ask: Ask,
     wait: Duration,
     said: &watch::Sender<String>,
 ) -> Result<Call, Trouble> {
     let (began, deadline) = (Instant::now(), Instant::now() + wait);
-    let mut seen = match &ask.call_id {
-        Some(id) => {
-            let task = peer.get(get(id)).await?.what;
-            if task.status.state == TaskState::TaskStateInputRequired {
-                match send(peer, message(env, ask, Some(&task)), deadline, said).await? {
-                    Ok(seen) => seen,
-                    Err(words) => return Ok(answered(words, began)),
-                }
-            } else {
-                Seen::of(task)
+    let sent = match ask {
+        Ask::Wait(call) => Ok(Seen::of(peer.get(get(&call.call_id)).await?.what)),
+        Ask::Answer(Answer { call, question_id, answer }) => {
+            let seen = Seen::of(peer.get(get(&call.call_id)).await?.what);
+            // The agent may have asked something else since; an answer is for what was seen.
+            if seen.question_id().as_deref() != Some(question_id.trim()) {
+                return Err(Trouble::new(
+                    Code::NotWaiting.as_str(),
+                    "this question is not open any more, and nothing was sent",
+                    "Call remote_agent with only call_id to see what the agent waits for now.",
+                ));
             }
+            send(peer, message(env, vec![Part::text(&answer)], Some(&seen)), deadline, said).await?
         }
-        None => match send(peer, message(env, ask, None), deadline, said).await? {
-            Ok(seen) => seen,
-            Err(words) => return Ok(answered(words, began)),
-        },
+        Ask::Task(Task { task, agent_type, context, .. }) => {
+            let mut parts = vec![Part::text(&task)];
+            parts.extend(context.map(Part::data));
+            let mut request = message(env, parts, None);
+            request.message.metadata =
+                agent_type.map(|kind| attache_protocol::Json::of(&json!({ "agent_type": kind })));
+            send(peer, request, deadline, said).await?
+        }
+    };
+    let mut seen = match sent {
+        Ok(seen) => seen,
+        Err(words) => return Ok(answered(words, began)),
     };
     loop {
         if let Some(state) = seen.state(began) {
@@ -59,7 +74,8 @@ pub(super) async fn ask(
         seen.say(said);
         let next = Instant::now() + POLL;
         if next >= deadline {
-            return Ok(Call { call_id: Some(seen.id), state: State::Running });
+            let last = Some(said.borrow().clone()).filter(|last| !last.is_empty());
+            return Ok(Call { call_id: Some(seen.id), state: State::Running { last } });
         }
         sleep_until(next).await;
         match peer.get(get(&seen.id)).await {
@@ -68,6 +84,18 @@ pub(super) async fn ask(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+pub(super) async fn cancel(peer: &Peer, call: &str) -> Result<Call, Trouble> {
+    let began = Instant::now();
+    let seen = match peer.cancel(call.trim()).await {
+        Ok(told) => Seen::of(told.what),
+        // It was quicker.
+        Err(error) if error.fault() == Some(Fault::TaskNotCancelable) => Seen::of(peer.get(get(call)).await?.what),
+        Err(error) => return Err(error.into()),
+    };
+    let state = seen.state(began).unwrap_or(State::Running { last: None });
+    Ok(Call { call_id: Some(seen.id), state })
 }
 
 /// Sends the message, and follows what comes of it as far as the peer tells: a task, or an answer at once.
@@ -92,7 +120,8 @@ async fn send(
             (StreamResponse::Task(task), _) => seen = Some(Seen::of(task)),
             (StreamResponse::StatusUpdate(update), Some(seen)) => seen.status = update.status,
             (StreamResponse::StatusUpdate(update), None) => {
-                seen = Some(Seen { id: update.task_id, status: update.status, artifacts: Vec::new() });
+                let (id, context_id) = (update.task_id, update.context_id);
+                seen = Some(Seen { id, context_id, status: update.status, artifacts: Vec::new() });
             }
             (StreamResponse::ArtifactUpdate(_), _) => {}
         }
@@ -114,13 +143,10 @@ async fn send(
     }
 }
 
-fn message(env: &Env, ask: &Ask, task: Option<&Task>) -> SendMessage {
-    let mut parts = vec![Part::text(&ask.task)];
-    parts.extend(ask.context.clone().map(Part::data));
+fn message(env: &Env, parts: Vec<Part>, task: Option<&Seen>) -> SendMessage {
     let mut message = Message::new(env.uuid().to_string(), Role::User, parts);
     message.task_id = task.map(|task| task.id.clone());
-    message.context_id = task.map(|task| task.context_id.clone());
-    message.metadata = ask.agent_type.as_ref().map(|kind| attache_protocol::Json::of(&json!({ "agent_type": kind })));
+    message.context_id = task.map(|task| task.context_id.clone()).filter(|context| !context.is_empty());
     let configuration = SendConfiguration { return_immediately: Some(true), ..SendConfiguration::default() };
     SendMessage { tenant: None, message, configuration: Some(configuration), metadata: None }
 }
@@ -150,12 +176,31 @@ fn text(parts: &[Part]) -> String {
 // === impl Seen ===
 
 impl Seen {
-    fn of(task: Task) -> Self {
-        Self { id: task.id, status: task.status, artifacts: task.artifacts.unwrap_or_default() }
+    fn of(task: PeerTask) -> Self {
+        Self {
+            id: task.id,
+            context_id: task.context_id,
+            status: task.status,
+            artifacts: task.artifacts.unwrap_or_default(),
+        }
     }
 
     fn words(&self) -> Option<String> {
         self.status.message.as_ref().map(|message| text(&message.parts)).filter(|text| !text.trim().is_empty())
+    }
+
+    /// By what an answer names the question that is open now: the message that asked it. Agents that name no messages are
+    /// held to their words.
+    fn question_id(&self) -> Option<String> {
+        if self.status.state != TaskState::TaskStateInputRequired {
+            return None;
+        }
+        let named = self.status.message.as_ref().map(|message| message.message_id.clone());
+        Some(named.filter(|id| !id.is_empty()).unwrap_or_else(|| {
+            let mut hasher = DefaultHasher::new();
+            self.words().hash(&mut hasher);
+            format!("question-{:016x}", hasher.finish())
+        }))
     }
 
     fn say(&self, said: &watch::Sender<String>) {
@@ -179,12 +224,19 @@ impl Seen {
                 State::Completed { summary: summary.join("\n\n"), duration: Some(began.elapsed()) }
             }
             S::TaskStateFailed => failed("task_failed", "the agent could not do it"),
-            S::TaskStateCanceled => failed("cancelled", "somebody ended the task"),
+            S::TaskStateCanceled => State::Cancelled,
             S::TaskStateRejected => failed("rejected", "the agent does not want to do it"),
-            S::TaskStateInputRequired => {
-                State::InputRequired { question: self.words().unwrap_or_else(|| "(it does not say what)".to_owned()) }
-            }
-            S::TaskStateAuthRequired => failed("auth_required", "the agent wants a person to sign in first"),
+            S::TaskStateInputRequired => State::InputRequired {
+                question_id: self.question_id().unwrap_or_default(),
+                question: self.words().unwrap_or_else(|| "(it does not say what)".to_owned()),
+            },
+            S::TaskStateAuthRequired => State::ApprovalRequired(Approval {
+                id: None,
+                what: self
+                    .words()
+                    .unwrap_or_else(|| "an authorization that is given at the agent's own place".to_owned()),
+                caller: Attendance::User,
+            }),
         })
     }
 }

@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use attache_client::{CallError, CallStream, Client, Hub, Page, Update};
 use attache_protocol::{
-    rules::run::Waiting,
-    wire::{ask::InputRequest, call::CallId},
+    rules::run::{Status, Waiting},
+    wire::{ask::InputRequest, call::CallId, run::Run},
 };
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
 
-use crate::{Agent, Ask, Call, State, Trouble};
+use crate::{Agent, Answer, Approval, Ask, Attendance, Call, State, Task, Trouble};
 
 /// More than a model can choose from.
 const MOST_LISTED: usize = 200;
 /// How often a call that says nothing is looked at for a question.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long a person who may just be looking is waited for before the model is told.
+const APPROVAL_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn list(hub: &Hub) -> Result<Vec<Agent>, Trouble> {
     let mut agents = Vec::new();
@@ -36,29 +38,24 @@ pub(super) async fn list(hub: &Hub) -> Result<Vec<Agent>, Trouble> {
 pub(super) async fn ask(
     client: &Client,
     agent_type: Option<String>,
-    ask: &Ask,
+    ask: Ask,
     wait: Duration,
     said: &watch::Sender<String>,
 ) -> Result<Call, Trouble> {
     let deadline = Instant::now() + wait;
-    let call_id = match &ask.call_id {
-        Some(text) => {
-            let call: CallId = text.trim().parse().map_err(|_| {
-                Trouble::invalid(format!("`{text}` is not the id of a call"), "Give the call_id of an earlier answer.")
-            })?;
-            let run = client.hub().run(call.run()).await?;
-            if run.waiting == Some(Waiting::Input) {
-                let answer = InputRequest { text: Some(ask.task.clone()), ..InputRequest::default() };
-                client.hub().give_input(call.run(), &answer).await?;
-            }
+    let call_id = match ask {
+        Ask::Wait(call) => id(&call.call_id)?,
+        Ask::Answer(Answer { call, question_id, answer }) => {
+            let call = id(&call.call_id)?;
+            give(client, call, &question_id, answer).await?;
             call
         }
-        None => {
-            let mut call = client.call(&ask.task);
+        Ask::Task(Task { task, context, .. }) => {
+            let mut call = client.call(&task);
             if let Some(agent_type) = agent_type {
                 call = call.agent_type(agent_type);
             }
-            if let Some(context) = &ask.context {
+            if let Some(context) = &context {
                 call = call.context(context);
             }
             call.start().await?.call_id
@@ -68,6 +65,39 @@ pub(super) async fn ask(
     Ok(Call { call_id: Some(call_id.to_string()), state })
 }
 
+pub(super) async fn cancel(client: &Client, call: &str) -> Result<Call, Trouble> {
+    let call = id(call)?;
+    let run = match client.hub().cancel_run(call.run(), Some("cancelled with remote_cancel")).await {
+        Ok(run) => run,
+        // It was quicker.
+        Err(error) if error.code() == Some(attache_protocol::Code::RunEnded) => client.hub().run(call.run()).await?,
+        Err(error) => return Err(error.into()),
+    };
+    let state = match run.status {
+        Status::Cancelled => State::Cancelled,
+        _ => follow(client, call, Instant::now() + LOOK, &watch::channel(String::new()).0).await?,
+    };
+    Ok(Call { call_id: Some(call.to_string()), state })
+}
+
+fn id(text: &str) -> Result<CallId, Trouble> {
+    text.trim().parse().map_err(|_| {
+        Trouble::invalid(
+            format!("`{text}` is not the id of a call"),
+            "Give the call_id of an earlier remote_agent result.",
+        )
+    })
+}
+
+async fn give(client: &Client, call: CallId, question: &str, answer: String) -> Result<(), Trouble> {
+    let question = question.trim().parse().map_err(|_| {
+        Trouble::invalid(format!("`{question}` is not the id of a question"), "It is in the result that asked.")
+    })?;
+    let input = InputRequest { text: Some(answer), input_request_id: Some(question), ..InputRequest::default() };
+    client.hub().give_input(call.run(), &input).await?;
+    Ok(())
+}
+
 async fn follow(
     client: &Client,
     call: CallId,
@@ -75,21 +105,51 @@ async fn follow(
     said: &watch::Sender<String>,
 ) -> Result<State, Trouble> {
     let mut updates = client.watch(call);
+    let mut noticed = None;
     loop {
         let look = deadline.min(Instant::now() + LOOK);
         match timeout_at(look, next(&mut updates, said)).await {
             Ok(state) => return state,
-            Err(_) if Instant::now() >= deadline => return Ok(State::Running),
             Err(_) => {
                 let run = client.hub().run(call.run()).await?;
-                if run.waiting == Some(Waiting::Input) {
-                    let question = said.borrow().clone();
-                    let question = if question.is_empty() { "(it does not say what)".to_owned() } else { question };
-                    return Ok(State::InputRequired { question });
+                match waiting(&run) {
+                    Some(State::ApprovalRequired(approval)) => {
+                        let since = *noticed.get_or_insert_with(Instant::now);
+                        let is_over = Instant::now() >= deadline.min(since + APPROVAL_WAIT);
+                        let _ = said.send(format!("waits for a person to approve {}", approval.what));
+                        if is_over {
+                            return Ok(State::ApprovalRequired(approval));
+                        }
+                    }
+                    Some(state) => return Ok(state),
+                    None => noticed = None,
+                }
+                if Instant::now() >= deadline {
+                    return Ok(running(said));
                 }
             }
         }
     }
+}
+
+/// What the call waits for, if it does.
+fn waiting(run: &Run) -> Option<State> {
+    let waits_for = run.waits_for.as_ref();
+    match run.waiting? {
+        Waiting::Input => Some(State::InputRequired {
+            question_id: waits_for.map(|asked| asked.id.clone()).unwrap_or_default(),
+            question: waits_for.map_or_else(|| "(it does not say what)".to_owned(), |asked| asked.what.clone()),
+        }),
+        Waiting::Approval => Some(State::ApprovalRequired(Approval {
+            id: waits_for.map(|asked| asked.id.clone()),
+            what: waits_for.map_or_else(|| "a step of the agent".to_owned(), |asked| asked.what.clone()),
+            caller: Attendance::User,
+        })),
+    }
+}
+
+fn running(said: &watch::Sender<String>) -> State {
+    State::Running { last: Some(said.borrow().clone()).filter(|last| !last.is_empty()) }
 }
 
 /// Listens until the call is over. May be dropped and called again.
@@ -109,6 +169,7 @@ async fn next(updates: &mut CallStream, said: &watch::Sender<String>) -> Result<
             Ok(Update::Completed(reply)) => {
                 return Ok(State::Completed { summary: reply.summary, duration: Some(reply.usage.duration) });
             }
+            Err(CallError::Failed(failed)) if failed.code == "cancelled" => return Ok(State::Cancelled),
             Err(CallError::Failed(failed)) => {
                 let hint = "Change the task, or ask another agent; list_agents shows whom.";
                 return Ok(State::Failed(Trouble::new(failed.code, failed.message, hint)));
@@ -116,5 +177,5 @@ async fn next(updates: &mut CallStream, said: &watch::Sender<String>) -> Result<
             Err(CallError::Hub(error)) => return Err(error.into()),
         }
     }
-    Ok(State::Running)
+    Ok(running(said))
 }

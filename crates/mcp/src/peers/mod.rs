@@ -4,7 +4,12 @@
 mod a2a;
 mod hub;
 
-use std::{fmt, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use attache_client::{
@@ -12,10 +17,10 @@ use attache_client::{
     a2a::{Credentials, Error, discover},
     egress::{Allow, Failure, Guard, Policy, origin},
 };
-use attache_protocol::{Code, Secret, env::Env};
+use attache_protocol::{Code, Secret, env::Env, wire::call::CallId};
 use tokio::sync::watch;
 
-use crate::{Agent, Agents, Ask, Call, Caller, Trouble, agent_at};
+use crate::{Agent, Agents, Answer, Ask, Call, CallRef, Caller, Trouble, agent_at};
 
 /// The agents of a hub, and those elsewhere.
 pub struct Peers {
@@ -23,6 +28,8 @@ pub struct Peers {
     known: Vec<Known>,
     /// For what nobody configured: the public internet by https, and nothing private.
     stranger: Guard,
+    /// Whom the newest calls were to, so that a call can be gone on with by its id alone.
+    calls: Mutex<VecDeque<(String, String)>>,
     env: Env,
 }
 
@@ -53,6 +60,8 @@ enum Route {
     A2a(attache_client::a2a::Peer),
 }
 
+const MOST_REMEMBERED: usize = 1000;
+
 // === impl Peers ===
 
 impl Peers {
@@ -60,11 +69,11 @@ impl Peers {
     pub fn new(options: PeersOptions) -> Result<Self, Trouble> {
         let PeersOptions { hub, known, allow, env } = options;
         let known = known.into_iter().map(|(url, key)| Known::new(&url, key)).collect::<Result<_, _>>()?;
-        Ok(Self { hub, known, stranger: Guard::new(Policy { allow }), env })
+        Ok(Self { hub, known, stranger: Guard::new(Policy { allow }), calls: Mutex::default(), env })
     }
 
-    async fn route(&self, ask: &Ask) -> Result<Route, Trouble> {
-        let url = ask.agent_url.trim();
+    async fn route(&self, url: &str, agent_type: Option<&str>) -> Result<Route, Trouble> {
+        let url = url.trim();
         let no_hub = || {
             Trouble::new(
                 "not_found",
@@ -78,7 +87,7 @@ impl Peers {
         }
         let own = (self.hub)().and_then(|hub| agent_at(&hub.address().origin(), url).map(|agent| (hub, agent)));
         if let Some((hub, agent)) = own {
-            return Ok(Route::Hub(Client::from(hub), agent.or_else(|| ask.agent_type.clone())));
+            return Ok(Route::Hub(Client::from(hub), agent.or_else(|| agent_type.map(str::to_owned))));
         }
         let known = self.known.iter().find(|known| known.origin == origin(url));
         let (guard, credentials) = match known {
@@ -100,10 +109,41 @@ impl Peers {
                 let Some((origin, key)) = own.and_then(|known| Some((&known.origin, known.key.as_ref()?))) else {
                     return Err(error.into());
                 };
-                Ok(Route::Hub(Client::connect(origin.clone(), key.expose().clone())?, ask.agent_type.clone()))
+                Ok(Route::Hub(Client::connect(origin.clone(), key.expose().clone())?, agent_type.map(str::to_owned)))
             }
             Err(error) => Err(unreached(url, error)),
         }
+    }
+}
+
+// === calls that were made before ===
+
+impl Peers {
+    /// Where an earlier call went to. A call of the hub says so itself; another one is remembered, or its agent is named.
+    async fn route_of(&self, call: &CallRef) -> Result<Route, Trouble> {
+        let remembered = || {
+            let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.iter().rev().find(|(id, _)| *id == call.call_id.trim()).map(|(_, url)| url.clone())
+        };
+        match call.agent_url.clone().or_else(remembered) {
+            Some(url) => self.route(&url, None).await,
+            None => match ((self.hub)(), call.call_id.trim().parse::<CallId>()) {
+                (Some(hub), Ok(_)) => Ok(Route::Hub(Client::from(hub), None)),
+                _ => Err(Trouble::invalid(
+                    format!("nobody here remembers the call `{}`", call.call_id),
+                    "Give the agent_url of that call besides.",
+                )),
+            },
+        }
+    }
+
+    fn remember(&self, call: Option<&str>, url: &str) {
+        let Some(call) = call else { return };
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if calls.len() >= MOST_REMEMBERED {
+            calls.pop_front();
+        }
+        calls.push_back((call.to_owned(), url.to_owned()));
     }
 }
 
@@ -135,6 +175,9 @@ impl Agents for Peers {
             description: Some("Configured by the person who runs this server".to_owned()),
             status: "unknown".to_owned(),
             skills: Vec::new(),
+            host: None,
+            asks_before_risky_steps: None,
+            takes_folders: None,
         }));
         Ok(agents)
     }
@@ -146,9 +189,26 @@ impl Agents for Peers {
         wait: Duration,
         said: &watch::Sender<String>,
     ) -> Result<Call, Trouble> {
-        match self.route(&ask).await? {
-            Route::Hub(client, agent_type) => hub::ask(&client, agent_type, &ask, wait, said).await,
-            Route::A2a(peer) => a2a::ask(&peer, &self.env, &ask, wait, said).await,
+        let (route, url) = match &ask {
+            Ask::Task(task) => {
+                (self.route(&task.agent_url, task.agent_type.as_deref()).await?, Some(task.agent_url.clone()))
+            }
+            Ask::Wait(call) | Ask::Answer(Answer { call, .. }) => (self.route_of(call).await?, None),
+        };
+        let call = match route {
+            Route::Hub(client, agent_type) => hub::ask(&client, agent_type, ask, wait, said).await?,
+            Route::A2a(peer) => a2a::ask(&peer, &self.env, ask, wait, said).await?,
+        };
+        if let Some(url) = url {
+            self.remember(call.call_id.as_deref(), &url);
+        }
+        Ok(call)
+    }
+
+    async fn cancel(&self, _: Caller<'_>, call: CallRef) -> Result<Call, Trouble> {
+        match self.route_of(&call).await? {
+            Route::Hub(client, _) => hub::cancel(&client, &call.call_id).await,
+            Route::A2a(peer) => a2a::cancel(&peer, &call.call_id).await,
         }
     }
 }

@@ -8,10 +8,22 @@ use rmcp::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Offer;
 use crate::{Agent, Server, Trouble};
 
-pub(crate) const DESCRIPTION: &str = "The agents that you can ask with remote_agent, or lend a folder to with delegate: \
-    their URLs, what they are good at, and whether they are online.";
+/// Where no folder can be lent, nothing is said of it.
+pub(crate) const fn description(offer: Offer) -> &'static str {
+    match offer {
+        Offer::Agents => {
+            "The agents that you can give a task with remote_agent: what each is and good at, whether it is online, and \
+             whether it asks a person before risky steps."
+        }
+        Offer::Folders => {
+            "The agents that you can give a task with remote_agent, or a local folder to work in with delegate: what each \
+             is and good at, whether it is online, whether it takes folders, and whether it asks a person before risky steps."
+        }
+    }
+}
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,9 +42,9 @@ pub(crate) async fn run(server: &Server, context: &RequestContext<RoleServer>) -
         Err(trouble) => return failed(&trouble),
     };
     let next = if agents.is_empty() {
-        "There is nobody to ask. A person makes an agent with `attache agents add NAME`, or gives you the URL of one."
+        "There is nobody to ask. Tell your user: `attache agents add NAME` makes an agent, or they give you the URL of one."
     } else {
-        "Ask one: remote_agent with its agent_url and a task. An agent that is offline answers when it is back."
+        "Next: remote_agent with an agent_url and a task. An agent that is offline begins when it is back."
     };
     let mut lines: Vec<_> = agents.iter().map(line).collect();
     lines.push(next.to_owned());
@@ -45,7 +57,15 @@ fn line(agent: &Agent) -> String {
     let about = agent.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
     let skills =
         if agent.skills.is_empty() { String::new() } else { format!(" (skills: {})", agent.skills.join(", ")) };
-    format!("- {} [{}] {}{about}{skills}", agent.name, agent.status, agent.agent_url)
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let facts = [
+        agent.host.clone(),
+        agent.takes_folders.map(|takes| format!("takes folders: {}", yes(takes))),
+        agent.asks_before_risky_steps.map(|asks| format!("asks before risky steps: {}", yes(asks))),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    let facts = if facts.is_empty() { String::new() } else { format!(" [{}]", facts.join("; ")) };
+    format!("- {} ({}) {}{about}{skills}{facts}", agent.name, agent.status, agent.agent_url)
 }
 
 pub(crate) fn failed(trouble: &Trouble) -> CallToolResult {

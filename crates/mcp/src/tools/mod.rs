@@ -1,10 +1,12 @@
 //! The tools: what each is called, takes and answers. One file each.
 
+pub(crate) mod call;
 pub(crate) mod delegate;
 pub(crate) mod delegate_cancel;
 pub(crate) mod delegate_output;
 pub(crate) mod list_agents;
 pub(crate) mod remote_agent;
+pub(crate) mod remote_cancel;
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +23,17 @@ pub(crate) enum Kind {
     DelegateOutput,
     DelegateCancel,
     RemoteAgent,
+    RemoteCancel,
     ListAgents,
+}
+
+/// Which tools there are beside one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Those for agents alone.
+    Agents,
+    /// Those for folders too.
+    Folders,
 }
 
 /// A length of time as models give it: any number above zero.
@@ -33,7 +45,7 @@ pub(crate) struct Seconds(pub(crate) Duration);
 
 impl Kind {
     pub(crate) const DELEGATING: [Self; 3] = [Self::Delegate, Self::DelegateOutput, Self::DelegateCancel];
-    pub(crate) const ASKING: [Self; 2] = [Self::RemoteAgent, Self::ListAgents];
+    pub(crate) const ASKING: [Self; 3] = [Self::RemoteAgent, Self::RemoteCancel, Self::ListAgents];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -41,23 +53,26 @@ impl Kind {
             Self::DelegateOutput => "delegate_output",
             Self::DelegateCancel => "delegate_cancel",
             Self::RemoteAgent => "remote_agent",
+            Self::RemoteCancel => "remote_cancel",
             Self::ListAgents => "list_agents",
         }
     }
 
-    pub(crate) fn tool(self) -> Tool {
+    pub(crate) fn tool(self, offer: Offer) -> Tool {
         let (title, description) = match self {
             Self::Delegate => ("Delegate work in a folder", delegate::DESCRIPTION),
             Self::DelegateOutput => ("Result of a delegation", delegate_output::DESCRIPTION),
             Self::DelegateCancel => ("Cancel a delegation", delegate_cancel::DESCRIPTION),
             Self::RemoteAgent => ("Ask a remote agent", remote_agent::DESCRIPTION),
-            Self::ListAgents => ("List agents", list_agents::DESCRIPTION),
+            Self::RemoteCancel => ("Stop a remote agent", remote_cancel::DESCRIPTION),
+            Self::ListAgents => ("List agents", list_agents::description(offer)),
         };
         let (input, output) = match self {
             Self::Delegate => (schema::input::<delegate::Arguments>(), schema::output::<Output>()),
             Self::DelegateOutput => (schema::input::<delegate_output::Arguments>(), schema::output::<Output>()),
             Self::DelegateCancel => (schema::input::<delegate_cancel::Arguments>(), schema::output::<Output>()),
-            Self::RemoteAgent => (schema::input::<remote_agent::Arguments>(), schema::output::<remote_agent::Output>()),
+            Self::RemoteAgent => (schema::input::<remote_agent::Arguments>(), schema::output::<call::Output>()),
+            Self::RemoteCancel => (schema::input::<remote_cancel::Arguments>(), schema::output::<call::Output>()),
             Self::ListAgents => (schema::input::<list_agents::Arguments>(), schema::output::<list_agents::Output>()),
         };
         Tool::new(self.name(), description, input)
@@ -76,6 +91,7 @@ impl Kind {
             Self::DelegateCancel => hints.read_only(false).destructive(true).idempotent(true).open_world(true),
             // What the agent does is not known here.
             Self::RemoteAgent => hints.read_only(false).destructive(true).idempotent(false).open_world(true),
+            Self::RemoteCancel => hints.read_only(false).destructive(true).idempotent(true).open_world(true),
             Self::ListAgents => hints.read_only(true).open_world(false),
         }
     }
@@ -100,7 +116,8 @@ impl Kind {
             Self::Delegate => ": description, prompt, peer_url and workspace_dir",
             Self::DelegateOutput => ": delegation_id",
             Self::DelegateCancel => ": delegation_id, or all: true",
-            Self::RemoteAgent => ": task and agent_url",
+            Self::RemoteAgent => ": agent_url and task, or call_id",
+            Self::RemoteCancel => ": call_id",
             Self::ListAgents => ", which is nothing",
         }
     }
