@@ -45,6 +45,8 @@ pub(super) struct Relay {
     backoff: Backoff,
     /// How often the agent did not know the task.
     missed: u32,
+    /// Why nobody knows how the task is, in the words of what went wrong last.
+    trouble: Option<String>,
     /// Whether the task was joined before: an agent that closes its streams early is not asked again at once.
     rejoined: bool,
 }
@@ -102,6 +104,7 @@ impl Relay {
             recovery: None,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             missed: 0,
+            trouble: None,
             rejoined: false,
         }
     }
@@ -154,6 +157,7 @@ impl Relay {
                 (true, false) => return Ok(Step::End(Err(refused(&error)))),
                 (false, _) => {
                     tracing::info!(run.id = message_id, %error, "whether an agent outside got its task is not known");
+                    self.trouble = Some(error.to_string());
                     return self.recover(&message_id).await;
                 }
             }
@@ -203,12 +207,21 @@ impl Relay {
                 }
                 Ok(None) | Err(_) => {
                     self.note(Recovery::RemoteMissing).await?;
-                    let why = "The connection broke while the task was sent, and the agent outside cannot say whether \
-                               it has it. It is not sent again, so that it is not done twice.";
-                    return Ok(Step::End(Err(Failure::new(why).code(FailureCode::RuntimeLost))));
+                    return Ok(Step::End(Err(self.lost())));
                 }
             }
         }
+    }
+
+    /// Nobody can tell how the task is: why, and what that means.
+    fn lost(&self) -> Failure {
+        let what = "Whether the agent outside did the task, it cannot say. It is not sent again, so that it is not done \
+                    twice.";
+        let why = match &self.trouble {
+            Some(trouble) => format!("What came back when the task was sent: {trouble} {what}"),
+            None => format!("The hub was stopped, or the connection broke, while the task was sent. {what}"),
+        };
+        Failure::new(why).code(FailureCode::RuntimeLost)
     }
 
     /// Follows a stream to its end, or to a question.
@@ -234,9 +247,13 @@ impl Relay {
                         return Ok(Step::Follow);
                     }
                 }
-                Ok(None) => return self.broken().await,
+                Ok(None) => {
+                    self.trouble.get_or_insert_with(|| "a stream that ended before it named a task.".to_owned());
+                    return self.broken().await;
+                }
                 Ok(Some(Err(error))) => {
                     tracing::debug!(%error, "the stream of an agent outside ended");
+                    self.trouble = Some(error.to_string());
                     return self.broken().await;
                 }
             }

@@ -55,6 +55,12 @@ pub(super) enum Mood {
     LosesReplies,
     /// It knows no task.
     Forgets,
+    /// It does what it is sent, and answers as some servers really do: no zone, no context, no ids.
+    Sloppy,
+    /// It does what it is sent, and answers with something that is no A2A.
+    Mumbles,
+    /// It does what it is sent, and answers with status 500.
+    Stumbles,
 }
 
 impl Script {
@@ -174,7 +180,14 @@ fn rpc(version: &str, inner: &mut Inner, body: &Bytes) -> Response {
                 let broken = futures_util::stream::iter([Err::<Bytes, _>(std::io::Error::other("lost"))]);
                 return Body::from_stream(broken).into_response();
             }
-            Ok(if is_new { Json::of(&SendMessageResponse::Task(made)) } else { task(made) })
+            match inner.mood {
+                Mood::Stumbles => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+                Mood::Mumbles => Ok(Json::from_text(r#"{"task":{"id":7}}"#).unwrap()),
+                Mood::Sloppy => Ok(sloppy(is_new, &made.id)),
+                Mood::Good | Mood::Down | Mood::LosesReplies | Mood::Forgets => {
+                    Ok(if is_new { Json::of(&SendMessageResponse::Task(made)) } else { task(made) })
+                }
+            }
         }
         Method::GetTask => find(inner, &params).map(task),
         Method::CancelTask => find(inner, &params).map(|mut found| {
@@ -218,4 +231,21 @@ fn find(inner: &Inner, params: &Json) -> Result<Task, Fault> {
     let id = params.parse::<Members>().unwrap().text("id").unwrap();
     let found = inner.tasks.get(&id).filter(|_| inner.mood != Mood::Forgets);
     found.cloned().ok_or(Fault::TaskNotFound)
+}
+
+/// Done at once, in the words of servers that were seen.
+fn sloppy(is_new: bool, id: &str) -> Json {
+    let text = if is_new {
+        format!(
+            r#"{{"task":{{"id":"{id}","status":{{"state":"TASK_STATE_COMPLETED","timestamp":"2026-11-16T09:27:03.123456"}},
+                "artifacts":[{{"parts":[{{"text":"it is done"}}]}}]}}}}"#
+        )
+    } else {
+        format!(
+            r#"{{"id":"{id}","status":{{"state":"completed","timestamp":"2026-11-16T09:27:03.123456",
+                "message":{{"role":"agent","parts":[{{"type":"text","text":"bye"}}]}}}},
+                "artifacts":[{{"parts":[{{"type":"text","text":"it is done"}}]}}]}}"#
+        )
+    };
+    Json::from_text(text).unwrap()
 }

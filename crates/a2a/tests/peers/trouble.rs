@@ -76,6 +76,34 @@ async fn a_lost_reply_never_becomes_a_second_execution() {
     assert_eq!(script.sent().len(), 1);
 }
 
+/// The agent did the work; that its answer is not quite the standard's is no reason to lose it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_servers_of_others_really_send_is_read() {
+    for version in ["1.0", "0.3"] {
+        let (script, ours) = both(version).await;
+        script.mood(Mood::Sloppy);
+        let run = ours.run("outside", json!({"text": "hello"})).await;
+        let ended = ours.ended(run).await;
+        assert_eq!(ended.status, Status::Completed, "{version}: {ended:?}");
+        assert_eq!(result(&ended)["artifacts"][0]["parts"], json!([{"text": "it is done"}]), "{version}: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_cannot_be_read_is_told_as_what_it_is() {
+    for (mood, why) in [(Mood::Mumbles, "said something that is not A2A"), (Mood::Stumbles, "status 500")] {
+        let (script, ours) = both("0.3").await;
+        script.mood(mood);
+        let run = ours.run("outside", json!({"text": "hello"})).await;
+        let ended = result(&ours.ended(run).await);
+        let error = ended["error"].as_str().unwrap().to_owned();
+        assert_eq!(ended["code"], json!("runtime_lost"), "{ended}");
+        assert!(error.contains(why) && error.contains("not sent again"), "{error}");
+        assert!(!error.contains("connection broke"), "{error}");
+        assert_eq!(script.sent().len(), 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_the_agent_forgot_is_lost_and_not_sent_again() {
     let (script, ours) = both("1.0").await;

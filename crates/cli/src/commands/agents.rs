@@ -286,6 +286,9 @@ async fn show(context: &Context, hub: &Hub, agent: &str) -> Result<(), Failure> 
     }
     if let Some(peer) = &account.peer {
         row("outside at", Cell::plain(&peer.url));
+        if let (Some(binding), Some(version)) = (&peer.binding, &peer.protocol_version) {
+            row("speaks", Cell::plain(format!("A2A {version} over {binding}")));
+        }
         row("key", Cell::plain(if peer.has_key { "given" } else { "none" }));
         row("card", Cell::plain(peer.card_pin.as_deref().unwrap_or("not read yet")));
         row("card pinned", Cell::plain(time::relative_or(peer.pinned_at, now, "never")));

@@ -24,14 +24,14 @@ pub enum Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
     JsonRpc,
-    /// Only of version 1.0.
     HttpJson,
+    Grpc,
 }
 
 // === impl Interface ===
 
 impl Interface {
-    /// The best one of a card: the newer version before the older one, JSON-RPC before HTTP+JSON.
+    /// The best one of a card: the newer version before the older one, JSON-RPC before HTTP+JSON before gRPC.
     pub fn choose(card: &AgentCard) -> Result<Self> {
         let mut best: Option<(usize, Self)> = None;
         for offered in &card.supported_interfaces {
@@ -62,7 +62,10 @@ fn rank(offered: &AgentInterface) -> Option<(usize, Version, Binding)> {
     match (version, offered.protocol_binding.as_str()) {
         (Version::V10, "JSONRPC") => Some((0, version, Binding::JsonRpc)),
         (Version::V10, "HTTP+JSON") => Some((1, version, Binding::HttpJson)),
-        (Version::V03, "JSONRPC") => Some((2, version, Binding::JsonRpc)),
+        (Version::V10, "GRPC") => Some((2, version, Binding::Grpc)),
+        (Version::V03, "JSONRPC") => Some((3, version, Binding::JsonRpc)),
+        (Version::V03, "HTTP+JSON") => Some((4, version, Binding::HttpJson)),
+        (Version::V03, "GRPC") => Some((5, version, Binding::Grpc)),
         _ => None,
     }
 }
@@ -96,6 +99,7 @@ impl Binding {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::HttpJson => "HTTP+JSON",
+            Self::Grpc => "GRPC",
         }
     }
 }
@@ -130,10 +134,14 @@ mod tests {
         let is = |url: &str, version, binding| Ok((url.to_owned(), version, binding));
         assert_eq!(chosen(&all), is("j", Version::V10, Binding::JsonRpc));
         assert_eq!(chosen(&all[..3]), is("h", Version::V10, Binding::HttpJson));
-        assert_eq!(chosen(&all[..2]), is("o", Version::V03, Binding::JsonRpc));
+        assert_eq!(chosen(&all[..2]), is("g", Version::V10, Binding::Grpc));
+        let old = [("g", "GRPC", "0.3.0"), ("r", "HTTP+JSON", "0.3.0"), ("o", "JSONRPC", "0.3")];
+        assert_eq!(chosen(&old), is("o", Version::V03, Binding::JsonRpc));
+        assert_eq!(chosen(&old[..2]), is("r", Version::V03, Binding::HttpJson));
+        assert_eq!(chosen(&old[..1]), is("g", Version::V03, Binding::Grpc));
         assert_eq!(chosen(&[("x", "JSONRPC", "1.1.0")]), is("x", Version::V10, Binding::JsonRpc));
-        let refused = [("g", "GRPC", "1.0"), ("r", "HTTP+JSON", "0.3.0"), ("j", "JSONRPC", "2.0")];
-        let offered = "GRPC 1.0, HTTP+JSON 0.3.0, JSONRPC 2.0".to_owned();
+        let refused = [("g", "GRPC", "2.0"), ("r", "SOAP", "1.0"), ("j", "JSONRPC", "2.0")];
+        let offered = "GRPC 2.0, SOAP 1.0, JSONRPC 2.0".to_owned();
         assert_eq!(chosen(&refused), Err(Error::NoInterface { offered }));
         assert_eq!(chosen(&[]), Err(Error::NoInterface { offered: "no interface".to_owned() }));
     }

@@ -7,6 +7,7 @@ use attache_protocol::{
 };
 use serde::Deserialize;
 
+use super::grpc;
 use crate::egress::{Failure, Refused};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,9 +28,7 @@ pub enum Error {
     NotUnderstood { origin: String, reason: String },
     #[error("no agent card was found at {url}. Give the agent's URL, or that of its card.")]
     NoCard { url: String },
-    #[error(
-        "its card offers {offered}, and none of it is spoken here: JSON-RPC or HTTP+JSON of A2A 1.0, or JSON-RPC of 0.3."
-    )]
+    #[error("its card offers {offered}, and none of it is spoken here: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.")]
     NoInterface { offered: String },
     #[error("the peer speaks A2A {version}, which cannot do this: {what}.")]
     Unsupported { version: &'static str, what: &'static str },
@@ -97,6 +96,15 @@ impl Error {
         let reason = error.data.as_ref().and_then(reason);
         let known = reason.as_deref().and_then(by_reason).or_else(|| by_code(error.code));
         Self::Refused(Fault { known, code: error.code, message: tidy(&error.message) })
+    }
+
+    /// Reads the status that ended a call of gRPC.
+    pub(super) fn of_grpc(origin: String, status: &grpc::Status) -> Self {
+        let known = status.reason.as_deref().and_then(by_reason);
+        match (status.http(), known) {
+            (401 | 403, None) => Self::Denied { origin, status: status.http() },
+            (code, known) => Self::Refused(Fault { known, code: i32::from(code), message: tidy(&status.message) }),
+        }
     }
 
     /// The standard's own name of what the peer refused.

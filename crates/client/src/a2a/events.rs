@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::{
     Error, Result,
     dialect::{Binding, Version},
+    grpc, lenient,
 };
 use crate::{egress::Opened, sse};
 
@@ -39,6 +40,7 @@ pub(super) struct Dialect {
 #[derive(Debug)]
 enum Source {
     Stream(Box<(Opened, sse::Parser)>),
+    Grpc(Box<grpc::Messages>),
     /// A peer that cannot stream answers at once.
     One(Json),
     Over,
@@ -96,8 +98,10 @@ impl Dialect {
         }
         match self.binding {
             // Deleting something is answered with nothing.
-            Binding::HttpJson if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
-            Binding::HttpJson => serde_json::from_slice(body).map_err(|error| self.not_understood(error)),
+            Binding::HttpJson | Binding::Grpc if body.trim_ascii().is_empty() => Ok(Json::empty_object()),
+            Binding::HttpJson | Binding::Grpc => {
+                serde_json::from_slice(body).map_err(|error| self.not_understood(error))
+            }
             Binding::JsonRpc => {
                 let response: Response = serde_json::from_slice(body).map_err(|error| self.not_understood(error))?;
                 match (response.error, response.result) {
@@ -111,9 +115,17 @@ impl Dialect {
     }
 
     pub(super) fn event(&self, said: &Json) -> Result<Told<StreamResponse>> {
-        let event = match self.version {
-            Version::V10 => said.parse::<StreamResponse>(),
-            Version::V03 => v03::Stream::read(said).map(Into::into),
+        let event = match (self.version, self.binding) {
+            (Version::V10, _) => lenient::read::<StreamResponse>(said),
+            (Version::V03, Binding::JsonRpc) => v03::Stream::read(said)
+                .or_else(|error| match lenient::mended(said).map(|mended| v03::Stream::read(&mended)) {
+                    Some(Ok(event)) => Ok(event),
+                    Some(Err(_)) | None => Err(error),
+                })
+                .map(Into::into),
+            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
+                lenient::read::<v03::rest::StreamResponse>(said).map(Into::into)
+            }
         };
         event.map(|event| Told::new(event, said)).map_err(|error| self.not_understood(error))
     }
@@ -137,6 +149,11 @@ impl Events {
         Ok(Self { dialect, source })
     }
 
+    /// What a call of gRPC brings.
+    pub(super) fn of_grpc(messages: grpc::Messages, dialect: Dialect) -> Self {
+        Self { dialect, source: Source::Grpc(Box::new(messages)) }
+    }
+
     /// The next event; `None` when the peer has closed the stream. Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Result<Told<StreamResponse>>> {
         let next = match &mut self.source {
@@ -147,6 +164,7 @@ impl Events {
                 return Some(event);
             }
             Source::Stream(stream) => read(&self.dialect, stream).await,
+            Source::Grpc(messages) => messages.event(&self.dialect).await.transpose(),
         };
         // After an error nothing more can be trusted to be in order.
         if !matches!(next, Some(Ok(_))) {
@@ -187,7 +205,7 @@ fn said(dialect: &Dialect, message: &sse::Message) -> Result<Json> {
 pub(super) fn refusal(dialect: &Dialect, status: u16, body: &[u8]) -> Error {
     let framed = match dialect.binding {
         Binding::JsonRpc if !matches!(status, 401 | 403) => serde_json::from_slice::<Response>(body).ok(),
-        Binding::JsonRpc | Binding::HttpJson => None,
+        Binding::JsonRpc | Binding::HttpJson | Binding::Grpc => None,
     };
     match framed.and_then(|response| response.error) {
         Some(error) => Error::of_rpc(&error),

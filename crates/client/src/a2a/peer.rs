@@ -23,6 +23,7 @@ use super::{
     credentials::Place,
     dialect::{Binding, Version},
     events::{Dialect, refusal},
+    grpc, lenient,
     request::{Answer, Around, Ask, segment},
 };
 use crate::egress::{self, Guard, Limits, Opened};
@@ -58,7 +59,10 @@ const LONG_PATIENCE: Duration = Duration::from_secs(600);
 impl Peer {
     /// Speaks to the agent of this card, over the best of its interfaces.
     pub fn new(guard: &Guard, card: &AgentCard, credentials: Credentials) -> Result<Self> {
-        let interface = Interface::choose(card)?;
+        let mut interface = Interface::choose(card)?;
+        if interface.binding == Binding::Grpc {
+            interface.url = grpc::url(guard, &interface.url);
+        }
         guard.check(&interface.url)?;
         let limits = Limits { total: PATIENCE, reply: REPLY, ..Limits::default() };
         let dialect =
@@ -101,11 +105,17 @@ impl Peer {
 
     /// Not to be repeated, unless the error says that nothing was executed.
     pub async fn send(&self, request: SendMessage) -> Result<Told<SendMessageResponse>> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.patient, &request.message.extensions.clone()).send(request).await;
+        }
         let (ask, extensions) = self.sending(Method::SendMessage, request)?;
         let said = self.call(&self.inner.patient, ask, &extensions).await?;
-        let answer = match self.inner.dialect.version {
-            Version::V10 => self.read::<SendMessageResponse>(&said)?,
-            Version::V03 => match self.inner.dialect.event(&said)?.what {
+        let answer = match (self.inner.dialect.version, self.inner.dialect.binding) {
+            (Version::V10, _) => self.read::<SendMessageResponse>(&said)?,
+            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
+                self.read::<v03::rest::SendMessageResponse>(&said)?.into()
+            }
+            (Version::V03, Binding::JsonRpc) => match self.inner.dialect.event(&said)?.what {
                 StreamResponse::Task(task) => SendMessageResponse::Task(task),
                 StreamResponse::Message(message) => SendMessageResponse::Message(message),
                 StreamResponse::StatusUpdate(_) | StreamResponse::ArtifactUpdate(_) => {
@@ -118,6 +128,9 @@ impl Peer {
 
     /// Not to be repeated, unless the error says that nothing was executed.
     pub async fn stream(&self, request: SendMessage) -> Result<Events> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.patient, &request.message.extensions.clone()).stream(request).await;
+        }
         let (ask, extensions) = self.sending(Method::SendStreamingMessage, request)?;
         let opened = self.open(&self.inner.patient, ask, &extensions, Answer::Stream).await?;
         Events::open(opened, self.inner.dialect.clone()).await
@@ -125,6 +138,9 @@ impl Peer {
 
     /// Follows a task that is not over.
     pub async fn subscribe(&self, task: &str) -> Result<Events> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.guard, &[]).subscribe(task).await;
+        }
         let opened = self.open(&self.inner.guard, self.subscribing(task, Verb::GET)?, &[], Answer::Stream).await?;
         // The standard's text and its definition disagree about the verb. A server that knows the path explains itself.
         let is_unknown = matches!(opened.status, 404 | 405 | 501) && self.inner.dialect.binding == Binding::HttpJson;
@@ -142,6 +158,9 @@ impl Peer {
     }
 
     pub async fn get(&self, request: GetTask) -> Result<Told<Task>> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.guard, &[]).get(request).await;
+        }
         let path = format!("/tasks/{}", segment(&request.id)?);
         let query = request.history_length.map(|length| ("historyLength", length.to_string())).into_iter().collect();
         let params = match self.inner.dialect.version {
@@ -156,6 +175,9 @@ impl Peer {
 
     /// Safe to repeat: a task that is over already is answered with `TaskNotCancelable`.
     pub async fn cancel(&self, task: &str) -> Result<Told<Task>> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.guard, &[]).cancel(task).await;
+        }
         let path = format!("/tasks/{}:cancel", segment(task)?);
         let ask = Ask {
             method: Method::CancelTask,
@@ -170,6 +192,14 @@ impl Peer {
 
     /// Only of 1.0.
     pub async fn list(&self, request: ListTasks) -> Result<TaskList> {
+        let Interface { version, binding, .. } = &self.inner.interface;
+        match (version, binding) {
+            (Version::V10, Binding::Grpc) => return self.grpc(&self.inner.guard, &[]).list(request).await,
+            (Version::V03, Binding::Grpc | Binding::HttpJson) => {
+                return Err(Error::Unsupported { version: version.as_str(), what: Method::ListTasks.name() });
+            }
+            (Version::V10 | Version::V03, _) => {}
+        }
         let text = |value: &Option<String>| value.clone();
         let number = |value: Option<i32>| value.map(|value| value.to_string());
         let state = |value| Json::of(&value).get().trim_matches('"').to_owned();
@@ -192,6 +222,9 @@ impl Peer {
 
     /// Returns the config as the peer keeps it, with its id.
     pub async fn create_push_config(&self, task: &str, config: PushConfig) -> Result<PushConfig> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.guard, &[]).create_push_config(task, config).await;
+        }
         let path = format!("/tasks/{}/pushNotificationConfigs", segment(task)?);
         let config = PushConfig { tenant: self.tenant(), task_id: Some(task.to_owned()), ..config };
         let params = match self.inner.dialect.version {
@@ -201,16 +234,26 @@ impl Peer {
                 push_notification_config: config.clone().into(),
             }),
         };
-        let body = Some(Json::of(&PushConfig { tenant: None, task_id: None, ..config }));
+        let body = Some(match self.inner.dialect.version {
+            Version::V10 => Json::of(&PushConfig { tenant: None, task_id: None, ..config }),
+            Version::V03 => Json::of(&v03::rest::CreatePushConfig::from(config)),
+        });
         let ask = Ask { method: Method::CreatePushConfig, params, verb: Verb::POST, path, query: Vec::new(), body };
         let said = self.call(&self.inner.guard, ask, &[]).await?;
-        match self.inner.dialect.version {
-            Version::V10 => self.read(&said),
-            Version::V03 => self.read::<v03::TaskPushConfig>(&said).map(Into::into),
+        match (self.inner.dialect.version, self.inner.dialect.binding) {
+            (Version::V10, _) => self.read(&said),
+            (Version::V03, Binding::JsonRpc) => self.read::<v03::TaskPushConfig>(&said).map(Into::into),
+            (Version::V03, Binding::HttpJson | Binding::Grpc) => {
+                let config = self.read::<v03::rest::TaskPushConfig>(&said)?;
+                config.try_into().map_err(|error| self.inner.dialect.not_understood(error))
+            }
         }
     }
 
     pub async fn delete_push_config(&self, task: &str, config: &str) -> Result<()> {
+        if self.is_grpc() {
+            return self.grpc(&self.inner.guard, &[]).delete_push_config(task, config).await;
+        }
         let path = format!("/tasks/{}/pushNotificationConfigs/{}", segment(task)?, segment(config)?);
         let (id, task_id) = (config.to_owned(), task.to_owned());
         let params = match self.inner.dialect.version {
@@ -252,7 +295,10 @@ impl Peer {
                 let body = Json::of(&SendMessage { tenant: None, ..request.clone() });
                 (self.params(&SendMessage { tenant: self.tenant(), ..request }), Some(body))
             }
-            Version::V03 => (self.params(&v03::SendParams::from(request)), None),
+            Version::V03 => {
+                let body = Json::of(&v03::rest::SendMessage::from(request.clone()));
+                (self.params(&v03::SendParams::from(request)), Some(body))
+            }
         };
         Ok((Ask { method, params, verb: Verb::POST, path, query: Vec::new(), body }, extensions))
     }
@@ -265,15 +311,16 @@ impl Peer {
 
     async fn task(&self, ask: Ask) -> Result<Told<Task>> {
         let said = self.call(&self.inner.guard, ask, &[]).await?;
-        let task = match self.inner.dialect.version {
-            Version::V10 => self.read::<Task>(&said)?,
-            Version::V03 => self.read::<v03::Task>(&said)?.into(),
+        let task = match (self.inner.dialect.version, self.inner.dialect.binding) {
+            (Version::V10, _) => self.read::<Task>(&said)?,
+            (Version::V03, Binding::JsonRpc) => self.read::<v03::Task>(&said)?.into(),
+            (Version::V03, Binding::HttpJson | Binding::Grpc) => self.read::<v03::rest::Task>(&said)?.into(),
         };
         Ok(Told::new(task, &said))
     }
 
     fn read<T: DeserializeOwned>(&self, said: &Json) -> Result<T> {
-        said.parse().map_err(|error| self.inner.dialect.not_understood(error))
+        lenient::read(said).map_err(|error| self.inner.dialect.not_understood(error))
     }
 
     async fn call(&self, guard: &Guard, ask: Ask, extensions: &[String]) -> Result<Json> {
@@ -285,9 +332,30 @@ impl Peer {
         }
     }
 
-    async fn open(&self, guard: &Guard, ask: Ask, extensions: &[String], answer: Answer) -> Result<Opened> {
+    fn is_grpc(&self) -> bool {
+        self.inner.interface.binding == Binding::Grpc
+    }
+
+    fn grpc<'a>(&'a self, guard: &'a Guard, extensions: &[String]) -> grpc::Caller<'a> {
+        grpc::Caller {
+            guard,
+            interface: &self.inner.interface,
+            dialect: &self.inner.dialect,
+            credentials: &self.inner.credentials,
+            place: &self.inner.place,
+            traceparent: self.traceparent.as_deref(),
+            extensions: self.all_extensions(extensions),
+        }
+    }
+
+    fn all_extensions(&self, extensions: &[String]) -> Vec<String> {
         let mut all = self.extensions.clone();
         all.extend(extensions.iter().filter(|uri| !self.extensions.contains(uri)).cloned());
+        all
+    }
+
+    async fn open(&self, guard: &Guard, ask: Ask, extensions: &[String], answer: Answer) -> Result<Opened> {
+        let all = self.all_extensions(extensions);
         let around = Around {
             interface: &self.inner.interface,
             credentials: &self.inner.credentials,

@@ -74,11 +74,15 @@ impl Around<'_> {
                 let (method, params, id) = (method.to_owned(), Some(ask.params), Some(Json::of(&id)));
                 (Verb::POST, Some(Json::of(&RpcRequest { jsonrpc: "2.0".to_owned(), id, method, params })))
             }
-            Binding::HttpJson => {
+            Binding::HttpJson | Binding::Grpc => {
                 let mut path = url.path().trim_end_matches('/').to_owned();
                 if let Some(tenant) = tenant {
                     path.push('/');
                     path.push_str(&segment(tenant)?);
+                }
+                // 0.3 has its own number in every path.
+                if *version == Version::V03 {
+                    path.push_str("/v1");
                 }
                 path.push_str(&ask.path);
                 url.set_path(&path);
@@ -103,7 +107,7 @@ impl Around<'_> {
         Ok((guard.check(url.as_str())?, Request { method: verb, headers, body }))
     }
 
-    fn service_parameters(&self, headers: &mut HeaderMap) {
+    pub(super) fn service_parameters(&self, headers: &mut HeaderMap) {
         if let Ok(extensions) = HeaderValue::from_str(&self.extensions.join(", "))
             && !self.extensions.is_empty()
         {

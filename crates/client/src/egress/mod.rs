@@ -37,7 +37,7 @@ pub use allow::{Allow, InvalidRule, Network};
 pub use location::{Checked, Host, masked, origin};
 pub use refused::{Failure, Refused};
 pub use resolver::{Lookup, Resolver, System};
-pub use send::{Opened, Reply, Request};
+pub use send::{Framed, Opened, Reply, Request};
 
 /// Judges URLs and calls them. Clones share connections.
 #[derive(Debug, Clone)]

@@ -3,7 +3,8 @@
 use std::{error::Error as _, sync::OnceLock};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::{Client, Method, Response, header::HeaderMap};
+use http_body_util::BodyExt as _;
+use reqwest::{Body, Client, Method, Response, header::HeaderMap};
 
 use super::{Checked, Failure, Guard, Host, Inner, Limits, Refused, resolver::Judging};
 use crate::tls;
@@ -35,10 +36,30 @@ pub struct Opened {
     length: u64,
 }
 
-/// One client for each combination of (encrypted or not) and (only where a rule covers it or not), made when needed: a
-/// client for plain http wants no certificates, which may be missing.
+/// An answer of HTTP/2 whose body arrives piece by piece and ends with trailers.
+#[derive(Debug)]
+pub struct Framed {
+    pub status: u16,
+    pub headers: HeaderMap,
+    target: Checked,
+    limits: Limits,
+    body: Body,
+    length: u64,
+    trailers: Option<HeaderMap>,
+}
+
+/// One client for each combination of (encrypted or not), (only where a rule covers it or not) and (HTTP/2 alone or not),
+/// made when needed: a client for plain http wants no certificates, which may be missing.
 #[derive(Debug, Default)]
-pub(super) struct Clients([OnceLock<Result<Client, Failure>>; 4]);
+pub(super) struct Clients([OnceLock<Result<Client, Failure>>; 8]);
+
+/// Which HTTP is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Http {
+    /// What the other side offers.
+    Any,
+    Two,
+}
 
 // === impl Guard ===
 
@@ -60,7 +81,7 @@ impl Guard {
         self.admit(target)?;
         let Request { method, headers, body } = request;
         let Inner { limits, clients, .. } = &*self.0;
-        let client = clients.get(&self.0, target)?;
+        let client = clients.get(&self.0, target, Http::Any)?;
         let sent = client.request(method, target.url().clone()).headers(headers).body(body).send();
         let timed_out = || Failure::TimedOut { origin: target.origin() };
         let mut response = tokio::time::timeout(limits.total, sent)
@@ -70,6 +91,55 @@ impl Guard {
         let headers = std::mem::take(response.headers_mut());
         let status = response.status().as_u16();
         Ok(Opened { status, headers, target: target.clone(), limits: *limits, response, length: 0 })
+    }
+
+    /// The same over HTTP/2 and with the trailers, as gRPC wants it.
+    pub async fn open_framed(&self, target: &Checked, headers: HeaderMap, body: Bytes) -> Result<Framed, Failure> {
+        self.admit(target)?;
+        let Inner { limits, clients, .. } = &*self.0;
+        let client = clients.get(&self.0, target, Http::Two)?;
+        let sent = client.post(target.url().clone()).headers(headers).body(body).send();
+        let timed_out = || Failure::TimedOut { origin: target.origin() };
+        let mut response = tokio::time::timeout(limits.total, sent)
+            .await
+            .map_err(|_| timed_out())?
+            .map_err(|error| failure(target, error))?;
+        let headers = std::mem::take(response.headers_mut());
+        let status = response.status().as_u16();
+        let (target, limits, body) = (target.clone(), *limits, Body::from(response));
+        Ok(Framed { status, headers, target, limits, body, length: 0, trailers: None })
+    }
+}
+
+// === impl Framed ===
+
+impl Framed {
+    /// The next piece of the body; `None` at its end, when the trailers are known.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let origin = || self.target.origin();
+            let frame = tokio::time::timeout(self.limits.silence, self.body.frame())
+                .await
+                .map_err(|_| Failure::TimedOut { origin: origin() })?
+                .transpose()
+                .map_err(|error| failure(&self.target, error))?;
+            let Some(frame) = frame else { return Ok(None) };
+            match frame.into_data() {
+                Ok(bytes) => {
+                    self.length += bytes.len() as u64;
+                    if self.length > self.limits.stream {
+                        let limit = usize::try_from(self.limits.stream).unwrap_or(usize::MAX);
+                        return Err(Failure::TooLarge { origin: origin(), status: self.status, limit });
+                    }
+                    return Ok(Some(bytes));
+                }
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+    }
+
+    pub const fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
     }
 }
 
@@ -141,22 +211,23 @@ fn failure(target: &Checked, error: reqwest::Error) -> Failure {
 // === impl Clients ===
 
 impl Clients {
-    fn get(&self, guard: &Inner, target: &Checked) -> Result<&Client, Failure> {
+    fn get(&self, guard: &Inner, target: &Checked, http: Http) -> Result<&Client, Failure> {
         let unruled = match target.host() {
             Host::Name(_) => target.needs_rule(),
             // An address is judged before, and never resolved.
             Host::Address(_) => None,
         };
-        let index = usize::from(target.is_plain()) * 2 + usize::from(unruled.is_some());
+        let index =
+            usize::from(http == Http::Two) * 4 + usize::from(target.is_plain()) * 2 + usize::from(unruled.is_some());
         let make = || {
             let unruled = unruled.map(|_| Refused::PlainHttp { origin: String::new() });
-            build(guard, target.is_plain(), unruled)
+            build(guard, target.is_plain(), unruled, http)
         };
         self.0[index].get_or_init(make).as_ref().map_err(Clone::clone)
     }
 }
 
-fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>) -> Result<Client, Failure> {
+fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>, http: Http) -> Result<Client, Failure> {
     let judging = Judging {
         policy: guard.policy.clone(),
         resolver: guard.resolver.clone(),
@@ -174,10 +245,14 @@ fn build(guard: &Inner, is_plain: bool, unruled: Option<Refused>) -> Result<Clie
         .pool_max_idle_per_host(0)
         .connect_timeout(guard.limits.connect)
         .tcp_nodelay(true);
+    if http == Http::Two {
+        builder = builder.http2_prior_knowledge();
+    }
     if is_plain {
         builder = builder.tls_certs_only([]);
     } else if let Some(pin) = guard.pin {
-        let config = tls::pinned(pin, &["h2", "http/1.1"]);
+        let offered: &[&str] = if http == Http::Two { &["h2"] } else { &["h2", "http/1.1"] };
+        let config = tls::pinned(pin, offered);
         builder =
             builder.tls_backend_preconfigured(config.map_err(|error| Failure::NoTls { reason: error.to_string() })?);
     }

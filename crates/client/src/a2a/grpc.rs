@@ -1,0 +1,385 @@
+//! A peer that speaks gRPC: one HTTP/2 request per operation, length-prefixed messages, the outcome in the trailers. The
+//! messages are those of the protocol crate; what is left to do here is little, so no second HTTP stack is built for it.
+
+use attache_protocol::{
+    Json,
+    wire::a2a::{
+        CancelTask, GetPushConfig, GetTask, Invalid, ListTasks, PushConfig, SendMessage, SendMessageResponse,
+        StreamResponse, Subscribe, Task, TaskList, TaskState,
+        grpc::{v1, v03},
+    },
+};
+use base64ct::{Base64Unpadded, Encoding as _};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use prost::Message;
+use reqwest::{
+    Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE},
+};
+
+use super::{
+    Credentials, Error, Events, Interface, Result, Told, credentials::Place, dialect::Version, events::Dialect,
+    request::Around,
+};
+use crate::egress::{Framed, Guard};
+
+/// Everything that one operation needs of the peer.
+pub(super) struct Caller<'a> {
+    pub(super) guard: &'a Guard,
+    pub(super) interface: &'a Interface,
+    pub(super) dialect: &'a Dialect,
+    pub(super) credentials: &'a Credentials,
+    pub(super) place: &'a Place,
+    pub(super) traceparent: Option<&'a str>,
+    pub(super) extensions: Vec<String>,
+}
+
+/// The messages of one answer, as they come.
+#[derive(Debug)]
+pub(super) struct Messages {
+    framed: Framed,
+    read: BytesMut,
+    version: Version,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) code: u32,
+    pub(super) message: String,
+    /// Of `google.rpc.ErrorInfo`.
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ErrorInfo {
+    #[prost(string, tag = "1")]
+    reason: String,
+}
+
+/// The longest message that is read.
+const LONGEST: usize = 16 << 20;
+/// Before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+const UNKNOWN: u32 = 2;
+
+/// Where a card's interface of gRPC is, with a scheme: cards name it in the words of gRPC libraries, mostly `host:port`.
+pub(super) fn url(guard: &Guard, named: &str) -> String {
+    let named = named.trim();
+    match named.split_once("://") {
+        Some(("grpc", rest)) => format!("http://{rest}"),
+        Some(("grpcs", rest)) => format!("https://{rest}"),
+        Some(("dns", rest)) => url(guard, rest.rsplit('/').next().unwrap_or(rest)),
+        Some(_) => named.to_owned(),
+        None => {
+            let named = named.strip_prefix("dns:").unwrap_or(named).trim_start_matches('/');
+            let plain = format!("http://{named}");
+            // Unencrypted only where the owner lets it; the port of https says what it is.
+            match guard.check(&plain) {
+                Ok(_) if !named.ends_with(":443") => plain,
+                Ok(_) | Err(_) => format!("https://{named}"),
+            }
+        }
+    }
+}
+
+// === impl Caller ===
+
+impl Caller<'_> {
+    pub(super) async fn send(&self, request: SendMessage) -> Result<Told<SendMessageResponse>> {
+        let request = SendMessage { tenant: self.tenant(), ..request };
+        let answer: SendMessageResponse = match self.interface.version {
+            Version::V10 => {
+                self.once::<_, v1::SendMessageResponse, _>("SendMessage", v1::SendMessageRequest::from(request)).await?
+            }
+            Version::V03 => {
+                self.once::<_, v03::SendMessageResponse, _>("SendMessage", v03::SendMessageRequest::from(request))
+                    .await?
+            }
+        };
+        let native_status = match &answer {
+            SendMessageResponse::Task(task) => Some(name(task.status.state)),
+            SendMessageResponse::Message(_) => None,
+        };
+        Ok(Told { what: answer, native_status })
+    }
+
+    pub(super) async fn stream(&self, request: SendMessage) -> Result<Events> {
+        let request = SendMessage { tenant: self.tenant(), ..request };
+        self.events(
+            "SendStreamingMessage",
+            match self.interface.version {
+                Version::V10 => v1::SendMessageRequest::from(request).encode_to_vec(),
+                Version::V03 => v03::SendMessageRequest::from(request).encode_to_vec(),
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn subscribe(&self, task: &str) -> Result<Events> {
+        let request = Subscribe { tenant: self.tenant(), id: task.to_owned() };
+        match self.interface.version {
+            Version::V10 => {
+                self.events("SubscribeToTask", v1::SubscribeToTaskRequest::from(request).encode_to_vec()).await
+            }
+            Version::V03 => {
+                self.events("TaskSubscription", v03::TaskSubscriptionRequest::from(request).encode_to_vec()).await
+            }
+        }
+    }
+
+    pub(super) async fn get(&self, request: GetTask) -> Result<Told<Task>> {
+        let request = GetTask { tenant: self.tenant(), ..request };
+        let task: Task = match self.interface.version {
+            Version::V10 => self.once::<_, v1::Task, _>("GetTask", v1::GetTaskRequest::from(request)).await?,
+            Version::V03 => self.once::<_, v03::Task, _>("GetTask", v03::GetTaskRequest::from(request)).await?,
+        };
+        Ok(told(task))
+    }
+
+    pub(super) async fn cancel(&self, task: &str) -> Result<Told<Task>> {
+        let request = CancelTask { tenant: self.tenant(), id: task.to_owned(), metadata: None };
+        let task: Task = match self.interface.version {
+            Version::V10 => self.once::<_, v1::Task, _>("CancelTask", v1::CancelTaskRequest::from(request)).await?,
+            Version::V03 => self.once::<_, v03::Task, _>("CancelTask", v03::CancelTaskRequest::from(request)).await?,
+        };
+        Ok(told(task))
+    }
+
+    /// Only of 1.0.
+    pub(super) async fn list(&self, request: ListTasks) -> Result<TaskList> {
+        let request = ListTasks { tenant: self.tenant(), ..request };
+        self.once::<_, v1::ListTasksResponse, _>("ListTasks", v1::ListTasksRequest::from(request)).await
+    }
+
+    pub(super) async fn create_push_config(&self, task: &str, config: PushConfig) -> Result<PushConfig> {
+        let config = PushConfig { tenant: self.tenant(), task_id: Some(task.to_owned()), ..config };
+        let method = "CreateTaskPushNotificationConfig";
+        match self.interface.version {
+            Version::V10 => {
+                let request = v1::TaskPushNotificationConfig::from(config);
+                self.once::<_, v1::TaskPushNotificationConfig, _>(method, request).await
+            }
+            Version::V03 => {
+                let request = v03::CreateTaskPushNotificationConfigRequest::from(config);
+                self.once::<_, v03::TaskPushNotificationConfig, _>(method, request).await
+            }
+        }
+    }
+
+    pub(super) async fn delete_push_config(&self, task: &str, config: &str) -> Result<()> {
+        let request = GetPushConfig { tenant: self.tenant(), task_id: task.to_owned(), id: config.to_owned() };
+        let request = match self.interface.version {
+            Version::V10 => v1::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
+            Version::V03 => v03::DeleteTaskPushNotificationConfigRequest::from(request).encode_to_vec(),
+        };
+        let mut messages = self.open("DeleteTaskPushNotificationConfig", request).await?;
+        while messages.next(self.dialect).await?.is_some() {}
+        Ok(())
+    }
+
+    fn tenant(&self) -> Option<String> {
+        self.interface.tenant.clone()
+    }
+
+    async fn events(&self, method: &str, request: Vec<u8>) -> Result<Events> {
+        Ok(Events::of_grpc(self.open(method, request).await?, self.dialect.clone()))
+    }
+
+    /// One message for one message.
+    async fn once<Q, A, T>(&self, method: &str, request: Q) -> Result<T>
+    where
+        Q: Message,
+        A: Message + Default,
+        T: TryFrom<A, Error = Invalid>,
+    {
+        let mut messages = self.open(method, request.encode_to_vec()).await?;
+        let answer = messages.next(self.dialect).await?;
+        // The status comes after the message, and may be that of a failure all the same.
+        while messages.next(self.dialect).await?.is_some() {}
+        let answer = answer.ok_or_else(|| self.dialect.not_understood("an answer without a message"))?;
+        read::<A, T>(self.dialect, answer)
+    }
+
+    async fn open(&self, method: &str, request: Vec<u8>) -> Result<Messages> {
+        let service = match self.interface.version {
+            Version::V10 => "lf.a2a.v1.A2AService",
+            Version::V03 => "a2a.v1.A2AService",
+        };
+        self.guard.check(&self.interface.url)?;
+        let mut url = Url::parse(&self.interface.url).map_err(|error| self.dialect.not_understood(error))?;
+        url.set_path(&format!("/{service}/{method}"));
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        let around = Around {
+            interface: self.interface,
+            credentials: self.credentials,
+            place: self.place,
+            traceparent: self.traceparent,
+            extensions: &self.extensions,
+        };
+        around.service_parameters(&mut headers);
+        self.credentials.apply(self.place, &mut url, &mut headers)?;
+        let mut body = BytesMut::with_capacity(PREFIX + request.len());
+        body.put_u8(0);
+        body.put_u32(
+            u32::try_from(request.len()).map_err(|_| self.dialect.not_understood("a message too long to send"))?,
+        );
+        body.put_slice(&request);
+        let framed = self.guard.open_framed(&self.guard.check(url.as_str())?, headers, body.freeze()).await?;
+        let messages = Messages { framed, read: BytesMut::new(), version: self.interface.version };
+        if !matches!(messages.framed.status, 200..=299) {
+            return Err(Error::of_status(self.dialect.origin.clone(), messages.framed.status, b""));
+        }
+        // A refusal may come without any body: then the trailers are the headers.
+        match Status::of(&messages.framed.headers) {
+            Some(status) if status.code != 0 => Err(Error::of_grpc(self.dialect.origin.clone(), &status)),
+            Some(_) | None => Ok(messages),
+        }
+    }
+}
+
+fn told(task: Task) -> Told<Task> {
+    let native_status = Some(name(task.status.state));
+    Told { what: task, native_status }
+}
+
+fn name(state: TaskState) -> String {
+    Json::of(&state).get().trim_matches('"').to_owned()
+}
+
+fn read<A: Message + Default, T: TryFrom<A, Error = Invalid>>(dialect: &Dialect, message: Bytes) -> Result<T> {
+    let message = A::decode(message).map_err(|error| dialect.not_understood(error))?;
+    T::try_from(message).map_err(|error| dialect.not_understood(error))
+}
+
+// === impl Messages ===
+
+impl Messages {
+    /// The next message; `None` after the last, if the call ended well.
+    async fn next(&mut self, dialect: &Dialect) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(length) = self.length(dialect)?
+                && self.read.len() >= PREFIX + length
+            {
+                self.read.advance(PREFIX);
+                return Ok(Some(self.read.split_to(length).freeze()));
+            }
+            match self.framed.next().await? {
+                Some(bytes) => self.read.extend_from_slice(&bytes),
+                None => {
+                    let status =
+                        self.framed.trailers().and_then(Status::of).or_else(|| Status::of(&self.framed.headers));
+                    return match status {
+                        Some(status) if status.code == 0 => Ok(None),
+                        Some(status) => Err(Error::of_grpc(dialect.origin.clone(), &status)),
+                        None => Err(dialect.not_understood("a stream that ended without a status")),
+                    };
+                }
+            }
+        }
+    }
+
+    /// How long the message is that comes next, once that is known.
+    fn length(&self, dialect: &Dialect) -> Result<Option<usize>> {
+        let Some((prefix, _)) = self.read.split_at_checked(PREFIX) else { return Ok(None) };
+        if prefix[0] != 0 {
+            return Err(dialect.not_understood("a compressed message, which was not asked for"));
+        }
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+        if length > LONGEST {
+            return Err(dialect.not_understood(format_args!("a message of {length} bytes")));
+        }
+        Ok(Some(length))
+    }
+
+    pub(super) async fn event(&mut self, dialect: &Dialect) -> Result<Option<Told<StreamResponse>>> {
+        let Some(message) = self.next(dialect).await? else { return Ok(None) };
+        let event: StreamResponse = match self.version {
+            Version::V10 => read::<v1::StreamResponse, _>(dialect, message)?,
+            Version::V03 => read::<v03::StreamResponse, _>(dialect, message)?,
+        };
+        let native_status = match &event {
+            StreamResponse::Task(task) => Some(name(task.status.state)),
+            StreamResponse::StatusUpdate(update) => Some(name(update.status.state)),
+            StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => None,
+        };
+        Ok(Some(Told { what: event, native_status }))
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    /// The outcome that trailers tell, if they do.
+    fn of(trailers: &HeaderMap) -> Option<Self> {
+        let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
+        let code = text("grpc-status")?.trim().parse().unwrap_or(UNKNOWN);
+        let details = text("grpc-status-details-bin")
+            .and_then(|details| Base64Unpadded::decode_vec(details.trim_end_matches('=')).ok())
+            .and_then(|details| RpcStatus::decode(details.as_slice()).ok());
+        let reason = details.iter().flat_map(|status| &status.details).find_map(|detail| {
+            let info =
+                detail.type_url.ends_with("google.rpc.ErrorInfo").then(|| ErrorInfo::decode(detail.value.as_slice()));
+            info?.ok().map(|info| info.reason)
+        });
+        let message = text("grpc-message").map(unescaped).filter(|message| !message.is_empty());
+        let message = message.unwrap_or_else(|| format!("gRPC status {code}"));
+        Some(Self { code, message, reason })
+    }
+
+    /// What HTTP would have said, for whoever decides whether to ask again.
+    pub(super) const fn http(&self) -> u16 {
+        match self.code {
+            3 | 9 | 11 => 400,
+            16 => 401,
+            7 => 403,
+            5 => 404,
+            // It does not know the method: nothing was done.
+            12 => 405,
+            6 | 10 => 409,
+            8 => 429,
+            14 => 503,
+            4 => 504,
+            _ => 500,
+        }
+    }
+}
+
+/// Messages of a status are escaped like URLs.
+fn unescaped(text: &str) -> String {
+    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::new(), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let hex = text.get(at + 1..at + 3).filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match hex {
+            Some(hex) => {
+                plain.push(hex);
+                at += 3;
+            }
+            None => {
+                plain.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
