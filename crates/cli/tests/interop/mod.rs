@@ -5,6 +5,7 @@
 //! What the scripts in `tests/interop` print is shown when they fail.
 
 mod command;
+mod frameworks;
 mod scripts;
 
 use std::{
