@@ -112,7 +112,7 @@ class Adapter(BaseHTTPRequestHandler):
             return self.refuse(404, "no_such_path", "try /health")
         last = Adapter.last
         running = last.id if last and not last.ended else None
-        self.reply(200, {"ok": True, "host": {"type": "asking", "version": "1"}, "running": running})
+        self.reply(200, {"ok": True, "host": {"type": "asking", "version": "1"}, "asks": True, "running": running})
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))

@@ -173,7 +173,7 @@ async fn the_hermes_example_keeps_the_contract() {
     let host = Host { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
     let expected = Health {
         ok: true,
-        host: Some(host),
+        host: Some(host), asks: false,
         running: None,
         also_running: Vec::new(),
         concurrency: None,
