@@ -66,7 +66,8 @@ async fn the_python_example_keeps_the_contract() {
         serde_json::from_str::<Health>(&health.body).unwrap(),
         Health {
             ok: true,
-            host: Some(host), asks: false,
+            host: Some(host),
+            asks: false,
             running: None,
             also_running: Vec::new(),
             concurrency: None,
@@ -173,7 +174,8 @@ async fn the_hermes_example_keeps_the_contract() {
     let host = Host { kind: "hermes".to_owned(), version: Some("0.19.0".to_owned()) };
     let expected = Health {
         ok: true,
-        host: Some(host), asks: false,
+        host: Some(host),
+        asks: false,
         running: None,
         also_running: Vec::new(),
         concurrency: None,

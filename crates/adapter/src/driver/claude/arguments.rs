@@ -57,7 +57,7 @@ const WITHIN_LIMITS: &[&str] = &["Agent", "Edit", "Glob", "Grep", "NotebookEdit"
 const NETWORK: &[&str] = &["WebFetch", "WebSearch"];
 
 /// The hub's own tools.
-const OURS: &[&str] = &["list_agents", "remote_agent"];
+const OURS: &[&str] = &["list_agents", "remote_agent", "remote_cancel"];
 
 /// Names that callers may write in another case.
 const KNOWN: &[&str] = &["Bash", "Monitor", "Skill", "Task", "ToolSearch", "Workflow"];
