@@ -7,7 +7,7 @@ use std::{
 
 use attache_client::Hub;
 use attache_protocol::{
-    ArtifactId, Json, RunId, RuntimeId,
+    ArtifactId, AskId, Json, RunId, RuntimeId,
     error::exit,
     rules::{permission::State, run::Status},
     wire::{
@@ -347,9 +347,12 @@ impl<'a> Follower<'a> {
         question: Question,
         text: String,
     ) -> Result<(), Failure> {
-        let Question::Approval(id) = question else {
-            self.waits.answered(&question);
-            return self.give(hub, run, text).await;
+        let id = match question {
+            Question::Approval(id) => id,
+            Question::Input { id, .. } => {
+                self.waits.answered(&question);
+                return self.give(hub, run, id, text).await;
+            }
         };
         let Verdict::Decided(decision) = Verdict::read(&text) else {
             return self.talk(Style::Busy, "  type a to allow it, d to deny it");
@@ -364,11 +367,15 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Gives what was typed to the run.
-    async fn give(&mut self, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {
+    /// Gives what was typed to the run: for the question that the person saw.
+    async fn give(
+        &mut self,
+        hub: &Hub,
+        run: RunId,
+        input_request_id: Option<AskId>,
+        text: String,
+    ) -> Result<(), Failure> {
         let key = format!("input-{}", self.context.env.uuid());
-        // What was typed is for the question that the person saw.
-        let input_request_id = self.waits.question();
         let request = InputRequest { text: Some(text), parts: None, input_request_id, idempotency_key: Some(key) };
         match hub.give_input(run, &request).await {
             Ok(_) => Ok(()),

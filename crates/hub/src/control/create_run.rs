@@ -81,7 +81,8 @@ impl Handle {
         let callback = self.callback(request.callback_url.take(), request.callback_events.take()).await?;
         // What the hub found out itself is no part of the request: a repeated one may find out less.
         request.parent_task_run_id = origin.parent();
-    control::{Push, approval::Step, check, delegate::Origin, quota::budget},
+        let step = self.task_to_approve(by, &request, key.as_deref()).await?;
+        let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
         run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
