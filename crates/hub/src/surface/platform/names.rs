@@ -24,7 +24,7 @@ pub(super) struct Query {
 }
 
 /// What people call those whom ids stand for
-#[utoipa::path(get, path = "/api/v1/names", tag = "people", params(Query), responses((status = 200, body = NameList)))]
+#[utoipa::path(get, path = "/api/v1/names", tag = "users", params(Query), responses((status = 200, body = NameList)))]
 pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Params(query): Params<Query>) -> Answer {
     let ids: Vec<String> = query.ids.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::to_owned).collect();
     Ok(reply::json(StatusCode::OK, &hub.names(&by, &ids).await?))
