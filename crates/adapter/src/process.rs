@@ -88,9 +88,11 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
                 let text = ended.answer.into_kept();
                 let beside = ended.spool.beside(&text, ended.content);
                 let (full_output, file) = beside.map_or((None, None), |(full, file)| (Some(full), file));
-                artifact_refs.splice(0..0, file);
-                // The runtime takes the file after this.
-                job.events.keep(scratch);
+                if let Some(file) = file {
+                    artifact_refs.insert(0, file);
+                    // The runtime takes the file after this.
+                    job.events.keep(scratch);
+                }
                 TaskReply::done(&TaskOutput { text, artifact_refs, full_output, ..TaskOutput::default() })
             }
             Err(message) => TaskReply::failed("task_failed", message),
