@@ -42,7 +42,10 @@ mod tests {
 
     #[test]
     fn no_hint_speaks_of_requests() {
-        assert_eq!(for_people(Code::Forbidden, Code::Forbidden.hint()), "Use a key whose role allows this (--key-file), or ask an owner.");
+        assert_eq!(
+            for_people(Code::Forbidden, Code::Forbidden.hint()),
+            "Use a key whose role allows this (--key-file), or ask an owner."
+        );
         assert_eq!(for_people(Code::Forbidden, "Ask its owner or an admin."), "Ask its owner or an admin.");
         for (said, _) in PHRASES {
             let shown = for_people(Code::Internal, said);

@@ -211,7 +211,8 @@ impl<'a, T: fmt::Display + Copy> Candidates<'a, T> {
                 .hint("Write a whole id, a part that only one of the newest has, or `last`.")),
             several => {
                 let shown: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-                Err(Failure::usage(format!("`{typed}` fits several: {}", shown.join(", "))).hint("Write more of the id."))
+                Err(Failure::usage(format!("`{typed}` fits several: {}", shown.join(", ")))
+                    .hint("Write more of the id."))
             }
         }
     }
@@ -229,7 +230,10 @@ fn fits(typed: &str, id: &str) -> bool {
             let start = start.trim_end_matches('_');
             (long_enough(start) || long_enough(end)) && id.starts_with(start) && id.ends_with(end)
         }
-        None => long_enough(&typed) && (id.starts_with(&typed) && typed.contains('_') || bare.starts_with(&typed) || bare.ends_with(&typed)),
+        None => {
+            long_enough(&typed)
+                && (id.starts_with(&typed) && typed.contains('_') || bare.starts_with(&typed) || bare.ends_with(&typed))
+        }
     }
 }
 
@@ -240,7 +244,15 @@ mod tests {
     #[test]
     fn a_part_of_an_id_is_enough() {
         let id = "run_019a8e6bd0c57c3f9a55b7a1c2d3e4f5";
-        for good in ["last", "run_019a8e6b", "019a8e6bd0", "e4f5", "run_019a8547…e4f5".replace("8547", "8e6b").as_str(), "run_…e4f5", "...d3e4f5"] {
+        for good in [
+            "last",
+            "run_019a8e6b",
+            "019a8e6bd0",
+            "e4f5",
+            "run_019a8547…e4f5".replace("8547", "8e6b").as_str(),
+            "run_…e4f5",
+            "...d3e4f5",
+        ] {
             assert!(fits(good, id), "{good}");
         }
         for bad in ["4f5", "run", "run_02", "9a8e", "run_…0000", "…", "agt_…e4f5"] {

@@ -1,8 +1,7 @@
 //! The daemon that lends folders, as the commands use it: found, or started and waited for; and the policy that people change.
 
 use std::{
-    fs,
-    io,
+    fs, io,
     os::unix::fs::OpenOptionsExt as _,
     process::{Command, Stdio},
     time::Duration,

@@ -136,9 +136,9 @@ impl Waits {
             }
             "permission.decided" => {
                 let Data { permission_request_id, state, source, by, comment, .. } = data();
-                self.settled(|question| {
-                    matches!(question, Question::Approval(id) if Some(*id) == permission_request_id)
-                });
+                self.settled(
+                    |question| matches!(question, Question::Approval(id) if Some(*id) == permission_request_id),
+                );
                 let by = by.map_or_else(|| "somebody".to_owned(), |by| self.names.get(by));
                 let comment = comment.map(|comment| format!(": {}", clean::exact_line(&comment))).unwrap_or_default();
                 match (state?, source) {
@@ -254,7 +254,8 @@ impl Waits {
 
 /// Exactly what is asked for, and how to answer here.
 pub(crate) fn approval_text(request: &PermissionRequest) -> String {
-    let mut lines = vec![format!("  {} wants to use {}", clean::line(&request.agent_name), clean::exact_line(&request.tool))];
+    let mut lines =
+        vec![format!("  {} wants to use {}", clean::line(&request.agent_name), clean::exact_line(&request.tool))];
     let indented = |text: &str| clean::exact(text).lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
     for (name, text) in asked::sections(request) {
         lines.push(format!("  {}:", clean::exact_line(&name)));

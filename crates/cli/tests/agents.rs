@@ -141,6 +141,9 @@ fn every_request_is_a_line_of_the_log() {
     let log = hub.process.tells("status=404");
     let line = log.lines().find(|line| line.contains("status=200") && line.contains("{agent}")).unwrap_or_default();
     assert!(line.contains("INFO") && line.contains("method=GET"), "{log}");
-    assert!(line.contains("route=\"/api/v1/agent-accounts/{agent}\"") && line.contains("principal=\"key:key_"), "{line}");
+    assert!(
+        line.contains("route=\"/api/v1/agent-accounts/{agent}\"") && line.contains("principal=\"key:key_"),
+        "{line}"
+    );
     assert!(line.contains("ms="), "{line}");
 }

@@ -203,11 +203,7 @@ fn a_request_is_listed_shown_and_decided_once() {
     let all = home.attache(&["approvals", "list", "--state", "all"]).succeeds().stdout;
     assert!(all.contains("approved"), "{all}");
     let shown = home.attache(&["approvals", "show", &id]).succeeds();
-    assert!(
-        shown.stdout.contains("approved once by owner") && shown.stdout.contains("over rest"),
-        "{}",
-        shown.stdout
-    );
+    assert!(shown.stdout.contains("approved once by owner") && shown.stdout.contains("over rest"), "{}", shown.stdout);
 }
 
 #[test]

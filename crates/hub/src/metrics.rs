@@ -63,14 +63,25 @@ pub(crate) async fn text(hub: &Handle) -> String {
     let mut text = String::with_capacity(8192);
     counters(hub, &mut text);
     if let Some(measures) = hub.store().measures() {
-        family(&mut text, "attache_runs_ended_total", "counter", "Runs that ended, by how: completed, cancelled, or the code of the failure.");
+        family(
+            &mut text,
+            "attache_runs_ended_total",
+            "counter",
+            "Runs that ended, by how: completed, cancelled, or the code of the failure.",
+        );
         for (end, count) in measures.ends() {
             let _ = writeln!(text, "attache_runs_ended_total{{end=\"{end}\"}} {count}");
         }
         let seconds = |micros: u64| format!("{}", Duration::from_micros(micros).as_secs_f64());
         let number = |size: u64| size.to_string();
         let (commit, read) = (measures.commit_micros.buckets(), measures.read_micros.buckets());
-        histogram(&mut text, "attache_store_commit_seconds", "How long a transaction of the store takes.", &commit, seconds);
+        histogram(
+            &mut text,
+            "attache_store_commit_seconds",
+            "How long a transaction of the store takes.",
+            &commit,
+            seconds,
+        );
         histogram(&mut text, "attache_store_read_seconds", "How long a read of the store takes.", &read, seconds);
         let batch = measures.batch.buckets();
         histogram(&mut text, "attache_store_batch_size", "How many writes share a transaction.", &batch, number);
@@ -84,7 +95,11 @@ pub(crate) async fn text(hub: &Handle) -> String {
             ("attache_runs_pending_oldest_seconds", "How long the oldest of them waits.", age(live.oldest_pending)),
             ("attache_runs_running", "Runs that a device works on.", live.running as f64),
             ("attache_approvals_pending", "Permission requests that wait for a person.", live.permissions as f64),
-            ("attache_approvals_pending_oldest_seconds", "How long the oldest of them waits.", age(live.oldest_permission)),
+            (
+                "attache_approvals_pending_oldest_seconds",
+                "How long the oldest of them waits.",
+                age(live.oldest_permission),
+            ),
             ("attache_devices_online", "Paired devices that are online.", live.devices as f64),
             ("attache_deliveries_pending", "Deliveries to webhooks that are still tried.", live.deliveries as f64),
             ("attache_deliveries_pending_oldest_seconds", "How old the oldest of them is.", age(live.oldest_delivery)),
@@ -95,7 +110,12 @@ pub(crate) async fn text(hub: &Handle) -> String {
         }
     }
     if let Ok(disk) = rustix::fs::statvfs(&hub.options().data) {
-        family(&mut text, "attache_disk_free_bytes", "gauge", "What is left to this user on the disk of the data folder.");
+        family(
+            &mut text,
+            "attache_disk_free_bytes",
+            "gauge",
+            "What is left to this user on the disk of the data folder.",
+        );
         let _ = writeln!(text, "attache_disk_free_bytes {}", disk.f_bavail.saturating_mul(disk.f_frsize));
     }
     text

@@ -19,6 +19,8 @@ async fn what_waits_is_counted_with_its_age() {
     assert_eq!(get("attache_runs_pending").await, 0.0);
     assert_eq!(get("attache_devices_online").await, 0.0);
     let device = world.device("builder").await;
+    let beat = json!({"agent_id": device.agent, "running": []});
+    device.client.post("/api/v1/agent-runtimes/runtime/heartbeat", beat).await.expect(200);
     assert_eq!(get("attache_devices_online").await, 1.0);
     world.run("builder").await;
     world.run("builder").await;

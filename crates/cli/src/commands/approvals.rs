@@ -369,9 +369,7 @@ fn parse_until(text: &str) -> Result<Until, String> {
     if let Ok(at) = text.parse() {
         return Ok(Until::At(at));
     }
-    amount::duration(text)
-        .map(Until::After)
-        .map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
+    amount::duration(text).map(Until::After).map_err(|_| "a time like 30m, 8h, 7d or 2027-01-31T12:00:00Z".to_owned())
 }
 
 #[cfg(test)]

@@ -185,13 +185,16 @@ fn attachments(files: &[PathBuf]) -> Result<Vec<Part>, Failure> {
         let failed = |error: std::io::Error| Failure { exit: exit::USAGE, ..Failure::file("read", path, &error) };
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
-            return Err(Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each."));
+            return Err(
+                Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each.")
+            );
         }
         total += metadata.len();
         if total > MAX_ATTACHED {
             let most = time::size(MAX_ATTACHED);
-            return Err(Failure::usage(format!("the files are larger than {most} together"))
-                .hint("Put larger ones where the agent can reach them, or lend it the folder: attache delegate --help"));
+            return Err(Failure::usage(format!("the files are larger than {most} together")).hint(
+                "Put larger ones where the agent can reach them, or lend it the folder: attache delegate --help",
+            ));
         }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         parts.push(Part::file(&std::fs::read(path).map_err(failed)?, name, media_type(path)));

@@ -149,11 +149,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let command = args.command.unwrap_or(Command::List(args.filter));
     let only_looks = matches!(
         command,
-        Command::List(_)
-            | Command::Show { .. }
-            | Command::Output { .. }
-            | Command::Log { .. }
-            | Command::Diff { .. }
+        Command::List(_) | Command::Show { .. } | Command::Output { .. } | Command::Log { .. } | Command::Diff { .. }
     );
     // Whoever only looks leaves nothing behind that was not there before.
     let stays = !only_looks || lending::is_running(&context).await?;

@@ -1,11 +1,9 @@
 //! `attache deliveries`: what webhooks were told, and one more try.
 
 use attache_client::{DeliveryFilter, Hub};
-use attache_protocol::{
-    wire::{
-        call::CallId,
-        delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
-    },
+use attache_protocol::wire::{
+    call::CallId,
+    delivery::{Delivery, DeliveryKind, DeliverySecret, DeliveryState},
 };
 use clap::Subcommand;
 

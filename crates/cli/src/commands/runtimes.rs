@@ -92,7 +92,8 @@ async fn confirm(context: &Context, hub: &Hub, code: &str, agent: &str) -> Resul
     let output = &context.output;
     let device = hub.pairing_request(code).await?;
     let name = clean::line(device.device_name.as_deref().unwrap_or("A device without a name")).into_owned();
-    let question = format!("{name} at {} wants to work for {}. Pair it?", clean::line(&device.address), clean::line(agent));
+    let question =
+        format!("{name} at {} wants to work for {}. Pair it?", clean::line(&device.address), clean::line(agent));
     if prompt::confirm(context, &question)? == Some(false) {
         return Err(Failure::new("cancelled", exit::FAILED, "the device was not paired")
             .hint(format!("It waits until the code expires; turn it down: attache runtimes reject {code}")));

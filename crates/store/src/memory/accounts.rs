@@ -56,7 +56,8 @@ impl State {
         if let Some(Some(owner)) = patch.owner {
             self.present_user(context.tenant, owner)?;
         }
-        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } = patch;
+        let AccountPatch { name, description, instructions, skills, a2a, approvals, owner, callers, run_timeout } =
+            patch;
         let account = self.accounts.get_mut(&id).expect("it was just found");
         account.name = name.unwrap_or_else(|| account.name.clone());
         account.description = description.or_else(|| account.description.clone());

@@ -193,7 +193,8 @@ fn long_queue(connection: &Connection) -> Result<bool> {
 pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Result<Live> {
     let tenant = Key16(tenant.uuid());
     let oldest = |sql: &str| -> Result<(u64, Option<i64>)> {
-        let found = connection.prepare_cached(sql)?.query_row([&tenant], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
+        let found =
+            connection.prepare_cached(sql)?.query_row([&tenant], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)));
         let (count, oldest) = found?;
         Ok((u64::try_from(count).unwrap_or_default(), oldest))
     };
@@ -203,9 +204,8 @@ pub(super) fn live(connection: &Connection, tenant: TenantId, runs: Live) -> Res
         )?
         .query_row([&tenant], |row| row.get(0))
         .optional()?;
-    let (permissions, oldest_permission) = oldest(
-        "select count(*), min(requested) from permission_requests where state = 'pending' and tenant = ?1",
-    )?;
+    let (permissions, oldest_permission) =
+        oldest("select count(*), min(requested) from permission_requests where state = 'pending' and tenant = ?1")?;
     let (deliveries, oldest_delivery) =
         oldest("select count(*), min(created) from deliveries where state = 'pending' and tenant = ?1")?;
     let (devices, _) = oldest(

@@ -22,10 +22,7 @@ pub(super) struct Readers {
 // === impl Readers ===
 
 impl Readers {
-    pub(super) fn start(
-        path: &Path,
-        measures: &Arc<Measures>,
-    ) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
+    pub(super) fn start(path: &Path, measures: &Arc<Measures>) -> Result<(Self, Vec<std::thread::JoinHandle<()>>)> {
         let (queries, waiting) = crossbeam_channel::bounded::<Query>(QUEUE);
         let mut threads = Vec::with_capacity(THREADS);
         for number in 0..THREADS {

@@ -343,7 +343,10 @@ pub(super) fn account(row: &Row<'_>) -> rusqlite::Result<Account> {
         a2a: maybe_json(row, 6)?,
         approvals: maybe_json(row, 23)?,
         callers: callers(row, 25)?,
-        run_timeout: row.get::<_, Option<i64>>(26)?.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis),
+        run_timeout: row
+            .get::<_, Option<i64>>(26)?
+            .and_then(|millis| u64::try_from(millis).ok())
+            .map(Duration::from_millis),
         created_at: time(row, 7)?,
         archived_at: maybe_time(row, 8)?,
         runtime,

@@ -42,11 +42,9 @@ impl Args {
         match &self.command {
             Runtime::Start(_) => Weight::Server,
             Runtime::Pair(args) if args.stays() => Weight::Server,
-            Runtime::Pair(_)
-            | Runtime::Status(_)
-            | Runtime::Profiles(_)
-            | Runtime::Set(_)
-            | Runtime::Unpair(_) => Weight::Client,
+            Runtime::Pair(_) | Runtime::Status(_) | Runtime::Profiles(_) | Runtime::Set(_) | Runtime::Unpair(_) => {
+                Weight::Client
+            }
         }
     }
 }

@@ -117,9 +117,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         }
     };
     if args.start {
-        context
-            .output
-            .say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(&profile), profile.api_base));
+        context.output.say_styled(
+            Style::Good,
+            format_args!("Paired with {} at {}.", status::agent_name(&profile), profile.api_base),
+        );
         return Box::pin(start::run(context, start::Args::of(&profile))).await;
     }
     done(&context, &home, &profile)
@@ -130,7 +131,8 @@ fn done(context: &Context, home: &Home, profile: &Profile) -> Result<(), Failure
     if output.is_json() {
         return output.json(&status::View::of(profile, status::Active::Yes));
     }
-    output.say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base));
+    output
+        .say_styled(Style::Good, format_args!("Paired with {} at {}.", status::agent_name(profile), profile.api_base));
     output.say(format_args!("The profile is in {}. Start working:", home.profiles().display()));
     output.say("  attache runtime start");
     Ok(())
