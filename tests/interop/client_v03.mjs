@@ -82,7 +82,7 @@ const sent = message('tck-artifact-data', {
   parts: [
     { kind: 'text', text: 'grüß 😀\n' },
     { kind: 'file', file: { uri: 'https://example.com/x', mimeType: 'text/html', ...(isProto ? {} : { name: 'x.html' }) } },
-    { kind: 'data', data: { n: [1, 2.5, null, { deep: true }] } },
+    { kind: 'data', data: { n: [1, 2.5, { deep: true }] } },
   ],
 });
 const done = await send(sent);
