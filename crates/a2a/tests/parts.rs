@@ -4,7 +4,7 @@ use attache_protocol::{
     Json, Secret,
     wire::{
         a2a::{Content, Message, Part},
-        runtime::AttachRequest,
+        pairing::AttachRequest,
     },
 };
 use serde_json::{Value, json};
