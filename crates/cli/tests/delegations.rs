@@ -209,3 +209,27 @@ fn a_home_with_a_path_too_long_for_a_socket_is_named_at_once() {
     assert!(said.contains("the path of a socket") && said.contains("AWCP_HOME"), "{said}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
 }
+
+/// The daemons that this home has started.
+fn daemons(home: &Home) -> usize {
+    let folder = home.path().to_str().unwrap();
+    let has = |file: &str, id: &str, text: &str| {
+        let content = fs::read(format!("/proc/{id}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&content).contains(text)
+    };
+    let ids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    ids.filter(|id| has("cmdline", id, "daemon\0--detached") && has("environ", id, folder)).count()
+}
+
+#[test]
+fn looking_at_delegations_leaves_no_daemon_behind() {
+    let home = Home::new();
+    for args in [&["delegations"][..], &["delegations", "list", "--json"]] {
+        home.attache(args).succeeds();
+        until("the daemon to be gone", || (daemons(&home) == 0).then_some(()));
+    }
+    // One that ran before goes on.
+    let (daemon, _) = home.ready("daemon", &["daemon"]);
+    home.attache(&["delegations"]).succeeds();
+    assert!(daemon.is_running());
+}

@@ -25,6 +25,7 @@ on_both! {
     a_denial_beats_every_grant
     a_grant_may_hold_for_one_channel_alone
     a_yes_over_an_input_that_nobody_saw_holds_once
+    a_standing_denial_keeps_its_comment
 }
 
 fn make() -> Value {
@@ -226,4 +227,12 @@ async fn a_yes_over_an_input_that_nobody_saw_holds_once(engine: Engine) {
     assert_eq!(hidden["approved"], Value::Null, "{hidden}");
     work.decide(&id(&hidden), json!({"approved": false, "scope": "run"})).await.expect(200);
     assert_eq!(ask("rm -rf .").await["approved"], false);
+}
+
+async fn a_standing_denial_keeps_its_comment(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let decision = json!({"approved": false, "scope": "run", "comment": "move it instead"});
+    granted(&work, "shell", make(), decision).await;
+    let asked = work.ask("shell", make()).await;
+    assert_eq!((&asked["approved"], &asked["comment"]), (&json!(false), &json!("move it instead")), "{asked}");
 }

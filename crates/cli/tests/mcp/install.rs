@@ -78,3 +78,14 @@ fn what_people_wrote_stays_and_is_kept_beside() {
     assert!(failed.stderr.contains("is left alone"), "{}", failed.stderr);
     assert_eq!(read(&home, ".claude.json"), "no json");
 }
+
+#[test]
+fn the_copy_beside_is_what_a_person_wrote_first() {
+    let home = Home::new();
+    let own = "{\"theme\":\"dark\"}\n";
+    fs::write(file(&home, ".claude.json"), own).unwrap();
+    for command in ["install", "uninstall", "install"] {
+        home.attache(&["mcp", command, "--for", "claude"]).succeeds();
+        assert_eq!(read(&home, ".claude.json.before-attache"), own, "{command}");
+    }
+}
