@@ -148,3 +148,48 @@ fn a_cable_is_pulled_out_and_plugged_in_again() {
         world.is_clean(Duration::from_secs(30));
     }
 }
+
+#[test]
+fn the_time_of_a_lease_does_not_run_while_it_is_queued() {
+    let Some(world) = World::new(Way::Direct, "") else { return };
+    let first = world.delegate_in_background(&[], WAITS);
+    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    // The folder is taken for longer than the second one's whole time.
+    let second = world.delegate_in_background(&["--ttl", "12"], "echo second > c.txt");
+    until("the second to be queued", || second.show()["waits_for"].as_str().map(|_| ()));
+    std::thread::sleep(Duration::from_secs(13));
+    assert_eq!(second.show()["status"], "created");
+    world.write("go", "");
+    assert_eq!(first.ended()["status"], "completed");
+    let ended = second.ended();
+    assert_eq!((ended["status"].as_str(), world.read("c.txt").as_str()), (Some("completed"), "second\n"), "{ended:#}");
+}
+
+#[test]
+fn what_a_limit_of_the_lease_refused_is_told_in_the_report() {
+    let Some(world) = World::new(Way::Direct, "") else { return };
+    let file = world.host.path().join(".AWCP/policy.toml");
+    let policy = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{policy}\n[delegator.export]\nmax_bytes = 1000\n")).unwrap();
+    let ended = world.delegate(&[], "head -c 5000 /dev/zero > large.bin; echo small > small.txt; true");
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let notes = ended["result"]["notes"].as_str().unwrap_or_default();
+    assert!(notes.contains("refused by a limit of the lease (bytes written)"), "{ended:#}");
+}
+
+#[test]
+fn an_outage_is_told_with_the_result() {
+    let Some(world) = World::new(Way::Tunnel, "") else { return };
+    let lent = world.delegate_in_background(&[], WAITS);
+    until("the remote to write", || (world.read("a.txt") == "before\n").then_some(()));
+    let nets = world.nets.as_ref().unwrap();
+    nets.cut(Machine::Host);
+    // Until ssh gives the connection up: three times five seconds without an answer.
+    std::thread::sleep(Duration::from_secs(25));
+    nets.plug_in(Machine::Host);
+    world.write("go", "");
+    let ended = lent.ended();
+    assert_eq!(ended["status"], "completed", "{ended:#}");
+    let notes = ended["result"]["notes"].as_str().unwrap_or_default();
+    assert!(notes.contains("The connection to the folder broke"), "{ended:#}");
+}

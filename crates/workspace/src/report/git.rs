@@ -206,9 +206,18 @@ impl Repository {
             let file = || self.top.join(OsStr::from_bytes(path));
             !path.is_empty() && !path.ends_with(b"/") && filter.shows(inside, false) && !shows_credentials(inside, file)
         });
-        // A file may have become a folder, or a folder a file.
+        // A file may have become a folder, or a folder a file. One with a repository in it is a submodule.
+        let is_folder = |path: &&[u8]| {
+            let found = self.top.join(OsStr::from_bytes(path));
+            found.symlink_metadata().is_ok_and(|found| found.is_dir()) && !found.join(".git").exists()
+        };
+        let (gone, changed): (Vec<&[u8]>, Vec<&[u8]>) = paths.partition(is_folder);
+        if !gone.is_empty() {
+            let remove = ["update-index", "-z", "--force-remove", "--stdin"];
+            run("update-index", git().args(remove), Some(&nul(gone.into_iter())))?;
+        }
         let update = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"];
-        run("update-index", git().args(update), Some(&nul(paths)))?;
+        run("update-index", git().args(update), Some(&nul(changed.into_iter())))?;
         Ok(text(&run("write-tree", git().arg("write-tree"), None)?))
     }
 

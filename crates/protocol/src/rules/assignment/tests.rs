@@ -247,3 +247,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_wrong_clock_of_the_remote_ends_no_lease() {
+    // By the remote's clock the lease was over a day before START came.
+    let (mut book, key, now) = (Book::default(), key("a", "d"), after(86_400));
+    let invitation = invite("d", 60, AccessMode::Rw);
+    assert_eq!(book.hear(&key, &Message::Invite(invitation.clone()), now), Heard::Invited);
+    let terms = Terms { access_mode: AccessMode::Rw, ttl: Duration::from_secs(60) };
+    book.accept(&key, &invitation, accept("d"), terms, now);
+    let Message::Start(mut started) = start("d", after(60), AccessMode::Rw) else { return };
+    started.lease.ttl_seconds = Some(40);
+    let deadline = now.plus(Duration::from_secs(40));
+    let begin = Heard::Begin { terms: Terms { ttl: Duration::from_secs(40), ..terms }, deadline };
+    assert_eq!(book.hear(&key, &Message::Start(started), now), begin);
+}
