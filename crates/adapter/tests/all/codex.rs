@@ -31,12 +31,12 @@ async fn a_command_is_asked_about_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_token_of_our_tools_is_a_variable_and_the_folder_is_not_trusted() {
+async fn the_token_of_our_tools_is_nowhere_to_be_read_and_the_folder_is_not_trusted() {
     let world = world().await;
     let tools = json!({"url": "http://127.0.0.1:9/mcp", "token": "sesame"});
-    let said = said(&world, &with(task("ENV:ATTACHE_TOOLS_TOKEN ARGS"), "mcp", tools)).await;
-    let (token, arguments) = said.split_once("\n\n").unwrap();
-    assert_eq!(token, "ATTACHE_TOOLS_TOKEN=sesame");
+    let said = said(&world, &with(task("ARGS"), "mcp", tools)).await;
+    let arguments = said.as_str();
+    assert!(!arguments.contains("sesame"), "{said}");
     assert!(arguments.starts_with("ARGS=[\"app-server\", \"-c\", "), "{said}");
     let untrusted = format!("projects={{\\\"{}\\\"={{trust_level=\\\"untrusted\\\"}}}}", world.cwd.display());
     assert!(arguments.contains(&untrusted), "{said}");

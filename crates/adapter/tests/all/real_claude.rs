@@ -398,7 +398,7 @@ async fn what_its_owner_allows_is_asked_about() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_and_a_missing_login_are_no_outage() {
     let Some(stage) = stage().await else { return };
-    let world = usual_world(&stage).await;
+    let world = world_of(&stage, setup(&stage), &[("CLAUDE_CODE_MAX_RETRIES", "1")]).await;
     for (status, code) in [(429, "usage_limit"), (401, "sign_in_required")] {
         let (_, events) = run(&world, &task(&format!("FAIL:{status}")), yes).await;
         assert_eq!(result(&events)["error"]["code"], code, "{}", result(&events));

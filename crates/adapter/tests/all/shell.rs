@@ -151,7 +151,11 @@ async fn a_script_that_begins_with_a_dash_is_a_script() {
 #[tokio::test]
 async fn output_that_is_not_utf8_is_replaced() {
     let world = World::shell().await;
-    assert_eq!(world.run(&task("printf 'a\\377b\\303'")).await, done("a\u{fffd}b\u{fffd}"));
+    let reply = world.run(&task("printf 'a\\377b\\303'")).await;
+    assert_eq!(text(&reply), "a\u{fffd}b\u{fffd}");
+    // The bytes themselves are handed over.
+    let file = reply["output"]["artifact_refs"][0]["path"].as_str().unwrap();
+    assert_eq!(std::fs::read(file).unwrap(), b"a\xffb\xc3");
     world.stop().await;
 }
 
