@@ -157,10 +157,14 @@ fn a_host_that_others_can_change_is_neither_paired_nor_started() {
     let codex = program(&home, "codex", "touch \"$HOME/was-started\"; echo codex-cli 0.166.0");
     fs::set_permissions(&codex, fs::Permissions::from_mode(0o777)).unwrap();
     // The version of this one is told by another program, which is fine.
-    program(&home, "hermes", "echo 0.19.0");
-    let hermes = program(&home, "hermes-acp", "touch \"$HOME/was-started\"");
-    fs::set_permissions(&hermes, fs::Permissions::from_mode(0o777)).unwrap();
-    for (kind, program) in [("codex", &codex), ("hermes", &hermes)] {
+    program(&home, "my-version", "echo 1.2.3");
+    let own = program(&home, "my-agent", "touch \"$HOME/was-started\"");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+    presets(
+        &home,
+        "[mine]\nlabel = \"Mine\"\ndriver = \"acp\"\nprograms = [\"my-agent\"]\nversion = { program = \"my-version\" }\n",
+    );
+    for (kind, program) in [("codex", &codex), ("mine", &own)] {
         let fix = format!("chmod go-w {}", program.canonicalize().unwrap().display());
         let pair = ["runtime", "pair", &code, "--api-base", &hub.url, "--local-executor-type", kind];
         for ran in [home.attache(&pair).exits(1), home.attache(&["adapter", "preset", kind]).exits(1)] {
