@@ -45,6 +45,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/run-task", post(run_task))
+        .route("/run-task/{task_run_id}/events", get(events))
         .route("/run-task/{task_run_id}/cancel", post(cancel))
         .route("/run-task/{task_run_id}/permission/{id}", post(permission))
         .route("/run-task/{task_run_id}/input", post(input))
@@ -93,6 +94,11 @@ async fn run_task(State(service): Shared, request: Request) -> Result<Response, 
         return Ok(stream(execution, last_event_id(&headers)));
     }
     Ok(Json(execution.outcome().await).into_response())
+}
+
+/// The events of the run that executes or ended last, from the first or after the one that the reader names. It starts nothing.
+async fn events(State(service): Shared, Path(run): Path<String>, headers: HeaderMap) -> Result<Response, Refused> {
+    Ok(stream(find(&service, &run)?, last_event_id(&headers)))
 }
 
 /// The answer to a question of the run that executes. The first one counts; the same again is heard and changes nothing.
@@ -173,7 +179,7 @@ async fn no_such_path() -> Refused {
     Refused::new(
         Code::NoSuchPath,
         "an adapter has no such path",
-        "It has GET /health, POST /run-task and, below /run-task/{task_run_id}, cancel, permission/{id} and input.",
+        "It has GET /health, POST /run-task and, below /run-task/{task_run_id}, events, cancel, permission/{id} and input.",
     )
 }
 
@@ -181,7 +187,7 @@ async fn method_not_allowed() -> Refused {
     Refused::new(
         Code::MethodNotAllowed,
         "this path takes another method",
-        "Use GET for /health and POST for everything else.",
+        "Use GET for /health and /run-task/{task_run_id}/events, and POST for everything else.",
     )
 }
 

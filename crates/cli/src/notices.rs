@@ -34,6 +34,17 @@ fn words(notice: &Notice) -> (Style, String) {
             };
             (Style::Busy, format!("{run} {answer}"))
         }
+        Notice::LedgerUnwritable { reason } => (
+            Style::Bad,
+            format!(
+                "takes no new work: the ledger cannot be written ({reason}). Free some space; it goes on by itself"
+            ),
+        ),
+        Notice::LedgerWritable => (Style::Good, "the ledger can be written again".to_owned()),
+        Notice::LedgerDamaged => (
+            Style::Bad,
+            "the ledger of this device is missing or damaged; work that was under way counts as lost".to_owned(),
+        ),
         Notice::AdapterAway { reason } => (Style::Bad, format!("the adapter is away: {reason}")),
         Notice::AdapterReady { endpoint } => (Style::Dim, format!("adapter at {endpoint}")),
         Notice::Pulled { run, task_type } => (Style::Busy, format!("{run} started ({task_type})")),

@@ -132,3 +132,22 @@ async fn the_last_owner_key_cannot_be_revoked() {
     world.owner.post("/api/v1/api-keys", json!({"name": "second", "role": "owner"})).await.expect(201);
     world.owner.delete(&path).await.expect(200);
 }
+
+#[tokio::test]
+async fn a_run_that_was_reported_on_cannot_be_handed_back() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let device = world.device("builder").await;
+    let created = world.run("builder").await;
+    let path = format!("/api/v1/task-runs/{}", created["task_run_id"].as_str().unwrap());
+    device.claim().await;
+    let released = device.client.post(&format!("{path}/release"), json!({"epoch": 1})).await.expect(200);
+    assert_eq!((&released["status"], &released["attempt"]), (&json!("pending"), &json!(0)), "nothing was begun");
+    device.claim().await;
+    device.client.post(&format!("{path}/progress"), json!({"epoch": 2, "chunk": "half"})).await.expect(200);
+    let refused = device.client.post(&format!("{path}/release"), json!({"epoch": 2})).await;
+    assert_eq!(refused.refusal(), (409, "already_begun".to_owned()));
+    assert_eq!(refused.json()["task_run"]["status"], "running");
+    let done = device.client.post(&format!("{path}/complete"), json!({"epoch": 2, "output": {"text": "x"}})).await;
+    assert_eq!(done.expect(200)["status"], "completed");
+}

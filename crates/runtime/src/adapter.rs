@@ -158,6 +158,19 @@ impl Adapter {
         })
     }
 
+    /// The events of a run that the adapter knows, from the first one, without ever starting it.
+    pub(crate) async fn events(&self, run: RunId) -> Result<Session, Trouble> {
+        let request = self.request(|client, url| client.get(format!("{url}/run-task/{run}/events")))?;
+        let mut response = send(request.header(ACCEPT, "text/event-stream")).await?;
+        let status = response.status();
+        let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if status.is_success() && media_type.starts_with("text/event-stream") {
+            return Ok(Session { response, kind: Kind::Stream { parser: Parser::new(LARGEST_REPLY), count: 0 } });
+        }
+        // An adapter that does not know the call has no such path.
+        Err(refused(status.as_u16(), &read(&mut response).await?))
+    }
+
     /// Stops a run and gives its outcome, where the adapter still knows it.
     pub(crate) async fn cancel(&self, run: RunId) -> Result<Option<TaskReply>, Trouble> {
         let request = self.request(|client, url| client.post(format!("{url}/run-task/{run}/cancel")))?;

@@ -86,15 +86,29 @@ impl Device {
         Shelf { hub, workspace, cwd, scratch, env: self.env.clone(), link: self.link.clone() }
     }
 
-    /// Writes a line. A full disk must not stop the work: the hub has the truth, the ledger only helps.
+    /// Writes a line about work that is under way. A full disk must not stop that: without the line the work counts as
+    /// lost after a restart, and is not done twice.
     pub(crate) async fn note(&self, line: Line) {
-        self.note_all(&[line]).await;
+        self.write(&[line]).await;
     }
 
-    pub(crate) async fn note_all(&self, lines: &[Line]) {
-        if let Err(error) = self.ledger.append_all(lines).await {
-            tracing::error!(%error, "the ledger cannot be written; free some space");
+    /// Writes lines; false when they are not on the disk. Work begins only after its lines were written.
+    pub(crate) async fn write(&self, lines: &[Line]) -> bool {
+        match self.ledger.append_all(lines).await {
+            Ok(()) => {
+                self.link.ledger_written();
+                true
+            }
+            Err(error) => {
+                self.link.ledger_failed(&error);
+                false
+            }
         }
+    }
+
+    /// Whether the ledger can be written; one that failed is tried again.
+    pub(crate) async fn remembers(&self) -> bool {
+        !self.link.ledger_fails() || self.write(&[]).await
     }
 
     pub(crate) fn line(&self, step: Step) -> Line {

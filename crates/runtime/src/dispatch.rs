@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use attache_client::Backoff;
 use attache_protocol::{
-    RunId,
+    Json, RunId,
     wire::{
-        adapter::{RunTask, TaskReply},
+        adapter::{LogLine, RunTask, TaskReply},
         awcp,
     },
 };
@@ -44,6 +44,8 @@ pub(crate) enum Way {
     Start,
     /// The adapter executes it already; its events come again from the first.
     Join,
+    /// It ended with this reply while nobody listened; its events are heard once more.
+    Replay(TaskReply),
 }
 
 /// Why a task has no reply.
@@ -80,6 +82,8 @@ const HEALTH_TRIES: u32 = 6;
 /// How long another task may occupy the adapter.
 const BUSY_TRIES: u32 = 30;
 const CANCEL_TIME: Duration = Duration::from_secs(15);
+/// How long an adapter may take to tell everything again.
+const REPLAY_TIME: Duration = Duration::from_secs(30);
 const WIND_UP: Duration = Duration::from_millis(100);
 
 /// Executes a run to its end on this device, and reports it.
@@ -137,11 +141,11 @@ pub(crate) async fn cancel(device: &Device, run: RunId) {
 async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
     let Job { mut task, way, reports, .. } = job;
     let shelf = device.shelf(task.workspace_id);
-    let known = match way {
+    let known = match &way {
         Way::Start => Known::default(),
-        Way::Join => known(device, task.task_run_id).await,
+        Way::Join | Way::Replay(_) => known(device, task.task_run_id).await,
     };
-    let sent = matches!(way, Way::Join);
+    let sent = !matches!(way, Way::Start);
     let progress = Progress::start(claimant.clone(), reports);
     // Only the agent speaks in its run: that it was claimed, and by which device, is the hub's to say.
     if !sent && let Err(Failure { code, message }) = instruct(device, &mut task).await {
@@ -157,7 +161,10 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
         progress: progress.teller(),
         questions: JoinSet::new(),
     };
-    let reply = drive(device, &task, sent, &mut listener).await;
+    let reply = match way {
+        Way::Replay(reply) => Ok(replay(device, task.task_run_id, reply, &mut listener).await),
+        Way::Start | Way::Join => drive(device, &task, sent, &mut listener).await,
+    };
     drop(inputs);
     listener.wind_up().await;
     let outcome = match reply {
@@ -166,6 +173,27 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
     };
     let untold = progress.finish().await;
     (outcome, untold)
+}
+
+/// Hears what the adapter said before the run ended, as far as it remembers that.
+async fn replay(device: &Device, run: RunId, reply: TaskReply, listener: &mut Listener) -> TaskReply {
+    let heard = async {
+        let mut session = device.adapter.events(run).await?;
+        listener.listen(&mut session).await
+    };
+    match timeout(REPLAY_TIME, heard).await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!(run.id = %run, "the adapter does not tell again what the task said before it ended");
+            let line = LogLine {
+                level: "warning".to_owned(),
+                message: "the runtime was restarted while the task ended; the end of its output may be missing here"
+                    .to_owned(),
+            };
+            listener.progress.push(Piece::Log(Json::of(&line)));
+            reply
+        }
+    }
 }
 
 /// What the hub has of the run already, once it can be asked.
@@ -343,10 +371,9 @@ async fn after_break(device: &Device, run: RunId) -> After {
     After::Gone
 }
 
-/// What an adapter that was left alone during a restart can tell about a run.
-pub(crate) async fn outcome_after_restart(device: &Device, task: &RunTask) -> Option<Outcome> {
-    let reply = device.adapter.cancel(task.task_run_id).await.ok().flatten()?;
-    Some(outcome(&device.shelf(task.workspace_id), reply).await)
+/// How a run ended, if an adapter that was left alone during a restart remembers it.
+pub(crate) async fn remembered(device: &Device, run: RunId) -> Option<TaskReply> {
+    device.adapter.cancel(run).await.ok().flatten()
 }
 
 async fn outcome(shelf: &Shelf, reply: TaskReply) -> Outcome {

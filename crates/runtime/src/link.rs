@@ -1,4 +1,5 @@
-//! The state of the line to the hub: told once when it breaks, once when it is back, and for good when the hub says no.
+//! What a runtime's owner is told of its hub and its disk: once when it fails, once when it is back, and for good when the
+//! hub says no.
 
 use std::{
     fmt,
@@ -25,6 +26,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     away: bool,
+    ledger_fails: bool,
     denied: Option<Error>,
 }
 
@@ -86,6 +88,26 @@ impl Link {
     pub(crate) fn deny(&self, error: &attache_client::Error) {
         self.state().denied.get_or_insert_with(|| Error::denied(error));
         self.0.denied.cancel();
+    }
+
+    /// The ledger could not be written.
+    pub(crate) fn ledger_failed(&self, error: &Error) {
+        if !std::mem::replace(&mut self.state().ledger_fails, true) {
+            let reason = error.to_string();
+            tracing::error!(%reason, "the ledger cannot be written; nothing new is begun");
+            self.notify(&Notice::LedgerUnwritable { reason });
+        }
+    }
+
+    pub(crate) fn ledger_written(&self) {
+        if std::mem::take(&mut self.state().ledger_fails) {
+            tracing::info!("the ledger can be written again");
+            self.notify(&Notice::LedgerWritable);
+        }
+    }
+
+    pub(crate) fn ledger_fails(&self) -> bool {
+        self.state().ledger_fails
     }
 
     /// Waits until the hub refuses this device.

@@ -33,6 +33,13 @@ pub enum Notice {
     ChannelBroken {
         reason: String,
     },
+    /// The ledger cannot be written, so nothing new is begun. Told once.
+    LedgerUnwritable {
+        reason: String,
+    },
+    LedgerWritable,
+    /// The ledger is missing or damaged: claims of before that the hub knows of count as lost.
+    LedgerDamaged,
     AdapterAway {
         reason: String,
     },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::{Backoff, Page, RunFilter};
 use attache_protocol::{
-    Json, RunId,
+    Code, Json, RunId,
     rules::run::Status,
     wire::{
         adapter::{Health, RunTask},
@@ -53,21 +53,25 @@ pub(crate) async fn look_back(device: &Device, history: &History) -> Vec<Job> {
             dispatch::cancel(device, run).await;
             let delegation = line.delegation_id.as_deref().unwrap_or_default();
             keep(device, run, epoch, collaborator::run::outcome_after_restart(delegation)).await;
-        } else if adapter.as_ref().is_some_and(|health| health.executes(run)) {
-            device.claims.take(run, epoch);
-            device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
+            continue;
+        }
+        let way = if adapter.as_ref().is_some_and(|health| health.executes(run)) {
             device.link.notify(&Notice::Rejoined { run });
-            let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
-            // Who asked matters only to what is begun.
-            let caller = String::new();
-            jobs.push(Job { task, caller, epoch, way: Way::Join, source: Source::Unknown, reports });
-        } else if let Some(outcome) = dispatch::outcome_after_restart(device, &task).await {
-            keep(device, run, epoch, outcome).await;
+            Way::Join
+        } else if let Some(reply) = dispatch::remembered(device, run).await {
+            Way::Replay(reply)
         } else {
             let reason = "the runtime was restarted and the adapter does not know the task any more";
             device.note(device.run_line(Step::TaskStopped, run, epoch).because(reason)).await;
             device.link.notify(&Notice::TaskStopped { run, reason: reason.to_owned() });
-        }
+            continue;
+        };
+        device.claims.take(run, epoch);
+        device.note(device.run_line(Step::TaskRejoined, run, epoch)).await;
+        let reports = REPORTS * i64::try_from(history.rejoins(run, epoch) + 1).unwrap_or(1);
+        // Who asked matters only to what is begun.
+        let caller = String::new();
+        jobs.push(Job { task, caller, epoch, way, source: Source::Unknown, reports });
     }
     jobs
 }
@@ -112,7 +116,8 @@ fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
     })
 }
 
-/// Hands back every claim of this device that it never started: its answer got lost, or the device stopped in between.
+/// Hands back every claim of this device that it certainly never started: its answer got lost, or the device stopped in
+/// between.
 /// Waits for the hub as long as it is away: a claim that is neither named nor handed back is a lost run.
 pub(crate) async fn hand_back(device: &Device, history: &History) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
@@ -132,12 +137,18 @@ pub(crate) async fn hand_back(device: &Device, history: &History) {
 async fn hand_back_once(device: &Device, history: &History) -> Result<(), attache_client::Error> {
     let runs = claimed(device).await?;
     device.link.heard();
+    if !runs.is_empty() && !history.is_intact() {
+        tracing::warn!("the ledger is missing or damaged; what the hub has of this device counts as lost");
+        device.link.notify(&Notice::LedgerDamaged);
+    }
     for Run { task_run_id: run, epoch, .. } in runs {
-        if history.started(run, epoch) {
+        if history.may_have_started(run, epoch) {
             device.claims.abandon(run, epoch);
         } else if device.claims.hand_back(run, epoch) {
             match try_release(device, run, epoch).await {
                 Err(error) if error.is_passing() => return Err(error),
+                // The hub knows better than the ledger: it was reported on.
+                Err(error) if error.code() == Some(Code::AlreadyBegun) => device.claims.abandon(run, epoch),
                 released => warn(run, released),
             }
         }

@@ -66,6 +66,7 @@ impl Work {
                     see(ended);
                 }
             }
+            remember(&device, &shutdown).await;
             let Some(claimed) = next(&device, wait, &mut backoff, &shutdown).await else { break };
             let (device, shutdown) = (device.clone(), shutdown.clone());
             running.spawn(async move { take(&device, claimed, &shutdown).await });
@@ -106,6 +107,18 @@ async fn leave(device: &Device, mut running: JoinSet<()>) {
         recover::hand_back(device, &history).await;
     };
     let _ = tokio::time::timeout(LAST_WORDS, hand_back).await;
+}
+
+/// Waits until the ledger can be written, or there is a reason to stop: what is not in the ledger is not begun.
+async fn remember(device: &Device, shutdown: &Shutdown) {
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
+    while !device.remembers().await {
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next(&device.env)) => {}
+            () = shutdown.finish.cancelled() => return,
+            () = device.link.denied() => return,
+        }
+    }
 }
 
 /// The next claim, by whichever way it comes; none when there is a reason to stop.
@@ -222,7 +235,10 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
         device.note(pulled).await;
         return recover::release(device, run, epoch).await;
     }
-    device.note_all(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await;
+    if !device.write(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await {
+        // After a crash nobody would know that it had begun, so it does not.
+        return recover::release(device, run, epoch).await;
+    }
     let caller = claimed.caller.clone();
     let deadline = device.clock.here(claimed.deadline).await;
     let job = Job { task: task(device, claimed, deadline), caller, epoch, way: Way::Start, source, reports: 0 };

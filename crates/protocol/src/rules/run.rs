@@ -76,6 +76,8 @@ pub struct Claim {
     pub claimed_at: Timestamp,
     pub lease_until: Timestamp,
     pub waits: Waits,
+    /// Something of the work was reported: it has begun, and can only end or be lost.
+    pub begun: bool,
 }
 
 /// What a claimed run waits for, and how long it has waited. While it waits neither its time-out nor its lease runs: the
@@ -144,7 +146,7 @@ pub enum Command {
         code: FailureCode,
         outcome: Digest,
     },
-    /// The worker hands the run back before it started; the attempt is not spent.
+    /// The worker hands the run back before it began; the attempt is not spent.
     Release {
         by: Worker,
     },
@@ -165,7 +167,8 @@ pub enum Command {
     Halt {
         code: FailureCode,
     },
-    /// The worker cannot have heard of its claim; the attempt is not spent.
+    /// The worker does not know of its claim. If nothing was reported it cannot have heard of it and the attempt is not
+    /// spent; otherwise the work is lost.
     Undelivered,
     /// The claim is gone: its runtime was superseded or revoked, or does not know of it any more.
     Lose,
@@ -208,6 +211,8 @@ pub enum Refusal {
     NotRunning,
     #[error("the run is not waiting to be claimed")]
     NotPending,
+    #[error("the work on the run has begun")]
+    Begun,
 }
 
 /// Applies one command. The caller commits the new state and the event together, or neither.
@@ -215,8 +220,8 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
     match command {
         Command::Claim { runtime, lease } => claim(state, *runtime, *lease, now),
         Command::Progress { by, lease } => {
-            let claim = held(state, *by)?;
-            Ok(renewed(state, claim, *lease, now))
+            let claim = Claim { begun: true, ..held(state, *by)?.clone() };
+            Ok(renewed(state, &claim, *lease, now))
         }
         Command::Renew { runtime, lease } => {
             let claim = held(state, Worker { runtime: *runtime, epoch: None })?;
@@ -226,11 +231,10 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
         Command::Fail { by, code, outcome } => {
             finish(state, *by, Ending::Failed, *outcome, Event::Failed { code: *code })
         }
-        Command::Release { by } => {
-            held(state, *by)?;
-            Ok(requeued(state, state.attempt - 1, "released", now))
-        }
+        Command::Release { by } if held(state, *by)?.begun => Err(Refusal::Begun),
+        Command::Release { .. } => Ok(requeued(state, state.attempt - 1, "released", now)),
         Command::Undelivered => match &state.phase {
+            Phase::Running(claim) if claim.begun => Ok(lost(state, now)),
             Phase::Running(_) => Ok(requeued(state, state.attempt - 1, "undelivered", now)),
             Phase::Pending { .. } => Err(Refusal::NotRunning),
             Phase::Ended { .. } => Err(Refusal::Ended),
@@ -238,7 +242,8 @@ pub fn apply(state: &State, command: &Command, now: Timestamp) -> Result<Transit
         Command::Cancel { outcome } => cancel(state, *outcome),
         Command::Ask { by, what, lease } => {
             let claim = held(state, *by)?;
-            let renewed = Claim { lease_until: claim.lease_until.max(now.plus(*lease)), ..claim.clone() };
+            let lease_until = claim.lease_until.max(now.plus(*lease));
+            let renewed = Claim { lease_until, begun: true, ..claim.clone() };
             Ok(waiting(state, renewed, claim.waits.plus(*what, *lease, now), now))
         }
         Command::Answer { what } => match &state.phase {
@@ -271,7 +276,8 @@ pub fn next_deadline(state: &State) -> Option<Timestamp> {
 fn claim(state: &State, runtime: RuntimeId, lease: Duration, now: Timestamp) -> Result<Transition, Refusal> {
     match &state.phase {
         Phase::Pending { expires_at } if *expires_at > now => {
-            let claim = Claim { runtime, claimed_at: now, lease_until: now.plus(lease), waits: Waits::default() };
+            let lease_until = now.plus(lease);
+            let claim = Claim { runtime, claimed_at: now, lease_until, waits: Waits::default(), begun: false };
             let state = State {
                 phase: Phase::Running(claim),
                 epoch: state.epoch + 1,

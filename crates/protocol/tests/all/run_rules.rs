@@ -227,9 +227,31 @@ proptest! {
     }
 
     #[test]
+    fn only_a_claim_of_which_nothing_was_reported_can_be_handed_back(limits in limits(), steps in steps()) {
+        walk(limits, &steps, |before, command, result, _| {
+            let begun = before.claim().is_some_and(|claim| claim.begun);
+            match (command, result) {
+                (Command::Release { .. }, Ok(_)) => assert!(!begun),
+                (Command::Release { .. }, Err(Refusal::Begun)) => assert!(begun),
+                (Command::Progress { .. } | Command::Ask { .. }, Ok(after)) => {
+                    assert!(after.state.claim().is_some_and(|claim| claim.begun));
+                }
+                (Command::Claim { .. }, Ok(after)) => assert!(after.state.claim().is_some_and(|claim| !claim.begun)),
+                _ => {}
+            }
+        });
+    }
+
+    #[test]
     fn an_undelivered_claim_spends_no_attempt(limits in limits(), steps in steps()) {
         walk(limits, &steps, |before, command, result, _| {
+            let begun = before.claim().is_some_and(|claim| claim.begun);
             if let (Command::Undelivered, Ok(after)) = (command, result) {
+                if begun {
+                    // Something was reported: the work is lost, and that costs an attempt.
+                    assert_eq!((after.state.attempt, after.state.epoch), (before.attempt, before.epoch));
+                    return;
+                }
                 assert_eq!((after.state.attempt, after.state.epoch), (before.attempt - 1, before.epoch));
                 assert_eq!(after.state.status(), Status::Pending);
             }

@@ -13,6 +13,7 @@ use super::{
 #[derive(Debug, Default)]
 pub struct History {
     claims: BTreeMap<(RunId, i64), Claim>,
+    intact: bool,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ pub enum Open {
 
 impl History {
     pub(super) fn read(text: &[u8]) -> Self {
-        let mut history = Self::default();
+        let mut history = Self { intact: line::is_intact(text), ..Self::default() };
         for line in line::parse(text) {
             let (Some(run), Some(epoch)) = (line.task_run_id, line.epoch) else { continue };
             let claim = history.claims.entry((run, epoch)).or_default();
@@ -57,9 +58,17 @@ impl History {
         history
     }
 
-    /// Whether this device ever handed the claim to its adapter.
-    pub fn started(&self, run: RunId, epoch: i64) -> bool {
-        self.claims.get(&(run, epoch)).is_some_and(|claim| claim.started.is_some())
+    /// Whether this device may have handed the claim to its adapter: a ledger that lost lines cannot say that it did not.
+    pub fn may_have_started(&self, run: RunId, epoch: i64) -> bool {
+        match self.claims.get(&(run, epoch)) {
+            Some(claim) if claim.started.is_some() => true,
+            Some(_) | None => !self.intact,
+        }
+    }
+
+    /// Whether no line is missing as far as one can see: the file is there, and every line of it can be read.
+    pub const fn is_intact(&self) -> bool {
+        self.intact
     }
 
     /// How many processes before this one have followed the claim again after a restart.

@@ -65,9 +65,20 @@ pub enum Outcome {
     Failed { output: Json, usage: Option<Json> },
 }
 
-/// Every line that can be read. A torn or foreign line is skipped, for it says nothing that was acknowledged.
+/// Every line that can be read. A torn or foreign line is skipped.
 pub(super) fn parse(text: &[u8]) -> Vec<Line> {
-    text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    lines(text).filter_map(Result::ok).collect()
+}
+
+/// Whether every line can be read and the last one is complete. A ledger that was used has at least one line.
+pub(super) fn is_intact(text: &[u8]) -> bool {
+    text.ends_with(b"\n") && lines(text).all(|line| line.is_ok()) && lines(text).next().is_some()
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = serde_json::Result<Line>> {
+    // An empty line is what a check of the disk leaves.
+    let written = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    written.map(serde_json::from_slice)
 }
 
 // === impl Line ===

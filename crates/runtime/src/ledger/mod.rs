@@ -32,6 +32,8 @@ struct Inner {
     size: u64,
     /// The file is rotated when it is larger than this.
     limit: u64,
+    /// There may be half a line after `size`.
+    torn: bool,
 }
 
 const LIMIT: u64 = 8 << 20;
@@ -55,10 +57,12 @@ impl Ledger {
         }
         let (file, text) = open(&path).map_err(Error::io(&path))?;
         files::sync_folder(&folder).map_err(Error::io(&folder))?;
-        let mut inner = Inner { size: text.len() as u64, path, file, limit };
-        if !text.is_empty() && !text.ends_with(b"\n") {
+        let mut inner = Inner { size: text.len() as u64, path, file, limit, torn: false };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if whole < text.len() {
             // The last line is torn: the next one must not be glued to it.
-            inner.write(b"\n").map_err(Error::io(&inner.path))?;
+            inner.size = whole as u64;
+            inner.cut().map_err(Error::io(&inner.path))?;
         }
         Ok((Self(Arc::new(Mutex::new(inner))), History::read(&text)))
     }
@@ -77,12 +81,12 @@ impl Ledger {
         folder(home, agent).join(NAME)
     }
 
-    /// What the file adds up to now.
+    /// What the file adds up to now. One that cannot be read remembers nothing, and says so.
     pub(crate) async fn history(&self) -> History {
         let inner = self.0.clone();
         let read = tokio::task::spawn_blocking(move || {
             let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-            open(&inner.path).map(|(_, text)| History::read(&text)).unwrap_or_default()
+            fs::read(&inner.path).map(|text| History::read(&text)).unwrap_or_default()
         });
         read.await.unwrap_or_default()
     }
@@ -92,9 +96,9 @@ impl Ledger {
         self.append_all(std::slice::from_ref(line)).await
     }
 
-    /// Appends several lines at the cost of one.
+    /// Appends several lines at the cost of one. None at all is an empty line, which says whether the disk takes it.
     pub async fn append_all(&self, lines: &[Line]) -> Result<(), Error> {
-        let text: String = lines.iter().map(Line::text).collect();
+        let text: String = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(Line::text).collect() };
         let inner = self.0.clone();
         let written = tokio::task::spawn_blocking(move || {
             inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes())
@@ -113,10 +117,31 @@ impl Inner {
         self.write(text).map_err(Error::io(&self.path))
     }
 
+    /// All of it or, as far as the disk lets us, nothing: half a line would spoil the next one.
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        self.file.write_all(text)?;
-        self.size += text.len() as u64;
-        self.file.sync_data()
+        if self.torn {
+            self.cut()?;
+        }
+        self.torn = true;
+        let written = self.file.write_all(text).and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => {
+                self.size += text.len() as u64;
+                self.torn = false;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.cut();
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes what a write that failed may have left behind the last whole line.
+    fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.size)?;
+        self.torn = false;
+        Ok(())
     }
 
     /// Starts a new file with only what is not settled yet; the old one stays beside it as `….1.jsonl`.

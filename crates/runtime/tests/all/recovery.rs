@@ -287,3 +287,37 @@ async fn one_agent_has_one_runtime_on_a_device() {
     running.stop().await.unwrap();
     world.start().stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_device_without_its_ledger_hands_nothing_back() {
+    for torn in [false, true] {
+        let world = World::new().await;
+        if torn {
+            world.write_ledger(&[pulled(2)]).await;
+            let path = Ledger::path(world.home.path(), agent());
+            let mut text = std::fs::read(&path).unwrap();
+            text.extend_from_slice(b"{\"at\":\"2026-");
+            std::fs::write(&path, text).unwrap();
+        }
+        world.hub.claimed(run_of_hub(1, 1));
+        let running = world.start();
+        let beat = world.hub.heard("heartbeat", 1).await;
+        running.stop().await.unwrap();
+        assert_eq!(beat["running"], json!([]), "the hub finds out that it is lost");
+        assert!(world.hub.calls("release").is_empty() && world.adapter.tasks().is_empty());
+        assert!(world.notices.lock().unwrap().contains(&Notice::LedgerDamaged));
+    }
+}
+
+#[tokio::test]
+async fn what_the_hub_has_heard_of_is_not_handed_back_but_lost() {
+    let world = World::new().await;
+    world.write_ledger(&[pulled(2)]).await;
+    world.hub.claimed(run_of_hub(1, 1));
+    world.hub.refuse("/release", 409, error("already_begun", "The work on this run has begun."));
+    let running = world.start();
+    let beat = world.hub.heard("heartbeat", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(beat["running"], json!([]));
+    assert!(world.adapter.tasks().is_empty());
+}

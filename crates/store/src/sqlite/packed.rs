@@ -60,6 +60,8 @@ pub(super) struct Terms {
     pub(super) calls_back: bool,
     /// A quota ended it before it counted.
     pub(super) refused: bool,
+    /// Something of the newest claim was reported.
+    pub(super) begun: bool,
 }
 
 /// What the caller asked for, as JSON.
@@ -243,6 +245,7 @@ impl Terms {
     const COST_GIVEN: i64 = 2;
     const CALLS_BACK: i64 = 4;
     const REFUSED: i64 = 8;
+    const BEGUN: i64 = 16;
 
     /// An ended run holds nothing, and whom it calls back has been noted.
     fn of(hot: &Hot) -> Self {
@@ -257,6 +260,7 @@ impl Terms {
             cost_given: request.budget.micro_usd.is_some(),
             calls_back: hot.calls_back,
             refused: hot.refused,
+            begun: hot.state.claim().is_some_and(|claim| claim.begun),
         }
     }
 
@@ -266,6 +270,7 @@ impl Terms {
             | flag(self.cost_given, Self::COST_GIVEN)
             | flag(self.calls_back, Self::CALLS_BACK)
             | flag(self.refused, Self::REFUSED)
+            | flag(self.begun, Self::BEGUN)
     }
 
     const fn read(flags: i64, tokens: u64, micro_usd: u64) -> Self {
@@ -276,6 +281,7 @@ impl Terms {
             cost_given: flags & Self::COST_GIVEN != 0,
             calls_back: flags & Self::CALLS_BACK != 0,
             refused: flags & Self::REFUSED != 0,
+            begun: flags & Self::BEGUN != 0,
         }
     }
 

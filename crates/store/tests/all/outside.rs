@@ -7,7 +7,7 @@ use attache_protocol::{
     log::hex,
     rules::{
         recovery::Recovery,
-        run::{Refusal, Worker},
+        run::{Limits, Refusal, Worker},
     },
     secret::SecretHash,
     wire::account::Callers,
@@ -233,10 +233,16 @@ async fn an_older_claim_tells_nothing_of_the_peer() {
     for world in World::all().await {
         let agent = world.outsider().await;
         let runtime = world.attach(agent, RuntimeKind::Hub).await.unwrap();
-        let (run, by) = world.sent(agent, runtime).await;
+        let limits = Limits { max_attempts: 2, ..world.new_run().limits };
+        let run = world.queue(NewRun { agent: AgentRef::Id(agent), limits, ..world.new_run() }).await.unwrap();
+        world.store.claim(runtime, None, LEASE, world.env.now()).await.unwrap().unwrap();
+        let by = Worker { runtime, epoch: Some(1) };
         let new = NewPeerTask { url: URL.to_owned(), message_id: "m".to_owned() };
         world.store.begin_peer_task(by, run, new, LEASE, world.env.now()).await.unwrap();
-        world.store.release(by, run, world.env.now()).await.unwrap();
+        let begun = world.store.release(by, run, world.env.now()).await;
+        assert!(matches!(begun, Err(Error::Refused { refusal: Refusal::Begun, .. })), "{begun:?}");
+        world.env.advance(LEASE);
+        world.store.sweep(LEASE * 4, world.env.now()).await.unwrap();
         world.store.claim(runtime, None, LEASE, world.env.now()).await.unwrap().unwrap();
         let stale = world.link(by, run, said("t", "working")).await;
         assert!(matches!(stale, Err(Error::Refused { refusal: Refusal::StaleEpoch, .. })), "{stale:?}");
