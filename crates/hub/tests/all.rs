@@ -9,6 +9,7 @@ mod artifacts;
 mod bad_input;
 mod call;
 mod channel;
+mod clocks;
 mod counting;
 mod declared;
 mod delegations;

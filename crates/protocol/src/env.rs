@@ -9,6 +9,7 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
+    clock::{Clocks, SteadyClock},
     id::{
         AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
         RuntimeId, TenantId, TunnelId, UserId,
@@ -27,13 +28,15 @@ enum Source {
 }
 
 struct Seeded {
-    now: Timestamp,
-    awake: Duration,
+    clocks: Clocks,
+    steady: SteadyClock,
     random: blake3::OutputReader,
 }
 
 /// From when on the machine's waking time is counted.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The one clock of this process.
+static STEADY: Mutex<SteadyClock> = Mutex::new(SteadyClock::new());
 
 // === impl Env ===
 
@@ -46,18 +49,42 @@ impl Env {
     /// A clock that stands still until it is moved, and randomness that repeats for the same seed.
     pub fn seeded(seed: u64) -> Self {
         let random = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
-        let now = Timestamp::from_millis(1_700_000_000_000);
-        Self(Source::Seeded(Arc::new(Mutex::new(Seeded { now, awake: Duration::ZERO, random }))))
+        let clocks = Clocks { wall: Timestamp::from_millis(1_700_000_000_000), ..Clocks::default() };
+        let mut steady = SteadyClock::new();
+        steady.now(clocks);
+        Self(Source::Seeded(Arc::new(Mutex::new(Seeded { clocks, steady, random }))))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    /// The time, by a clock that only ever goes forward: it goes on from the machine's clock as it was at the start, by the
+    /// time that really passes. Somebody who sets the machine's clock does not move it; see [`SteadyClock`].
     pub fn now(&self) -> Timestamp {
+        self.with_clock(SteadyClock::now)
+    }
+
+    /// What the machine's own clock says, for those who compare it with theirs.
+    pub fn wall(&self) -> Timestamp {
+        self.with_clock(|_, clocks| clocks.wall)
+    }
+
+    /// By how many milliseconds the machine's clock is ahead of [`Self::now`], because somebody has set it; none when they
+    /// agree.
+    pub fn clock_set_by(&self) -> Option<i64> {
+        self.with_clock(|steady, clocks| steady.set_by(clocks))
+    }
+
+    /// It is at least this late: something is known that happened then.
+    pub fn not_before(&self, at: Timestamp) {
+        self.with_clock(|steady, clocks| steady.not_before(at, clocks));
+    }
+
+    fn with_clock<T>(&self, read: impl FnOnce(&mut SteadyClock, Clocks) -> T) -> T {
         match &self.0 {
-            Source::System => {
-                let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-                Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+            Source::System => read(&mut STEADY.lock().unwrap_or_else(PoisonError::into_inner), Clocks::of_machine()),
+            Source::Seeded(seeded) => {
+                let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
+                let clocks = seeded.clocks;
+                read(&mut seeded.steady, clocks)
             }
-            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).now,
         }
     }
 
@@ -66,24 +93,35 @@ impl Env {
     pub fn awake(&self) -> Duration {
         match &self.0 {
             Source::System => BEGAN.elapsed(),
-            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).awake,
+            Source::Seeded(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).clocks.awake,
         }
     }
 
     /// Moves a seeded clock forward; a system clock moves by itself.
     pub fn advance(&self, by: Duration) {
-        if let Source::Seeded(seeded) = &self.0 {
-            let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
-            seeded.now = seeded.now.plus(by);
-            seeded.awake += by;
-        }
+        self.move_clocks(|clocks| {
+            clocks.wall = clocks.wall.plus(by);
+            clocks.up += by;
+            clocks.awake += by;
+        });
     }
 
     /// Moves a seeded clock forward as that of a machine that was suspended meanwhile.
     pub fn suspend(&self, by: Duration) {
+        self.move_clocks(|clocks| {
+            clocks.wall = clocks.wall.plus(by);
+            clocks.up += by;
+        });
+    }
+
+    /// Sets a seeded machine's clock by so many milliseconds, as a person or a time server does.
+    pub fn set_clock(&self, by_millis: i64) {
+        self.move_clocks(|clocks| clocks.wall = Timestamp::from_millis(clocks.wall.millis() + by_millis));
+    }
+
+    fn move_clocks(&self, change: impl FnOnce(&mut Clocks)) {
         if let Source::Seeded(seeded) = &self.0 {
-            let mut seeded = seeded.lock().unwrap_or_else(PoisonError::into_inner);
-            seeded.now = seeded.now.plus(by);
+            change(&mut seeded.lock().unwrap_or_else(PoisonError::into_inner).clocks);
         }
     }
 

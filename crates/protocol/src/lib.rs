@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or spawns a task.
 
 pub mod access_file;
+pub mod clock;
 pub mod env;
 pub mod error;
 pub mod id;

@@ -96,7 +96,7 @@ async fn told(hub: &Handle, delivery: &Delivery) -> attache_store::Result<Letter
     };
     let secret = hub.signers().secret(delivery.tenant, &Subject::of_delivery(delivery, &run, owner));
     let mut headers =
-        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.now()).expect("an id fits into a header");
+        webhook::sign(&secret, &delivery.id.to_string(), &body, hub.env().wall()).expect("an id fits into a header");
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(Letter { headers, bodies: vec![body] })
 }
@@ -123,7 +123,7 @@ fn judge(hub: &Handle, delivery: &Delivery, sent: Result<Reply, Failure>) -> (At
     let (status, error, next, health) = match sent {
         Ok(reply) => {
             let asked = reply.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let asked = asked.and_then(|value| retry::asked(value, hub.now()));
+            let asked = asked.and_then(|value| retry::asked(value, hub.env().wall()));
             answered(reply.status, || retry(asked))
         }
         // The answer was there, with more behind it than anybody reads.

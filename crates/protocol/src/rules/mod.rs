@@ -6,4 +6,5 @@ pub mod delegation;
 pub mod permission;
 pub mod quota;
 pub mod recovery;
+pub mod retention;
 pub mod run;

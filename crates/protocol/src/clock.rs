@@ -1,0 +1,173 @@
+//! A clock that cannot be set: the time of day at the start, and from then on the time that really passes.
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// What the machine's clocks say at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// The time of day, which people and time servers set.
+    pub wall: Timestamp,
+    /// How long the machine has been up, suspended or not.
+    pub up: Duration,
+    /// How long it was awake, counted from some moment on.
+    pub awake: Duration,
+}
+
+/// The time of day, as one who looked at it once and counts since then. When the machine's clock was set and stays so, it
+/// follows at a tenth of the speed of time: deadlines end a tenth early or late while that lasts, instead of all at once.
+#[derive(Debug)]
+pub struct SteadyClock {
+    /// The time at which the machine was switched on, in milliseconds, as far as we believe.
+    began: Option<i64>,
+    /// Since when the machine's clock says something else.
+    set_at: Option<Duration>,
+    /// Up to when that was followed.
+    followed: Duration,
+}
+
+/// Less is no difference.
+const TOLERANCE: i64 = 1000;
+/// A clock that was set for less long is not followed: somebody corrects a mistake.
+const BELIEVED_AFTER: Duration = Duration::from_secs(60);
+/// One part in so many.
+const FOLLOWED_BY: i64 = 10;
+
+// === impl Clocks ===
+
+impl Clocks {
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    pub(crate) fn of_machine() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let wall = Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = Duration::try_from(up).unwrap_or_default();
+        Self { wall, up, awake: Duration::ZERO }
+    }
+}
+
+// === impl SteadyClock ===
+
+impl SteadyClock {
+    pub const fn new() -> Self {
+        Self { began: None, set_at: None, followed: Duration::ZERO }
+    }
+
+    pub fn now(&mut self, clocks: Clocks) -> Timestamp {
+        let says = clocks.wall.millis().saturating_sub(millis(clocks.up));
+        let began = *self.began.get_or_insert(says);
+        let ahead = says.saturating_sub(began);
+        if ahead.abs() <= TOLERANCE {
+            self.set_at = None;
+        } else {
+            let set_at = *self.set_at.get_or_insert(clocks.up);
+            let from = self.followed.max(set_at + BELIEVED_AFTER);
+            let most = millis(clocks.up.saturating_sub(from)) / FOLLOWED_BY;
+            if most > 0 {
+                self.followed = clocks.up;
+                self.began = Some(began + ahead.clamp(-most, most));
+            }
+        }
+        self.read(clocks)
+    }
+
+    /// By how much the machine's clock is ahead, when it was set.
+    pub(crate) fn set_by(&mut self, clocks: Clocks) -> Option<i64> {
+        let ahead = clocks.wall.millis().saturating_sub(self.now(clocks).millis());
+        (ahead.abs() > TOLERANCE).then_some(ahead)
+    }
+
+    pub(crate) fn not_before(&mut self, at: Timestamp, clocks: Clocks) {
+        let behind = at.millis().saturating_sub(self.now(clocks).millis());
+        if behind > 0 {
+            self.began = self.began.map(|began| began.saturating_add(behind));
+        }
+    }
+
+    fn read(&self, clocks: Clocks) -> Timestamp {
+        Timestamp::from_millis(self.began.unwrap_or(0).saturating_add(millis(clocks.up)))
+    }
+}
+
+impl Default for SteadyClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+
+    /// A machine that can be set and waited for.
+    struct Machine {
+        clocks: Clocks,
+        steady: SteadyClock,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let clocks = Clocks { wall: Timestamp::from_millis(100 * DAY), ..Clocks::default() };
+            let mut steady = SteadyClock::new();
+            steady.now(clocks);
+            Self { clocks, steady }
+        }
+
+        fn wait(&mut self, seconds: u64) -> i64 {
+            for _ in 0..seconds {
+                self.clocks.up += Duration::from_secs(1);
+                self.clocks.wall = self.clocks.wall.plus(Duration::from_secs(1));
+                self.steady.now(self.clocks);
+            }
+            self.steady.now(self.clocks).millis() - 100 * DAY
+        }
+
+        fn set(&mut self, by: i64) {
+            self.clocks.wall = Timestamp::from_millis(self.clocks.wall.millis() + by);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_for_a_moment_changes_nothing() {
+        for by in [401 * DAY, -401 * DAY, 25 * DAY / 24, 1001] {
+            let mut machine = Machine::new();
+            machine.set(by);
+            assert_eq!(machine.wait(3), 3000);
+            assert_eq!(machine.steady.set_by(machine.clocks), Some(by));
+            machine.set(-by);
+            assert_eq!((machine.wait(100), machine.steady.set_by(machine.clocks)), (103_000, None));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stays_set_is_followed_slowly_and_never_backwards() {
+        for (by, after) in [(3_600_000, 160_000 + 10_000), (-3_600_000, 160_000 - 10_000), (5_000, 165_000)] {
+            let mut machine = Machine::new();
+            machine.set(by);
+            let mut before = 0;
+            for _ in 0..160 {
+                let now = machine.wait(1);
+                assert!((900..=1100).contains(&(now - before)), "{now} after {before}");
+                before = now;
+            }
+            // A second of difference is none.
+            assert!((before - after).abs() <= 1000, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn it_is_never_before_what_is_known_to_have_happened() {
+        let mut machine = Machine::new();
+        machine.steady.not_before(Timestamp::from_millis(100 * DAY + 5_000), machine.clocks);
+        assert_eq!(machine.wait(1), 6_000);
+        machine.steady.not_before(Timestamp::from_millis(0), machine.clocks);
+        assert_eq!(machine.wait(1), 7_000);
+    }
+}
