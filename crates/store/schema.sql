@@ -183,7 +183,7 @@ CREATE TABLE channels (
     capabilities text not null,
     device_info text,
     tools text not null
-);
+, tools_no integer);
 CREATE INDEX channels_runtime on channels (runtime, no) where runtime is not null and resume is not null;
 CREATE INDEX channels_connected on channels (no) where connected = 1;
 CREATE TABLE channel_frames (
@@ -421,3 +421,8 @@ CREATE TABLE replaced_tokens (
 ) without rowid;
 CREATE INDEX replaced_tokens_runtime on replaced_tokens (runtime, replaced);
 CREATE INDEX chunks_artifacts on chunks (run, seq) where type = 'artifact.changed';
+CREATE TABLE channel_tools (
+    no integer primary key,
+    hash blob not null unique,
+    text text not null
+);

@@ -28,6 +28,7 @@ use crate::{
     process::Signals,
     queue,
     silence::{LOOK_EVERY, Silence},
+    storage,
     tool_calls::ToolCalls,
     waits::{self, Question, Said, Verdict, Waits},
 };
@@ -199,6 +200,8 @@ impl<'a> Follower<'a> {
             }
         };
         tokio::pin!(timed_out);
+        let storage = storage::watch(self.context, hub);
+        tokio::pin!(storage);
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -241,6 +244,7 @@ impl<'a> Follower<'a> {
                         }
                     }
                 },
+                () = &mut storage => {}
                 _ = ticks.tick() => self.waiting.draw(),
                 _ = looks.tick(), if self.show == Show::Answer => {
                     if let Some(said) = silence.look(hub, run, self.context.now()).await {

@@ -83,14 +83,12 @@ impl Site {
         }
         let scheme = options.scheme();
         let path = data.join(DATABASE);
+        refuse_to_begin_anew(&data, &path)?;
         // SQLite gives its other files the mode of this one.
         open_private(&path).map_err(|error| Failure::file("use", &path, &error))?;
         let opened = tokio::task::spawn_blocking(move || Sqlite::open(&path)).await;
         let store = opened.map_err(|error| Failure::failed(format!("the store cannot be opened: {error}")))?;
-        let store = store.map_err(|error| {
-            Failure::failed(format!("cannot open the store in {}: {error}", data.display()))
-                .hint("Check that the folder belongs to you and that there is room on the disk.")
-        })?;
+        let store = store.map_err(|error| unusable(&data, &error))?;
         let hub = Hub::start(options, Arc::new(store), env).await.map_err(|error| {
             let exit = if matches!(error, attache_hub::StartError::PublicUrl(_)) { exit::USAGE } else { exit::FAILED };
             Failure::new("failed", exit, error.to_string())
@@ -138,6 +136,40 @@ impl Site {
         drop(lock);
         done
     }
+}
+
+/// A folder with the keys and artifacts of a hub whose database is gone is not the folder of a new hub.
+fn refuse_to_begin_anew(data: &Path, database: &Path) -> Result<(), Failure> {
+    let is_empty = fs::metadata(database).map_or(true, |metadata| metadata.len() == 0);
+    let left = ["pairing.key", "seal.key", "blobs"].into_iter().find(|name| data.join(name).exists());
+    match left.filter(|_| is_empty) {
+        None => Ok(()),
+        Some(left) => {
+            let message = format!(
+                "{} is missing or empty, but {} has the {left} of a hub: its database is lost or elsewhere",
+                database.display(),
+                data.display()
+            );
+            Err(Failure::failed(message).hint(
+                "Put the database back, from a backup if need be (docs/backup.md). To begin with a new and empty hub, use another folder: --data DIR.",
+            ))
+        }
+    }
+}
+
+/// Why the store in the folder cannot be opened, and what to do about it.
+fn unusable(data: &Path, error: &attache_store::Error) -> Failure {
+    use attache_store::{Error, Fault};
+    let hint = match error {
+        Error::Unusable { hint, .. } => hint,
+        Error::Unwritable(Fault::DiskFull) => "Free some space, then start it again.",
+        Error::Unwritable(Fault::ReadOnly) => "Make the file system writable, or use another folder: --data DIR.",
+        Error::Unwritable(Fault::Damaged) => {
+            "Keep a copy of the folder as it is, then restore a backup: docs/backup.md says how."
+        }
+        _ => "Check that the folder belongs to you, and look at the disk.",
+    };
+    Failure::failed(format!("cannot open the store in {}: {error}", data.display())).hint(hint)
 }
 
 /// One hub per folder.

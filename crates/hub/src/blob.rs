@@ -1,12 +1,15 @@
 //! Bytes on disk under the hash of their content: written once, never changed.
 
 use std::{
+    collections::HashMap,
     fs, io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use attache_protocol::{Code, log::hex};
+use attache_store::Fault;
 use axum::body::BodyDataStream;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
@@ -16,12 +19,19 @@ use crate::{Error, Options, Result};
 
 /// Frames are gathered to this size before they are written.
 const BLOCK: usize = 256 * 1024;
+/// How many files need not be read again before they are given out.
+const MAX_VERIFIED: usize = 10_000;
 
 /// The folder `blobs/`: finished content under `ab/cdef…`, unfinished uploads under `incoming/`.
 #[derive(Debug)]
 pub(crate) struct Blobs {
     root: PathBuf,
+    /// Files whose content was read and fits their name, as they were then.
+    verified: Mutex<HashMap<[u8; 32], State>>,
 }
+
+/// Size and time of change of a file.
+type State = (u64, i64, i64);
 
 /// Content that is safely on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +56,7 @@ impl Blobs {
         for entry in fs::read_dir(&incoming)? {
             fs::remove_file(entry?.path())?;
         }
-        Ok(Self { root })
+        Ok(Self { root, verified: Mutex::default() })
     }
 
     /// Streams to an unfinished file while hashing, flushes it to the disk, then gives it its name.
@@ -62,8 +72,39 @@ impl Blobs {
         Ok(blob)
     }
 
-    pub(crate) async fn open_file(&self, blake3: &[u8; 32]) -> io::Result<File> {
-        File::open(self.path(blake3)).await
+    /// The content of this hash, and nothing else: a file that was changed on the disk is not given out.
+    pub(crate) async fn open_file(&self, blake3: &[u8; 32]) -> Result<File> {
+        let file = File::open(self.path(blake3)).await.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => damaged("is missing from"),
+            _ => failed(error),
+        })?;
+        let metadata = file.metadata().await.map_err(failed)?;
+        let state = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+        if self.verified().get(blake3) == Some(&state) {
+            return Ok(file);
+        }
+        let path = self.path(blake3);
+        let hashed = tokio::task::spawn_blocking(move || {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(fs::File::open(path)?)?;
+            io::Result::Ok(*hasher.finalize().as_bytes())
+        });
+        let hash = hashed.await.map_err(|error| Error::internal(&error))?.map_err(failed)?;
+        if hash != *blake3 {
+            tracing::error!(blob = %hex(blake3), "an artifact's file was changed on the disk");
+            return Err(damaged("was changed on"));
+        }
+        let mut verified = self.verified();
+        if verified.len() >= MAX_VERIFIED {
+            verified.clear();
+        }
+        verified.insert(*blake3, state);
+        drop(verified);
+        Ok(file)
+    }
+
+    fn verified(&self) -> MutexGuard<'_, HashMap<[u8; 32], State>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, blake3: &[u8; 32]) -> PathBuf {
@@ -122,12 +163,16 @@ fn place(from: &Path, target: &Path) -> io::Result<()> {
     folder.parent().map_or(Ok(()), |root| fs::File::open(root)?.sync_all())
 }
 
+fn damaged(what: &str) -> Error {
+    let message = format!("The artifact's content {what} the hub's disk, so it is not given out.");
+    Error::new(Code::StorageFailed, message).hint("Restore it from a backup: /docs/backup says how.")
+}
+
 fn failed(error: io::Error) -> Error {
-    if error.kind() == io::ErrorKind::StorageFull {
-        tracing::error!("the disk is full");
-        return Error::new(Code::Overloaded, "The hub's disk is full.").hint("Free some space on the hub's machine.");
+    match Fault::of_io(&error) {
+        Some(fault) => Error::unwritable(fault),
+        None => Error::internal(&error),
     }
-    Error::internal(&error)
 }
 
 // === impl Incoming ===

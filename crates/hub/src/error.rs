@@ -13,9 +13,12 @@ use attache_protocol::{
     },
 };
 
-use attache_store::{MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES};
+use attache_store::{Fault, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES};
 
 use crate::{identity::Left, render};
+
+/// After this long a disk may have room again.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -134,6 +137,17 @@ impl Error {
         self
     }
 
+    /// The disk, not the caller, is the matter. It is logged when it begins and when it is over.
+    pub(crate) fn unwritable(fault: Fault) -> Self {
+        let (code, message) = match fault {
+            Fault::DiskFull => (Code::DiskFull, "The hub's disk is full, so nothing was stored."),
+            Fault::ReadOnly => (Code::ReadOnly, "The hub's file system is read-only, so nothing was stored."),
+            Fault::Io => (Code::StorageFailed, "The hub's disk reports errors, so nothing was stored."),
+            Fault::Damaged => (Code::StorageFailed, "A part of the hub's database is damaged."),
+        };
+        Self::new(code, message).retry_after(RETRY_AFTER)
+    }
+
     /// The answer's body as JSON.
     pub fn body(&self) -> Vec<u8> {
         let error = Detail {
@@ -169,6 +183,7 @@ impl Error {
                     Refusal::StaleEpoch => (Code::StaleEpoch, "This claim of the run is not the current one."),
                     Refusal::Ended => (Code::RunEnded, "The run has ended."),
                     Refusal::NotRunning | Refusal::NotPending => (Code::NotRunning, "The run is not claimed."),
+                    Refusal::Begun => (Code::AlreadyBegun, "The work on this run has begun."),
                 };
                 Self { run: Some(Box::new(render::run(*run))), ..Self::new(code, message) }
             }
@@ -217,7 +232,9 @@ impl Error {
             )
             .hint("Upload what is larger as an artifact, and name it in the result; `complete` and `fail` are still taken."),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
+            E::Unwritable(fault) => Self::unwritable(fault),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),
+            E::Unusable { what, .. } => Self::internal(&what),
             E::Internal(details) => Self::internal(&details),
         }
     }

@@ -10,10 +10,13 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, Secret, TenantId, Timestamp, UserId,
+    AgentId, Code, Secret, TenantId, Timestamp, UserId,
     env::Env,
     secret::Kind,
-    wire::{key::Role, system::Health},
+    wire::{
+        key::Role,
+        system::{Health, Storage},
+    },
 };
 use attache_store::{
     Context, Durability, Store,
@@ -22,12 +25,15 @@ use attache_store::{
         people::{NewUser, UserRef},
     },
 };
+use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    Error, Result,
     blob::Blobs,
     bus::{Bus, Topic},
     channel::{self, Live},
+    error::about,
     handover::Handover,
     identity::{
         Attempts, Broken, Cache, CardKey, Folder, Logins, Seal,
@@ -40,6 +46,7 @@ use crate::{
     options::{Options, OwnerKey},
     outbox,
     recovery::Words,
+    render,
     stream::{StreamSlots, feed::Feeds},
     sweep,
     tunnel::Tunnels,
@@ -98,6 +105,9 @@ struct Inner {
     access: Access,
 }
 
+/// How long the store may take to say that it can write.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What pairing needs beyond the store.
 #[derive(Debug)]
 pub(crate) struct Pairing {
@@ -113,7 +123,7 @@ pub(crate) struct Pairing {
 
 impl Hub {
     /// Opens the data folder, makes the owner key at the first start, and begins to sweep.
-    pub async fn start(options: Options, store: Arc<dyn Store>, env: Env) -> Result<Handle, StartError> {
+    pub async fn start(options: Options, store: Arc<dyn Store>, env: Env) -> std::result::Result<Handle, StartError> {
         if let Some(url) = &options.public_url
             && crate::surface::host::authority(url).is_none()
         {
@@ -132,6 +142,10 @@ impl Hub {
         let credentials = Arc::new(Cache::new(options.credential_ttl));
         let words = Arc::new(Words::default());
         listen(&*store, &bus, &credentials, &words);
+        // Time does not go back behind what the store has seen, whatever the machine believes.
+        if let Some(seen) = store.clock().await.map_err(StartError::Store)? {
+            env.not_before(seen);
+        }
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
         ensure_owner(&options, &folder, &*store, &env, tenant).await?;
         let believed = options.credential_ttl;
@@ -207,7 +221,7 @@ async fn ensure_owner(
     store: &dyn Store,
     env: &Env,
     tenant: TenantId,
-) -> Result<(), StartError> {
+) -> std::result::Result<(), StartError> {
     let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
     let filed = match std::fs::read_to_string(folder.admin_key()) {
         Ok(text) => Some(Secret::new(text.trim().to_owned())).filter(|key| key.expose().starts_with("ak_")),
@@ -294,13 +308,29 @@ impl Handle {
         &self.0.env
     }
 
-    /// What `/healthz` says.
+    /// How the hub is, as far as it is known.
     pub fn health(&self) -> Health {
+        self.health_with(self.store().fault().map_or(Storage::Ok, render::storage))
+    }
+
+    /// What `/healthz` says: the same, after a look at the store.
+    pub async fn checked_health(&self) -> Health {
+        let storage = match timeout(STORE_TIMEOUT, self.store().ping()).await {
+            Ok(Ok(())) => Storage::Ok,
+            Ok(Err(attache_store::Error::Unwritable(fault))) => render::storage(fault),
+            Ok(Err(_)) => Storage::Failed,
+            Err(_) => Storage::Slow,
+        };
+        self.health_with(storage)
+    }
+
+    fn health_with(&self, storage: Storage) -> Health {
         Health {
-            status: "ok".to_owned(),
+            status: if storage == Storage::Ok { "ok" } else { "degraded" }.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: self.durability().as_str().to_owned(),
             store: self.store().engine(),
+            storage: Some(storage),
         }
     }
 
@@ -308,9 +338,15 @@ impl Handle {
         self.store().durability()
     }
 
-    /// Whether the hub takes work: it is not about to stop and its store answers.
-    pub async fn is_ready(&self) -> bool {
-        self.takes_work() && self.store().ping().await.is_ok()
+    /// Whether the hub takes work: it is not about to stop, and its store can write.
+    pub async fn ready(&self) -> Result<()> {
+        if !self.takes_work() {
+            return Err(Error::new(Code::Draining, "The hub is shutting down."));
+        }
+        match timeout(STORE_TIMEOUT, self.store().ping()).await {
+            Ok(written) => written.map_err(about("store")),
+            Err(_) => Err(Error::new(Code::Overloaded, "The store does not answer.")),
+        }
     }
 
     /// From now on no run is made, and what runs may end: the first step of a shutdown.
@@ -350,7 +386,7 @@ impl Handle {
         self.0.seal.seal(&self.0.env, context, plain)
     }
 
-    pub fn unseal(&self, context: &str, sealed: &[u8]) -> Result<Secret<Vec<u8>>, Broken> {
+    pub fn unseal(&self, context: &str, sealed: &[u8]) -> std::result::Result<Secret<Vec<u8>>, Broken> {
         self.0.seal.unseal(context, sealed)
     }
 

@@ -42,11 +42,17 @@ pub struct Options {
     /// A claim younger than this need not be named in a heartbeat.
     pub claim_grace: Duration,
     pub sweep_every: Duration,
+    /// How far a sweep may move the clock by which things are forgotten: a wrong time of day then costs little.
+    pub clock_step: Duration,
     pub retain_every: Duration,
     /// How long the chunks of an ended run are kept.
     pub keep_chunks: Duration,
     /// How long rows of the log are kept.
     pub keep_log: Duration,
+    /// How long a stream over HTTP that has ended can be read again.
+    pub keep_streams: Duration,
+    /// How long a channel that is disconnected can be resumed.
+    pub keep_channels: Duration,
     /// What a run gets when its creator does not say.
     pub run_timeout: Duration,
     pub queue_ttl: Duration,
@@ -142,9 +148,12 @@ impl Options {
             heartbeat_timeout: Duration::from_secs(120),
             claim_grace: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),
+            clock_step: MINUTE,
             retain_every: 60 * MINUTE,
             keep_chunks: 30 * DAY,
             keep_log: 400 * DAY,
+            keep_streams: 60 * MINUTE,
+            keep_channels: 30 * DAY,
             run_timeout: 60 * MINUTE,
             queue_ttl: DAY,
             permission_timeout: DAY,

@@ -16,12 +16,21 @@ use attache_protocol::{
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
         runtime,
+        system::Storage,
         usage::{Budget, CostSource},
         user,
     },
 };
-use attache_store::record;
+use attache_store::{Fault, record};
 use serde::Deserialize;
+
+pub(crate) const fn storage(fault: Fault) -> Storage {
+    match fault {
+        Fault::DiskFull => Storage::DiskFull,
+        Fault::ReadOnly => Storage::ReadOnly,
+        Fault::Io | Fault::Damaged => Storage::Failed,
+    }
+}
 
 pub(crate) fn account(record: record::Account) -> account::Account {
     let online = record.runtime.as_ref().is_some_and(|runtime| runtime.online);

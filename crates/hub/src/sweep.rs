@@ -1,15 +1,21 @@
 //! The hub's clockwork: deadlines and the file of access rules every second, retention every hour.
 
-use attache_store::record::Retention;
+use attache_protocol::Timestamp;
+use attache_store::record::{Retained, Retention};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::{Handle, pulse::Pulse};
+
+/// How many rows of the log are removed in one transaction.
+const ROWS_PER_REMOVAL: usize = 5_000;
 
 /// Runs until the hub drains. A sweep that fails is tried again at the next tick.
 pub(crate) async fn run(hub: Handle) {
     let mut ticks = interval(hub.options().sweep_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut retained_at = Instant::now();
+    // The first time is soon after the start, once claims and deadlines were looked at.
+    let mut retained_at: Option<Instant> = None;
+    let mut clock_set = false;
     let mut pulse = Pulse::new(&hub);
     loop {
         tokio::select! {
@@ -33,25 +39,57 @@ pub(crate) async fn run(hub: Handle) {
                 tracing::info!(runs = swept.runs.len(), offline = swept.offline.len(), "swept");
             }
             Ok(_) => {}
+            // The store logs once that it cannot write.
+            Err(attache_store::Error::Unwritable(_)) => {}
             Err(error) => tracing::warn!(%error, "the sweep failed"),
         }
         pulse.during(hub.sweep_handover()).await;
         if let Err(error) = pulse.during(hub.watch_rules_file()).await {
             tracing::warn!(%error, "the rules of the file could not be put in force");
         }
-        if retained_at.elapsed() >= hub.options().retain_every {
-            retained_at = Instant::now();
-            pulse.during(retain(&hub)).await;
+        warn_of_clock(&hub, &mut clock_set);
+        match pulse.during(hub.store().advance_clock(hub.options().clock_step, hub.now())).await {
+            Ok(clock) if retained_at.is_none_or(|at| at.elapsed() >= hub.options().retain_every) => {
+                retained_at = Some(Instant::now());
+                pulse.during(retain(&hub, clock)).await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the clock of the store could not be moved"),
         }
     }
 }
 
-async fn retain(hub: &Handle) {
+/// Says once that somebody has set the machine's clock, and once that it is right again.
+fn warn_of_clock(hub: &Handle, clock_set: &mut bool) {
+    let ahead = hub.env().clock_set_by();
+    if ahead.is_some() != *clock_set {
+        *clock_set = ahead.is_some();
+        match ahead {
+            Some(ahead) => tracing::warn!(
+                ahead_ms = ahead,
+                "the machine's clock was set; deadlines go on by the time that passes, and the hub's clock follows slowly"
+            ),
+            None => tracing::info!("the hub's clock and the machine's agree again"),
+        }
+    }
+}
+
+/// Forgets what is old by the store's own clock.
+async fn retain(hub: &Handle, clock: Timestamp) {
     let retention = Retention {
-        chunks_before: hub.now().minus(hub.options().keep_chunks),
-        log_before: hub.now().minus(hub.options().keep_log),
+        at: hub.now(),
+        max_rows: ROWS_PER_REMOVAL,
+        chunks_before: clock.minus(hub.options().keep_chunks),
+        log_before: clock.minus(hub.options().keep_log),
+        streams_before: clock.minus(hub.options().keep_streams),
+        channels_before: clock.minus(hub.options().keep_channels),
     };
-    if let Err(error) = hub.store().retain(retention).await {
-        tracing::warn!(%error, "retention failed");
+    // In small steps, so that nobody who writes has to wait for all of it.
+    loop {
+        match hub.store().retain(retention).await {
+            Ok(Retained { more: true }) if !hub.is_draining() => {}
+            Ok(_) | Err(attache_store::Error::Unwritable(_)) => return,
+            Err(error) => return tracing::warn!(%error, "retention failed"),
+        }
     }
 }

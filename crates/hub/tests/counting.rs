@@ -17,8 +17,8 @@ use attache_protocol::{
     secret::SecretHash,
 };
 use attache_store::{
-    Asks, Channels, Context, Delegations, Deliveries, Durability, Listener, Peers, People, Pushes, Result, Spending,
-    Store,
+    Asks, Channels, Context, Delegations, Deliveries, Durability, Fault, Listener, Peers, People, Pushes, Result,
+    Spending, Store,
     record::{ask::*, channel::*, delegation::*, delivery::*, peer::*, people::*, push::*, spending::*, task::*, *},
 };
 use tokio::sync::watch;
@@ -120,7 +120,9 @@ counted! {
     fn tasks(tenant: TenantId, filter: TaskFilter, page: Page) -> Result<TaskListed>;
     fn live(tenant: TenantId) -> Result<Live>;
     fn sweep(silence: Duration, at: Timestamp) -> Result<Swept>;
-    fn retain(retention: Retention) -> Result<()>;
+    fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
+    fn clock() -> Result<Option<Timestamp>>;
+    fn retain(retention: Retention) -> Result<Retained>;
     fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
     fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
     fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;
@@ -133,6 +135,10 @@ counted! {
     fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
     fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
     ---
+    fn fault(&self) -> Option<Fault> {
+        self.inner.fault()
+    }
+
     fn durability(&self) -> Durability {
         self.inner.durability()
     }

@@ -27,7 +27,7 @@ async fn stopping_ends_long_waits_and_streams_at_once() {
     served.await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(hub.is_draining());
-    assert!(!hub.is_ready().await);
+    assert!(hub.ready().await.is_err());
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
 

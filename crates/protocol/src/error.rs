@@ -65,6 +65,7 @@ codes! {
     StaleEpoch       "stale_epoch"        409 FAILED      "Another claim owns this run now; stop working on it.";
     RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
     NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
+    AlreadyBegun     "already_begun"      409 FAILED      "Only a claim of which nothing was reported can be handed back. Complete or fail the run instead.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
     AlreadyDecided   "already_decided"    409 FAILED      "A permission is decided once. To change what happens next time, look at `attache approvals grants`.";
     ApprovalRequired "approval_required"  409 DENIED      "A person decides in the console or with `attache approvals`. Repeat the same request then.";
@@ -99,6 +100,9 @@ codes! {
     QuotaExceeded    "quota_exceeded"     429 DENIED      "Wait until the quota begins anew, or ask an owner for more: `attache quotas`.";
     TooManyRequests  "too_many_requests"  429 FAILED      "Wait a minute, then try again.";
     Internal         "internal"           500 FAILED      "This is a defect of the hub; its log has the details.";
+    DiskFull         "disk_full"          503 FAILED      "Free some space on the hub's machine. The hub goes on by itself; nothing that it acknowledged is lost.";
+    ReadOnly         "read_only"          503 FAILED      "Make the file system of the hub's data folder writable again. The hub goes on by itself.";
+    StorageFailed    "storage_failed"     503 FAILED      "Look at the hub's log and at its disk; /docs/backup says how to restore a copy.";
     Unknown          "outcome_unknown"    503 FAILED      "The hub cannot tell whether this was stored. Repeat it with the same idempotency key.";
     Overloaded       "overloaded"         503 FAILED      "The hub has too much to do right now. Try again in a second.";
     Draining         "draining"           503 UNREACHABLE "The hub is shutting down. Try again when it is back.";

@@ -7,6 +7,18 @@ use crate::{id::RunId, json::Json, time::Timestamp};
 
 pub const GENESIS: [u8; 32] = [0; 32];
 
+/// The type of the row that says which rows retention removed; its data is a [`Removal`].
+pub const REMOVED: &str = "log.removed";
+
+/// Rows that retention removed from the front of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// The last of them.
+    pub through: i64,
+    /// Hex of the chain's hash there.
+    pub hash: String,
+}
+
 /// One row of a tenant's log: life-cycle event, audit record and feed item in one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = LogRow)]
@@ -53,12 +65,21 @@ impl Entry<'_> {
             bytes.extend_from_slice(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
-        match self.run {
-            Some(run) => {
+        // Each case has a length of its own. Rows have both or neither; what has one of them is covered all the same.
+        match (self.run, self.run_seq) {
+            (Some(run), Some(run_seq)) => {
                 bytes.extend_from_slice(run.uuid().as_bytes());
-                bytes.extend_from_slice(&self.run_seq.unwrap_or(0).to_le_bytes());
+                bytes.extend_from_slice(&run_seq.to_le_bytes());
             }
-            None => bytes.push(0),
+            (None, None) => bytes.push(0),
+            (None, Some(run_seq)) => {
+                bytes.push(1);
+                bytes.extend_from_slice(&run_seq.to_le_bytes());
+            }
+            (Some(run), None) => {
+                bytes.push(2);
+                bytes.extend_from_slice(run.uuid().as_bytes());
+            }
         }
         *blake3::hash(&bytes).as_bytes()
     }
@@ -102,4 +123,45 @@ pub fn unhex(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_enters_the_hash() {
+        let run = crate::env::Env::seeded(1).run_id();
+        let entry = Entry {
+            seq: 1,
+            at: Timestamp::from_millis(1),
+            actor: "system",
+            kind: "a.b",
+            run: None,
+            run_seq: None,
+            data: "{}",
+        };
+        let hash = |entry: Entry<'_>| entry.chain(&GENESIS);
+        let all = [
+            hash(entry),
+            hash(Entry { run_seq: Some(0), ..entry }),
+            hash(Entry { run_seq: Some(7), ..entry }),
+            hash(Entry { run: Some(run), ..entry }),
+            hash(Entry { run: Some(run), run_seq: Some(0), ..entry }),
+            hash(Entry { run: Some(run), run_seq: Some(7), ..entry }),
+            hash(Entry { actor: "systema", kind: ".b", ..entry }),
+            hash(Entry { at: Timestamp::from_millis(2), ..entry }),
+        ];
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        // As every chain that exists has it.
+        let mut bytes = [GENESIS.as_slice(), &1_i64.to_le_bytes(), &1_i64.to_le_bytes()].concat();
+        for text in ["system", "a.b", "{}"] {
+            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        let with_run = [bytes.as_slice(), run.uuid().as_bytes(), &7_i64.to_le_bytes()].concat();
+        bytes.push(0);
+        assert_eq!((all[0], all[5]), (*blake3::hash(&bytes).as_bytes(), *blake3::hash(&with_run).as_bytes()));
+    }
 }

@@ -7,7 +7,7 @@ pub(crate) mod peer;
 pub(crate) mod people;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId,
+    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
     rules::run::{Event, FailureCode, Waiting, Worker},
     wire::{account::Callers, key::Role},
 };
@@ -138,6 +138,11 @@ struct Change<'a> {
 /// The actor of what a runtime does.
 pub(crate) fn runtime_actor(runtime: RuntimeId) -> String {
     format!("runtime:{runtime}")
+}
+
+/// Retention removed the rows up to this one.
+pub(crate) fn log_removed(through: i64, hash: &[u8; 32]) -> Entry {
+    (log::REMOVED, Json::of(&log::Removal { through, hash: log::hex(hash) }))
 }
 
 pub(crate) fn tenant_created(name: &str) -> Entry {

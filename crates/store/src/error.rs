@@ -80,9 +80,15 @@ pub enum Error {
     /// The queue of writes is full.
     #[error("too many writes are waiting")]
     Overloaded,
+    /// The disk or the database file does not let anything be stored now. Nothing was changed.
+    #[error("{0}")]
+    Unwritable(crate::Fault),
     /// The commit failed: the change may or may not be there after a restart.
     #[error("it is unknown whether the change was stored")]
     Unknown,
+    /// The file cannot be used as it is, and a person has to do something about it.
+    #[error("{what}")]
+    Unusable { what: String, hint: &'static str },
     #[error("the store failed: {0}")]
     Internal(String),
 }

@@ -478,6 +478,8 @@ pub enum Outlined {
 pub struct LogPage {
     pub rows: Vec<attache_protocol::log::Row>,
     pub head: i64,
+    /// The chain's hash at the head.
+    pub head_hash: [u8; 32],
     /// Rows up to this seq were removed by retention.
     pub floor: i64,
     /// The chain's hash at the floor.
@@ -555,6 +557,10 @@ pub struct Swept {
 /// What old things to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
+    /// When it happens.
+    pub at: Timestamp,
+    /// How many rows of each tenant's log are removed at most, so that nobody waits for long.
+    pub max_rows: usize,
     /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable. The
     /// line only moves forward, and holds for runs that end later with an earlier time. Pairing requests that nobody
     /// confirmed and that expired before this are removed too.
@@ -563,4 +569,17 @@ pub struct Retention {
     /// Deliveries that are not pending and were made before this are removed too, and the push configs of runs that ended
     /// before this.
     pub log_before: Timestamp,
+    /// Streams (channels over SSE that follow a run) that were disconnected before this, and …
+    pub streams_before: Timestamp,
+    /// … other channels that were disconnected before this are removed, with their frames and what they follow, unless a
+    /// live run is claimed over them or followed by them. At most `max_rows` at a time, and never the newest channel. What
+    /// the log says of them stays.
+    pub channels_before: Timestamp,
+}
+
+/// What a call of `retain` left to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retained {
+    /// There are more rows to remove.
+    pub more: bool,
 }

@@ -11,13 +11,13 @@ use attache_protocol::{
 };
 
 use crate::{
-    Asks, Channels, Delegations, Deliveries, Peers, People, Pushes, Result, Spending,
+    Asks, Channels, Delegations, Deliveries, Fault, Peers, People, Pushes, Result, Spending,
     measure::Measures,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -126,8 +126,11 @@ pub trait Store:
     /// Registers the one listener for hints; called once, before the first write.
     fn on_wake(&self, listener: Listener);
 
-    /// Answers when the store can write and read.
+    /// Answers when the store can write and read: something was flushed to the disk a moment ago, or is now. Not logged.
     async fn ping(&self) -> Result<()>;
+
+    /// Why nothing can be written, as the newest try has shown. The store tries again by itself.
+    fn fault(&self) -> Option<Fault>;
 
     /// Finishes what was accepted and closes. Later calls fail with `Internal`.
     async fn close(&self);
@@ -227,7 +230,7 @@ pub trait Store:
     // --- runs
 
     /// An idempotency key stands for the newest run that was made with it in the tenant, until 24 hours after that run's
-    /// creation: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
+    /// creation by the clock of [`Store::advance_clock`]: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
     /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own), for
     /// the parent, and for the follower's channel if it is unknown or was superseded. The same request again over another
     /// channel of the principal that follows the run moves the follow there, from the run's first event on.
@@ -272,7 +275,7 @@ pub trait Store:
     /// The result becomes `{"error":"cancelled"|reason,"code":"cancelled"}`. Cancelling again changes nothing.
     async fn cancel_run(&self, context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
 
-    /// Back to the queue, with the attempt given back.
+    /// Back to the queue, with the attempt given back. Refused with `Begun` once anything of the claim was reported.
     async fn release(&self, by: Worker, run: RunId, at: Timestamp) -> Result<RunRecord>;
 
     /// `agent_name` is the agent's name as it is now.
@@ -291,9 +294,17 @@ pub trait Store:
     /// per run, then lets questions expire (see [`Asks`]). If that ends a wait, the next sweep looks at the time-out.
     async fn sweep(&self, silence: Duration, at: Timestamp) -> Result<Swept>;
 
-    /// Not logged. A run's floor is the highest of: its newest seq less one once its chunks were due, whether or not there
+    /// Moves the clock by which things are forgotten towards `at`, by no more than `step`, as
+    /// [`attache_protocol::rules::retention::clock`] says. Answers what it shows. Not logged.
+    async fn advance_clock(&self, step: Duration, at: Timestamp) -> Result<Timestamp>;
+
+    /// What that clock shows; none before it was moved for the first time.
+    async fn clock(&self) -> Result<Option<Timestamp>>;
+
+    /// Logged as `log.removed {"through","hash"}` in every tenant whose log it cuts, after the cut: what is missing from the
+    /// front of a log is explained by the newest such row. A run's floor is the highest of: its newest seq less one once its chunks were due, whether or not there
     /// were any; and the highest run seq of its rows that were removed from the log.
-    async fn retain(&self, retention: Retention) -> Result<()>;
+    async fn retain(&self, retention: Retention) -> Result<Retained>;
 
     // --- streams
 

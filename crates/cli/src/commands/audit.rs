@@ -5,8 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use attache_client::Hub;
-use attache_protocol::{error::exit, log, wire::audit::AuditPage};
+use attache_client::{Hub, a2a::verify::verify_text};
+use attache_protocol::{
+    Json, Timestamp,
+    error::exit,
+    log,
+    wire::audit::{AuditPage, Checkpoint},
+};
 use clap::Subcommand;
 use serde::Serialize;
 
@@ -26,7 +31,9 @@ use crate::{
   attache audit verify                   recompute the hash chain of the whole log
   attache audit export > audit.jsonl     one JSON row per line
   attache audit verify --file audit.jsonl
-  attache audit verify --against audit.jsonl     the hub's log must still go on from this export",
+  attache audit verify --against audit.jsonl     the hub's log must still go on from this export
+  attache audit checkpoint > today.json          the head of the log, signed by the hub: give it to somebody else to keep
+  attache audit verify --against today.json",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -57,12 +64,14 @@ enum Audit {
         /// Check an exported file instead of the hub
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// The hub's log must hold the last row of this earlier export: a log that was cut off at its end fits itself
+        /// The hub's log must hold the last row of this earlier export or signed checkpoint: a log that was made anew fits itself
         #[arg(long, value_name = "FILE", conflicts_with = "file")]
         against: Option<PathBuf>,
     },
     /// Print the whole log, one JSON row per line
     Export,
+    /// Print the head of the log, signed by the hub, as JSON
+    Checkpoint,
 }
 
 /// What a check found.
@@ -79,8 +88,32 @@ struct Verdict {
     hash: String,
     /// The first row that does not fit.
     broken_at: Option<i64>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
     /// Rows before these are not in the file, so the first row of the file is believed as it is.
     start_missing: bool,
+}
+
+/// How a log can fail to be what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Problem {
+    /// A row is missing, new or other than it was.
+    Changed,
+    /// Rows were removed that retention would have kept.
+    RemovedEarly,
+    /// Rows are missing from the front, and the log does not say that retention removed them.
+    RemovalUnrecorded,
+}
+
+/// What an export or a checkpoint says about the log as it was.
+#[derive(Debug)]
+struct Earlier {
+    head: i64,
+    hash: String,
+    /// When that row was the newest, at the latest.
+    at: Timestamp,
 }
 
 /// Checks rows one after another.
@@ -90,7 +123,9 @@ struct Chain {
     first: i64,
     head: i64,
     rows: u64,
-    broken_at: Option<i64>,
+    broken_at: Option<(i64, Problem)>,
+    /// The rows that retention says it has removed.
+    removed: Option<i64>,
 }
 
 const PAGE: u32 = 200;
@@ -99,12 +134,21 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     match args.command.unwrap_or(Audit::List(args.entries)) {
         Audit::Verify { file: Some(file), .. } => finish(&context, &verify_file(&file)?),
         Audit::Verify { file: None, against } => {
-            let earlier = against.map(|file| verify_file(&file)).transpose()?;
-            if let Some(broken) = earlier.as_ref().filter(|earlier| !earlier.ok) {
-                return finish(&context, broken);
-            }
-            let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref()).await?;
+            let earlier = match against.as_deref().map(read_earlier).transpose()? {
+                Some(Err(broken)) => return finish(&context, &broken),
+                Some(Ok(earlier)) => Some(earlier),
+                None => None,
+            };
+            let verdict = verify(&context.hub(&args.hub)?, earlier.as_ref(), context.now()).await?;
             finish(&context, &verdict)
+        }
+        Audit::Checkpoint => {
+            let page = context.hub(&args.hub)?.audit(i64::MAX / 2, Some(1)).await?;
+            let checkpoint = page.checkpoint.ok_or_else(|| {
+                Failure::failed("this hub signs no checkpoints")
+                    .hint("Update the hub, or keep an export: attache audit export")
+            })?;
+            context.output.json(&checkpoint)
         }
         Audit::List(Entries { after, limit }) => list(&context, &context.hub(&args.hub)?, after, limit).await,
         Audit::Export => export(&context.hub(&args.hub)?).await,
@@ -153,12 +197,14 @@ async fn pages(hub: &Hub, mut each: impl FnMut(&AuditPage) -> Result<(), Failure
     }
 }
 
-/// `earlier` is an export that fits: the log must go on from its last row, unless retention has removed that.
-async fn verify(hub: &Hub, earlier: Option<&Verdict>) -> Result<Verdict, Failure> {
+/// The log must go on from the row that `earlier` ends with, unless retention has removed that in its time.
+async fn verify(hub: &Hub, earlier: Option<&Earlier>, now: Timestamp) -> Result<Verdict, Failure> {
     let mut chain: Option<Chain> = None;
+    let mut kept_for = None;
     pages(hub, |page| {
         let begin = || Chain::after(page.floor, log::unhex(&page.floor_hash).unwrap_or(log::GENESIS));
         let chain = chain.get_or_insert_with(begin);
+        kept_for = page.kept_for_ms;
         for row in &page.events {
             chain.take(row);
             if let Some(earlier) = earlier.filter(|earlier| earlier.head == row.seq) {
@@ -169,10 +215,39 @@ async fn verify(hub: &Hub, earlier: Option<&Verdict>) -> Result<Verdict, Failure
     })
     .await?;
     let mut chain = chain.unwrap_or_else(|| Chain::after(0, log::GENESIS));
+    chain.explain_floor();
     if let Some(earlier) = earlier {
         chain.reach(earlier.head);
+        let due = kept_for.map(|kept| earlier.at.millis().saturating_add(kept));
+        if due.is_none_or(|due| now.millis() < due) {
+            chain.must_hold(earlier.head);
+        }
     }
     Ok(chain.verdict())
+}
+
+/// An export or a checkpoint; an export that does not fit itself is told at once.
+fn read_earlier(path: &Path) -> Result<Result<Earlier, Verdict>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    if let Ok(checkpoint) = serde_json::from_str::<Checkpoint>(&text) {
+        verify_text(&checkpoint.message(), &checkpoint.signature, &Json::of(&checkpoint.key)).map_err(|_| {
+            Failure::new(
+                "checkpoint_invalid",
+                exit::FAILED,
+                format!("{} was changed: its signature does not fit", path.display()),
+            )
+            .hint("Use the file as the hub printed it.")
+        })?;
+        let Checkpoint { seq: head, hash, at, .. } = checkpoint;
+        return Ok(Ok(Earlier { head, hash, at }));
+    }
+    let verdict = verify_file(path)?;
+    if !verdict.ok {
+        return Ok(Err(verdict));
+    }
+    let last = text.lines().next_back().and_then(|line| serde_json::from_str::<log::Row>(line).ok());
+    let at = last.map_or(Timestamp::default(), |row| row.at);
+    Ok(Ok(Earlier { head: verdict.head, hash: verdict.hash, at }))
 }
 
 /// An export begins with its first row; the hash before it can only be believed when that row is the very first.
@@ -227,11 +302,18 @@ fn finish(context: &Context, verdict: &Verdict) -> Result<(), Failure> {
             format_args!("The start is missing: the file begins with row {believed}, which is believed as it is."),
         );
     }
-    match verdict.broken_at {
-        None => Ok(()),
-        Some(seq) => Err(Failure::new("chain_broken", exit::FAILED, format!("the log was changed at row {seq}"))
-            .hint("Keep a copy of the data folder as it is, and compare with an earlier export: attache audit verify --against FILE")),
-    }
+    let seq = verdict.broken_at.unwrap_or(verdict.head);
+    let message = match verdict.problem {
+        None => return Ok(()),
+        Some(Problem::Changed) => format!("the log was changed at row {seq}"),
+        Some(Problem::RemovedEarly) => format!("rows up to {seq} were removed before their time"),
+        Some(Problem::RemovalUnrecorded) => {
+            format!("rows up to {seq} are missing, and the log does not say that retention removed them")
+        }
+    };
+    Err(Failure::new("chain_broken", exit::FAILED, message).hint(
+        "Keep a copy of the data folder as it is, and compare with an earlier export or checkpoint: attache audit verify --against FILE",
+    ))
 }
 
 async fn export(hub: &Hub) -> Result<(), Failure> {
@@ -251,7 +333,7 @@ async fn export(hub: &Hub) -> Result<(), Failure> {
 
 impl Chain {
     const fn after(head: i64, hash: [u8; 32]) -> Self {
-        Self { hash, first: head + 1, head, rows: 0, broken_at: None }
+        Self { hash, first: head + 1, head, rows: 0, broken_at: None, removed: None }
     }
 
     fn take(&mut self, row: &log::Row) {
@@ -259,39 +341,61 @@ impl Chain {
             return;
         }
         if row.seq != self.head + 1 || !row.follows(&self.hash) {
-            self.broken_at = Some(row.seq);
-            return;
+            return self.fail(row.seq, Problem::Changed);
+        }
+        if row.kind == log::REMOVED
+            && let Ok(removal) = row.data.parse::<log::Removal>()
+        {
+            self.removed = Some(removal.through);
         }
         self.hash = row.entry().chain(&self.hash);
         self.head = row.seq;
         self.rows += 1;
     }
 
+    fn fail(&mut self, seq: i64, problem: Problem) {
+        self.broken_at.get_or_insert((seq, problem));
+    }
+
     /// The row that was taken last was known by this hash.
     fn expect(&mut self, hash: &str) {
-        if self.broken_at.is_none() && log::hex(&self.hash) != hash {
-            self.broken_at = Some(self.head);
+        if log::hex(&self.hash) != hash {
+            self.fail(self.head, Problem::Changed);
         }
     }
 
     /// There were rows up to this one.
-    const fn reach(&mut self, seq: i64) {
-        if self.broken_at.is_none() && self.head < seq {
-            self.broken_at = Some(self.head + 1);
+    fn reach(&mut self, seq: i64) {
+        if self.head < seq {
+            self.fail(self.head + 1, Problem::Changed);
+        }
+    }
+
+    /// What is missing from the front was removed by retention, which says so.
+    fn explain_floor(&mut self) {
+        let floor = self.first - 1;
+        if floor > 0 && self.removed != Some(floor) {
+            self.fail(floor, Problem::RemovalUnrecorded);
+        }
+    }
+
+    /// This row is too young to be removed.
+    fn must_hold(&mut self, seq: i64) {
+        if seq < self.first {
+            self.fail(self.first - 1, Problem::RemovedEarly);
         }
     }
 
     fn verdict(self) -> Verdict {
-        let Self { hash, first, head, rows, broken_at } = self;
+        let Self { hash, first, head, rows, broken_at, .. } = self;
+        let (broken_at, problem) = broken_at.unzip();
         let ok = broken_at.is_none();
-        Verdict { ok, rows, first, head, hash: log::hex(&hash), broken_at, start_missing: false }
+        Verdict { ok, rows, first, head, hash: log::hex(&hash), broken_at, problem, start_missing: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Json, Timestamp};
-
     use super::*;
 
     fn rows(count: i64) -> Vec<log::Row> {
@@ -355,5 +459,26 @@ mod tests {
         assert_eq!(broken(4, &|chain| chain.reach(5)), Some(5), "the newest row was cut off");
         assert_eq!(broken(3, &|chain| chain.expect(&whole[2].hash)), None);
         assert_eq!(broken(3, &|chain| chain.expect(&whole[1].hash)), Some(3), "the chain was made anew");
+    }
+
+    #[test]
+    fn a_floor_that_nobody_explains_and_rows_that_went_early_are_found() {
+        let mut whole = rows(5);
+        let floor = (2, log::unhex(&whole[1].hash).unwrap());
+        let check = |rows: &[log::Row], change: &dyn Fn(&mut Chain)| {
+            let mut chain = Chain::after(floor.0, floor.1);
+            rows.iter().for_each(|row| chain.take(row));
+            change(&mut chain);
+            chain.broken_at
+        };
+        let explained = |chain: &mut Chain| chain.explain_floor();
+        assert_eq!(check(&whole[2..], &explained), Some((2, Problem::RemovalUnrecorded)));
+        let mut removal = log::Row { seq: 6, kind: log::REMOVED.to_owned(), ..whole[4].clone() };
+        removal.data = Json::of(&log::Removal { through: 2, hash: whole[1].hash.clone() });
+        removal.hash = log::hex(&removal.entry().chain(&log::unhex(&whole[4].hash).unwrap()));
+        whole.push(removal);
+        assert_eq!(check(&whole[2..], &explained), None);
+        assert_eq!(check(&whole[2..], &|chain| chain.must_hold(3)), None);
+        assert_eq!(check(&whole[2..], &|chain| chain.must_hold(2)), Some((2, Problem::RemovedEarly)));
     }
 }

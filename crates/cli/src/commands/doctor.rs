@@ -9,7 +9,7 @@ use std::{
 };
 
 use attache_client::{Hub, Page};
-use attache_protocol::error::exit;
+use attache_protocol::{Code, error::exit, wire::system::Storage};
 use attache_runtime::{
     Connection,
     profile::{Profile, Profiles},
@@ -68,6 +68,9 @@ enum State {
     Problem,
 }
 
+/// Megabytes.
+const LITTLE_ROOM: u64 = 200;
+
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let mut findings = vec![check_home(&context)];
     let choice = check_hub(&context, &args.hub, &mut findings).await;
@@ -121,7 +124,25 @@ fn check_home(context: &Context) -> Finding {
         return Finding::problem("home", format!("others can enter {shown} (mode {mode:03o})"))
             .fix(format!("chmod 700 {shown}"));
     }
+    if let Some(finding) = check_room(&path) {
+        return finding;
+    }
     Finding::ok("home", format!("{shown} is private"))
+}
+
+/// Without room a device takes no work and a hub stores nothing.
+fn check_room(path: &Path) -> Option<Finding> {
+    let room = rustix::fs::statvfs(path).ok()?;
+    let left = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
+    let shown = path.display();
+    match left {
+        0 => Some(Finding::problem("home", format!("the disk of {shown} is full")).fix("Free some space.")),
+        1..LITTLE_ROOM => Some(
+            Finding::warning("home", format!("only {left} MB are left on the disk of {shown}"))
+                .fix("Free some space before it is full: then nothing new is begun here."),
+        ),
+        _ => None,
+    }
 }
 
 async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding>) -> Option<Choice> {
@@ -149,6 +170,7 @@ async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding
             } else {
                 Finding::ok("durability", durability)
             });
+            findings.extend(health.storage.map(|storage| check_storage(&origin, storage)));
             findings.push(check_key(&hub, &choice).await);
         }
         Err(error) => {
@@ -159,6 +181,18 @@ async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding
         }
     }
     Some(choice)
+}
+
+fn check_storage(origin: &str, storage: Storage) -> Finding {
+    let Some(problem) = storage.problem() else {
+        return Finding::ok("storage", format!("the hub at {origin} can store what it is told"));
+    };
+    let fix = match storage {
+        Storage::DiskFull => Code::DiskFull.hint(),
+        Storage::ReadOnly => Code::ReadOnly.hint(),
+        Storage::Ok | Storage::Failed | Storage::Slow => Code::StorageFailed.hint(),
+    };
+    Finding::problem("storage", format!("the hub at {origin} can store nothing: {problem}")).fix(fix)
 }
 
 /// A device that works for a hub elsewhere needs none of its own.

@@ -7,6 +7,7 @@ mod approvals;
 mod artifacts;
 mod ask;
 mod audit;
+mod backup;
 mod bench;
 mod channels;
 mod completions;
@@ -88,6 +89,7 @@ pub(crate) enum Command {
     Users(users::Args),
     Keys(keys::Args),
     Tokens(tokens::Args),
+    Backup(backup::Args),
     Audit(audit::Args),
     Rules(rules::Args),
     Quotas(quotas::Args),
@@ -140,6 +142,7 @@ impl Command {
             | Self::Keys(_)
             | Self::Tokens(_)
             | Self::Audit(_)
+            | Self::Backup(_)
             | Self::Rules(_)
             | Self::Quotas(_)
             | Self::Usage(_)
@@ -175,6 +178,7 @@ impl Command {
             Self::Tokens(args) => Box::pin(tokens::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
+            Self::Backup(args) => Box::pin(backup::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,
             Self::Quotas(args) => Box::pin(quotas::run(context, args)).await,
             Self::Usage(args) => Box::pin(usage::run(context, args)).await,

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Process, Ran, Server, until};
+use super::{Process, Ran, Server, SmallDisk, until};
 
 /// A temporary home. `$A2A_HOME` is `.a2a` in it; logs of its processes are in `logs`. Removed at the end of the test.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Home {
     network: Option<String>,
     /// Variables beside those that every process gets.
     variables: Vec<(String, String)>,
+    /// What `$A2A_HOME` lies on, when it is not the disk of the test.
+    disk: Option<SmallDisk>,
 }
 
 // === impl Home ===
@@ -34,13 +36,26 @@ impl Home {
             log: None,
             network: None,
             variables: Vec::new(),
+            disk: None,
         }
+    }
+
+    /// A home whose `$A2A_HOME` is a disk of this size (`8m`). None where a test may not mount one.
+    pub fn on_small_disk(size: &str) -> Option<Self> {
+        let mut home = Self::new();
+        home.disk = Some(SmallDisk::at(&home.path().join(".a2a"), size, &home.logs())?);
+        Some(home)
+    }
+
+    #[track_caller]
+    pub fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("the home is on a small disk")
     }
 
     /// A home in a folder of the test's own choice.
     pub fn within(folder: &Path, name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(folder).unwrap();
-        Self { folder, log: None, network: None, variables: Vec::new() }
+        Self { folder, log: None, network: None, variables: Vec::new(), disk: None }
     }
 
     /// Leaves the folder behind, for somebody who wants to know why the test failed.
@@ -68,9 +83,10 @@ impl Home {
         self.folder.path()
     }
 
-    /// `$A2A_HOME`.
+    /// `$A2A_HOME`, as the test sees it.
     pub fn a2a(&self) -> PathBuf {
-        self.path().join(".a2a")
+        let path = self.path().join(".a2a");
+        self.disk.as_ref().map_or(path.clone(), |disk| disk.seen(&path))
     }
 
     /// Where the output of every process is kept: `0000-hub.stderr` and so on.
@@ -115,17 +131,23 @@ impl Home {
 
     /// A program with this home and nothing else of the test's own environment.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = match &self.network {
+        let mut command = match (&self.network, &self.disk) {
             // Only the network changes; `ip netns exec` would also hide what is mounted.
-            Some(namespace) => {
+            (Some(namespace), _) => {
                 let mut command = Command::new("nsenter");
                 command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
                 command
             }
-            None => Command::new(program),
+            (None, Some(disk)) => {
+                let [enter, namespace] = disk.enter();
+                let mut command = Command::new(enter);
+                command.arg(namespace).arg(program);
+                command
+            }
+            (None, None) => Command::new(program),
         };
         command.env_clear().current_dir(self.path());
-        command.env("HOME", self.path()).env("A2A_HOME", self.a2a()).env("LANG", "C.UTF-8");
+        command.env("HOME", self.path()).env("A2A_HOME", self.path().join(".a2a")).env("LANG", "C.UTF-8");
         command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
         command.env("RUST_BACKTRACE", "1");
         if let Some(level) = self.log {

@@ -18,6 +18,7 @@ pub mod home;
 pub mod http;
 pub mod process;
 pub mod server;
+pub mod small_disk;
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ pub use home::Home;
 pub use http::Reply;
 pub use process::{Process, Ran};
 pub use server::Server;
+pub use small_disk::SmallDisk;
 
 /// How long anything may take before the test gives up. Generous: the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(120);

@@ -115,6 +115,13 @@ pub fn verify(card: &Json, signature: &AgentCardSignature, keys: &[Key]) -> Resu
     }
 }
 
+/// Whether this key, a JWK, made this signature of this text.
+pub fn verify_text(text: &str, signature: &str, key: &Json) -> Result<(), Unverified> {
+    let keys = Key::read_all(key).map_err(|_| Unverified::NoKey)?;
+    let bytes = Base64UrlUnpadded::decode_vec(signature).map_err(|_| Unverified::Signature)?;
+    if keys.iter().any(|key| key.made(text.as_bytes(), &bytes)) { Ok(()) } else { Err(Unverified::Signature) }
+}
+
 // === impl Header ===
 
 impl Header {

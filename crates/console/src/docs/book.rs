@@ -151,7 +151,14 @@ const PARTS: &[(&str, &[Source])] = &[
     ),
     (
         "When something is wrong",
-        &[source!("diagnosis", "Diagnosis", "symptom, check, command; a protocol that an agent can follow by itself")],
+        &[
+            source!("diagnosis", "Diagnosis", "symptom, check, command; a protocol that an agent can follow by itself"),
+            source!(
+                "backup",
+                "Backup and faults",
+                "back up and restore a hub, what is kept how long, full and damaged disks"
+            ),
+        ],
     ),
 ];
 

@@ -59,6 +59,7 @@ const KINDS: &[&str] = &[
     "conversation.created",
     "message.added",
     "artifact.changed",
+    "log.removed",
     "tenant.created",
 ];
 

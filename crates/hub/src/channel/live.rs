@@ -146,7 +146,7 @@ pub(crate) async fn beat(hub: Handle) {
         }
         for batch in hub.live_channels().take_heard().chunks(BATCH) {
             if let Err(error) = hub.store().seen_channels(batch.to_vec(), lease, hub.now()).await {
-                tracing::warn!(%error, "the store could not be told which channels were heard");
+                tracing::debug!(%error, "the store could not be told which channels were heard");
             }
         }
         for channel in hub.live_channels().forgettable() {

@@ -58,7 +58,7 @@ impl Handle {
     /// The artifact with its bytes.
     pub async fn open_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<(Artifact, File)> {
         let record = self.visible_artifact(by, artifact).await?;
-        let file = self.blobs().open_file(&record.blake3).await.map_err(|error| Error::internal(&error))?;
+        let file = self.blobs().open_file(&record.blake3).await?;
         Ok((render::artifact(record), file))
     }
 

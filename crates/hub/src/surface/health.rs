@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`: for those who operate a hub.
 
-use attache_protocol::{Code, wire::system::Health};
+use attache_protocol::wire::system::Health;
 use axum::{
     body::Body,
     extract::{FromRequestParts as _, State},
@@ -8,7 +8,7 @@ use axum::{
 };
 
 use crate::{
-    Error, Handle, Result,
+    Handle, Result,
     identity::Action,
     metrics::text,
     surface::{extract::Caller, reply},
@@ -17,19 +17,14 @@ use crate::{
 /// Whether the process is alive, and what an acknowledged write survives
 #[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = Health)), security(()))]
 pub(super) async fn healthz(State(hub): State<Handle>) -> Response<Body> {
-    reply::json(StatusCode::OK, &hub.health())
+    reply::json(StatusCode::OK, &hub.checked_health().await)
 }
 
-/// Whether the hub takes work; 503 while it drains
+/// Whether the hub takes work and can store it; 503 with the reason if not
 #[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = Health)), security(()))]
 pub(super) async fn readyz(State(hub): State<Handle>) -> Result<Response<Body>> {
-    if !hub.takes_work() {
-        return Err(Error::new(Code::Draining, "The hub is shutting down."));
-    }
-    if !hub.is_ready().await {
-        return Err(Error::new(Code::Overloaded, "The store does not answer."));
-    }
-    Ok(reply::json(StatusCode::OK, &hub.health()))
+    hub.ready().await?;
+    Ok(reply::json(StatusCode::OK, &hub.checked_health().await))
 }
 
 /// Counters, what waits, and what the store measures, as Prometheus text; open on loopback, else for an admin's key

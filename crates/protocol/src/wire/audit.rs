@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::log::Row;
+use crate::{TenantId, Timestamp, log::Row, wire::token::PublicKey};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
@@ -14,6 +14,38 @@ pub struct AuditPage {
     pub head: i64,
     /// The oldest rows may have been removed by retention: the chain starts after this seq …
     pub floor: i64,
-    /// … with this hash.
+    /// … with this hash. The newest row `log.removed` says the same.
     pub floor_hash: String,
+    /// For how long rows are kept; younger ones are never removed.
+    #[serde(default)]
+    pub kept_for_ms: Option<i64>,
+    /// The head of the log, signed by the hub: whoever keeps it can prove later what the log was.
+    #[serde(default)]
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A hub's word that its log had this row, with this hash. The hash covers every row before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Checkpoint {
+    #[schema(value_type = String)]
+    pub tenant_id: TenantId,
+    pub seq: i64,
+    /// Hex of the chain's hash up to and including this row.
+    pub hash: String,
+    /// When it was signed.
+    pub at: Timestamp,
+    /// The key that signed it, which the hub also publishes at `/.well-known/jwks.json`.
+    pub key: PublicKey,
+    /// ES256 over [`Checkpoint::message`], in base64url without padding.
+    pub signature: String,
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint {
+    /// What is signed.
+    pub fn message(&self) -> String {
+        let Self { tenant_id, seq, hash, at, .. } = self;
+        format!("attache audit checkpoint 1\n{tenant_id}\n{seq}\n{hash}\n{}\n", at.millis())
+    }
 }

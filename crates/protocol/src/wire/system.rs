@@ -7,12 +7,44 @@ use crate::{Pin, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
+    /// `ok`, or `degraded` while nothing can be stored.
     pub status: String,
     pub version: String,
     /// What an acknowledged write survives: `power_loss` or `nothing` (the in-memory model).
     pub durability: String,
     /// The engine that keeps it, for people.
     pub store: String,
+    /// Whether it can be written. `null` only from hubs that do not say.
+    #[serde(default)]
+    pub storage: Option<Storage>,
+}
+
+/// Whether the hub can store anything now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Storage {
+    Ok,
+    DiskFull,
+    ReadOnly,
+    /// The disk reports errors, or a part of the database is damaged.
+    Failed,
+    /// It does not answer in time.
+    Slow,
+}
+
+// === impl Storage ===
+
+impl Storage {
+    /// What is wrong, as a part of a sentence; none when nothing is.
+    pub const fn problem(self) -> Option<&'static str> {
+        match self {
+            Self::Ok => None,
+            Self::DiskFull => Some("its disk is full"),
+            Self::ReadOnly => Some("its file system is read-only"),
+            Self::Failed => Some("its disk reports errors"),
+            Self::Slow => Some("its disk does not answer in time"),
+        }
+    }
 }
 
 /// `POST /api/v1/login-links`: a link that signs one browser in, once.

@@ -1,12 +1,12 @@
 //! What a step was answered with, so that two answers can be compared.
 
-use attache_protocol::{AgentId, TenantId};
+use attache_protocol::{AgentId, TenantId, Timestamp};
 
 use crate::{
     Error,
     record::{
         Account, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Live, LogPage, Message,
-        PairingRequest, RunEvents, RunOutline, RunRecord, Runtime, Swept,
+        PairingRequest, Retained, RunEvents, RunOutline, RunRecord, Runtime, Swept,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, ChannelEvents, Follow, Frames, Resumed},
         delegation::Delegation,
@@ -36,6 +36,8 @@ pub enum Value {
     Claimed(Option<Box<Claimed>>),
     Run(Box<RunRecord>),
     Live(Live),
+    Clock(Option<Timestamp>),
+    Retained(Retained),
     Swept(Swept),
     RunEvents(RunEvents),
     RunOutline(RunOutline),

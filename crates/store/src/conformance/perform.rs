@@ -87,7 +87,9 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::Run(tenant, run) => Value::Run(Box::new(store.run(tenant, run).await?)),
         Step::Live(tenant) => Value::Live(store.live(tenant).await?),
         Step::Sweep { silence, at } => Value::Swept(store.sweep(silence, at).await?),
-        Step::Retain(retention) => nothing(store.retain(retention).await)?,
+        Step::AdvanceClock { step, at } => Value::Clock(Some(store.advance_clock(step, at).await?)),
+        Step::Clock => Value::Clock(store.clock().await?),
+        Step::Retain(retention) => Value::Retained(store.retain(retention).await?),
 
         Step::RunEvents { tenant, run, after, limit } => {
             Value::RunEvents(store.run_events(tenant, run, after, limit).await?)

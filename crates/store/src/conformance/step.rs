@@ -108,6 +108,11 @@ pub enum Step {
         silence: Duration,
         at: Timestamp,
     },
+    AdvanceClock {
+        step: Duration,
+        at: Timestamp,
+    },
+    Clock,
     Retain(Retention),
 
     RunOutline {

@@ -47,6 +47,7 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
     let list = |list| Step::List { tenant, list, limit: ALL };
     let mut reads = vec![
         Step::Live(tenant),
+        Step::Clock,
         Step::Log { tenant, after: 0, limit: ALL },
         list(List::Accounts),
         list(List::Runtimes(None)),

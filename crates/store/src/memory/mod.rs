@@ -44,12 +44,12 @@ use attache_protocol::{
 
 use self::state::State;
 use crate::{
-    Context, Durability, Error, Listener, Result, Store,
+    Context, Durability, Error, Fault, Listener, Result, Store,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -136,6 +136,10 @@ impl Store for Memory {
 
     async fn ping(&self) -> Result<()> {
         self.read(|_| Ok(()))
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        None
     }
 
     async fn close(&self) {
@@ -310,11 +314,16 @@ impl Store for Memory {
         self.write(|state| Ok(state.sweep(silence, at)))
     }
 
-    async fn retain(&self, retention: Retention) -> Result<()> {
-        self.write(|state| {
-            state.retain(retention);
-            Ok(())
-        })
+    async fn advance_clock(&self, step: Duration, at: Timestamp) -> Result<Timestamp> {
+        self.write(|state| Ok(state.advance_clock(step, at)))
+    }
+
+    async fn clock(&self) -> Result<Option<Timestamp>> {
+        self.read(|state| Ok(state.clock))
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<Retained> {
+        self.write(|state| Ok(state.retain(retention)))
     }
 
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {

@@ -1,12 +1,11 @@
 //! Runs as callers see them: created, cancelled, read and listed.
 
-use std::time::Duration;
-
 use attache_protocol::{
     RunId, TenantId, Timestamp,
     rules::{
         permission,
         quota::Request,
+        retention,
         run::{Command, Event, Phase, State as Rules, Status, Transition, apply},
     },
     wire::{delivery::DeliveryState, runtime::RuntimeState},
@@ -23,9 +22,6 @@ use crate::{
     record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord, Runtime, RuntimeKind, delivery::Delivery},
 };
 
-/// How long an idempotency key stands for its run.
-const KEY_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
 // === impl State ===
 
 impl State {
@@ -33,7 +29,7 @@ impl State {
         let key = new.idempotency_key.map(|key| (context.tenant, key));
         if let Some(place) = key.and_then(|key| self.idempotency.get(&key).copied()) {
             let first = &self.runs[place];
-            if context.at < first.record.created_at.plus(KEY_LIFE) {
+            if !retention::is_key_over(first.record.created_at, self.clock) {
                 if first.request_digest != new.request_digest {
                     return Err(Error::KeyReused);
                 }

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) codes: BTreeMap<SecretHash, Code>,
     pub(super) requests: BTreeMap<SecretHash, Request>,
     pub(super) keys: Table<KeyId, StoredKey>,
+    /// By which things are forgotten.
+    pub(super) clock: Option<Timestamp>,
     /// In order of creation.
     pub(super) runs: Vec<Run>,
     pub(super) places: BTreeMap<RunId, usize>,

@@ -67,11 +67,11 @@ impl State {
     }
 
     pub(super) fn log(&self, tenant: TenantId, after: i64, limit: usize) -> LogPage {
-        let Some(Tenant { log, head, floor, floor_hash, .. }) = self.tenant(tenant) else {
-            return LogPage { rows: Vec::new(), head: 0, floor: 0, floor_hash: GENESIS };
+        let Some(Tenant { log, head, head_hash, floor, floor_hash, .. }) = self.tenant(tenant) else {
+            return LogPage { rows: Vec::new(), head: 0, head_hash: GENESIS, floor: 0, floor_hash: GENESIS };
         };
         let mut rows: Vec<_> = log.iter().filter(|row| row.seq > after).take(limit).cloned().collect();
         rows.truncate(weight::fitting(&rows));
-        LogPage { rows, head: *head, floor: *floor, floor_hash: *floor_hash }
+        LogPage { rows, head: *head, head_hash: *head_hash, floor: *floor, floor_hash: *floor_hash }
     }
 }

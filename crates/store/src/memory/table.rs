@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, ops::Index};
 
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
-    rows: Vec<V>,
+    /// None where one was removed: the others keep their places.
+    rows: Vec<Option<V>>,
     places: BTreeMap<K, usize>,
 }
 
@@ -13,30 +14,36 @@ pub(super) struct Table<K, V> {
 impl<K: Ord, V> Table<K, V> {
     pub(super) fn insert(&mut self, key: K, row: V) {
         self.places.insert(key, self.rows.len());
-        self.rows.push(row);
+        self.rows.push(Some(row));
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
-        self.places.get(key).map(|place| &self.rows[*place])
+        self.places.get(key).and_then(|place| self.rows[*place].as_ref())
     }
 
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.places.get(key).map(|place| &mut self.rows[*place])
+        self.places.get(key).and_then(|place| self.rows[*place].as_mut())
+    }
+
+    pub(super) fn remove(&mut self, key: &K) {
+        if let Some(place) = self.places.remove(key) {
+            self.rows[place] = None;
+        }
     }
 
     /// Oldest first.
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
-        self.rows.iter()
+        self.rows.iter().flatten()
     }
 
     /// Oldest first.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.rows.iter_mut()
+        self.rows.iter_mut().flatten()
     }
 
     /// Oldest first, each with its place.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &V)> {
-        (0..self.rows.len()).map(|place| (place, &self.rows[place]))
+        (0..self.rows.len()).filter_map(|place| self.rows[place].as_ref().map(|row| (place, row)))
     }
 }
 
@@ -50,6 +57,6 @@ impl<K: Ord, V> Index<&K> for Table<K, V> {
     type Output = V;
 
     fn index(&self, key: &K) -> &V {
-        &self.rows[self.places[key]]
+        self.rows[self.places[key]].as_ref().expect("what was removed has no place")
     }
 }

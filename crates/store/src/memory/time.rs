@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-use attache_protocol::{RuntimeId, Timestamp, log::unhex, rules::run::Command, wire::delivery::DeliveryState};
+use attache_protocol::{
+    ChannelId, RunId, RuntimeId, Timestamp,
+    log::unhex,
+    rules::{
+        retention,
+        run::{Command, Phase},
+    },
+    wire::{channel::Transport, delivery::DeliveryState},
+};
 
 use super::state::{Request, State, Tenant};
 use crate::{
-    Context,
-    record::{Retention, Runtime, Swept, delivery::Delivery},
+    Context, entry,
+    record::{Retained, Retention, Runtime, Swept, channel::Channel, delivery::Delivery},
 };
 
 // === impl State ===
@@ -32,7 +40,11 @@ impl State {
         Swept { runs, offline }
     }
 
-    pub(super) fn retain(&mut self, retention: Retention) {
+    pub(super) fn advance_clock(&mut self, step: Duration, at: Timestamp) -> Timestamp {
+        *self.clock.insert(retention::clock(self.clock, at, step))
+    }
+
+    pub(super) fn retain(&mut self, retention: Retention) -> Retained {
         // A line that only moves forward; what ended before it is hidden when it is read.
         self.chunks_before = self.chunks_before.max(retention.chunks_before);
         let waits = |request: &Request| request.asked.expires_at >= retention.chunks_before;
@@ -43,10 +55,13 @@ impl State {
         self.deliveries.retain(|_, delivery| kept(delivery));
         self.cut_pushes(retention.log_before);
         self.cut_delegations(retention.log_before);
+        let (mut more, mut removed) = (false, Vec::new());
         for tenant in &mut self.tenants {
-            let kept = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
+            let old = tenant.log.iter().position(|row| row.at >= retention.log_before).unwrap_or(tenant.log.len());
+            let cut = old.min(retention.max_rows);
+            more |= cut < old;
             let Tenant { log, floor, floor_hash, .. } = tenant;
-            for row in log.drain(..kept) {
+            for row in log.drain(..cut) {
                 *floor = row.seq;
                 *floor_hash = unhex(&row.hash).expect("we wrote the hash");
                 if let (Some(run), Some(run_seq)) = (row.run, row.run_seq) {
@@ -58,6 +73,47 @@ impl State {
                 let gone = peer.events.partition_point(|(log_seq, _)| *log_seq <= tenant.floor);
                 peer.log_floor = peer.events.drain(..gone).next_back().map_or(peer.log_floor, |(_, event)| event.seq);
             }
+            if cut > 0 {
+                removed.push((tenant.id, entry::log_removed(tenant.floor, &tenant.floor_hash)));
+            }
         }
+        for (tenant, entry) in removed {
+            self.append(tenant, retention.at, Context::SYSTEM, entry);
+        }
+        more |= self.remove_channels(retention);
+        Retained { more }
+    }
+
+    /// True when there are more to remove.
+    fn remove_channels(&mut self, retention: Retention) -> bool {
+        let newest = self.channels.values().last().map(|peer| peer.channel.id);
+        let is_live = |run: &RunId| !self.runs[self.places[run]].record.state.status().is_terminal();
+        let old = |channel: &Channel| {
+            let mut follows = self.follows.values().filter(|follow| follow.channel == channel.id).peekable();
+            let is_stream = channel.transport == Transport::Sse && follows.peek().is_some();
+            let before = if is_stream { retention.streams_before } else { retention.channels_before };
+            let is_held = self.runs.iter().any(|run| {
+                run.record.channel == Some(channel.id) && matches!(run.record.state.phase, Phase::Running(_))
+            });
+            !channel.connected
+                && channel.disconnected_at.is_some_and(|at| at < before)
+                && !is_held
+                && !follows.any(|follow| is_live(&follow.run))
+                && Some(channel.id) != newest
+        };
+        let mut removed: Vec<ChannelId> = self
+            .channels
+            .values()
+            .map(|peer| &peer.channel)
+            .filter(|channel| old(channel))
+            .map(|channel| channel.id)
+            .collect();
+        let more = removed.len() > retention.max_rows;
+        removed.truncate(retention.max_rows);
+        for channel in removed {
+            self.channels.remove(&channel);
+            self.follows.retain(|_, follow| follow.channel != channel);
+        }
+        more
     }
 }

@@ -7,8 +7,11 @@ use std::{
 };
 
 use attache_protocol::{
-    RunId, RuntimeId, TenantId, Timestamp,
-    rules::run::{Phase, State, next_deadline},
+    ChannelId, RunId, RuntimeId, TenantId, Timestamp,
+    rules::{
+        retention,
+        run::{Phase, State, next_deadline},
+    },
 };
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -20,10 +23,8 @@ use super::{
 };
 use crate::record::Live;
 
-/// How long an idempotency key stands for its first request.
-pub(crate) const KEY_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it is kept: what comes after a sweep may be of a moment before it.
-const KEY_KEPT: Duration = Duration::from_secs(24 * 60 * 60 + 5 * 60);
+/// By how much a run may have been made with a time before that of an earlier run.
+const OUT_OF_ORDER: Duration = Duration::from_secs(60 * 60);
 
 /// The newest row of a tenant's log.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +53,13 @@ pub(super) struct Cache {
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
     /// Live runs with push configs: all others are spared a look into the table.
     subscribed: HashSet<RunId>,
+    /// By which things are forgotten; as the table `meta` has it.
+    clock: Option<Timestamp>,
     pub(super) ledger: Ledger,
+    /// Of the open transaction, all jobs of it.
     undo: Vec<Undo>,
+    /// Where the changes of the job begin.
+    mark: usize,
 }
 
 #[derive(Debug)]
@@ -63,6 +69,7 @@ enum Undo {
     Track(Option<Hot>, Option<Hot>),
     Key(IdempotencyKey, Option<i64>),
     RunningFloor(i64),
+    Clock(Option<Timestamp>),
     /// Whether it was.
     Subscribed(RunId, bool),
 }
@@ -75,6 +82,7 @@ impl Cache {
         let mut cache = Self { ledger: Ledger::rebuild(connection)?, ..Self::default() };
         cache.read_heads(connection)?;
         cache.read_live_runs(connection)?;
+        cache.clock = read_clock(connection)?;
         cache.read_keys(connection)?;
         cache.subscribed.extend(pushes::subscribed(connection)?);
         cache.undo.clear();
@@ -122,17 +130,14 @@ impl Cache {
     }
 
     fn read_keys(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let newest = connection
-            .query_row("select created from task_runs order by id desc limit 1", [], |row| row.get(0))
-            .optional()?;
-        let Some(newest) = newest else { return Ok(()) };
-        let since = Timestamp::from_millis(newest).minus(KEY_KEPT);
+        // The runs stand in the order of creation, and their times nearly so.
+        let since = self.clock.map(|clock| clock.minus(retention::KEY_LIFE + OUT_OF_ORDER));
         let mut statement = connection
             .prepare("select id, created, tenant, substr(idempotency, 1, 16) from task_runs order by id desc")?;
         let mut found = statement.query([])?;
         while let Some(row) = found.next()? {
             let created = Timestamp::from_millis(row.get(1)?);
-            if created < since {
+            if since.is_some_and(|since| created < since) {
                 break;
             }
             if let Some(key) = row.get::<_, Option<[u8; 16]>>(3)? {
@@ -226,6 +231,11 @@ impl Cache {
         self.by_runtime.get(&runtime).map(|rows| rows.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// The channels over which runs are claimed now.
+    pub(super) fn channels_held(&self) -> impl Iterator<Item = ChannelId> + '_ {
+        self.held.values().filter_map(|hot| hot.channel)
+    }
+
     /// Every running run, oldest first.
     pub(super) fn running(&self) -> impl DoubleEndedIterator<Item = i64> + '_ {
         self.running.keys().copied()
@@ -273,10 +283,17 @@ impl Cache {
         self.key_ages.insert((created, row, key));
     }
 
-    pub(super) fn forget_old_keys(&mut self, now: Timestamp) {
-        let limit = now.minus(KEY_KEPT);
+    pub(super) const fn clock(&self) -> Option<Timestamp> {
+        self.clock
+    }
+
+    pub(super) fn set_clock(&mut self, now: Timestamp) {
+        self.undo.push(Undo::Clock(self.clock.replace(now)));
+    }
+
+    pub(super) fn forget_old_keys(&mut self) {
         while let Some((created, row, key)) = self.key_ages.first().copied() {
-            if created >= limit {
+            if !retention::is_key_over(created, self.clock) {
                 break;
             }
             self.key_ages.pop_first();
@@ -286,15 +303,31 @@ impl Cache {
         }
     }
 
-    /// The job's changes stand.
+    /// The job's changes stand, if the transaction does.
     pub(super) fn keep(&mut self) {
-        self.undo.clear();
+        self.mark = self.undo.len();
         self.ledger.keep();
+    }
+
+    /// The transaction was committed.
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+        self.mark = 0;
+        self.ledger.commit();
+    }
+
+    /// The transaction was rolled back, with all jobs in it.
+    pub(super) fn abandon(&mut self) {
+        self.mark = 0;
+        self.roll_back();
+        self.ledger.abandon();
     }
 
     /// The job was rolled back: memory follows the tables.
     pub(super) fn roll_back(&mut self) {
-        while let Some(undo) = self.undo.pop() {
+        while self.undo.len() > self.mark
+            && let Some(undo) = self.undo.pop()
+        {
             match undo {
                 Undo::Head(tenant, Some(head)) => {
                     self.heads.insert(tenant, head);
@@ -304,6 +337,7 @@ impl Cache {
                 }
                 Undo::Track(from, to) => self.follow(to.as_ref(), from.as_ref()),
                 Undo::RunningFloor(row) => self.running_floor = row,
+                Undo::Clock(before) => self.clock = before,
                 Undo::Subscribed(run, true) => {
                     self.subscribed.insert(run);
                 }
@@ -320,6 +354,12 @@ impl Cache {
         }
         self.ledger.roll_back();
     }
+}
+
+/// The clock by which things are forgotten.
+pub(super) fn read_clock(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let sql = "select value from meta where key = 'clock'";
+    connection.query_row(sql, [], |row| row.get(0).map(Timestamp::from_millis)).optional()
 }
 
 fn counter<'a>(live: &'a mut Live, state: &State) -> Option<&'a mut u64> {

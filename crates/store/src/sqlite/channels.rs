@@ -1,6 +1,6 @@
 //! Channels: opened, superseded, resumed, closed, heard of and listed.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use attache_protocol::{
     ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
@@ -26,14 +26,15 @@ use crate::{
     Context, Error, Result, Woken,
     entry::{self, Entry, channel::reason},
     record::{
-        Listed, Page,
+        Listed, Page, Retention,
         channel::{Channel, ChannelEvents, ChannelFilter, Frame, NewChannel, Resume, Resumed},
     },
 };
 
 /// The columns that [`channel`] reads, without the newest frame, which comes last.
 const CHANNEL: &str = "c.id, c.tenant, c.transport, c.peer_role, c.account_ref, c.principal, c.agent, c.runtime, \
-     c.capabilities, c.native_protocol, c.tools, c.device_info, c.address, c.resume, c.connected, c.created, \
+     c.capabilities, c.native_protocol, \
+     coalesce((select t.text from channel_tools t where t.no = c.tools_no), c.tools), c.device_info, c.address, c.resume, c.connected, c.created, \
      c.connected_at, c.last_seen, c.disconnected, c.reason, c.floor";
 
 // === impl Transaction ===
@@ -84,12 +85,13 @@ impl Transaction<'_, '_> {
     }
 
     fn insert_channel(&self, context: &Context, new: &NewChannel, agent: Option<Key16>) -> Result<()> {
+        let tools = self.tools_of(&new.tools)?;
         self.connection
             .prepare_cached(
                 "insert into channels (id, tenant, transport, peer_role, account_ref, principal, agent, runtime,
-                    capabilities, native_protocol, tools, device_info, address, resume, connected, created,
+                    capabilities, native_protocol, tools, tools_no, device_info, address, resume, connected, created,
                     connected_at, last_seen)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 1, ?15, ?15, ?15)",
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, '', ?11, ?12, ?13, ?14, 1, ?15, ?15, ?15)",
             )?
             .execute(params![
                 Key16(new.id.uuid()),
@@ -102,7 +104,7 @@ impl Transaction<'_, '_> {
                 new.runtime.map(|runtime| Key16(runtime.uuid())),
                 new.capabilities.get(),
                 new.native_protocol,
-                new.tools.get(),
+                tools,
                 new.device_info.as_ref().map(Json::get),
                 new.address,
                 new.resume.0,
@@ -270,6 +272,58 @@ impl Transaction<'_, '_> {
     fn own_channel(&mut self, tenant: TenantId, channel: ChannelId) -> Result<Line> {
         let line = self.line(channel)?;
         if line.tenant == tenant { Ok(line) } else { Err(Error::NotFound) }
+    }
+
+    /// Removes channels that nobody comes back to; true when there are more.
+    pub(super) fn remove_channels(&mut self, retention: Retention) -> Result<bool> {
+        let held: HashSet<ChannelId> = self.cache.channels_held().collect();
+        let old = self
+            .connection
+            .prepare_cached(
+                "select c.no, c.id from channels c
+                 where c.connected = 0 and c.disconnected < case
+                        when c.transport = 'sse' and exists (select 1 from follows f where f.channel = c.no) then ?1
+                        else ?2 end
+                    and c.no < (select max(no) from channels)
+                    and not exists (select 1 from follows f cross join task_runs r on r.id = f.run
+                        where f.channel = c.no and r.status <= 1)
+                 order by c.no",
+            )?
+            .query_map([retention.streams_before.millis(), retention.channels_before.millis()], |row| {
+                Ok((row.get::<_, i64>(0)?, rows::channel_id(row.get(1)?)))
+            })?
+            .filter(|row| !matches!(row, Ok((_, id)) if held.contains(id)))
+            .take(retention.max_rows.saturating_add(1))
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for (no, id) in old.iter().take(retention.max_rows) {
+            self.connection
+                .prepare_cached("delete from channel_frames where key between ?1 and ?2")?
+                .execute([frames::key(*no, 0), frames::key(*no + 1, 0) - 1])?;
+            for table in ["channel_events", "follows"] {
+                self.connection.prepare_cached(&format!("delete from {table} where channel = ?1"))?.execute([no])?;
+            }
+            self.connection.prepare_cached("delete from channels where no = ?1")?.execute([no])?;
+            self.directory.forget_line(*id);
+        }
+        if !old.is_empty() {
+            self.connection.execute(
+                "delete from channel_tools where no not in (select tools_no from channels where tools_no is not null)",
+                [],
+            )?;
+        }
+        Ok(old.len() > retention.max_rows)
+    }
+
+    /// Where the list of tools stands. The same list is kept once, however many channels have it.
+    fn tools_of(&self, tools: &Json) -> Result<i64> {
+        let hash: [u8; 32] = *blake3::hash(tools.get().as_bytes()).as_bytes();
+        self.connection
+            .prepare_cached("insert into channel_tools (hash, text) values (?1, ?2) on conflict (hash) do nothing")?
+            .execute(params![hash, tools.get()])?;
+        Ok(self
+            .connection
+            .prepare_cached("select no from channel_tools where hash = ?1")?
+            .query_row([hash], |row| row.get(0))?)
     }
 
     /// Forgets where the events stood that were removed with the front of a tenant's log.

@@ -74,6 +74,7 @@ pub(super) struct Ledger {
     /// Accounts of targets with a quota. They can be added up again at any time.
     accounts: HashMap<(TenantId, Target, Day), Balance>,
     undo: Vec<Undo>,
+    mark: usize,
 }
 
 #[derive(Debug)]
@@ -227,16 +228,28 @@ impl Ledger {
         self.undo.push(Undo::Written { unwritten: std::mem::take(&mut self.unwritten), upto: before });
     }
 
-    pub(super) fn keep(&mut self) {
+    pub(super) const fn keep(&mut self) {
+        self.mark = self.undo.len();
+    }
+
+    pub(super) fn commit(&mut self) {
         self.undo.clear();
+        self.mark = 0;
+    }
+
+    pub(super) fn abandon(&mut self) {
+        self.mark = 0;
+        self.roll_back();
     }
 
     pub(super) fn roll_back(&mut self) {
-        if !self.undo.is_empty() {
+        if self.undo.len() > self.mark {
             // They are added up again: what is spent ends at the largest number, so a change cannot always be taken back.
             self.accounts.clear();
         }
-        while let Some(undo) = self.undo.pop() {
+        while self.undo.len() > self.mark
+            && let Some(undo) = self.undo.pop()
+        {
             match undo {
                 Undo::Spent(cell, Some(sums)) => {
                     self.unwritten.insert(cell, sums);

@@ -20,9 +20,11 @@ use rusqlite::OptionalExtension as _;
 
 mod agents;
 mod asks;
+mod backup;
 mod cache;
 mod calls;
 mod channels;
+mod condition;
 mod content;
 mod delegations;
 mod deliveries;
@@ -55,18 +57,19 @@ mod tasks;
 mod tests;
 mod writer;
 
+use condition::Condition;
 use readers::Readers;
 use rows::Key16;
 use writer::{Ear, Transaction, Undo, Writer};
 
 use crate::{
-    Context, Durability, Error, Listener, Result, Store,
+    Context, Durability, Error, Fault, Listener, Result, Store,
     measure::Measures,
     record::{
         Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -82,6 +85,7 @@ pub struct Sqlite {
     joins: Mutex<Vec<std::thread::JoinHandle<()>>>,
     listener: Arc<Ear>,
     measures: Arc<Measures>,
+    condition: Condition,
 }
 
 #[derive(Debug)]
@@ -98,7 +102,13 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self> {
         let listener = Arc::new(Ear::new());
         let measures = Arc::new(Measures::default());
-        let (writer, writer_thread) = Writer::start(path.to_owned(), Arc::clone(&listener), Arc::clone(&measures))?;
+        let condition = Condition::default();
+        let shared = writer::Shared {
+            listener: Arc::clone(&listener),
+            measures: Arc::clone(&measures),
+            condition: condition.clone(),
+        };
+        let (writer, writer_thread) = Writer::start(path.to_owned(), shared)?;
         let (readers, mut joins) = Readers::start(path, &measures)?;
         joins.push(writer_thread);
         Ok(Self {
@@ -107,12 +117,18 @@ impl Sqlite {
             joins: Mutex::new(joins),
             listener,
             measures,
+            condition,
         })
     }
 
     /// The schema of a new database, as it is checked in beside the migrations.
     pub fn schema(path: &Path) -> Result<String> {
         Ok(open::schema(&open::writer(path)?)?)
+    }
+
+    /// Copies a database, also one that a hub is writing to, into a file that does not exist yet. Blocks.
+    pub fn backup(path: &Path, to: &Path) -> Result<()> {
+        backup::copy(path, to)
     }
 
     fn threads(&self) -> Result<Arc<Threads>> {
@@ -177,8 +193,14 @@ impl Store for Sqlite {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.write(|_| Ok(())).await?;
+        // Through the writer in any case; a disk that took something a moment ago is spared.
+        let is_fresh = self.condition.is_fresh();
+        self.write(move |transaction| if is_fresh { Ok(()) } else { transaction.touch() }).await?;
         self.read(|connection| Ok(connection.query_row("select 1", [], |_| Ok(()))?)).await
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.condition.fault()
     }
 
     async fn close(&self) {
@@ -364,14 +386,22 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.sweep(silence, at)).await
     }
 
-    async fn retain(&self, retention: Retention) -> Result<()> {
-        self.write(move |transaction| transaction.retain(retention)).await?;
+    async fn advance_clock(&self, step: Duration, at: Timestamp) -> Result<Timestamp> {
+        self.write(move |transaction| transaction.advance_clock(step, at)).await
+    }
+
+    async fn clock(&self) -> Result<Option<Timestamp>> {
+        self.read(|connection| Ok(cache::read_clock(connection)?)).await
+    }
+
+    async fn retain(&self, retention: Retention) -> Result<Retained> {
+        let retained = self.write(move |transaction| transaction.retain(retention)).await?;
         let mut after = Some(0);
         while let Some(from) = after {
             let before = retention.chunks_before;
             after = self.write(move |transaction| transaction.remove_chunks(before, from, RUNS_PER_REMOVAL)).await?;
         }
-        Ok(())
+        Ok(retained)
     }
 
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {

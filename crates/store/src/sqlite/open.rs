@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
+use super::condition::{fault_of, look_closer};
 use crate::{Error, Result};
 
 /// Every migration ever shipped, in order. Never edit one; add the next.
@@ -17,6 +18,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_token_rotation.sql"),
     include_str!("migrations/0008_artifact_events.sql"),
     include_str!("migrations/0009_callers.sql"),
+    include_str!("migrations/0010_clock.sql"),
+    include_str!("migrations/0011_channel_tools.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.
@@ -58,10 +61,10 @@ fn migrate(connection: &Connection, path: &Path) -> Result<()> {
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let version = version as usize;
     if version > MIGRATIONS.len() {
-        return Err(Error::Internal(format!(
-            "the database {} was written by a newer version of attache; update this program",
-            path.display()
-        )));
+        return Err(Error::Unusable {
+            what: format!("the database {} was written by a newer version of attache", path.display()),
+            hint: "Update this program, or restore the backup that you made before the update.",
+        });
     }
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(version) {
         connection
@@ -79,7 +82,10 @@ pub(super) fn schema(connection: &Connection) -> rusqlite::Result<String> {
 }
 
 fn explain(path: &Path, error: &rusqlite::Error) -> Error {
-    Error::Internal(format!("cannot open the database {}: {error}", path.display()))
+    match fault_of(error) {
+        Some(fault) => Error::Unwritable(look_closer(fault, path)),
+        None => Error::Internal(format!("cannot open the database {}: {error}", path.display())),
+    }
 }
 
 /// Makes a database as version 1 did, with these rows.

@@ -3,13 +3,14 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
+    io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::{Error, Result};
+use crate::{Error, Fault, Result};
 
 /// How long an earlier writer, of a store that was dropped or a program that is just ending, may take to finish.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,8 +25,10 @@ pub(super) fn become_owner(database: &Path) -> Result<File> {
 fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
     // SQLite follows a link, and so does the lock.
     let path = lock_of(&fs::canonicalize(database).unwrap_or_else(|_| database.to_owned()));
-    let failed =
-        |error: std::io::Error| Error::Internal(format!("cannot lock the database {}: {error}", path.display()));
+    let failed = |error: std::io::Error| match Fault::of_io(&error) {
+        Some(fault) => Error::Unwritable(fault),
+        None => Error::Internal(format!("cannot lock the database {}: {error}", path.display())),
+    };
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
     let since = Instant::now();
     loop {
@@ -33,20 +36,47 @@ fn become_owner_within(patience: Duration, database: &Path) -> Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if since.elapsed() < patience => thread::sleep(LOOK_EVERY),
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::Internal(format!(
-                    "the database {} belongs to a hub that is running; stop that one first",
-                    database.display()
-                )));
+                return Err(Error::Unusable {
+                    what: format!("the database {} belongs to a hub that is running", database.display()),
+                    hint: "Stop that one first.",
+                });
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
     }
 }
 
+/// Refuses a database that was in use when its hub ended, and whose write-ahead log is gone: the newest writes were there.
+pub(super) fn refuse_lost_log(owner: &File, database: &Path) -> Result<()> {
+    let was_open = owner.metadata().is_ok_and(|metadata| metadata.len() > 0);
+    let is_used = fs::metadata(database).is_ok_and(|metadata| metadata.len() > 0);
+    if !was_open || !is_used || beside(database, "-wal").exists() {
+        return Ok(());
+    }
+    let name = database.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Err(Error::Unusable {
+        what: format!("{name}-wal is gone, and the hub was not stopped properly: what it stored last may be lost"),
+        hint: "Put the file back beside the database, or restore a backup (docs/backup.md). To start with what is left, remove hub.db-owner.",
+    })
+}
+
+/// From now on the database is in use; a hub that ends properly takes it back with [`mark_closed`].
+pub(super) fn mark_open(mut owner: &File) {
+    let _ = owner.set_len(0).and_then(|()| owner.write_all(b"open\n"));
+}
+
+pub(super) fn mark_closed(owner: &File) {
+    let _ = owner.set_len(0);
+}
+
 /// Beside the database and not the database itself: closing a second handle on that would drop SQLite's own locks.
 fn lock_of(database: &Path) -> PathBuf {
+    beside(database, "-owner")
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.file_name().map_or_else(OsString::new, OsString::from);
-    name.push("-owner");
+    name.push(suffix);
     database.with_file_name(name)
 }
 

@@ -188,6 +188,24 @@ pub(super) fn corrupt(column: usize, what: &'static str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Null, what.into())
 }
 
+/// A row of a list, or none when it cannot be read: it is told in the log, and the others are shown all the same.
+pub(super) fn readable<T>(table: &str, number: i64, row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
+    use rusqlite::Error as E;
+    match row {
+        Ok(row) => Ok(Some(row)),
+        Err(
+            error @ (E::FromSqlConversionFailure(..)
+            | E::IntegralValueOutOfRange(..)
+            | E::InvalidColumnType(..)
+            | E::Utf8Error(..)),
+        ) => {
+            tracing::error!(table, row = number, %error, "a row of the database is damaged and is left out");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
@@ -234,7 +252,7 @@ pub(super) fn hot(row: &Row<'_>) -> rusqlite::Result<Hot> {
         0 => Phase::Pending { expires_at: until.ok_or_else(|| corrupt(5, "a pending run without an expiry"))? },
         1 => match (claim, until) {
             (Some((runtime, claimed_at)), Some(lease_until)) => {
-                Phase::Running(Claim { runtime, claimed_at, lease_until, waits })
+                Phase::Running(Claim { runtime, claimed_at, lease_until, waits, begun: packed.terms.begun })
             }
             _ => return Err(corrupt(6, "a running run without a claim")),
         },

@@ -6,6 +6,7 @@ use attache_protocol::{
     AgentId, ChannelId, Json, RunId, RuntimeId, TenantId, Timestamp,
     rules::{
         quota::{self, Verdict},
+        retention,
         run::{Command, Refusal, State, Status, Worker},
     },
     wire::event::kind,
@@ -13,7 +14,6 @@ use attache_protocol::{
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
-    cache::KEY_LIFETIME,
     directory::Agent,
     journal::{Stamp, Written},
     packed::{Packed, Request},
@@ -143,7 +143,7 @@ impl Transaction<'_, '_> {
             return Ok(None);
         };
         let record = self.record_at(row)?;
-        if context.at.since(record.created_at) >= KEY_LIFETIME {
+        if retention::is_key_over(record.created_at, self.cache.clock()) {
             return Ok(None);
         }
         let request: [u8; 16] = self

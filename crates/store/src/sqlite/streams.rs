@@ -163,11 +163,12 @@ pub(super) fn log(connection: &Connection, tenant: TenantId, after: i64, limit: 
         })?
         .take_while(|row| row.as_ref().map_or(true, |row| scales.takes(row.weight())))
         .collect::<rusqlite::Result<_>>()?;
-    let head: Option<i64> = connection
-        .prepare_cached("select seq from log where key between ?1 and ?2 order by key desc limit 1")?
-        .query_row(keys.all(), |row| row.get(0))
+    let head = connection
+        .prepare_cached("select seq, hash from log where key between ?1 and ?2 order by key desc limit 1")?
+        .query_row(keys.all(), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(LogPage { rows, head: head.unwrap_or(floor), floor, floor_hash })
+    let (head, head_hash) = head.unwrap_or((floor, floor_hash));
+    Ok(LogPage { rows, head, head_hash, floor, floor_hash })
 }
 
 /// Where a tenant's log stands in the table, and what retention has left of it.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use attache_protocol::{Timestamp, rules::run::Command};
+use attache_protocol::{
+    TenantId, Timestamp,
+    rules::{retention, run::Command},
+};
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{
@@ -10,11 +13,11 @@ use super::{
     lists,
     log_keys::LogKeys,
     rows,
-    writer::Transaction,
+    writer::{TOUCH, Transaction},
 };
 use crate::{
-    Context, Result,
-    record::{Retention, Swept},
+    Context, Result, entry,
+    record::{Retained, Retention, Swept},
 };
 
 /// How far the floor of running runs may lag before it is written down again.
@@ -51,11 +54,29 @@ impl Transaction<'_, '_> {
         }
         self.expire_permissions(at, &mut swept.runs)?;
         self.expire_asks(at, &mut swept.runs)?;
-        self.cache.forget_old_keys(at);
         self.write_usage()?;
         self.list_new_runs()?;
         self.raise_running_floor()?;
         Ok(swept)
+    }
+
+    pub(super) fn advance_clock(&mut self, step: Duration, at: Timestamp) -> Result<Timestamp> {
+        // By the clock as it was committed: what is forgotten here does not come back.
+        self.cache.forget_old_keys();
+        let (before, now) = (self.cache.clock(), retention::clock(self.cache.clock(), at, step));
+        if before != Some(now) {
+            self.connection
+                .prepare_cached("insert or replace into meta (key, value) values ('clock', ?1)")?
+                .execute([now.millis()])?;
+            self.cache.set_clock(now);
+        }
+        Ok(now)
+    }
+
+    /// Writes something, to see whether it can be.
+    pub(super) fn touch(&self) -> Result<()> {
+        self.connection.prepare_cached(TOUCH)?.execute([])?;
+        Ok(())
     }
 
     /// Brings `agent_runs` closer to the newest run.
@@ -99,7 +120,7 @@ impl Transaction<'_, '_> {
     }
 
     /// Moves the floors; the rows below them are removed by [`Self::remove_chunks`] in small steps.
-    pub(super) fn retain(&mut self, retention: Retention) -> Result<()> {
+    pub(super) fn retain(&mut self, retention: Retention) -> Result<Retained> {
         self.connection.execute(
             "insert into meta (key, value) values ('chunks_before', ?1)
              on conflict (key) do update set value = max(value, excluded.value)",
@@ -116,38 +137,42 @@ impl Transaction<'_, '_> {
         self.write_usage()?;
         let tenants = self
             .connection
-            .prepare_cached("select no from tenants order by no")?
-            .query_map([], |row| row.get(0))?
+            .prepare_cached("select no, id from tenants order by no")?
+            .query_map([], |row| Ok((row.get(0)?, rows::tenant_id(row.get(1)?))))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
-        for tenant in tenants {
-            self.cut_log(tenant, retention.log_before)?;
+        let mut more = false;
+        for (no, tenant) in tenants {
+            more |= self.cut_log(no, tenant, retention)?;
         }
-        Ok(())
+        more |= self.remove_channels(retention)?;
+        Ok(Retained { more })
     }
 
-    fn cut_log(&self, tenant: i64, before: Timestamp) -> Result<()> {
-        let [first, last] = LogKeys::of(tenant).all();
-        let keep_from: Option<i64> = self
+    /// Removes the oldest rows; true when more of them are old enough.
+    fn cut_log(&mut self, no: i64, tenant: TenantId, retention: Retention) -> Result<bool> {
+        let [first, last] = LogKeys::of(no).all();
+        let limit = i64::try_from(retention.max_rows).unwrap_or(i64::MAX).saturating_add(1);
+        let old = self
             .connection
-            .prepare_cached("select key from log where key between ?1 and ?2 and at >= ?3 order by key limit 1")?
-            .query_row([first, last, before.millis()], |row| row.get(0))
-            .optional()?;
-        let cut = self
+            .prepare_cached("select key, at from log where key between ?1 and ?2 order by key limit ?3")?
+            .query_map([first, last, limit], |row| Ok((row.get::<_, i64>(0)?, rows::time(row, 1)?)))?
+            .take_while(|row| !matches!(row, Ok((_, at)) if *at >= retention.log_before))
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        let more = old.len() > retention.max_rows;
+        let Some((key, _)) = old.get(..old.len().min(retention.max_rows)).and_then(<[_]>::last).copied() else {
+            return Ok(more);
+        };
+        let (seq, hash): (i64, [u8; 32]) = self
             .connection
-            .prepare_cached("select key, seq, hash from log where key between ?1 and ?2 order by key desc limit 1")?
-            .query_row([first, keep_from.map_or(last, |kept| kept - 1)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, [u8; 32]>(2)?))
-            })
-            .optional()?;
-        if let Some((key, seq, hash)) = cut {
-            self.connection.execute("delete from log where key between ?1 and ?2", [first, key])?;
-            self.connection.execute(
-                "update tenants set log_floor = ?2, log_floor_hash = ?3 where no = ?1",
-                params![tenant, seq, hash],
-            )?;
-            self.cut_channel_events(tenant, seq)?;
-        }
-        Ok(())
+            .prepare_cached("select seq, hash from log where key = ?1")?
+            .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        self.connection.execute("delete from log where key between ?1 and ?2", [first, key])?;
+        self.connection
+            .execute("update tenants set log_floor = ?2, log_floor_hash = ?3 where no = ?1", params![no, seq, hash])?;
+        self.cut_channel_events(no, seq)?;
+        let stamp = Stamp { actor: Context::SYSTEM, at: retention.at };
+        self.log(tenant, stamp, &entry::log_removed(seq, &hash), None)?;
+        Ok(more)
     }
 
     /// Removes the chunks of up to `limit` runs after `after` that ended before `before`. Returns where to go on.

@@ -254,7 +254,9 @@ as_the_model! {
     fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn live(tenant: TenantId) -> Result<Live>;
-    fn retain(retention: Retention) -> Result<()>;
+    fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
+    fn clock() -> Result<Option<Timestamp>>;
+    fn retain(retention: Retention) -> Result<Retained>;
     fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
     fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
     fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;
@@ -264,6 +266,10 @@ as_the_model! {
     fn artifact(tenant: TenantId, artifact: ArtifactId) -> Result<Artifact>;
     fn artifacts(tenant: TenantId, workspace: WorkspaceId, page: Page) -> Result<Listed<Artifact>>;
     ---
+    fn fault(&self) -> Option<attache_store::Fault> {
+        None
+    }
+
     fn durability(&self) -> Durability {
         self.inner.durability()
     }

@@ -173,14 +173,32 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
     let world = World::new().await;
     let run = world.whole_run().await;
     let later = world.now().plus(Duration::from_millis(1));
-    let keep_the_log = Retention { chunks_before: later, log_before: Timestamp::default() };
+    let keep_the_log = Retention {
+        at: later,
+        max_rows: 1000,
+        chunks_before: later,
+        log_before: Timestamp::default(),
+        streams_before: Timestamp::default(),
+        channels_before: Timestamp::default(),
+    };
     world.store.retain(keep_the_log).await.unwrap();
     let end = r#"5 task.completed {"output":{"text":"hello"},"usage":{"tokens":3}}"#.to_owned();
     assert_eq!(world.stream(&run).await, (4, vec![end]));
     assert_eq!(world.log().await.len(), 7);
 
     let before = world.store.log(world.tenant, 0, 100).await.unwrap();
-    world.store.retain(Retention { chunks_before: later, log_before: later }).await.unwrap();
+    world
+        .store
+        .retain(Retention {
+            at: later,
+            max_rows: 1000,
+            chunks_before: later,
+            log_before: later,
+            streams_before: Timestamp::default(),
+            channels_before: Timestamp::default(),
+        })
+        .await
+        .unwrap();
     assert_eq!(world.stream(&run).await, (5, Vec::new()));
     let after = world.store.log(world.tenant, 0, 100).await.unwrap();
     assert_eq!((after.rows.len(), after.head, after.floor), (0, 7, 7));

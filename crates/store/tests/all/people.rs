@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    DeliveryId, KeyId, RunId, UserId,
+    DeliveryId, KeyId, RunId, Timestamp, UserId,
     rules::{
         quota::{Account, Day, Exceeded, Limits, Measure, Spend},
         run::Status,
@@ -331,7 +331,18 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
         world.tried(delivered, 1, Next::Delivered).await;
         world.tried(newest, 1, Next::GiveUp).await;
         let log_before = world.env.now().minus(Duration::from_secs(1));
-        world.store.retain(Retention { chunks_before: log_before, log_before }).await.unwrap();
+        world
+            .store
+            .retain(Retention {
+                at: log_before,
+                max_rows: 1000,
+                chunks_before: log_before,
+                log_before,
+                streams_before: Timestamp::default(),
+                channels_before: Timestamp::default(),
+            })
+            .await
+            .unwrap();
         let page = attache_store::record::Page { limit: 10, cursor: None };
         let left = world.store.deliveries(world.tenant, DeliveryFilter::default(), page).await.unwrap().items;
         assert_eq!(left.iter().map(|delivery| delivery.id).collect::<Vec<_>>(), [newest, waiting]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    DeliveryId, RunId, UserId,
+    DeliveryId, RunId, Timestamp, UserId,
     rules::run::{FailureCode, Status},
     wire::delivery::DeliveryKind,
 };
@@ -180,7 +180,14 @@ async fn a_hint_follows_a_push_and_retention_takes_the_configs_of_old_runs() {
         world.end(run, completed()).await;
 
         let now = world.env.now();
-        let forget = |log_before| Retention { chunks_before: log_before, log_before };
+        let forget = |log_before| Retention {
+            at: log_before,
+            max_rows: 1000,
+            chunks_before: log_before,
+            log_before,
+            streams_before: Timestamp::default(),
+            channels_before: Timestamp::default(),
+        };
         world.store.retain(forget(now)).await.unwrap();
         assert_eq!(world.store.push_configs(world.tenant, run).await.unwrap().len(), 1);
         world.store.retain(forget(now.plus(Duration::from_millis(1)))).await.unwrap();

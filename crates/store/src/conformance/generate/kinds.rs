@@ -30,6 +30,7 @@ pub(super) enum Kind {
     Release,
     Sweep,
     Retain,
+    AdvanceClock,
     CreateConversation,
     AddMessage,
     AddArtifact,
@@ -86,7 +87,7 @@ pub(super) enum Kind {
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
-pub(super) const FOUNDATION: [(u64, Kind); 33] = [
+pub(super) const FOUNDATION: [(u64, Kind); 34] = [
     (4, Kind::Crash),
     (1, Kind::EnsureTenant),
     (6, Kind::CreateAccount),
@@ -112,6 +113,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 33] = [
     (8, Kind::Release),
     (12, Kind::Sweep),
     (5, Kind::Retain),
+    (8, Kind::AdvanceClock),
     (4, Kind::CreateConversation),
     (5, Kind::AddMessage),
     (6, Kind::AddArtifact),
@@ -123,7 +125,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 33] = [
 ];
 
 /// The same for a sequence about channels and questions.
-pub(super) const CHANNELS: [(u64, Kind); 41] = [
+pub(super) const CHANNELS: [(u64, Kind); 42] = [
     (5, Kind::Crash),
     (1, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -140,6 +142,7 @@ pub(super) const CHANNELS: [(u64, Kind); 41] = [
     (2, Kind::Release),
     (8, Kind::Sweep),
     (3, Kind::Retain),
+    (8, Kind::AdvanceClock),
     (1, Kind::CreateConversation),
     (2, Kind::ReadEvents),
     (3, Kind::List),
@@ -168,7 +171,7 @@ pub(super) const CHANNELS: [(u64, Kind); 41] = [
 ];
 
 /// The same for a sequence about people, spending and deliveries.
-pub(super) const PEOPLE: [(u64, Kind); 35] = [
+pub(super) const PEOPLE: [(u64, Kind); 36] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (3, Kind::UpdateAccount),
@@ -186,6 +189,7 @@ pub(super) const PEOPLE: [(u64, Kind); 35] = [
     (3, Kind::Release),
     (6, Kind::Sweep),
     (5, Kind::Retain),
+    (8, Kind::AdvanceClock),
     (2, Kind::CreateConversation),
     (4, Kind::ReadOne),
     (2, Kind::ReadEvents),
@@ -207,7 +211,7 @@ pub(super) const PEOPLE: [(u64, Kind); 35] = [
 ];
 
 /// The same for a sequence about subscribers, and about runs as A2A lists them.
-pub(super) const SUBSCRIBERS: [(u64, Kind); 30] = [
+pub(super) const SUBSCRIBERS: [(u64, Kind); 31] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (1, Kind::ArchiveAccount),
@@ -222,6 +226,7 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 30] = [
     (6, Kind::Release),
     (8, Kind::Sweep),
     (4, Kind::Retain),
+    (8, Kind::AdvanceClock),
     (2, Kind::CreateConversation),
     (2, Kind::ReadEvents),
     (3, Kind::List),
@@ -241,7 +246,7 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 30] = [
 ];
 
 /// The same for a sequence about outside agents, and about what daemons say of their delegations.
-pub(super) const OUTSIDE: [(u64, Kind); 31] = [
+pub(super) const OUTSIDE: [(u64, Kind); 32] = [
     (5, Kind::Crash),
     (6, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -261,6 +266,7 @@ pub(super) const OUTSIDE: [(u64, Kind); 31] = [
     (3, Kind::Release),
     (6, Kind::Sweep),
     (3, Kind::Retain),
+    (8, Kind::AdvanceClock),
     (3, Kind::ReadEvents),
     (14, Kind::AttachHub),
     (16, Kind::SetPeer),

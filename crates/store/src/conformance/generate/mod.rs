@@ -126,6 +126,7 @@ impl Generator {
             Kind::Release => self.release(model).await,
             Kind::Sweep => self.sweep(),
             Kind::Retain => self.retain(),
+            Kind::AdvanceClock => self.advance_clock(),
             Kind::CreateConversation => self.create_conversation(),
             Kind::AddMessage => self.add_message(),
             Kind::AddArtifact => self.add_artifact(model).await,

@@ -149,11 +149,23 @@ impl Generator {
         Step::Sweep { silence: SILENCE, at: self.at() }
     }
 
+    pub(super) fn advance_clock(&self) -> Step {
+        Step::AdvanceClock { step: self.millis(&[60_000, HOUR, DAY, 30 * DAY]), at: self.now() }
+    }
+
     pub(super) fn retain(&self) -> Step {
         let before = |ages: &[u64]| self.now().minus(self.millis(ages));
         Step::Retain(Retention {
+            at: self.now(),
+            max_rows: match self.draw.below(3) {
+                0 => 1,
+                1 => 7,
+                _ => 1_000,
+            },
             chunks_before: before(&[0, 1_000, 60_000, HOUR, DAY]),
             log_before: before(&[0, 1_000, HOUR, DAY, 30 * DAY]),
+            streams_before: before(&[0, 1_000, HOUR, DAY]),
+            channels_before: before(&[0, 1_000, HOUR, DAY, 30 * DAY]),
         })
     }
 

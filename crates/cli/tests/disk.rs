@@ -1,0 +1,172 @@
+//! Disks that are full or cannot be written: nothing is lost, nothing is done twice, the reason is told, and it goes on.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Reply, Server, http, until};
+
+fn ready(server: &Server) -> Reply {
+    http::json("GET", &format!("{}/readyz", server.url), &[], None).unwrap()
+}
+
+/// Waits until the hub says itself that it can store nothing, and why.
+fn is_unready(server: &Server, code: &str) {
+    until(&format!("readyz to say {code}"), || {
+        let reply = ready(server);
+        (reply.status == 503 && reply.error_code() == code).then_some(())
+    });
+}
+
+fn is_ready(server: &Server) {
+    until("readyz to be well again", || (ready(server).status == 200).then_some(()));
+}
+
+fn storage(server: &Server) -> (u16, Value, Value) {
+    let reply = http::json("GET", &format!("{}/healthz", server.url), &[], None).unwrap();
+    (reply.status, reply.json()["status"].clone(), reply.json()["storage"].clone())
+}
+
+#[test]
+fn a_full_disk_is_told_everywhere_and_is_over_when_there_is_room() {
+    let Some(home) = Home::on_small_disk("12m") else { return };
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    assert_eq!(home.attache(&["ask", "local", "echo before"]).succeeds().stdout, "before\n");
+    assert_eq!(storage(&up), (200, json!("ok"), json!("ok")));
+
+    home.disk().fill();
+    is_unready(&up, "disk_full");
+    assert_eq!(storage(&up), (200, json!("degraded"), json!("disk_full")));
+    let body = json!({ "agent_id": "local", "input": { "text": "echo no" } });
+    for _ in 0..20 {
+        let refused = up.post("/api/v1/task-runs", &body).expect(503);
+        assert_eq!((refused.error_code().as_str(), refused.header("retry-after")), ("disk_full", Some("5")));
+    }
+    let ran = home.attache(&["ask", "local", "echo no"]).exits(1);
+    assert!(ran.stderr.contains("The hub's disk is full"), "{}", ran.stderr);
+    let doctor = home.attache(&["doctor"]).exits(1);
+    assert!(doctor.stdout.contains("can store nothing: its disk is full"), "{}", doctor.stdout);
+    let said = up.process.stderr();
+    let lines = said.lines().filter(|line| line.contains("disk is full")).count();
+    assert!((1..=3).contains(&lines), "the log is not flooded:\n{said}");
+
+    home.disk().free();
+    is_ready(&up);
+    assert_eq!(home.attache(&["ask", "local", "echo after"]).succeeds().stdout, "after\n");
+    home.attache(&["audit", "verify"]).succeeds();
+    assert_eq!(storage(&up), (200, json!("ok"), json!("ok")));
+}
+
+#[test]
+fn an_ask_says_why_it_waits_while_the_disk_is_full() {
+    let Some(home) = Home::on_small_disk("12m") else { return };
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let ask = home.spawn("ask", &["ask", "local", "touch begun; until [ -e go ]; do sleep 0.05; done; echo done"]);
+    until("the task to begin", || home.path().join("begun").exists().then_some(()));
+    home.disk().fill();
+    is_unready(&up, "disk_full");
+    ask.tells("The hub can store nothing now: its disk is full");
+    fs::write(home.path().join("go"), "").unwrap();
+    home.disk().free();
+    assert!(ask.wait().success(), "{}", ask.stderr());
+    assert_eq!(ask.stdout(), "done\n");
+}
+
+/// A file that cannot be written although it is open, as after a file system that was read-only for a while.
+fn seal(home: &Home, how: &str) -> bool {
+    let files = ["hub.db", "hub.db-wal"].map(|name| home.a2a().join("hub").join(name));
+    Command::new("chattr").arg(how).args(files).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_hub_writes_again_after_its_files_could_not_be_written() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    if !seal(&home, "+i") {
+        return eprintln!("skipped: files cannot be made immutable here");
+    }
+    is_unready(&hub, "read_only");
+    let refused = hub.post("/api/v1/agent-accounts", &json!({ "name": "second" }));
+    let open = seal(&home, "-i");
+    assert_eq!((refused.status, refused.error_code().as_str(), open), (503, "read_only", true));
+    is_ready(&hub);
+    hub.add_agent("second");
+    hub.create_run("builder", "x");
+    assert!(hub.process.terminate().success());
+    let again = home.hub(&[]);
+    assert_eq!(again.get("/api/v1/agent-accounts")["agent_accounts"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_hub_on_a_read_only_disk_says_so_when_it_starts() {
+    let Some(home) = Home::on_small_disk("12m") else { return };
+    assert!(home.hub(&[]).process.terminate().success());
+    home.disk().make_read_only(true);
+    let ran = home.attache(&["hub", "--listen", "127.0.0.1:0"]).exits(1);
+    assert!(ran.stderr.to_lowercase().contains("read-only"), "{}", ran.stderr);
+    home.disk().make_read_only(false);
+    home.hub(&[]);
+}
+
+/// A run that may be tried once, and a file that counts how often it was.
+fn once(hub: &Server, count: &std::path::Path, rest: &str) -> String {
+    let text = format!("echo ran >> {}; {rest}", count.display());
+    let body = json!({ "agent_id": "builder", "input": { "text": text }, "max_attempts": 1 });
+    hub.post("/api/v1/task-runs", &body).expect(201).json()["task_run_id"].as_str().unwrap().to_owned()
+}
+
+fn counted(count: &std::path::Path) -> usize {
+    fs::read_to_string(count).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn a_device_begins_nothing_that_it_could_not_remember() {
+    let home = Home::new();
+    let Some(device) = Home::on_small_disk("4m") else { return };
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+    let runtime = device.runtime(&[]);
+    hub.agent_is("builder", "online");
+    device.disk().fill();
+    let count = home.path().join("count");
+    let run = once(&hub, &count, "true");
+    runtime.tells("takes no new work");
+    // A crash now must not make it run twice, and it has not run once.
+    runtime.kill();
+    assert_eq!(counted(&count), 0);
+    device.disk().free();
+    let _runtime = device.runtime(&[]);
+    assert_eq!(hub.ended(&run)["status"], "completed");
+    assert_eq!(counted(&count), 1);
+}
+
+#[test]
+fn work_of_a_device_that_lost_its_ledger_is_lost_and_not_done_again() {
+    for torn in [false, true] {
+        let home = Home::new();
+        let hub = home.hub(&["--heartbeat-timeout-ms", "3000", "--claim-grace-ms", "100"]);
+        let agent = hub.add_agent("builder");
+        home.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &hub.url]).succeeds();
+        let runtime = home.runtime(&[]);
+        let count = home.path().join("count");
+        let run = once(&hub, &count, "sleep 600");
+        until("the task to begin", || (counted(&count) == 1).then_some(()));
+        runtime.kill();
+        let ledger = home.ledger_file(&agent);
+        if torn {
+            let text = fs::read(&ledger).unwrap();
+            let started = text.windows(12).position(|part| part == b"task_started").unwrap();
+            fs::write(&ledger, &text[..started + 5]).unwrap();
+        } else {
+            fs::remove_file(&ledger).unwrap();
+        }
+        let _runtime = home.runtime(&[]);
+        let ended = hub.ended(&run);
+        assert_eq!((&ended["status"], &ended["task_result"]["code"]), (&json!("failed"), &json!("runtime_lost")));
+        assert_eq!(counted(&count), 1);
+    }
+}

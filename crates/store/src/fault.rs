@@ -1,0 +1,49 @@
+//! Why a store cannot write, as far as its operator can do something about it.
+
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// No space, or no quota, is left on the disk.
+    DiskFull,
+    /// The file system cannot be written.
+    ReadOnly,
+    /// The disk reports errors.
+    Io,
+    /// The file is not a database of ours any more.
+    Damaged,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DiskFull => "disk_full",
+            Self::ReadOnly => "read_only",
+            Self::Io => "io_error",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// What a file system says, if it is one of these.
+    pub fn of_io(error: &std::io::Error) -> Option<Self> {
+        use std::io::ErrorKind as Kind;
+        match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded => Some(Self::DiskFull),
+            Kind::ReadOnlyFilesystem => Some(Self::ReadOnly),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DiskFull => "the disk is full",
+            Self::ReadOnly => "the file system is read-only",
+            Self::Io => "the disk reports errors",
+            Self::Damaged => "the database is damaged",
+        })
+    }
+}

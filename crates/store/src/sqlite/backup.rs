@@ -1,0 +1,32 @@
+//! A copy of a database that is in use: one whole file, as of one moment.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
+
+use super::condition::fault_of;
+use crate::{Error, Fault, Result};
+
+/// Copies the database while its hub goes on writing. `to` must not exist. What is copied is checked before this returns.
+#[allow(clippy::disallowed_methods, reason = "it opens the database beside its hub, and never writes to it")]
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let source =
+        Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| explain(from, &error))?;
+    source.execute_batch("pragma busy_timeout = 10000;").map_err(|error| explain(from, &error))?;
+    // The log stays what it is: it belongs to the hub.
+    source.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(|error| explain(from, &error))?;
+    // One reading, which holds nobody up; copying page by page would begin anew with every write.
+    source.execute("vacuum into ?1", [to.to_string_lossy()]).map_err(|error| explain(to, &error))?;
+    let copy =
+        Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| explain(to, &error))?;
+    let verdict: String =
+        copy.query_row("pragma quick_check(1)", [], |row| row.get(0)).map_err(|error| explain(to, &error))?;
+    if verdict == "ok" { Ok(()) } else { Err(Error::Unwritable(Fault::Damaged)) }
+}
+
+fn explain(path: &Path, error: &rusqlite::Error) -> Error {
+    match fault_of(error) {
+        Some(fault) if fault != Fault::Io => Error::Unwritable(fault),
+        _ => Error::Internal(format!("{}: {error}", path.display())),
+    }
+}
