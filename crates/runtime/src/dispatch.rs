@@ -20,7 +20,7 @@ use crate::{
     collaborator,
     device::Device,
     ledger::{Outcome, Step},
-    progress::{Claimant, Known, Progress, Teller, Untold, countable},
+    progress::{Claimant, Known, Piece, Progress, Teller, Untold, countable},
     question,
     report::{self, Report},
     watch::{self, Source},
