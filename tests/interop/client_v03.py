@@ -361,7 +361,8 @@ async def refusals(world, once, streaming, ended):
 
 
 async def others(world):
-    plain = await world.client(f'{world.agent}-plain', streaming=True)
+    # Over gRPC the card at hand is the default agent's, which streams.
+    plain = await world.client(f'{world.agent}-plain', streaming=world.binding != 'GRPC')
     task = await task_of(plain, message('x'), blocking=False)
     same('an agent that is offline: the task waits', task.status.state, State.submitted)
     config = a2a.PushNotificationConfig(id='x', url=world.webhook.url)
