@@ -75,7 +75,7 @@ CREATE TABLE api_keys (
     created integer not null,
     expires integer,
     revoked integer
-, user blob, scopes text);
+, user blob, scopes text, opener blob, address text);
 CREATE TABLE task_runs (
     id integer primary key,
     uid blob not null unique,
@@ -426,3 +426,4 @@ CREATE TABLE channel_tools (
     hash blob not null unique,
     text text not null
 );
+CREATE INDEX api_keys_opener on api_keys (opener, no) where opener is not null;

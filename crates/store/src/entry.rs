@@ -3,13 +3,14 @@
 pub(crate) mod ask;
 pub(crate) mod channel;
 pub(crate) mod delegation;
+pub(crate) mod key;
 pub(crate) mod peer;
 pub(crate) mod people;
 
 use attache_protocol::{
-    AgentId, ArtifactId, ConversationId, Json, KeyId, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
+    AgentId, ArtifactId, ConversationId, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,
     rules::run::{Event, FailureCode, Waiting, Worker},
-    wire::{account::Callers, key::Role},
+    wire::account::Callers,
 };
 use serde::Serialize;
 
@@ -58,18 +59,6 @@ struct Device<'a> {
     agent_id: AgentId,
     runtime_id: RuntimeId,
     device_name: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct NamedKey<'a> {
-    key_id: KeyId,
-    name: &'a str,
-    role: Role,
-}
-
-#[derive(Serialize)]
-struct Key {
-    key_id: KeyId,
 }
 
 #[derive(Serialize)]
@@ -200,14 +189,6 @@ pub(crate) fn runtime_online(agent: AgentId, runtime: RuntimeId) -> Entry {
 
 pub(crate) fn runtime_offline(agent: AgentId, runtime: RuntimeId) -> Entry {
     ("runtime.offline", Json::of(&Runtime { agent_id: agent, runtime_id: runtime }))
-}
-
-pub(crate) fn key_created(key: KeyId, name: &str, role: Role) -> Entry {
-    ("key.created", Json::of(&NamedKey { key_id: key, name, role }))
-}
-
-pub(crate) fn key_revoked(key: KeyId) -> Entry {
-    ("key.revoked", Json::of(&Key { key_id: key }))
 }
 
 pub(crate) fn task_created(agent: AgentId, task_type: &str) -> Entry {

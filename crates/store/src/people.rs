@@ -6,7 +6,7 @@ use attache_protocol::{KeyId, TenantId};
 use crate::{
     Context, Result,
     record::{
-        Credential, Listed, Page,
+        AuditEvent, Credential, Listed, Page,
         people::{AccessRules, NewUser, User, UserPatch, UserRef},
     },
 };
@@ -16,8 +16,9 @@ use crate::{
 /// | method | log rows |
 /// |---|---|
 /// | `create_user` | `user.created {"user_id","name","role"}` |
-/// | `update_user` | for every session that a new password ends `key.revoked` as sessions have it (nothing), then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
-/// | `remove_user` | `key.revoked {"key_id"}` for each of the user's API keys that was not revoked, in order of creation (nothing for sessions), then `user.removed {"user_id","name"}` |
+/// | `update_user` | for every session that a new password ends what `revoke_key` logs, then `user.updated {"user_id","name","role","password"}`, where `name`, `role` are the new values or null and `password` is whether it was changed |
+/// | `remove_user` | what `revoke_runtime` logs for each of the user's agents that has a key of its own, what `revoke_key` logs for each of the user's keys and sessions that was not revoked, each in order of creation, then `user.removed {"user_id","name"}` |
+/// | `record_event` | `login_link.created {"user_id","role","expires_at"}`, `tunnel.opened {"tunnel_id","expires_at","max_bytes"}` or `tunnel.closed {"tunnel_id","bytes"}` |
 /// | `set_access_rules` | `rules.changed {"version","digest"}`; `digest` is the BLAKE3 of the text in hexadecimal |
 #[async_trait]
 pub trait People: Send + Sync {
@@ -29,7 +30,7 @@ pub trait People: Send + Sync {
     async fn update_user(&self, context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>)
     -> Result<User>;
 
-    /// Revokes the user's keys and sessions and frees the name; agents and runs stay theirs. `LastOwner` as above.
+    /// Revokes the user's keys and sessions and the keys of their agents, and frees the name; agents and runs stay theirs. `LastOwner` as above.
     /// Removing again, by id, changes nothing.
     async fn remove_user(&self, context: Context, user: UserRef) -> Result<User>;
 
@@ -41,6 +42,9 @@ pub trait People: Send + Sync {
 
     /// What the key stands for, whatever its secret; `None` if unknown.
     async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>>;
+
+    /// Writes something down that changes nothing else.
+    async fn record_event(&self, context: Context, event: AuditEvent) -> Result<()>;
 
     /// `None` until somebody sets them.
     async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>>;

@@ -4,6 +4,7 @@ pub mod ask;
 pub mod channel;
 pub mod delegation;
 pub mod delivery;
+pub mod key;
 pub mod peer;
 pub mod people;
 pub mod push;
@@ -28,6 +29,8 @@ use attache_protocol::{
         runtime::RuntimeState,
     },
 };
+
+pub use key::{AuditEvent, Key, KeyKind, NewKey, Opening};
 
 /// How an agent is named: by id or by name, wherever an agent is named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -230,40 +233,10 @@ pub enum Credential {
         expires_at: Option<Timestamp>,
         /// Also when the user was removed.
         revoked: bool,
+        kind: KeyKind,
+        /// The key or session that opened this session; `None` for an API key, and for a session opened by password.
+        opener: Option<KeyId>,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KeyKind {
-    /// Listed among the API keys.
-    Api,
-    /// A browser's session; not listed.
-    Session,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewKey {
-    pub id: KeyId,
-    pub kind: KeyKind,
-    pub name: String,
-    pub role: Role,
-    pub user: Option<UserId>,
-    /// `None`: everything that the role may do.
-    pub scopes: Option<Vec<Scope>>,
-    pub secret: SecretHash,
-    pub expires_at: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    pub id: KeyId,
-    pub name: String,
-    pub role: Role,
-    pub user: Option<UserId>,
-    pub scopes: Option<Vec<Scope>>,
-    pub created_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    pub revoked_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::{
     Asks, Channels, Delegations, Deliveries, Fault, Peers, People, Pushes, Result, Spending,
     measure::Measures,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
         Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
@@ -90,7 +90,8 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `revoke_runtime` | `runtime.revoked {"agent_id","runtime_id"}`, then the loss of its claims |
 /// | `change_token` | `runtime.token_rotated {"agent_id","runtime_id"}` when an offered token is adopted; `runtime.token_reused {"agent_id","runtime_id"}` when a replaced one is used, once a minute |
 /// | `heartbeat` | `runtime.online {"agent_id","runtime_id"}` when it was offline, then the loss of unnamed claims |
-/// | `create_key`, `revoke_key` | `key.created {"key_id","name","role"}`, `key.revoked {"key_id"}` (nothing for sessions) |
+/// | `create_key` | `key.created {"key_id","name","role"}`; for a session `session.opened {"session_id","user_id","role","opener","address"}` |
+/// | `revoke_key` | `key.revoked {"key_id"}`, for a session `session.ended {"session_id"}`; then the same for every session that it opened and that was not revoked, in order of creation |
 /// | `create_run` | `task.created {"agent_id","task_type"}` with run seq 1 |
 /// | `claim` | `task.claimed {"runtime_id","epoch","attempt"}` |
 /// | `finish` | `task.completed {}` or `task.failed {"code"}`; plus `usage` as given when there is one |
@@ -218,14 +219,16 @@ pub trait Store:
     /// What this secret stands for, also when it is revoked, expired or ended: the caller decides what to say.
     async fn credential(&self, secret: SecretHash) -> Result<Option<Credential>>;
 
-    /// `NotFound` for an unknown or removed user. Its role is worth no more than the user's, whatever it says.
+    /// `NotFound` for an unknown or removed user, then for an opener that is unknown, revoked or expired. Its role is worth
+    /// no more than the user's, whatever it says; a session expires no later than its opener.
     async fn create_key(&self, context: Context, key: NewKey) -> Result<Key>;
 
-    /// Revoking again changes nothing.
+    /// With the sessions that it opened. Revoking again changes nothing.
     async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
 
-    /// API keys, not sessions, newest first; of one user only if one is given.
-    async fn keys(&self, tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
+    /// API keys, or sessions, newest first; of one user only if one is given.
+    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page)
+    -> Result<Listed<Key>>;
 
     // --- runs
 

@@ -24,6 +24,7 @@ pub mod pairing;
 pub mod permission;
 pub mod run;
 pub mod runtime;
+pub mod session;
 pub mod system;
 pub mod token;
 pub mod tunnel;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Pin, Timestamp};
+use crate::{Pin, Timestamp, UserId, wire::key::Role};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
@@ -52,6 +52,10 @@ impl Storage {
 pub struct LoginLink {
     pub url: String,
     pub expires_at: Timestamp,
+    /// Whom it signs in; null for nobody in particular.
+    pub user_id: Option<UserId>,
+    pub user_name: Option<String>,
+    pub role: Role,
 }
 
 /// What a server writes to `--ready-file` once it listens.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use attache_protocol::{
-    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, KeyId,
+    AgentId, ArtifactId, AskId, ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, InputId, Json, KeyId,
     PermissionId, RunId, RuntimeId, TenantId, Timestamp, UserId, rules::quota::Day, secret::SecretHash,
 };
 
@@ -58,7 +58,7 @@ pub(super) struct Known {
     pub(super) grants: Vec<GrantId>,
     pub(super) asks: Vec<AskId>,
     pub(super) inputs: Vec<(RunId, InputId)>,
-    pub(super) input_keys: Vec<(RunId, [u8; 16])>,
+    pub(super) input_keys: Vec<(RunId, [u8; 16], Json)>,
     /// Tokens that runtimes were offered.
     pub(super) offered_tokens: Vec<(RuntimeId, SecretHash)>,
     /// Agents that are outside ones.
@@ -192,7 +192,7 @@ impl Known {
             }
             (Step::AddInput(_, new), Value::Input(input)) => {
                 self.inputs.push((input.run, input.id));
-                self.input_keys.extend(new.key.map(|key| (new.run, key)));
+                self.input_keys.extend(new.key.map(|key| (new.run, key, new.parts.clone())));
             }
             (Step::PublishDelegation(_, new), _) if !self.delegations.contains(&new.id) => {
                 self.delegations.push(new.id);

@@ -162,6 +162,7 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::User(tenant, user) => Value::User(store.user(tenant, user).await?),
         Step::KeyCredential(key) => Value::Credential(store.key_credential(key).await?),
         Step::AccessRules(tenant) => Value::AccessRules(store.access_rules(tenant).await?),
+        Step::RecordEvent(context, event) => nothing(store.record_event(context, event).await)?,
         Step::SetAccessRules(context, text, expected) => {
             Value::AccessRules(Some(store.set_access_rules(context, text, expected).await?))
         }
@@ -237,7 +238,9 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Runtimes(agent) => {
             Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        List::Keys(user) => Value::Keys(walk!(limit, page => store.keys(tenant, user, page.clone()).await)),
+        List::Keys(kind, user) => {
+            Value::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await))
+        }
         List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
         List::Conversations => {
             Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))
@@ -282,7 +285,7 @@ async fn wrong_cursor(store: &dyn Store, tenant: TenantId, list: List) -> Answer
     Ok(match list {
         List::Accounts => Value::Accounts(vec![store.accounts(tenant, page).await?.items]),
         List::Runtimes(agent) => Value::Runtimes(vec![store.runtimes(tenant, agent, page).await?.items]),
-        List::Keys(user) => Value::Keys(vec![store.keys(tenant, user, page).await?.items]),
+        List::Keys(kind, user) => Value::Keys(vec![store.keys(tenant, kind, user, page).await?.items]),
         List::Runs(filter) => Value::Runs(vec![store.runs(tenant, filter, page).await?.items]),
         List::Conversations => Value::Conversations(vec![store.conversations(tenant, page).await?.items]),
         List::Messages(conversation) => Value::Messages(vec![store.messages(tenant, conversation, page).await?.items]),

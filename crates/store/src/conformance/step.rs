@@ -15,9 +15,9 @@ use attache_protocol::{
 use crate::{
     Context,
     record::{
-        AccountPatch, AgentRef, Leases, NewAccount, NewArtifact, NewConversation, NewEvent, NewKey, NewMessage,
-        NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision, Retention,
-        RunFilter, TokenChange,
+        AccountPatch, AgentRef, AuditEvent, KeyKind, Leases, NewAccount, NewArtifact, NewConversation, NewEvent,
+        NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined,
+        PairingDecision, Retention, RunFilter, TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delegation::{DelegationFilter, NewDelegation},
@@ -212,6 +212,7 @@ pub enum Step {
     User(TenantId, UserRef),
     KeyCredential(KeyId),
     AccessRules(TenantId),
+    RecordEvent(Context, AuditEvent),
     SetAccessRules(Context, String, Option<i64>),
 
     SetQuota(Context, Target, Limits),
@@ -288,7 +289,7 @@ pub enum Step {
 pub enum List {
     Accounts,
     Runtimes(Option<AgentId>),
-    Keys(Option<UserId>),
+    Keys(KeyKind, Option<UserId>),
     Runs(RunFilter),
     Conversations,
     Messages(ConversationId),

@@ -25,7 +25,7 @@ use crate::{
     Asks as _, Store as _,
     memory::Memory,
     record::{
-        AgentRef, LogPage, Outlined, Page, RunEvents, RunFilter, RunRecord,
+        AgentRef, KeyKind, LogPage, Outlined, Page, RunEvents, RunFilter, RunRecord,
         ask::{Ask, PermissionFilter},
         channel::ChannelFilter,
         delegation::DelegationFilter,
@@ -51,7 +51,8 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         Step::Log { tenant, after: 0, limit: ALL },
         list(List::Accounts),
         list(List::Runtimes(None)),
-        list(List::Keys(None)),
+        list(List::Keys(KeyKind::Api, None)),
+        list(List::Keys(KeyKind::Session, None)),
         list(List::Conversations),
         // In small pages once, so that cursors meet every kind of row.
         Step::List { tenant, list: List::Runs(RunFilter::default()), limit: 7 },
@@ -127,7 +128,8 @@ fn strange_reads(known: &Known, run: RunId) -> Vec<Step> {
         list(List::Runs(RunFilter::default())),
         list(List::Accounts),
         list(List::Runtimes(None)),
-        list(List::Keys(None)),
+        list(List::Keys(KeyKind::Api, None)),
+        list(List::Keys(KeyKind::Session, None)),
         list(List::Conversations),
         list(List::Channels(ChannelFilter::default())),
         list(List::Permissions(PermissionFilter::default())),

@@ -32,6 +32,9 @@ impl State {
         let record = &self.runs[place].record;
         let (tenant, epoch) = (record.tenant, record.state.epoch);
         if let Some(known) = self.named_before(&new, epoch) {
+            if known.what != new.what {
+                return Err(Error::KeyReused);
+            }
             let renewed = self.judge(place, &Command::Progress { by, lease }, at)?;
             self.runs[place].record.state = renewed.state;
             return Ok(known);
@@ -174,7 +177,8 @@ impl State {
         let place = self.place(context.tenant, new.run)?;
         let same = |given: &&Given| given.input.run == new.run && new.key.is_some() && given.key == new.key;
         if let Some(first) = self.inputs.values().find(same) {
-            return Ok(first.input.clone());
+            let first = first.input.clone();
+            return if first.parts == new.parts { Ok(first) } else { Err(Error::KeyReused) };
         }
         let refusal = match self.runs[place].record.state.status() {
             Status::Running => None,

@@ -44,6 +44,8 @@ impl State {
             scopes: key.scopes.clone(),
             expires_at: key.expires_at,
             revoked: key.revoked_at.is_some() || user.is_some_and(|user| user.removed_at.is_some()),
+            kind: key.kind(),
+            opener: key.opener(),
         }
     }
 
@@ -52,33 +54,45 @@ impl State {
         if let Some(user) = new.user {
             self.present_user(context.tenant, user)?;
         }
-        let NewKey { id, kind, name, role, user, scopes, secret, expires_at } = new;
-        let key = Key { id, name, role, user, scopes, created_at: context.at, expires_at, revoked_at: None };
-        if kind == KeyKind::Api {
-            self.append(context.tenant, context.at, &context.actor, entry::key_created(id, &key.name, role));
+        let NewKey { id, opening, name, role, user, scopes, secret, mut expires_at } = new;
+        if let Some(opener) = opening.as_ref().and_then(|opening| opening.opener) {
+            let opener = &self.key(context.tenant, opener)?.key;
+            if !opener.is_valid(context.at) {
+                return Err(Error::NotFound);
+            }
+            expires_at = expires_at.into_iter().chain(opener.expires_at).min();
         }
-        self.keys.insert(id, StoredKey { tenant: context.tenant, kind, secret, key: key.clone() });
+        let key = Key { id, opening, name, role, user, scopes, created_at: context.at, expires_at, revoked_at: None };
+        self.append(context.tenant, context.at, &context.actor, entry::key::created(&key));
+        self.keys.insert(id, StoredKey { tenant: context.tenant, secret, key: key.clone() });
         Ok(key)
+    }
+
+    fn key(&self, tenant: TenantId, id: KeyId) -> Result<&StoredKey> {
+        self.keys.get(&id).filter(|stored| stored.tenant == tenant).ok_or(Error::NotFound)
     }
 
     pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
-        let found = self.keys.get_mut(&id).filter(|stored| stored.tenant == context.tenant);
-        let StoredKey { kind, key, .. } = found.ok_or(Error::NotFound)?;
+        let key = self.key(context.tenant, id)?.key.clone();
         if key.revoked_at.is_some() {
-            return Ok(key.clone());
+            return Ok(key);
         }
-        key.revoked_at = Some(context.at);
-        let (kind, key) = (*kind, key.clone());
-        if kind == KeyKind::Api {
-            self.append(context.tenant, context.at, &context.actor, entry::key_revoked(id));
-        }
-        Ok(key)
+        let revoked = Key { revoked_at: Some(context.at), ..key };
+        self.keys.get_mut(&id).expect("it was just found").key = revoked.clone();
+        self.append(context.tenant, context.at, &context.actor, entry::key::revoked(&revoked));
+        self.revoke_keys(context, |stored| stored.key.opener() == Some(id));
+        Ok(revoked)
     }
 
-    pub(super) fn keys(&self, tenant: TenantId, user: Option<UserId>, page: &Page) -> Result<Listed<Key>> {
+    pub(super) fn keys(
+        &self,
+        tenant: TenantId,
+        kind: KeyKind,
+        user: Option<UserId>,
+        page: &Page,
+    ) -> Result<Listed<Key>> {
         let of_user = |key: &Key| user.is_none() || key.user == user;
-        let listed =
-            |stored: &StoredKey| stored.tenant == tenant && stored.kind == KeyKind::Api && of_user(&stored.key);
+        let listed = |stored: &StoredKey| stored.tenant == tenant && stored.key.kind() == kind && of_user(&stored.key);
         let items = self.keys.iter().rev().filter(|(_, stored)| listed(stored));
         page::cut(items.map(|(place, stored)| (place, stored.key.clone())), Order::Descending, page)
     }

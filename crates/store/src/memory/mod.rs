@@ -46,7 +46,7 @@ use self::state::State;
 use crate::{
     Context, Durability, Error, Fault, Listener, Result, Store,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, Leases,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind, Leases,
         Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
         NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
         Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
@@ -246,8 +246,14 @@ impl Store for Memory {
         self.write(|state| state.revoke_key(&context, key))
     }
 
-    async fn keys(&self, tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
-        self.read(|state| state.keys(tenant, user, &page))
+    async fn keys(
+        &self,
+        tenant: TenantId,
+        kind: KeyKind,
+        user: Option<UserId>,
+        page: Page,
+    ) -> Result<Listed<Key>> {
+        self.read(|state| state.keys(tenant, kind, user, &page))
     }
 
     async fn create_run(&self, context: Context, run: NewRun) -> Result<Created> {

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use attache_protocol::{KeyId, TenantId, UserId, wire::key::Role};
+use attache_protocol::{
+    KeyId, RuntimeId, TenantId, UserId,
+    wire::{key::Role, runtime::RuntimeState},
+};
 
 use super::{
     Memory,
@@ -13,7 +16,7 @@ use super::{
 use crate::{
     Context, Error, People, Result, entry,
     record::{
-        Credential, KeyKind, Listed, Page,
+        AuditEvent, Credential, KeyKind, Listed, Page, RuntimeKind,
         people::{AccessRules, NewUser, User, UserPatch, UserRef},
     },
 };
@@ -51,7 +54,7 @@ impl State {
         }
         if patch.password.is_some() {
             self.revoke_keys(context, |stored| {
-                let ends = stored.kind == KeyKind::Session && Some(stored.key.id) != keep;
+                let ends = stored.key.kind() == KeyKind::Session && Some(stored.key.id) != keep;
                 stored.key.user == Some(before.id) && ends
             });
         }
@@ -74,6 +77,7 @@ impl State {
             return Ok(user);
         }
         self.not_the_last_owner(&user)?;
+        self.revoke_agent_keys(context, user.id);
         self.revoke_keys(context, |stored| stored.key.user == Some(user.id));
         self.append(context.tenant, context.at, &context.actor, entry::people::user_removed(&user));
         let removed = User { removed_at: Some(context.at), ..user };
@@ -81,8 +85,20 @@ impl State {
         Ok(removed)
     }
 
+    /// The keys of a person's agents act for that person; devices stay paired, and do what they are given.
+    fn revoke_agent_keys(&mut self, context: &Context, owner: UserId) {
+        let found = self.runtimes.values().filter(|runtime| {
+            let is_key = runtime.kind == RuntimeKind::AgentKey && runtime.state == RuntimeState::Active;
+            is_key && self.accounts[&runtime.agent].owner == Some(owner)
+        });
+        let found: Vec<RuntimeId> = found.map(|runtime| runtime.id).collect();
+        for runtime in found {
+            self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
+        }
+    }
+
     /// Revokes the tenant's keys that are wanted, in order of creation.
-    fn revoke_keys(&mut self, context: &Context, wanted: impl Fn(&StoredKey) -> bool) {
+    pub(super) fn revoke_keys(&mut self, context: &Context, wanted: impl Fn(&StoredKey) -> bool) {
         let found = self.keys.values().filter(|stored| stored.tenant == context.tenant && wanted(stored));
         let found: Vec<KeyId> = found.map(|stored| stored.key.id).collect();
         for key in found {
@@ -179,6 +195,14 @@ impl People for Memory {
 
     async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
         self.read(|state| Ok(state.keys.get(&key).map(|stored| state.credential_of(stored))))
+    }
+
+    async fn record_event(&self, context: Context, event: AuditEvent) -> Result<()> {
+        self.write(|state| {
+            state.known_tenant(context.tenant)?;
+            state.append(context.tenant, context.at, &context.actor, entry::key::event(&event));
+            Ok(())
+        })
     }
 
     async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>> {

@@ -50,6 +50,9 @@ impl State {
         let asked = self.judge_worker(place, &ask, by, call::PERMISSION, at)?;
         let renewed = self.judge(place, &Command::Progress { by, lease }, at)?;
         if let Some(known) = self.asked_before(place, &new) {
+            if self.permissions[&known].1.subject != new.subject {
+                return Err(Error::KeyReused);
+            }
             self.runs[place].record.state = renewed.state;
             return Ok(self.shown_permission(known));
         }

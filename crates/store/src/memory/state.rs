@@ -16,7 +16,7 @@ use crate::{
     Error, Result, Woken,
     entry::Entry,
     record::{
-        Account, AgentRef, Artifact, Conversation, Key, KeyKind, Message, NewPairingRequest, RunRecord, Runtime,
+        Account, AgentRef, Artifact, Conversation, Key, Message, NewPairingRequest, RunRecord, Runtime,
         ask::{Ask, GrantRecord, Input, Permission},
         channel::{Channel, Follow, Frame, Report},
         delegation::Delegation,
@@ -117,7 +117,6 @@ pub(super) enum Decision {
 #[derive(Debug)]
 pub(super) struct StoredKey {
     pub(super) tenant: TenantId,
-    pub(super) kind: KeyKind,
     pub(super) secret: SecretHash,
     pub(super) key: Key,
 }

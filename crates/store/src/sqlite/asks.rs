@@ -47,6 +47,9 @@ impl Transaction<'_, '_> {
             Err(error) => return self.refuse(&hot, call::ASK, by, stamp, error),
         };
         if let Some(known) = self.named_before(&hot, &new)? {
+            if known.what != new.what {
+                return Err(Error::KeyReused);
+            }
             let renewed = self.judge(&hot, &Command::Progress { by, lease }, at)?;
             self.renew(&hot, renewed.state)?;
             return Ok(Ok(known));
@@ -233,7 +236,7 @@ impl Transaction<'_, '_> {
     pub(super) fn add_input(&mut self, context: &Context, new: NewInput) -> Result<Input> {
         let hot = self.own_run(context.tenant, new.run)?;
         if let Some(first) = self.given_before(&new)? {
-            return Ok(first);
+            return if first.parts == new.parts { Ok(first) } else { Err(Error::KeyReused) };
         }
         let refusal = match hot.state.status() {
             Status::Running => None,

@@ -9,14 +9,16 @@ use super::{
 };
 use crate::{
     Context, Error, Result, entry,
-    record::{Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
+    record::{AuditEvent, Credential, Key, KeyKind, NewKey, TokenState, people::UserRef},
 };
 
-pub(super) const KEY: &str = "id, name, role, created, expires, revoked, user, scopes, kind from api_keys";
+/// The columns that [`rows::key`] reads, with their table.
+pub(super) const KEY: &str =
+    "id, name, role, created, expires, revoked, user, scopes, kind, opener, address from api_keys";
 
 /// The columns that [`worth`] reads, with their tables.
 const WORTH: &str = "k.tenant, k.id, k.user, k.role, u.role, k.scopes, k.expires, \
-     k.revoked is not null or u.removed is not null \
+     k.revoked is not null or u.removed is not null, k.kind, k.opener \
      from api_keys k left join users u on u.id = k.user";
 
 /// Which keys of a user end.
@@ -30,39 +32,45 @@ pub(super) enum Ending {
 
 impl Transaction<'_, '_> {
     pub(super) fn create_key(&mut self, context: &Context, new: &NewKey) -> Result<Key> {
-        // Sessions are not logged, so the log cannot refuse an unknown tenant for them.
         self.cache.head(context.tenant).ok_or(Error::NotFound)?;
         if let Some(user) = new.user {
             self.present_user(context.tenant, &UserRef::Id(user))?;
         }
-        let kind = match new.kind {
-            KeyKind::Api => 0,
-            KeyKind::Session => 1,
-        };
+        let opening = new.opening.clone().unwrap_or_default();
+        let mut expires_at = new.expires_at;
+        if let Some(opener) = opening.opener {
+            let opener = self.key(context.tenant, opener)?;
+            if !opener.is_valid(context.at) {
+                return Err(Error::NotFound);
+            }
+            expires_at = expires_at.into_iter().chain(opener.expires_at).min();
+        }
         self.connection.execute(
-            "insert into api_keys (id, tenant, kind, name, role, secret, created, expires, user, scopes)
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "insert into api_keys (id, tenant, kind, name, role, secret, created, expires, user, scopes, opener,
+                address)
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             params![
                 Key16(new.id.uuid()),
                 Key16(context.tenant.uuid()),
-                kind,
+                kind_number(new.kind()),
                 new.name,
                 new.role.as_str(),
                 new.secret.0,
                 context.at.millis(),
-                new.expires_at.map(Timestamp::millis),
+                expires_at.map(Timestamp::millis),
                 new.user.map(|user| Key16(user.uuid())),
                 new.scopes.as_deref().map(rows::scopes_text),
+                opening.opener.map(|opener| Key16(opener.uuid())),
+                opening.address,
             ],
         )?;
-        if new.kind == KeyKind::Api {
-            self.log(context.tenant, context.stamp(), &entry::key_created(new.id, &new.name, new.role), None)?;
-        }
-        self.key(context.tenant, new.id).map(|(key, _)| key)
+        let key = self.key(context.tenant, new.id)?;
+        self.log(context.tenant, context.stamp(), &entry::key::created(&key), None)?;
+        Ok(key)
     }
 
     pub(super) fn revoke_key(&mut self, context: &Context, id: KeyId) -> Result<Key> {
-        let (key, kind) = self.key(context.tenant, id)?;
+        let key = self.key(context.tenant, id)?;
         if key.revoked_at.is_some() {
             return Ok(key);
         }
@@ -70,10 +78,24 @@ impl Transaction<'_, '_> {
             "update api_keys set revoked = ?2 where id = ?1",
             params![Key16(id.uuid()), context.at.millis()],
         )?;
-        if kind == KeyKind::Api {
-            self.log(context.tenant, context.stamp(), &entry::key_revoked(id), None)?;
+        self.log(context.tenant, context.stamp(), &entry::key::revoked(&key), None)?;
+        for session in self.opened_by(id)? {
+            self.revoke_key(context, session)?;
         }
         Ok(Key { revoked_at: Some(context.at), ..key })
+    }
+
+    /// The sessions that the key or session opened and that were not revoked, in order of creation.
+    fn opened_by(&self, opener: KeyId) -> Result<Vec<KeyId>> {
+        Ok(self
+            .connection
+            .prepare_cached("select id from api_keys where opener = ?1 and revoked is null order by no")?
+            .query_map([Key16(opener.uuid())], |row| Ok(rows::key_id(row.get(0)?)))?
+            .collect::<rusqlite::Result<_>>()?)
+    }
+
+    pub(super) fn record_event(&mut self, context: &Context, event: &AuditEvent) -> Result<()> {
+        self.log(context.tenant, context.stamp(), &entry::key::event(event), None).map(drop)
     }
 
     /// Revokes the keys of a user that were not revoked, in order of creation: all of them, or the sessions but one.
@@ -81,7 +103,7 @@ impl Transaction<'_, '_> {
         let keys = self
             .connection
             .prepare_cached("select id, kind from api_keys where user = ?1 and revoked is null order by no")?
-            .query_map([Key16(user.uuid())], |row| Ok((rows::key_id(row.get(0)?), kind(row, 1)?)))?
+            .query_map([Key16(user.uuid())], |row| Ok((rows::key_id(row.get(0)?), rows::key_kind(row, 1)?)))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for (key, kind) in keys {
             let ends = match which {
@@ -95,10 +117,10 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
-    fn key(&self, tenant: TenantId, id: KeyId) -> Result<(Key, KeyKind)> {
+    fn key(&self, tenant: TenantId, id: KeyId) -> Result<Key> {
         self.connection
             .prepare_cached(&format!("select {KEY} where id = ?1 and tenant = ?2"))?
-            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], |row| Ok((rows::key(row)?, kind(row, 8)?)))
+            .query_row([Key16(id.uuid()), Key16(tenant.uuid())], rows::key)
             .optional()?
             .ok_or(Error::NotFound)
     }
@@ -172,13 +194,14 @@ fn worth(row: &Row<'_>) -> rusqlite::Result<Credential> {
         scopes: rows::maybe_scopes(row, 5)?,
         expires_at: rows::maybe_time(row, 6)?,
         revoked: row.get(7)?,
+        kind: rows::key_kind(row, 8)?,
+        opener: rows::maybe_key(row, 9)?,
     })
 }
 
-fn kind(row: &Row<'_>, column: usize) -> rusqlite::Result<KeyKind> {
-    match row.get::<_, i64>(column)? {
-        0 => Ok(KeyKind::Api),
-        1 => Ok(KeyKind::Session),
-        _ => Err(rows::corrupt(column, "an unknown kind of key")),
+pub(super) const fn kind_number(kind: KeyKind) -> i64 {
+    match kind {
+        KeyKind::Api => 0,
+        KeyKind::Session => 1,
     }
 }

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     Error, MAX_PAGE_BYTES, Result,
-    record::{Account, Artifact, Conversation, Key, Listed, Live, Message, Page, RunFilter, RunRecord, Runtime},
+    record::{
+        Account, Artifact, Conversation, Key, KeyKind, Listed, Live, Message, Page, RunFilter, RunRecord, Runtime,
+    },
     weight::{self, Scales, Weigh},
 };
 
@@ -265,15 +267,16 @@ pub(super) fn runtimes(
 pub(super) fn keys(
     connection: &Connection,
     tenant: TenantId,
+    kind: KeyKind,
     user: Option<UserId>,
     page: &Page,
 ) -> Result<Listed<Key>> {
-    let user = user.map(|user| Key16(user.uuid()));
+    let (kind, user) = (keys::kind_number(kind), user.map(|user| Key16(user.uuid())));
     newest(
         connection,
         "no",
-        &format!("{} where tenant = ?1 and no < ?2 and kind = 0 and (?4 is null or user = ?4)", keys::KEY),
-        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &user],
+        &format!("{} where tenant = ?1 and no < ?2 and kind = ?5 and (?4 is null or user = ?4)", keys::KEY),
+        &[&Key16(tenant.uuid()), &before(page)?, &one_more(page), &user, &kind],
         page,
         rows::key,
     )

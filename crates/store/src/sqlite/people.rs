@@ -1,7 +1,7 @@
 //! Users, and the access rules of a tenant.
 
 use async_trait::async_trait;
-use attache_protocol::{KeyId, Secret, TenantId, wire::key::Role};
+use attache_protocol::{KeyId, Secret, TenantId, UserId, wire::key::Role};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Context, Error, People, Result, entry,
     record::{
-        Credential, Listed, Page,
+        AuditEvent, Credential, Listed, Page, RuntimeKind,
         people::{AccessRules, NewUser, User, UserPatch, UserRef},
     },
 };
@@ -88,12 +88,31 @@ impl Transaction<'_, '_> {
             return Ok(user);
         }
         self.refuse_last_owner(&user)?;
+        self.revoke_agent_keys(context, user.id)?;
         self.revoke_keys(context, user.id, Ending::All)?;
         self.log(context.tenant, context.stamp(), &entry::people::user_removed(&user), None)?;
         self.connection
             .prepare_cached("update users set removed = ?2 where id = ?1")?
             .execute(params![Key16(user.id.uuid()), context.at.millis()])?;
         Ok(User { removed_at: Some(context.at), ..user })
+    }
+
+    /// The keys of a person's agents act for that person; devices stay paired, and do what they are given.
+    fn revoke_agent_keys(&mut self, context: &Context, owner: UserId) -> Result<()> {
+        let runtimes = self
+            .connection
+            .prepare_cached(
+                "select t.id from agent_runtimes t cross join agent_accounts a on a.id = t.agent
+                 where t.state = 0 and t.kind = ?2 and a.owner = ?1 order by t.no",
+            )?
+            .query_map(params![Key16(owner.uuid()), rows::runtime_kind_number(RuntimeKind::AgentKey)], |row| {
+                Ok(rows::runtime_id(row.get(0)?))
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        for runtime in runtimes {
+            self.revoke_runtime(context, runtime)?;
+        }
+        Ok(())
     }
 
     /// A user who was not removed.
@@ -232,6 +251,10 @@ impl People for Sqlite {
 
     async fn key_credential(&self, key: KeyId) -> Result<Option<Credential>> {
         self.read(move |connection| keys::key_credential(connection, key)).await
+    }
+
+    async fn record_event(&self, context: Context, event: AuditEvent) -> Result<()> {
+        self.write(move |transaction| transaction.record_event(&context, &event)).await
     }
 
     async fn access_rules(&self, tenant: TenantId) -> Result<Option<AccessRules>> {

@@ -74,6 +74,9 @@ impl Transaction<'_, '_> {
         };
         let renewed = self.judge(&hot, &Command::Progress { by, lease }, at)?;
         if let Some(known) = self.asked_before(&hot, new)? {
+            if known.subject != new.subject {
+                return Err(Error::KeyReused);
+            }
             self.renew(&hot, renewed.state)?;
             return Ok(Ok(known));
         }

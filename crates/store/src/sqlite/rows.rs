@@ -25,7 +25,10 @@ use uuid::Uuid;
 use super::packed::{Packed, Request};
 use crate::{
     outcome,
-    record::{Account, Artifact, Conversation, Key, Message, RunRecord, Runtime, RuntimeKind, channel::Report},
+    record::{
+        Account, Artifact, Conversation, Key, KeyKind, Message, Opening, RunRecord, Runtime, RuntimeKind,
+        channel::Report,
+    },
 };
 
 /// What the rules need of a run, without its texts: the columns that [`hot`] reads.
@@ -425,12 +428,29 @@ pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     Role::from_text(&row.get::<_, String>(column)?).ok_or_else(|| corrupt(column, "an unknown role"))
 }
 
-/// Reads `id, name, role, created, expires, revoked, user, scopes`.
+pub(super) fn key_kind(row: &Row<'_>, column: usize) -> rusqlite::Result<KeyKind> {
+    match row.get::<_, i64>(column)? {
+        0 => Ok(KeyKind::Api),
+        1 => Ok(KeyKind::Session),
+        _ => Err(corrupt(column, "an unknown kind of key")),
+    }
+}
+
+pub(super) fn maybe_key(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<KeyId>> {
+    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(key_id))
+}
+
+/// Reads [`super::keys::KEY`].
 pub(super) fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
+    let opening = match key_kind(row, 8)? {
+        KeyKind::Api => None,
+        KeyKind::Session => Some(Opening { opener: maybe_key(row, 9)?, address: row.get(10)? }),
+    };
     Ok(Key {
         user: maybe_user(row, 6)?,
         scopes: maybe_scopes(row, 7)?,
         id: key_id(row.get(0)?),
+        opening,
         name: row.get(1)?,
         role: role(row, 2)?,
         created_at: time(row, 3)?,

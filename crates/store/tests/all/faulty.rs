@@ -174,17 +174,18 @@ impl Faulty {
 
     /// What a key stands for, as this engine sees it.
     async fn seen(&self, credential: Option<Credential>) -> Option<Credential> {
-        let Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked }) = credential
+        let Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked, kind, opener }) =
+            credential
         else {
             return credential;
         };
         let owner = self.inner.user(tenant, UserRef::Id(user)).await.ok();
         let removed = owner.is_some_and(|owner| owner.removed_at.is_some());
         let revoked = revoked && !(removed && self.has(Fault::KeepsKeysOfRemovedUsers));
-        let keys = self.inner.keys(tenant, Some(user), Page { limit: 1_000, cursor: None }).await;
+        let keys = self.inner.keys(tenant, kind, Some(user), Page { limit: 1_000, cursor: None }).await;
         let own = keys.ok().and_then(|keys| keys.items.into_iter().find(|known| known.id == key));
         let role = own.filter(|_| self.has(Fault::IgnoresTheUsersRole)).map_or(role, |key| key.role);
-        Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked })
+        Some(Credential::Key { tenant, key, user: Some(user), role, scopes, expires_at, revoked, kind, opener })
     }
 }
 
@@ -250,7 +251,7 @@ as_the_model! {
     fn leave(runtime: RuntimeId, at: Timestamp) -> Result<()>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
-    fn keys(tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
+    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
     fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn live(tenant: TenantId) -> Result<Live>;
@@ -485,6 +486,7 @@ as_the_model! {
     fn update_user(context: Context, user: UserRef, patch: UserPatch, keep: Option<KeyId>) -> Result<User>;
     fn user(tenant: TenantId, user: UserRef) -> Result<User>;
     fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
+    fn record_event(context: Context, event: AuditEvent) -> Result<()>;
     fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
     ---
     async fn remove_user(&self, context: Context, user: UserRef) -> Result<User> {

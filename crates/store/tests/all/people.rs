@@ -14,7 +14,7 @@ use attache_protocol::{
 use attache_store::{
     Context, Error, MAX_REFUSED, Woken,
     record::{
-        Created, Credential, KeyKind, NewKey, NewProgress, NewRun, Outcome, Retention,
+        Created, Credential, KeyKind, NewKey, NewProgress, NewRun, Opening, Outcome, Retention,
         channel::Frame,
         delivery::{Attempt, Callback, Delivery, DeliveryFilter, Next},
         people::{NewUser, User, UserPatch, UserRef},
@@ -38,7 +38,7 @@ impl World {
     async fn key(&self, user: UserId, kind: KeyKind, secret: u8) -> KeyId {
         let new = NewKey {
             id: self.env.key_id(),
-            kind,
+            opening: (kind == KeyKind::Session).then(Opening::default),
             name: format!("key {secret}"),
             role: Role::Admin,
             user: Some(user),
@@ -369,7 +369,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
         let owner = world.user("ada", Role::Owner).await;
         let user = world.user("bob", Role::Operator).await;
         let first = world.key(user.id, KeyKind::Api, 11).await;
-        world.key(user.id, KeyKind::Session, 12).await;
+        let session = world.key(user.id, KeyKind::Session, 12).await;
         let revoked = world.key(user.id, KeyKind::Api, 13).await;
         let last = world.key(user.id, KeyKind::Api, 14).await;
         world.store.revoke_key(world.context("key:owner"), revoked).await.unwrap();
@@ -382,6 +382,8 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
             scopes: None,
             expires_at: None,
             revoked,
+            kind: KeyKind::Api,
+            opener: None,
         };
         let worth = credential(first, Role::Operator, false);
         assert_eq!(world.store.key_credential(first).await, Ok(Some(worth)));
@@ -394,6 +396,7 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
             world.log(head).await,
             [
                 format!(r#"key:owner key.revoked {{"key_id":"{first}"}}"#),
+                format!(r#"key:owner session.ended {{"session_id":"{session}"}}"#),
                 format!(r#"key:owner key.revoked {{"key_id":"{last}"}}"#),
                 format!(r#"key:owner user.removed {{"user_id":"{}","name":"bob"}}"#, user.id),
             ]
@@ -410,6 +413,56 @@ async fn removing_a_user_revokes_their_keys_in_order_of_creation() {
 }
 
 #[tokio::test]
+async fn a_session_ends_with_its_opener_and_never_outlives_it() {
+    for world in World::all().await {
+        let user = world.user("ada", Role::Owner).await.id;
+        let end = world.env.now().plus(Duration::from_secs(20));
+        let new = |opener: Option<KeyId>, secret: u8, expires_at| NewKey {
+            id: world.env.key_id(),
+            opening: opener.map(|opener| Opening { opener: Some(opener), address: Some("192.0.2.1".to_owned()) }),
+            name: "console".to_owned(),
+            role: Role::Admin,
+            user: Some(user),
+            scopes: None,
+            secret: SecretHash([secret; 32]),
+            expires_at,
+        };
+        let create = async |new: NewKey| world.store.create_key(world.context("key:owner"), new).await;
+        let key = create(new(None, 31, Some(end))).await.unwrap();
+        let month = Some(world.env.now().plus(Duration::from_secs(30 * 86_400)));
+        let head = world.head().await;
+        let first = create(new(Some(key.id), 32, month)).await.unwrap();
+        let second = create(new(Some(first.id), 33, None)).await.unwrap();
+        assert_eq!((first.expires_at, second.expires_at), (Some(end), Some(end)));
+        world.store.revoke_key(world.context("key:owner"), key.id).await.unwrap();
+        assert_eq!(create(new(Some(key.id), 34, month)).await, Err(Error::NotFound));
+        let opened = |session: KeyId, opener: KeyId| {
+            format!(
+                r#"key:owner session.opened {{"session_id":"{session}","user_id":"{user}","role":"admin","opener":"{opener}","address":"192.0.2.1"}}"#
+            )
+        };
+        assert_eq!(
+            world.log(head).await,
+            [
+                opened(first.id, key.id),
+                opened(second.id, first.id),
+                format!(r#"key:owner key.revoked {{"key_id":"{}"}}"#, key.id),
+                format!(r#"key:owner session.ended {{"session_id":"{}"}}"#, first.id),
+                format!(r#"key:owner session.ended {{"session_id":"{}"}}"#, second.id),
+            ]
+        );
+        for session in [first.id, second.id] {
+            let seen = world.store.key_credential(session).await.unwrap();
+            assert!(matches!(seen, Some(Credential::Key { revoked: true, .. })), "{seen:?}");
+        }
+        // An opener whose time is over opens nothing either.
+        let short = create(new(None, 35, Some(end))).await.unwrap();
+        world.env.advance(Duration::from_secs(20));
+        assert_eq!(create(new(Some(short.id), 36, month)).await, Err(Error::NotFound));
+    }
+}
+
+#[tokio::test]
 async fn a_new_password_ends_the_other_sessions_of_its_user() {
     for world in World::all().await {
         let user = world.user("ada", Role::Owner).await.id;
@@ -420,8 +473,11 @@ async fn a_new_password_ends_the_other_sessions_of_its_user() {
         let patch = UserPatch { password, ..UserPatch::default() };
         let context: Context = world.context("key:owner");
         world.store.update_user(context, UserRef::Id(user), patch, Some(kept)).await.unwrap();
-        let row = format!(r#"key:owner user.updated {{"user_id":"{user}","name":null,"role":null,"password":true}}"#);
-        assert_eq!(world.log(head).await, [row]);
+        let rows = [
+            format!(r#"key:owner session.ended {{"session_id":"{ended}"}}"#),
+            format!(r#"key:owner user.updated {{"user_id":"{user}","name":null,"role":null,"password":true}}"#),
+        ];
+        assert_eq!(world.log(head).await, rows);
         for (key, is_revoked) in [(api, false), (kept, false), (ended, true)] {
             let seen = world.store.key_credential(key).await.unwrap();
             assert!(matches!(seen, Some(Credential::Key { revoked, .. }) if revoked == is_revoked), "{seen:?}");

@@ -118,6 +118,7 @@ impl Generator {
             Kind::Leave => Step::Leave(self.some_runtime(model).await, self.at()),
             Kind::CreateKey => self.create_key(),
             Kind::RevokeKey => self.revoke_key(),
+            Kind::RecordEvent => self.record_event(),
             Kind::CreateRun => self.create_run(model).await,
             Kind::Claim => self.claim(model).await,
             Kind::Progress => self.progress(model).await,

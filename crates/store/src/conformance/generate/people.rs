@@ -12,7 +12,7 @@ use crate::{
     conformance::step::Step,
     memory::Memory,
     record::{
-        AccountPatch, AgentRef, KeyKind, NewAccount, NewKey, NewPairingCode, NewPairingRequest, NewRuntime,
+        AccountPatch, AgentRef, AuditEvent, NewAccount, NewKey, NewPairingCode, NewPairingRequest, NewRuntime, Opening,
         PairingDecision, Proof, RuntimeKind,
     },
 };
@@ -156,13 +156,30 @@ impl Generator {
             user: self.draw.percent(if self.known.users.is_empty() { 3 } else { 75 }).then(|| self.user()),
             scopes: self.scopes(),
             id: self.draw.env.key_id(),
-            kind: if self.draw.percent(70) { KeyKind::Api } else { KeyKind::Session },
+            opening: self.draw.percent(40).then(|| Opening {
+                opener: self.draw.percent(60).then(|| self.draw.recent(&self.known.keys)).flatten(),
+                address: self.draw.maybe_text(),
+            }),
             name: self.draw.text(),
             role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
             secret: self.draw.secret(),
             expires_at: self.draw.percent(50).then(|| self.now().plus(Duration::from_millis(HOUR))),
         };
         Step::CreateKey(self.context(), new)
+    }
+
+    pub(super) fn record_event(&self) -> Step {
+        let (tunnel, expires_at) = (self.draw.env.tunnel_id(), self.now());
+        let event = match self.draw.below(3) {
+            0 => AuditEvent::LoginLinkCreated {
+                user: self.draw.percent(70).then(|| self.user()),
+                role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
+                expires_at,
+            },
+            1 => AuditEvent::TunnelOpened { tunnel, expires_at, max_bytes: self.draw.below(u64::MAX) },
+            _ => AuditEvent::TunnelClosed { tunnel, bytes: self.draw.below(1_000) },
+        };
+        Step::RecordEvent(self.context(), event)
     }
 
     pub(super) fn revoke_key(&self) -> Step {

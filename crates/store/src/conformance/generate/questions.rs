@@ -117,6 +117,15 @@ impl Generator {
             }
         };
         let (id, request, expires_at) = (self.draw.env.ask_id(), self.question_name(), self.question_expiry());
+        // Sometimes exactly what was asked before.
+        let before = match self.known.asks.last() {
+            Some(last) if self.draw.percent(20) => model.asked(self.tenant, *last).await.ok(),
+            Some(_) | None => None,
+        };
+        let (run, what, request) = match before {
+            Some(before) => (before.run, before.what, before.request),
+            None => (run, what, request),
+        };
         Step::Ask { by, ask: NewAsk { id, run, what, request, expires_at }, lease: LEASE, at: self.at() }
     }
 
@@ -160,10 +169,12 @@ impl Generator {
 
     pub(super) async fn add_input(&self, model: &Memory) -> Step {
         let run = self.some_run(model).await.map_or_else(|| self.run(), |run| run.id);
-        let used = self.draw.recent(&self.known.input_keys).filter(|_| self.draw.percent(25));
-        let (run, key) = match used {
-            Some((run, key)) => (run, Some(key)),
-            None => (run, self.draw.percent(40).then(|| self.draw.bytes())),
+        // Sometimes a key that was used before, with what it was used for or with something else.
+        let used = self.known.input_keys.last().filter(|_| self.draw.percent(25)).cloned();
+        let (run, key, parts) = match used {
+            Some((run, key, parts)) if self.draw.percent(60) => (run, Some(key), parts),
+            Some((run, key, _)) => (run, Some(key), self.draw.json()),
+            None => (run, self.draw.percent(40).then(|| self.draw.bytes()), self.draw.json()),
         };
         let message = self.draw.maybe_json();
         let open = model.open_ask(self.tenant, run).await.ok().flatten().map(|ask| ask.id);
@@ -172,7 +183,7 @@ impl Generator {
             1 => Some(self.some_ask()),
             _ => None,
         };
-        let new = NewInput { id: self.draw.env.input_id(), run, parts: self.draw.json(), message, answers, key };
+        let new = NewInput { id: self.draw.env.input_id(), run, parts, message, answers, key };
         Step::AddInput(self.context(), new)
     }
 

@@ -163,10 +163,11 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 129] = [
+const ANSWERS: [&str; 132] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
+    "AddInput KeyReused",
     "AddInput NotFound",
     "AddInput NotRunning",
     "AddMessage NotFound",
@@ -176,6 +177,7 @@ const ANSWERS: [&str; 129] = [
     "Artifact NotFound",
     "Ask Ended",
     "Ask NoEngine",
+    "Ask KeyReused",
     "Ask NotFound",
     "Ask NotRunning",
     "Ask StaleEpoch",
@@ -265,6 +267,7 @@ const ANSWERS: [&str; 129] = [
     "RemoveUser LastOwner",
     "RemoveUser NotFound",
     "RequestPermission Ended",
+    "RequestPermission KeyReused",
     "RequestPermission NotFound",
     "RequestPermission NotRunning",
     "RequestPermission StaleEpoch",
@@ -296,7 +299,7 @@ const ANSWERS: [&str; 129] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 58] = [
+const ROWS: [&str; 63] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -318,6 +321,7 @@ const ROWS: [&str; 58] = [
     "delivery.resent",
     "key.created",
     "key.revoked",
+    "login_link.created",
     "message.added",
     "pairing.code_created",
     "pairing.confirmed",
@@ -342,6 +346,8 @@ const ROWS: [&str; 58] = [
     "runtime.superseded",
     "runtime.token_reused",
     "runtime.token_rotated",
+    "session.ended",
+    "session.opened",
     "task.cancelled",
     "task.claimed",
     "task.completed",
@@ -352,6 +358,8 @@ const ROWS: [&str; 58] = [
     "task.refused",
     "task.requeued",
     "task.waiting",
+    "tunnel.closed",
+    "tunnel.opened",
     "user.created",
     "user.removed",
     "user.updated",

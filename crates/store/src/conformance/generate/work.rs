@@ -18,8 +18,8 @@ use crate::{
     },
     memory::Memory,
     record::{
-        AgentRef, Leases, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Outcome, Page, Retention,
-        RunFilter, RunRecord, TokenChange,
+        AgentRef, KeyKind, Leases, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Outcome, Page,
+        Retention, RunFilter, RunRecord, TokenChange,
     },
 };
 
@@ -294,7 +294,10 @@ impl Generator {
             9 => List::Grants,
             0 => List::Accounts,
             1 => List::Runtimes(self.draw.percent(50).then(|| self.agent())),
-            2 => List::Keys(self.draw.percent(30).then(|| self.user())),
+            2 => {
+                let kind = if self.draw.percent(50) { KeyKind::Api } else { KeyKind::Session };
+                List::Keys(kind, self.draw.percent(30).then(|| self.user()))
+            }
             3 => List::Runs(self.filter()),
             4 => List::Conversations,
             5 => List::Messages(self.conversation()),

@@ -1,0 +1,98 @@
+//! API keys of people and programs, the sessions of browsers, and what happens around them that only the log keeps.
+
+use attache_protocol::{
+    KeyId, Timestamp, TunnelId, UserId,
+    secret::SecretHash,
+    wire::key::{Role, Scope},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    Api,
+    /// A browser's session.
+    Session,
+}
+
+/// How a session was opened. It ends with its opener.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// The key or session that made the login link; `None`: by password.
+    pub opener: Option<KeyId>,
+    /// The address of the browser.
+    pub address: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewKey {
+    pub id: KeyId,
+    /// `Some` for a session.
+    pub opening: Option<Opening>,
+    pub name: String,
+    pub role: Role,
+    pub user: Option<UserId>,
+    /// `None`: everything that the role may do.
+    pub scopes: Option<Vec<Scope>>,
+    pub secret: SecretHash,
+    pub expires_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    pub id: KeyId,
+    /// `Some` for a session.
+    pub opening: Option<Opening>,
+    pub name: String,
+    pub role: Role,
+    pub user: Option<UserId>,
+    pub scopes: Option<Vec<Scope>>,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// Something that changes nothing in the store, and is a row of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A login link was made: whom it signs in, as what, and until when.
+    LoginLinkCreated { user: Option<UserId>, role: Role, expires_at: Timestamp },
+    TunnelOpened { tunnel: TunnelId, expires_at: Timestamp, max_bytes: u64 },
+    /// How many bytes were relayed.
+    TunnelClosed { tunnel: TunnelId, bytes: u64 },
+}
+
+// === impl NewKey ===
+
+impl NewKey {
+    pub const fn kind(&self) -> KeyKind {
+        KeyKind::of(self.opening.as_ref())
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    pub const fn kind(&self) -> KeyKind {
+        KeyKind::of(self.opening.as_ref())
+    }
+
+    /// Neither revoked nor expired. Whether its user was removed is for the credential to say.
+    pub fn is_valid(&self, at: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|end| end > at)
+    }
+
+    /// The key or session that opened this session.
+    pub fn opener(&self) -> Option<KeyId> {
+        self.opening.as_ref().and_then(|opening| opening.opener)
+    }
+}
+
+// === impl KeyKind ===
+
+impl KeyKind {
+    const fn of(opening: Option<&Opening>) -> Self {
+        match opening {
+            None => Self::Api,
+            Some(_) => Self::Session,
+        }
+    }
+}
