@@ -44,6 +44,7 @@ pub mod egress;
 mod error;
 mod hub;
 mod options;
+pub mod private;
 pub mod sse;
 mod stream;
 mod tls;

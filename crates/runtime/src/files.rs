@@ -1,13 +1,14 @@
 //! Private files: folders of mode 0700, files of mode 0600 that are replaced as a whole, and locks between processes.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     time::Duration,
 };
 
+use attache_client::private;
 use attache_protocol::env::Env;
 use rustix::fs::FlockOperation;
 
@@ -15,31 +16,12 @@ use crate::Error;
 
 /// Makes a folder that only its owner can enter; one of ours that is looser is tightened.
 pub(crate) fn private_folder(path: &Path) -> Result<(), Error> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(Error::io(path))?;
-    let metadata = fs::metadata(path).map_err(Error::io(path))?;
-    if metadata.mode() & 0o077 != 0 && metadata.uid() == rustix::process::geteuid().as_raw() {
-        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(Error::io(path))?;
-    }
-    Ok(())
+    private::folder(path).map_err(Error::io(path))
 }
 
 /// Replaces a file so that readers and a crash see the old content or the new one, never a part.
 pub(crate) fn replace(path: &Path, content: &[u8], env: &Env) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}", env.uuid().simple()));
-    let written = write_new(&temporary, content).and_then(|()| fs::rename(&temporary, path));
-    if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
-        return Err(Error::io(path)(error));
-    }
-    sync_folder(folder).map_err(Error::io(folder))
-}
-
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
+    private::write_with(path, content, env).map_err(Error::io(path))
 }
 
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {

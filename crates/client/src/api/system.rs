@@ -1,8 +1,12 @@
 //! The hub itself: its health, its log and a way into the console.
 
-use attache_protocol::wire::{
-    audit::AuditPage,
-    system::{Health, LoginLink},
+use attache_protocol::{
+    KeyId,
+    wire::{
+        audit::AuditPage,
+        session::{LoginLinkRequest, SessionList},
+        system::{Health, LoginLink},
+    },
 };
 use reqwest::Method;
 
@@ -24,7 +28,18 @@ impl Hub {
     }
 
     /// A link that signs one browser in, once.
-    pub async fn create_login_link(&self) -> Result<LoginLink> {
-        self.ask(&Ask::new(Method::POST, self.api(&["login-links"]))).await
+    pub async fn create_login_link(&self, request: &LoginLinkRequest) -> Result<LoginLink> {
+        self.post(self.api(&["login-links"]), request).await
+    }
+
+    pub async fn sessions(&self, page: &Page) -> Result<SessionList> {
+        let mut url = self.api(&["sessions"]);
+        page.write(&mut url);
+        self.get(url).await
+    }
+
+    /// Signs that browser out.
+    pub async fn end_session(&self, session: KeyId) -> Result<()> {
+        self.delete(self.api(&["sessions", &session.to_string()])).await
     }
 }

@@ -119,6 +119,19 @@ impl Network {
     }
 }
 
+impl FromStr for Network {
+    type Err = InvalidRule;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+        match text.parse()? {
+            Allow::Network(network) => Ok(network),
+            Allow::Host(_) | Allow::Below(_) => {
+                Err(InvalidRule { rule: text.to_owned(), why: "it is a name, and an address is needed".to_owned() })
+            }
+        }
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_one_address() { self.address.fmt(f) } else { write!(f, "{}/{}", self.address, self.prefix) }
