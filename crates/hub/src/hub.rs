@@ -10,21 +10,11 @@ use std::{
 };
 
 use attache_protocol::{
-    AgentId, Code, Secret, TenantId, Timestamp, UserId,
+    AgentId, Code, Secret, TenantId, Timestamp,
     env::Env,
-    secret::Kind,
-    wire::{
-        key::Role,
-        system::{Health, Storage},
-    },
+    wire::system::{Health, Storage},
 };
-use attache_store::{
-    Context, Durability, Store,
-    record::{
-        KeyKind, NewKey, Page,
-        people::{NewUser, UserRef},
-    },
-};
+use attache_store::{Durability, Store};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -43,8 +33,9 @@ use crate::{
         token::Signer,
     },
     metrics::Metrics,
-    options::{Options, OwnerKey},
+    options::Options,
     outbox,
+    owner::{OwnerKeyState, ensure_owner},
     recovery::Words,
     render,
     stream::{StreamSlots, feed::Feeds},
@@ -82,6 +73,7 @@ struct Inner {
     logins: Logins,
     /// Where people sign in who have shown no credential yet.
     tenant: TenantId,
+    owner_key: OwnerKeyState,
     signer: Signer,
     card_key: CardKey,
     passwords: Passwords,
@@ -147,7 +139,7 @@ impl Hub {
             env.not_before(seen);
         }
         let tenant = store.ensure_tenant(env.tenant_id(), "default", env.now()).await.map_err(StartError::Store)?;
-        ensure_owner(&options, &folder, &*store, &env, tenant).await?;
+        let owner_key = ensure_owner(&options, &folder, &*store, &env, tenant).await?;
         let believed = options.credential_ttl;
         let access = Access::open(options.permissions.clone(), &*store, tenant, env.now(), believed).await?;
         // No connection survives a hub: whatever the store believes, nobody is connected now.
@@ -168,6 +160,7 @@ impl Hub {
             credentials,
             logins: Logins::default(),
             tenant,
+            owner_key,
             signer,
             card_key,
             passwords: Passwords::new(),
@@ -214,85 +207,16 @@ fn listen(store: &dyn Store, bus: &Bus, credentials: &Arc<Cache>, words: &Arc<Wo
     }));
 }
 
-/// The owner key is written to its file before the store knows it, so that a crash in between is mended by the next start.
-async fn ensure_owner(
-    options: &Options,
-    folder: &Folder,
-    store: &dyn Store,
-    env: &Env,
-    tenant: TenantId,
-) -> std::result::Result<(), StartError> {
-    let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
-    let filed = match std::fs::read_to_string(folder.admin_key()) {
-        Ok(text) => Some(Secret::new(text.trim().to_owned())).filter(|key| key.expose().starts_with("ak_")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
-    };
-    let known = match &filed {
-        Some(key) => store.credential(key.hash()).await.map_err(StartError::Store)?.is_some(),
-        None => false,
-    };
-    let wanted = match options.owner_key {
-        OwnerKey::Recover => !known,
-        OwnerKey::FirstStart => !known && !has_owner(store, tenant).await.map_err(StartError::Store)?,
-    };
-    if !wanted {
-        return Ok(());
-    }
-    let secret = match filed {
-        Some(key) => key,
-        None => {
-            let key = Kind::ApiKey.generate(env);
-            folder.write_admin_key(&key).map_err(failed)?;
-            key
-        }
-    };
-    let key = NewKey {
-        id: env.key_id(),
-        kind: KeyKind::Api,
-        name: "owner (admin.key)".to_owned(),
-        role: Role::Owner,
-        user: owner_user(store, env, tenant).await.map_err(StartError::Store)?,
-        scopes: None,
-        secret: secret.hash(),
-        expires_at: None,
-    };
-    store.create_key(Context::new(tenant, Context::SYSTEM, env.now()), key).await.map_err(StartError::Store)?;
-    Ok(())
-}
-
-/// The person behind the owner key: the user `owner`, made at the first start, without a password. Somebody else who has
-/// that name is not given the key; it then belongs to nobody in particular.
-async fn owner_user(store: &dyn Store, env: &Env, tenant: TenantId) -> attache_store::Result<Option<UserId>> {
-    match store.user(tenant, UserRef::Name("owner".to_owned())).await {
-        Ok(user) => return Ok(Some(user.id).filter(|_| user.role == Role::Owner)),
-        Err(attache_store::Error::NotFound) => {}
-        Err(error) => return Err(error),
-    }
-    let user = NewUser { id: env.user_id(), name: "owner".to_owned(), role: Role::Owner, password: None };
-    let context = Context::new(tenant, Context::SYSTEM, env.now());
-    store.create_user(context, user).await.map(|user| Some(user.id))
-}
-
-async fn has_owner(store: &dyn Store, tenant: TenantId) -> attache_store::Result<bool> {
-    let mut cursor = None;
-    loop {
-        let page = store.keys(tenant, None, Page { limit: 200, cursor }).await?;
-        if page.items.iter().any(|key| key.role == Role::Owner && key.revoked_at.is_none()) {
-            return Ok(true);
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(false);
-        }
-    }
-}
-
 // === impl Handle ===
 
 impl Handle {
     pub fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    /// Whether the owner key is where this start left it.
+    pub fn owner_key(&self) -> OwnerKeyState {
+        self.0.owner_key
     }
 
     /// Where people and devices reach the hub, for example `http://127.0.0.1:7800`.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use attache_client::egress::{Guard, Policy};
+use attache_client::egress::{Guard, Network, Policy};
 use attache_protocol::{Pin, rules::permission::OnTimeout};
 
 use crate::{Tls, outbox};
@@ -89,13 +89,18 @@ pub struct Options {
     pub keep_alive: Duration,
     /// How long a JSON body, or the next piece of an upload, may take to arrive.
     pub body_timeout: Duration,
-    /// How long a connection may take to send the head of a request, which is also how long it may be idle.
+    /// How long a connection may take to send the head of a request, which is also how long one of HTTP/1 may be idle.
     pub header_timeout: Duration,
     /// How long requests in flight may take once the hub drains.
     pub drain_limit: Duration,
+    /// At a time; one in eight is for devices.
     pub max_connections: usize,
     /// How many streams one caller may have open.
     pub max_streams: usize,
+    /// Of one address at a time, before they have shown a good credential.
+    pub max_unauthenticated_per_address: usize,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
     /// The largest artifact, in bytes.
     pub max_artifact: u64,
     /// Failed redemptions of pairing codes, per address and per agent, that are taken in a minute.
@@ -125,7 +130,7 @@ pub enum OnTokenReuse {
 pub enum OwnerKey {
     /// Write the file at the first start only.
     FirstStart,
-    /// Make one more owner key if the file is missing.
+    /// Make a new owner key if the one in the file is missing or not good, and revoke the ones that were in it.
     Recover,
 }
 
@@ -174,10 +179,12 @@ impl Options {
             poll_every: Duration::from_secs(2),
             keep_alive: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
-            header_timeout: MINUTE,
+            header_timeout: Duration::from_secs(10),
             drain_limit: Duration::from_secs(10),
             max_connections: 16_384,
             max_streams: 256,
+            max_unauthenticated_per_address: 1024,
+            trusted_proxies: Vec::new(),
             max_artifact: 1 << 30,
             pairing_failures_per_minute: 5,
             sign_in_failures_per_minute: 10,
@@ -207,6 +214,11 @@ impl Options {
             ip if ip.is_unspecified() => own_address().map(|ip| format!("{scheme}://{}", SocketAddr::new(ip, port))),
             _ => Some(self.origin()),
         }
+    }
+
+    /// Whether what comes from there speaks for others.
+    pub(crate) fn trusts_proxy(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|proxy| proxy.contains(address.to_canonical()))
     }
 
     /// What the port itself speaks, whatever stands in front of it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::{a2a, egress};
 use attache_protocol::{
-    Json, log,
+    Json, KeyId, log,
     rules::{
         permission::{Reach, Scope, What},
         quota,
@@ -15,7 +15,7 @@ use attache_protocol::{
         artifact, ask, channel, conversation, delivery, key,
         permission::{self, ApprovalPolicy},
         run::{self, ClaimedRun},
-        runtime,
+        runtime, session,
         system::Storage,
         usage::{Budget, CostSource},
         user,
@@ -267,6 +267,23 @@ pub(crate) fn key(record: record::Key) -> key::Key {
         created_at: record.created_at,
         expires_at: record.expires_at,
         revoked_at: record.revoked_at,
+    }
+}
+
+/// `own` is the credential that asks.
+pub(crate) fn session(record: record::Key, own: Option<KeyId>) -> session::Session {
+    let opening = record.opening.unwrap_or_default();
+    session::Session {
+        session_id: record.id,
+        user_id: record.user,
+        role: record.role,
+        scopes: record.scopes,
+        opened_by: opening.opener,
+        address: opening.address,
+        created_at: record.created_at,
+        expires_at: record.expires_at,
+        ended_at: record.revoked_at,
+        current: own == Some(record.id),
     }
 }
 

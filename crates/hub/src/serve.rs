@@ -20,9 +20,8 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     task::JoinSet,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -31,7 +30,7 @@ use crate::{
     Error, Handle,
     surface::{
         limits::{Edge, Port},
-        seat::Seat,
+        seat::{Connections, Seat},
     },
     tls::Fingerprint,
 };
@@ -60,6 +59,15 @@ enum Opened {
     Mistaken(TcpStream),
 }
 
+/// For how long a connection is talked to.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    hub: &'a Handle,
+    seat: &'a Seat,
+    /// When it must have asked for something.
+    until: Instant,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Version {
     One,
@@ -71,7 +79,7 @@ enum Version {
 pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown: impl Future<Output = ()>) {
     let port = Port::new(hub.clone(), router);
     let speakers = Speakers::new(hub.options().header_timeout);
-    let seats = Arc::new(Semaphore::new(hub.options().max_connections));
+    let seats = Arc::new(Connections::new(hub.options()));
     let mut connections = JoinSet::new();
     let _watching = hub.options().tls.clone().map(|tls| {
         let every = hub.options().certificate_every;
@@ -83,12 +91,11 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => match seats.clone().try_acquire_owned() {
-                    Ok(permit) => {
-                        let edge = port.edge(peer, Seat::new(&hub, permit));
-                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, edge));
+                Ok((stream, peer)) => match seats.admit(&hub, peer.ip()) {
+                    Some(seat) => {
+                        connections.spawn(connect(hub.clone(), speakers.clone(), stream, port.edge(peer, seat)));
                     }
-                    Err(_) => hub.metrics().connections_refused.add(1),
+                    None => hub.metrics().connections_refused.add(1),
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -110,23 +117,26 @@ pub async fn serve(listener: TcpListener, router: Router, hub: Handle, shutdown:
 /// One connection from its first byte to its end.
 async fn connect(hub: Handle, speakers: Speakers, stream: TcpStream, edge: Edge) {
     let _ = stream.set_nodelay(true);
+    let until = Instant::now() + hub.options().header_timeout;
+    let seat = edge.seat().clone();
     let opened = tokio::select! {
-        opened = open(&hub, stream) => opened,
+        opened = open(&hub, stream, until) => opened,
         () = hub.drained() => Err(io::ErrorKind::ConnectionAborted.into()),
+        () = seat.evicted() => Err(io::ErrorKind::ConnectionAborted.into()),
     };
+    let terms = Terms { hub: &hub, seat: &seat, until };
     match opened {
-        Ok(Opened::Plain(stream, version)) => converse(&hub, speakers.of(version), stream, edge).await,
+        Ok(Opened::Plain(stream, version)) => converse(terms, speakers.of(version), stream, edge).await,
         Ok(Opened::Encrypted(stream, version, client)) => {
-            converse(&hub, speakers.of(version), stream, edge.of_client(client)).await;
+            converse(terms, speakers.of(version), stream, edge.of_client(client)).await;
         }
-        Ok(Opened::Mistaken(stream)) => converse(&hub, &speakers.one, stream, service_fn(say_https)).await,
+        Ok(Opened::Mistaken(stream)) => converse(terms, &speakers.one, stream, service_fn(say_https)).await,
         Err(error) => tracing::debug!(%error, "a connection did not begin"),
     }
 }
 
 /// Finds out what is spoken, and agrees on keys where that is TLS.
-async fn open(hub: &Handle, stream: TcpStream) -> io::Result<Opened> {
-    let until = Instant::now() + hub.options().header_timeout;
+async fn open(hub: &Handle, stream: TcpStream, until: Instant) -> io::Result<Opened> {
     let Some(tls) = &hub.options().tls else {
         let version = if begins_with_preface(&stream, until).await? { Version::Two } else { Version::One };
         return Ok(Opened::Plain(stream, version));
@@ -142,19 +152,31 @@ async fn open(hub: &Handle, stream: TcpStream) -> io::Result<Opened> {
     Ok(Opened::Encrypted(Box::new(stream), version, client))
 }
 
-/// Answers requests until either side ends, or until the hub does.
-async fn converse<I, S>(hub: &Handle, speaker: &Builder<TokioExecutor>, stream: I, service: S)
+/// Answers requests until either side ends, until the hub does, or until the connection has to make room for another. One
+/// that has asked for nothing when its time is over ends too, whatever version it speaks.
+async fn converse<I, S>(terms: Terms<'_>, speaker: &Builder<TokioExecutor>, stream: I, service: S)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send,
     S::Future: Send + 'static,
 {
+    let Terms { hub, seat, until } = terms;
     let mut connection = pin!(speaker.serve_connection_with_upgrades(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = hub.drained() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let (mut is_draining, mut is_looked_at) = (false, false);
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            () = hub.drained(), if !is_draining => {
+                is_draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = seat.evicted() => return,
+            () = sleep_until(until), if !is_looked_at => {
+                is_looked_at = true;
+                if !seat.has_begun() {
+                    return;
+                }
+            }
         }
     };
     if let Err(error) = ended {

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use attache_client::private;
 use attache_protocol::{Pin, env::Env};
 use aws_lc_rs::digest::{SHA256, digest};
 use tokio::net::TcpStream;
@@ -28,7 +29,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use crate::identity::{Folder, write_private};
+use crate::identity::Folder;
 
 pub use clients::ClientCertificates;
 pub(crate) use clients::Fingerprint;
@@ -224,7 +225,7 @@ fn load(certificate: &Certificate, clients: ClientCertificates, data: &Path, env
 
 fn write_pin(data: &Path, pin: Pin) -> Result<(), TlsError> {
     let path = data.join(PIN_FILE);
-    write_private(&path, format!("{pin}\n").as_bytes()).map_err(|source| TlsError::Write { path, source })
+    private::write(&path, format!("{pin}\n").as_bytes()).map_err(|source| TlsError::Write { path, source })
 }
 
 // === impl Pair ===

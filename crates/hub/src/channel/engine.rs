@@ -176,7 +176,7 @@ impl Session {
             this_channel_only: false,
             comment,
         };
-        let place = Place { via: "channel", from: self.origin.address.clone() };
+        let place = Place { via: "channel", from: self.origin.address.map(|address| address.to_string()) };
         self.hub.decide(by, permission, decision, place).await?;
         Ok(())
     }

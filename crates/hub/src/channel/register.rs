@@ -89,7 +89,7 @@ impl Session {
             native_protocol: Some(self.origin.dialect.protocol().to_owned()),
             tools,
             device_info: request.device_info,
-            address: self.origin.address.clone(),
+            address: self.origin.address.map(|address| address.to_string()),
             resume,
             running: request.running.filter(|_| worker.is_some()),
         };
@@ -145,7 +145,7 @@ impl Session {
         last_seq: i64,
     ) -> Result<Resumed, Refusal> {
         let resume =
-            channel::Resume { channel: id, token, fresh: fresh.hash(), last_seq, address: self.origin.address.clone() };
+            channel::Resume { channel: id, token, fresh: fresh.hash(), last_seq, address: self.origin.address.map(|address| address.to_string()) };
         let live = self.hub.live_channels();
         let gate = live.gate(id).await;
         let resumed = self.hub.store().resume_channel(self.context(by), resume).await;

@@ -16,29 +16,40 @@ pub(super) struct Replies {
 
 #[derive(Debug)]
 struct Heard {
-    name: u64,
-    /// What a frame that was refused said: one that was put right under the same name is heard.
-    said: Option<u64>,
+    name: blake3::Hash,
+    said: blake3::Hash,
+    /// One that was refused is heard when it is put right under the same name.
+    is_refusal: bool,
     reply: Box<str>,
+}
+
+/// What is known of a frame's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Repeated<'a> {
+    /// The reply to the same frame; empty when there was nothing to say.
+    Same(&'a str),
+    /// The name was another frame's, which was followed.
+    Reused,
 }
 
 // === impl Replies ===
 
 impl Replies {
-    /// The reply to this frame if it was heard before; empty when there was nothing to say.
-    pub(super) fn find(&self, frame: &Envelope) -> Option<&str> {
-        let name = name(frame);
-        let mut known = self.heard.iter().filter(|heard| heard.name == name);
-        known.find(|heard| heard.said.is_none_or(|said| said == content(frame))).map(|heard| &*heard.reply)
+    /// Whether this frame, or another one under its name, was heard before.
+    pub(super) fn find(&self, frame: &Envelope) -> Option<Repeated<'_>> {
+        let (name, said) = (name(frame), content(frame));
+        let known = self.heard.iter().filter(|heard| heard.name == name);
+        let same = known.clone().find(|heard| heard.said == said).map(|heard| Repeated::Same(&heard.reply));
+        same.or_else(|| known.clone().any(|heard| !heard.is_refusal).then_some(Repeated::Reused))
     }
 
     /// A reply that is too long to keep is made again when it is needed.
     pub(super) fn keep(&mut self, frame: &Envelope, reply: &str) {
-        self.push(Heard { name: name(frame), said: None, reply: reply.into() });
+        self.push(Heard { name: name(frame), said: content(frame), is_refusal: false, reply: reply.into() });
     }
 
     pub(super) fn keep_refusal(&mut self, frame: &Envelope, reply: &str) {
-        self.push(Heard { name: name(frame), said: Some(content(frame)), reply: reply.into() });
+        self.push(Heard { name: name(frame), said: content(frame), is_refusal: true, reply: reply.into() });
     }
 
     fn push(&mut self, heard: Heard) {
@@ -54,24 +65,18 @@ impl Replies {
     }
 }
 
-fn name(frame: &Envelope) -> u64 {
-    short(blake3::hash(frame.header.msg_id.as_bytes()))
+fn name(frame: &Envelope) -> blake3::Hash {
+    blake3::hash(frame.header.msg_id.as_bytes())
 }
 
 /// Everything but what may differ when a frame is sent again.
-fn content(frame: &Envelope) -> u64 {
+fn content(frame: &Envelope) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     for part in [frame.header.parent_id.as_deref().unwrap_or_default(), &frame.header.to, frame.payload.get()] {
         hasher.update(part.as_bytes());
         hasher.update(&[0]);
     }
-    short(hasher.finalize())
-}
-
-fn short(hash: blake3::Hash) -> u64 {
-    let mut first = [0; 8];
-    first.copy_from_slice(&hash.as_bytes()[..8]);
-    u64::from_le_bytes(first)
+    hasher.finalize()
 }
 
 #[cfg(test)]
@@ -94,7 +99,7 @@ mod tests {
         replies.keep(&named("b"), "");
         assert_eq!(
             (replies.find(&named("a")), replies.find(&named("b")), replies.find(&named("c"))),
-            (Some("one"), Some(""), None)
+            (Some(Repeated::Same("one")), Some(Repeated::Same("")), None)
         );
         for number in 0..1000 {
             replies.keep(&named(&number.to_string()), &"x".repeat(5000));
@@ -106,12 +111,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_of_what_was_said() {
+    fn a_name_stands_for_what_was_said_under_it() {
         let mut replies = Replies::default();
         let (wrong, right) = (frame("a", r#"{"action":"ready"}"#), frame("a", r#"{"action":"ready","credits":1}"#));
         replies.keep_refusal(&wrong, "no");
-        assert_eq!((replies.find(&wrong), replies.find(&right)), (Some("no"), None));
+        assert_eq!((replies.find(&wrong), replies.find(&right)), (Some(Repeated::Same("no")), None));
         replies.keep(&right, "yes");
-        assert_eq!((replies.find(&wrong), replies.find(&right)), (Some("no"), Some("yes")));
+        assert_eq!(
+            (replies.find(&wrong), replies.find(&right)),
+            (Some(Repeated::Same("no")), Some(Repeated::Same("yes")))
+        );
+        assert_eq!(replies.find(&frame("a", r#"{"action":"ready","credits":2}"#)), Some(Repeated::Reused));
     }
 }

@@ -1,6 +1,6 @@
 //! One connection's conversation: who speaks, what was said, and when it ends. It knows nothing of sockets.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use attache_protocol::{
     AgentId, ChannelId, Code, Json, RunId, RuntimeId, TenantId,
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     answer::{self, Draft, Refusal},
     outbox::{Following, Outgoing},
-    replies::Replies,
+    replies::{Repeated, Replies},
     text::Asked,
 };
 use crate::{
@@ -41,7 +41,7 @@ pub(crate) enum Dialect {
 pub(crate) struct Origin {
     pub(crate) transport: Transport,
     pub(crate) dialect: Dialect,
-    pub(crate) address: Option<String>,
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// Why a conversation ends.
@@ -56,6 +56,8 @@ pub(crate) enum Ending {
     Superseded,
     Unauthenticated,
     Drained,
+    /// There is no room for one more connection of its kind.
+    Crowded,
     /// The one run that the peer wanted to hear of has ended.
     Finished,
 }
@@ -160,6 +162,11 @@ impl Session {
         session
     }
 
+    /// Who speaks, once that is known.
+    pub(crate) const fn principal(&self) -> Option<&Principal> {
+        self.principal.as_ref()
+    }
+
     pub(crate) const fn dialect(&self) -> Dialect {
         self.origin.dialect
     }
@@ -239,10 +246,18 @@ impl Session {
             Ok(by) => by,
             Err(refusal) => return Some(self.refuse(envelope.action().as_deref(), parent, &refusal)),
         };
-        if let Some(reply) = self.replies.find(&envelope) {
-            let reply = (!reply.is_empty()).then(|| reply.to_owned());
-            self.note_seq(&envelope);
-            return reply;
+        match self.replies.find(&envelope) {
+            Some(Repeated::Same(reply)) => {
+                let reply = (!reply.is_empty()).then(|| reply.to_owned());
+                self.note_seq(&envelope);
+                return reply;
+            }
+            Some(Repeated::Reused) => {
+                self.note_seq(&envelope);
+                let refusal = Refusal::new(Code::KeyReused, "This msg_id was used before, for a different frame.");
+                return Some(self.refuse(envelope.action().as_deref(), parent, &refusal));
+            }
+            None => {}
         }
         let action = match Action::read(&envelope) {
             Ok(action) => action,
@@ -463,6 +478,7 @@ impl Ending {
             Self::Superseded => "superseded",
             Self::Unauthenticated => "unauthenticated",
             Self::Drained => "hub_stopped",
+            Self::Crowded => "overloaded",
             Self::Finished => "finished",
         }
     }
@@ -472,6 +488,7 @@ impl Ending {
         match self {
             Self::Closed | Self::Lost | Self::Finished => 1000,
             Self::Drained => 1001,
+            Self::Crowded => 1013,
             Self::Silent | Self::Unauthenticated | Self::Superseded => 1008,
         }
     }

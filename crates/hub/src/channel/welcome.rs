@@ -67,7 +67,14 @@ impl Session {
         } else {
             self.hub.authenticate_key(token).await
         };
-        found.map_err(|error| Refusal::from(error).field("metadata.auth_token"))
+        let refused = |error| Refusal::from(error).field("metadata.auth_token");
+        if let (Err(error), Some(from)) = (&found, self.origin.address)
+            && error.code.http_status() == 401
+        {
+            // Somebody who guesses is told so only a few times a minute, however they ask.
+            self.hub.attempts().failed(from).map_err(refused)?;
+        }
+        found.map_err(refused)
     }
 
     /// A credential that is void ends the conversation, with this refusal as the last word.

@@ -46,7 +46,7 @@ impl Handle {
         if let (Some(ends_at), Some(at)) = (by.ends_at, request.expires_at)
             && at > ends_at
         {
-            return Err(Error::invalid("expires_at", "lies after the end of the key that makes it"));
+            return Err(Error::invalid("expires_at", "lies after the end of the key or session that makes it"));
         }
         let (api_key, credential) = match &request.certificate {
             Some(certificate) => (None, self.certificate_hash(certificate).await?),
@@ -57,7 +57,7 @@ impl Handle {
         };
         let key = NewKey {
             id: self.env().key_id(),
-            kind: KeyKind::Api,
+            opening: None,
             name: request.name,
             role,
             user,
@@ -118,7 +118,7 @@ impl Handle {
             }
         };
         let failed = about_list("key", &page);
-        let listed = self.store().keys(by.tenant, user, page).await.map_err(failed)?;
+        let listed = self.store().keys(by.tenant, KeyKind::Api, user, page).await.map_err(failed)?;
         Ok(KeyList { api_keys: listed.items.into_iter().map(render::key).collect(), next_cursor: listed.next })
     }
 
@@ -145,10 +145,14 @@ impl Handle {
     }
 
     pub(crate) async fn revoke(&self, by: &Principal, key: KeyId) -> Result<Key> {
+        self.end_key(by, key).await.map(render::key)
+    }
+
+    pub(crate) async fn end_key(&self, by: &Principal, key: KeyId) -> Result<record::Key> {
         let revoked = self.store().revoke_key(self.context(by), key).await.map_err(about("key"))?;
         self.credentials().forget_key(key);
         self.bus().wake([Topic::Key(key)]);
-        Ok(render::key(revoked))
+        Ok(revoked)
     }
 
     /// Without any owner key nobody could manage the hub again.
@@ -173,10 +177,14 @@ impl Handle {
     }
 
     async fn all_keys(&self, by: &Principal) -> Result<Vec<record::Key>> {
+        self.every_key(by, KeyKind::Api).await
+    }
+
+    pub(crate) async fn every_key(&self, by: &Principal, kind: KeyKind) -> Result<Vec<record::Key>> {
         let (mut keys, mut cursor) = (Vec::new(), None);
         loop {
-            let listed = self.store().keys(by.tenant, None, Page { limit: check::MAX_PAGE, cursor }).await;
-            let listed = listed.map_err(about("key"))?;
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().keys(by.tenant, kind, None, page).await.map_err(about("key"))?;
             keys.extend(listed.items);
             cursor = listed.next;
             if cursor.is_none() {

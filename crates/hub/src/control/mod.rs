@@ -39,6 +39,7 @@ mod register;
 mod route;
 mod run;
 mod runtime;
+mod session;
 mod switches;
 mod task;
 mod token;

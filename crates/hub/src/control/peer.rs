@@ -16,7 +16,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Context,
-    record::{self, AgentRef, Page, RuntimeKind, peer as store},
+    record::{self, AgentRef, KeyKind, Page, RuntimeKind, peer as store},
 };
 
 use crate::{
@@ -152,6 +152,9 @@ impl Handle {
 
     /// Registers an outside agent by its url. Its key is for what it asks of others here; what it is asked goes to its url.
     pub(crate) async fn register_peer(&self, by: &Principal, name: String, url: String) -> Result<Registered> {
+        // Whoever may not make its key is refused before anything is changed.
+        by.may(Action::CreateKey)?;
+        by.lasting()?;
         let looked = self.look_at_peer(PeerRequest { url, key: None, card_pin: None }, None).await?;
         let agent = self.agent_named(by, &name).await?;
         let account = self.store().account(by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))?;
@@ -176,7 +179,7 @@ impl Handle {
         let mut cursor = None;
         loop {
             let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().keys(by.tenant, by.user, page).await.map_err(about("key"))?;
+            let listed = self.store().keys(by.tenant, KeyKind::Api, by.user, page).await.map_err(about("key"))?;
             let named = |key: &record::Key| key.name == name && key.user == by.user && key.revoked_at.is_none();
             for key in listed.items.into_iter().filter(named) {
                 self.revoke_key(by, key.id).await?;

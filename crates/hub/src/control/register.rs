@@ -52,6 +52,7 @@ impl Handle {
         if let Some(url) = request.url {
             return self.register_peer(by, name, url).await;
         }
+        self.check_endless(by).await?;
         let agent = self.agent_named(by, &name).await?;
         let proof = Proof::Owner { tenant: by.tenant, agent };
         let (api_key, agent) = self.bind(address, proof, labels).await?;

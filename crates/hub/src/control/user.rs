@@ -1,14 +1,13 @@
 //! Users: add, look, change, remove. Nobody gives a role above their own, nor changes somebody who has one.
 
-use attache_protocol::{
-    UserId,
-    wire::{
-        key::Role,
-        user::{CreateUserRequest, UpdateUserRequest, User, UserList},
-    },
+use std::net::{IpAddr, Ipv4Addr};
+
+use attache_protocol::wire::{
+    key::Role,
+    user::{CreateUserRequest, UpdateUserRequest, User, UserList},
 };
 use attache_store::record::{
-    self, Page, RuntimeKind,
+    self,
     people::{NewUser, UserPatch, UserRef},
 };
 
@@ -33,6 +32,7 @@ impl Handle {
         let password = match &request.password {
             Some(password) => {
                 by.unscoped()?;
+                self.check_endless(by).await?;
                 password::check_new("password", password)?;
                 Some(self.passwords().hash(self.env(), password).await?)
             }
@@ -83,6 +83,7 @@ impl Handle {
         let password = match &request.password {
             Some(password) => {
                 by.unscoped()?;
+                self.check_endless(by).await?;
                 password::check_new("password", password)?;
                 if own {
                     self.check_current(by, &found, &request).await?;
@@ -108,31 +109,10 @@ impl Handle {
         by.may(Action::RemoveUser)?;
         by.lasting()?;
         let found = self.reachable_user(by, Action::RemoveUser, user).await?;
-        self.cut_off_agents(by, found.id).await?;
         let removed = self.store().remove_user(self.context(by), UserRef::Id(found.id)).await.map_err(about("user"))?;
         self.credentials().forget_user(removed.id);
         self.access().names.users.forget(&removed.id);
         Ok(render::user(removed))
-    }
-
-    /// The keys of a person's agents act for that person, so they end first; devices stay paired, and do what they are given.
-    async fn cut_off_agents(&self, by: &Principal, user: UserId) -> Result<()> {
-        let mut cursor = None;
-        loop {
-            let page = Page { limit: check::MAX_PAGE, cursor };
-            let listed = self.store().accounts(by.tenant, page).await.map_err(about("agent"))?;
-            let theirs = listed.items.into_iter().filter(|account| account.owner == Some(user));
-            for runtime in theirs.filter_map(|account| account.runtime) {
-                if runtime.kind == RuntimeKind::AgentKey {
-                    let revoked = self.store().revoke_runtime(self.context(by), runtime.id).await;
-                    self.credentials().forget_agent(revoked.map_err(about("runtime"))?.agent);
-                }
-            }
-            cursor = listed.next;
-            if cursor.is_none() {
-                return Ok(());
-            }
-        }
     }
 
     /// Whom a request means by name or id, in a member of its body.
@@ -195,11 +175,13 @@ impl Handle {
         let Some(current) = &request.current_password else {
             return Err(Error::invalid("current_password", "is missing: say your present password too"));
         };
-        self.attempts().by_name.check(user.name.as_str())?;
+        // Whoever asks is known already: this is no sign-in, and no address.
+        let attempt = (user.name.as_str(), IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        self.attempts().by_name.check(attempt)?;
         if self.passwords().verify(current, Some(hash)).await? {
             return Ok(());
         }
-        self.attempts().by_name.mark(user.name.as_str());
+        self.attempts().by_name.mark(attempt);
         Err(Error::forbidden("The present password is wrong."))
     }
 }

@@ -14,7 +14,8 @@ use crate::{
 pub(crate) struct Attempts {
     /// Wrong passwords.
     pub(crate) by_address: Limiter<Network>,
-    pub(crate) by_name: Limiter<String>,
+    /// Of one name from one network: nobody locks a person out from elsewhere.
+    pub(crate) by_name: Limiter<NamedAttempt>,
     /// Wrong credentials of any kind.
     failed: Limiter<Network>,
     /// Requests that carry no credential.
@@ -22,6 +23,10 @@ pub(crate) struct Attempts {
     /// Requests with a good one; no limit unless the hub was told one.
     principals: Option<Limiter<Subject>>,
 }
+
+/// A name and the network that it was tried from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct NamedAttempt(String, Network);
 
 /// Whose requests are counted together: making one more key gives nobody more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,5 +70,13 @@ impl Attempts {
             Who::Key { key, .. } => by.user.map_or(Subject::Key(key), Subject::User),
         };
         limiter.take(subject).map(Some)
+    }
+}
+
+// === impl NamedAttempt ===
+
+impl From<(&str, IpAddr)> for NamedAttempt {
+    fn from((name, from): (&str, IpAddr)) -> Self {
+        Self(name.to_owned(), from.into())
     }
 }

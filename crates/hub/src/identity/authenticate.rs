@@ -1,6 +1,6 @@
 //! From a bearer secret to a principal, at every request and, for what stays open, again and again.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use attache_protocol::{
     AgentId, Code, RunId, RuntimeId, TenantId, Timestamp,
@@ -13,7 +13,7 @@ use attache_protocol::{
         runtime::RuntimeState,
     },
 };
-use attache_store::record::{AgentRef, Credential, RuntimeKind};
+use attache_store::record::{AgentRef, Credential, KeyKind, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -85,8 +85,12 @@ impl Handle {
 
     /// The person behind a console's session.
     pub async fn authenticate_session(&self, secret: &str) -> Result<Principal> {
-        let principal = self.authenticate(Kind::Session, secret).await?;
-        Ok(Principal { ends_at: None, ..principal })
+        self.authenticate(Kind::Session, secret).await
+    }
+
+    /// Counts a wrong credential that a surface outside this crate was shown; an error when there were too many.
+    pub fn refuse_credential(&self, from: IpAddr) -> Result<()> {
+        self.attempts().failed(from)
     }
 
     /// Somebody without a credential, if the agent's owner lets everybody ask it.
@@ -104,6 +108,11 @@ impl Handle {
         }
         let (who, proof) = (Who::Anonymous { agent }, Proof::Nothing { tenant, agent });
         Ok(Principal { tenant, who, user: None, scopes: None, ends_at: None, proof })
+    }
+
+    /// What whoever made a login link may do now.
+    pub(crate) async fn check_maker(&self, principal: &Principal) -> Result<Principal> {
+        self.check_proof(&principal.proof).await
     }
 
     /// Whether the credential behind the principal is still good.
@@ -205,6 +214,23 @@ impl Handle {
         let who = Who::Run { run, agent: record.agent };
         let proof = Proof::Run { tenant, run, epoch, expires_at };
         Ok(Principal { tenant, who, user: account.owner, scopes: None, ends_at: Some(expires_at), proof })
+    }
+
+    /// What never ends must not be made with a key that does, nor in a session that such a key opened.
+    pub(crate) async fn check_endless(&self, by: &Principal) -> Result<()> {
+        let Who::Key { key, .. } = by.who else { return Ok(()) };
+        let mut next = Some(key);
+        while let Some(key) = next {
+            next = match self.credential(By::Key(key)).await? {
+                Credential::Key { kind: KeyKind::Session, opener, .. } => opener,
+                Credential::Key { kind: KeyKind::Api, expires_at: None, .. } | Credential::Runtime { .. } => None,
+                Credential::Key { kind: KeyKind::Api, expires_at: Some(_), .. } => {
+                    return Err(Error::forbidden("A key that expires may not make a credential that does not.")
+                        .hint("Use a key without an expiry, or sign in to the console with a password."));
+                }
+            };
+        }
+        Ok(())
     }
 
     pub(super) async fn credential(&self, by: By) -> Result<Credential> {

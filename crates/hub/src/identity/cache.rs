@@ -74,15 +74,17 @@ impl Cache {
         self.forget(|credential| matches!(credential, Credential::Runtime { agent, .. } if *agent == of));
     }
 
+    /// With every session that a key opened: those of this one have ended too.
     pub(crate) fn forget_key(&self, of: KeyId) {
-        self.forget(|credential| matches!(credential, Credential::Key { key, .. } if *key == of));
+        self.forget(|credential| is_opened(credential) || matches!(credential, Credential::Key { key, .. } if *key == of));
     }
 
-    /// Everything that acts for the user: keys, sessions, and what their agents work with.
+    /// Everything that acts for the user: keys, sessions, and what their agents work with; and every session that a key
+    /// opened, for it may have been the user's.
     pub(crate) fn forget_user(&self, of: UserId) {
         self.forget(|credential| {
             let (Credential::Key { user, .. } | Credential::Runtime { user, .. }) = credential;
-            *user == Some(of)
+            *user == Some(of) || is_opened(credential)
         });
     }
 
@@ -91,4 +93,8 @@ impl Cache {
         known.forgotten_at = Some(Instant::now());
         known.entries.retain(|_, entry| !matches(&entry.credential));
     }
+}
+
+const fn is_opened(credential: &Credential) -> bool {
+    matches!(credential, Credential::Key { opener: Some(_), .. })
 }

@@ -1,12 +1,11 @@
 //! The hub's own folder: made private, with the keys that must not live in the database.
 
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    fs, io,
     path::{Path, PathBuf},
 };
 
+use attache_client::private;
 use attache_protocol::{Secret, env::Env};
 use aws_lc_rs::{
     agreement::{ECDH_P256, PrivateKey},
@@ -21,11 +20,7 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// Makes the folder with mode 0700, or tightens one that is looser.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let metadata = fs::metadata(path)?;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-        }
+        private::folder(path)?;
         Ok(Self(path.to_owned()))
     }
 
@@ -62,7 +57,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut key = [0; 32];
                 env.fill(&mut key);
-                write_private(&path, &key)?;
+                private::write(&path, &key)?;
                 Ok(Secret::new(key))
             }
             Err(error) => Err(error),
@@ -82,7 +77,7 @@ impl Folder {
                 env.fill(&mut seed);
                 let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| invalid("cannot be made"))?;
                 let document = key.to_pkcs8().map_err(|_| invalid("cannot be made"))?;
-                write_private(&path, document.as_ref())?;
+                private::write(&path, document.as_ref())?;
                 Ok(key)
             }
             Err(error) => Err(error),
@@ -101,7 +96,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = new_card_key(env).ok_or_else(|| invalid("cannot be made"))?;
                 let document = key.to_pkcs8v1().map_err(|_| invalid("cannot be made"))?;
-                write_private(&path, document.as_ref())?;
+                private::write(&path, document.as_ref())?;
                 Ok(key)
             }
             Err(error) => Err(error),
@@ -110,7 +105,7 @@ impl Folder {
 
     /// The bare key and a newline, readable by its owner alone.
     pub(crate) fn write_admin_key(&self, key: &Secret<String>) -> io::Result<()> {
-        write_private(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
+        private::write(&self.admin_key(), format!("{}\n", key.expose()).as_bytes())
     }
 }
 
@@ -126,18 +121,4 @@ fn new_card_key(env: &Env) -> Option<EcdsaKeyPair> {
         }
     }
     None
-}
-
-/// Writes a file of mode 0600 that is there in full or not at all.
-pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    if let Some(parent) = path.parent() {
-        fs::File::open(parent)?.sync_all()?;
-    }
-    Ok(())
 }

@@ -20,7 +20,7 @@ pub struct Principal {
     pub user: Option<UserId>,
     /// `None`: everything that the role may do.
     pub scopes: Option<Vec<Scope>>,
-    /// When the key ends; what is made with it ends no later. A session's end is the browser's alone.
+    /// When the credential ends; what is made with it ends no later.
     pub(crate) ends_at: Option<Timestamp>,
     /// By which the credential is looked up again while a stream is open.
     pub(crate) proof: Proof,
@@ -78,6 +78,11 @@ impl Principal {
             Some(user) => format!("user:{user}"),
             None => self.actor(),
         }
+    }
+
+    /// When the credential ends; what is made with it ends no later.
+    pub const fn ends_at(&self) -> Option<Timestamp> {
+        self.ends_at
     }
 
     /// The role of a person; devices and agents have none.

@@ -7,23 +7,24 @@ use std::{
 };
 
 use attache_protocol::{
-    Secret, TenantId, Timestamp, UserId,
+    KeyId, Secret, TenantId, Timestamp, UserId,
     secret::{Kind, SecretHash},
     wire::{
         key::{Role, Scope},
+        session::LoginLinkRequest,
         system::LoginLink,
     },
 };
 use attache_store::{
     Context,
-    record::{KeyKind, NewKey, people::UserRef},
+    record::{AuditEvent, NewKey, Opening, people::UserRef},
 };
 
 use crate::{
     Error, Handle, Result,
     control::check,
     error::about,
-    identity::{Action, Principal, Proof, Who},
+    identity::{Action, Principal, Proof, Verdict, Who},
 };
 
 /// Links that wait at the same time; the oldest give way.
@@ -37,49 +38,110 @@ pub struct Session {
     pub expires_at: Timestamp,
 }
 
+/// Whom a login link signs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkTarget {
+    /// `None`: nobody in particular.
+    pub user: Option<String>,
+    pub role: Role,
+}
+
 /// Links that nobody has used yet. They live in memory only: after a restart a person makes a new one.
 #[derive(Debug, Default)]
 pub(crate) struct Logins(Mutex<HashMap<SecretHash, Pending>>);
 
 #[derive(Debug, Clone)]
 struct Pending {
-    principal: Principal,
-    role: Role,
+    /// Who made the link.
+    maker: Principal,
+    user: Option<UserId>,
+    target: LinkTarget,
     expires_at: Timestamp,
+}
+
+/// A session that is about to be opened.
+struct NewSession {
+    tenant: TenantId,
+    user: Option<UserId>,
+    role: Role,
+    scopes: Option<Vec<Scope>>,
+    opener: Option<KeyId>,
+    from: IpAddr,
 }
 
 // === impl Handle ===
 
 impl Handle {
-    /// A link that signs one browser in, once, with the role of the person who made it.
-    pub fn login_link(&self, by: &Principal) -> Result<LoginLink> {
-        by.may(Action::CreateLoginLink)?;
+    /// A link that signs one browser in, once: as the caller, or as somebody whose role is not above the caller's. The
+    /// session may do no more than the key that made the link, and ends with it.
+    pub async fn login_link(&self, by: &Principal, request: LoginLinkRequest) -> Result<LoginLink> {
+        let allowed = by.may(Action::CreateLoginLink)?;
         by.lasting()?;
-        let role = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
+        let own = by.role().ok_or_else(|| Error::forbidden("Only a person may sign in."))?;
+        let user = match (&request.user, by.user) {
+            (Some(user), _) => Some(self.named_user(by, "user", user).await?),
+            (None, Some(user)) => Some(self.named_user(by, "user", &user.to_string()).await?),
+            (None, None) => None,
+        };
+        let is_other = user.as_ref().is_some_and(|user| by.user != Some(user.id));
+        if is_other && allowed != Verdict::Yes {
+            return Err(Error::forbidden("Only an admin makes login links for others."));
+        }
+        if is_other && user.as_ref().is_some_and(|user| user.role > own) {
+            return Err(Error::forbidden("Nobody makes a login link for a person whose role is above their own."));
+        }
+        let target = LinkTarget {
+            user: user.as_ref().map(|user| user.name.clone()),
+            role: user.as_ref().map_or(own, |user| user.role.min(own)),
+        };
+        let user = user.map(|user| user.id);
         let token = Kind::Session.generate(self.env());
-        let expires_at = self.now().plus(self.options().login_ttl);
-        self.logins().add(token.hash(), Pending { principal: by.clone(), role, expires_at }, self.now());
-        Ok(LoginLink { url: format!("{}/login?token={}", self.origin(), token.expose()), expires_at })
+        let expires_at = [Some(self.now().plus(self.options().login_ttl)), by.ends_at].into_iter().flatten().min();
+        let expires_at = expires_at.unwrap_or_else(|| self.now());
+        let event = AuditEvent::LoginLinkCreated { user, role: target.role, expires_at };
+        self.store().record_event(self.context(by), event).await.map_err(about("user"))?;
+        let pending = Pending { maker: by.clone(), user, target: target.clone(), expires_at };
+        self.logins().add(token.hash(), pending, self.now());
+        Ok(LoginLink {
+            url: format!("{}/login?token={}", self.origin(), token.expose()),
+            expires_at,
+            user_id: user,
+            user_name: target.user,
+            role: target.role,
+        })
+    }
+
+    /// Whom a link's token signs in, without using it up.
+    pub fn login_target(&self, token: &str) -> Option<LinkTarget> {
+        self.logins().target(SecretHash::of(token), self.now())
     }
 
     /// Uses a link's token up and opens a session.
-    pub async fn redeem_login(&self, token: &str) -> Result<Session> {
-        let Pending { principal, role, .. } =
-            self.logins().take(SecretHash::of(token), self.now()).ok_or_else(expired_link)?;
-        // A key that was revoked since must not open a session.
-        self.recheck(&principal).await.map_err(|_| expired_link())?;
-        self.open_session(principal.tenant, principal.user, role, principal.scopes).await
+    pub async fn redeem_login(&self, token: &str, from: IpAddr) -> Result<Session> {
+        let pending = self.logins().take(SecretHash::of(token), self.now());
+        let Some(Pending { maker, user, target, .. }) = pending else {
+            // Somebody who guesses is told so only a few times a minute.
+            self.attempts().failed(from)?;
+            return Err(expired_link());
+        };
+        // A key that was revoked since, or that may do less now, opens no session or a lesser one.
+        let now = self.check_maker(&maker).await.map_err(|_| expired_link())?;
+        let Who::Key { key, role } = now.who else { return Err(expired_link()) };
+        let role = role.min(target.role);
+        let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
+        self.open_session(new).await.map_err(|error| if error.code.http_status() == 404 { expired_link() } else { error })
     }
 
     /// Opens a session for whoever knows the password. Unknown names, people without a password and wrong passwords are
-    /// one answer, after the same work; a few failures a minute are taken, per address and per name.
+    /// one answer, after the same work. A few failures a minute are taken per address, and fewer for one name from one
+    /// address: nobody locks the right person out from elsewhere.
     pub async fn sign_in(&self, name: &str, password: &Secret<String>, from: IpAddr) -> Result<Session> {
         let name = name.trim().to_lowercase();
         let attempts = self.attempts();
         // What cannot be a name is counted as one, so that nobody fills the memory with them.
         let counted = if check::is_name(&name) { name.as_str() } else { "" };
         attempts.by_address.check(from)?;
-        attempts.by_name.check(counted)?;
+        attempts.by_name.check((counted, from))?;
         let tenant = self.tenant();
         let user = match check::is_name(&name) {
             true => self.store().user(tenant, UserRef::Name(name.clone())).await,
@@ -94,38 +156,32 @@ impl Handle {
         let known = self.passwords().verify(password, hash).await?;
         let Some(user) = user.filter(|_| known) else {
             attempts.by_address.mark(from);
-            attempts.by_name.mark(counted);
+            attempts.by_name.mark((counted, from));
             return Err(Error::unauthenticated("The name or the password is wrong.")
                 .hint("An admin can set a new password: `attache users set NAME --password`."));
         };
-        self.open_session(tenant, Some(user.id), user.role, None).await
+        let new = NewSession { tenant, user: Some(user.id), role: user.role, scopes: None, opener: None, from };
+        self.open_session(new).await
     }
 
-    async fn open_session(
-        &self,
-        tenant: TenantId,
-        user: Option<UserId>,
-        role: Role,
-        scopes: Option<Vec<Scope>>,
-    ) -> Result<Session> {
+    async fn open_session(&self, new: NewSession) -> Result<Session> {
+        let NewSession { tenant, user, role, scopes, opener, from } = new;
         let secret = Kind::Session.generate(self.env());
-        let expires_at = self.now().plus(self.options().session_ttl);
         let key = NewKey {
             id: self.env().key_id(),
-            kind: KeyKind::Session,
+            opening: Some(Opening { opener, address: Some(from.to_string()) }),
             name: "console".to_owned(),
             role,
             user,
-            // A link is worth no more than the key that made it.
             scopes: scopes.clone(),
             secret: secret.hash(),
-            expires_at: Some(expires_at),
+            expires_at: Some(self.now().plus(self.options().session_ttl)),
         };
         let context = Context::new(tenant, format!("key:{}", key.id), self.now()).for_user(user);
         let key = self.store().create_key(context, key).await.map_err(about("user"))?;
-        let proof = Proof::Secret(secret.hash());
-        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, ends_at: None, proof };
-        Ok(Session { secret, principal, expires_at })
+        let (proof, ends_at) = (Proof::Secret(secret.hash()), key.expires_at);
+        let principal = Principal { tenant, who: Who::Key { key: key.id, role }, user, scopes, ends_at, proof };
+        Ok(Session { secret, principal, expires_at: ends_at.unwrap_or_else(|| self.now()) })
     }
 
     /// Ends the session behind the principal.
@@ -151,6 +207,11 @@ impl Logins {
             oldest.map(|token| links.remove(&token));
         }
         links.insert(token, pending);
+    }
+
+    fn target(&self, token: SecretHash, now: Timestamp) -> Option<LinkTarget> {
+        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        links.get(&token).filter(|link| link.expires_at > now).map(|link| link.target.clone())
     }
 
     fn take(&self, token: SecretHash, now: Timestamp) -> Option<Pending> {

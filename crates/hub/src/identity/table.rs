@@ -70,6 +70,8 @@ actions! {
     SeeKeys             "keys"          "see";
     CreateKey           "keys"          "create";
     RevokeKey           "keys"          "revoke";
+    SeeSessions         "sessions"      "see";
+    EndSession          "sessions"      "end";
     CreateToken         "tokens"        "create";
     SeeUsers            "users"         "see";
     CreateUser          "users"         "create";
@@ -182,7 +184,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(_) => Yes,
             Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
-        A::RevokeKey | A::SeeUsers | A::EditUser => match column {
+        A::RevokeKey | A::SeeUsers | A::EditUser | A::SeeSessions | A::EndSession | A::CreateLoginLink => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer) => Own,
             Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
@@ -201,8 +203,7 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             | Column::Run
             | Column::Anonymous => No,
         },
-        A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::CreateLoginLink | A::SeeMetrics => match column
-        {
+        A::GiveAgent | A::CreateUser | A::RemoveUser | A::SeeAudit | A::SeeMetrics => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator | Role::Viewer)
             | Column::AgentKey
@@ -262,6 +263,8 @@ impl Action {
             | Self::SeeKeys
             | Self::CreateKey
             | Self::RevokeKey
+            | Self::SeeSessions
+            | Self::EndSession
             | Self::SeeUsers
             | Self::CreateUser
             | Self::EditUser

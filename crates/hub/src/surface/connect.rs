@@ -30,7 +30,7 @@ pub(super) async fn connect(
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?;
     let seat = seat.map(|Extension(seat)| seat);
-    let origin = |dialect| Origin { transport: Transport::Websocket, dialect, address: Some(address.to_string()) };
+    let origin = |dialect| Origin { transport: Transport::Websocket, dialect, address: Some(address) };
     let asks = headers.contains_key("sec-websocket-protocol");
     let upgrade = upgrade.protocols([SUBPROTOCOL]);
     if upgrade.selected_protocol().is_some() {

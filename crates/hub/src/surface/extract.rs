@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use attache_protocol::{Code, RunId, json, secret::mask, wire::call::CallId};
+use attache_protocol::{
+    Code, RunId, json,
+    secret::{Kind, mask},
+    wire::call::CallId,
+};
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Path, Query},
@@ -20,6 +24,7 @@ use crate::{
     Error, Handle, Principal, Result,
     identity::Left,
     surface::{note_principal, scan},
+    tls::Fingerprint,
 };
 
 pub(crate) const BODY_LIMIT: usize = 1 << 20;
@@ -35,9 +40,10 @@ pub struct Peer(pub SocketAddr);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told(pub(crate) Arc<OnceLock<Left>>);
 
-/// Who asks, by the certificate of the connection, or why that says nothing. Only in requests without another credential.
+/// Who asks, by a header or by the certificate of the connection, or why that says nothing. [`crate::serve`] puts it into
+/// every request that shows a credential.
 #[derive(Debug, Clone)]
-pub(crate) struct Certified(pub(crate) Result<Principal>);
+pub(crate) struct Shown(pub(crate) Result<Principal>);
 
 /// Who asks, by `X-Runtime-Token`, `Authorization: Bearer` or a client's certificate.
 #[derive(Debug)]
@@ -109,10 +115,9 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, Un
 /// Who asks, for a surface outside this crate; `None` for a request that carries no credential. One that is wrong is
 /// refused, also where none is needed.
 pub async fn caller(parts: &Parts, hub: &Handle) -> Result<Option<Principal>> {
-    let carries = |name: &str| parts.headers.contains_key(name);
     // A certificate comes with the connection, meant or not: one that nobody knows is as good as none.
-    let is_certified = || matches!(parts.extensions.get(), Some(Certified(Ok(_))));
-    if !carries("x-runtime-token") && !carries("authorization") && !is_certified() {
+    let is_certified = || matches!(parts.extensions.get(), Some(Shown(Ok(_))));
+    if !shows_key(&parts.headers) && !is_certified() {
         return Ok(None);
     }
     admit(parts, hub).await.map(Some)
@@ -171,19 +176,40 @@ async fn admit(parts: &Parts, hub: &Handle) -> Result<Principal> {
 }
 
 async fn authenticate(parts: &Parts, hub: &Handle) -> Result<Principal> {
-    if let Some(token) = parts.headers.get("x-runtime-token") {
-        let token = token.to_str().unwrap_or_default();
-        return hub.authenticate_runtime(token).await;
+    let shown = match parts.extensions.get::<Shown>() {
+        Some(shown) => Some(shown.clone()),
+        // A caller in this process, past the port.
+        None => identify(hub, &parts.headers, None).await,
+    };
+    shown.map_or_else(|| Err(Error::unauthenticated("The request carries no credential.")), |Shown(caller)| caller)
+}
+
+/// Who asks, by a header or by the connection's certificate; `None` for a request that shows neither. What a header says
+/// counts more than the connection that it came over.
+pub(crate) async fn identify(hub: &Handle, headers: &HeaderMap, client: Option<Fingerprint>) -> Option<Shown> {
+    if let Some(token) = headers.get("x-runtime-token") {
+        return Some(Shown(hub.authenticate_runtime(token.to_str().unwrap_or_default()).await));
     }
-    let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-        let nothing = || Err(Error::unauthenticated("The request carries no credential."));
-        return parts.extensions.get::<Certified>().map_or_else(nothing, |Certified(caller)| caller.clone());
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Some(Shown(hub.authenticate_certificate(client?).await));
     };
     let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
-    match bearer {
+    Some(Shown(match bearer {
         Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => hub.authenticate_key(secret.trim()).await,
         Some(_) | None => Err(Error::unauthenticated("The Authorization header is not `Bearer ak_…`.")),
-    }
+    }))
+}
+
+/// The person whose browser asks, by the cookie of a session. Only the console takes that for a credential.
+pub(crate) async fn browser(hub: &Handle, headers: &HeaderMap) -> Option<Result<Principal>> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut values = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.split_once('='));
+    let (_, secret) = values.find(|(_, value)| value.trim().starts_with(Kind::Session.prefix()))?;
+    Some(hub.authenticate_session(secret.trim()).await)
+}
+
+fn shows_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-runtime-token")
 }
 
 /// Where the request came from; a caller in this process has no address.

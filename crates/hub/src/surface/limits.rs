@@ -1,7 +1,7 @@
 //! What holds for every request on the port, whichever surface answers it: own names, no panic, counters.
 
 use std::{
-    convert::Infallible, future::Future, net::SocketAddr, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
+    convert::Infallible, future::Future, net::{IpAddr, SocketAddr}, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
 };
 
 use axum::{
@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::{
-    Error, Handle,
+    Error, Handle, Options,
     surface::{
         Peer,
-        extract::{Certified, Told},
+        extract::{self, Shown, Told},
         host::OwnNames,
         reply,
         request_log::{RequestLog, note_route},
@@ -74,6 +74,10 @@ impl Port {
 // === impl Edge ===
 
 impl Edge {
+    pub(crate) const fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
     pub(crate) fn of_client(self, client: Option<Fingerprint>) -> Self {
         Self { client, ..self }
     }
@@ -88,26 +92,20 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
         let may_be_cut = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
         let answered = async move {
+            seat.begin();
             let mut request = arrived(request, shared.hub.options().body_timeout).await;
             let log = RequestLog::begin(&mut request);
-            if let Err(error) = shared.names.check(request.uri(), request.headers()) {
-                shared.hub.metrics().answered(error.code.http_status());
-                return Ok(error.into_response());
-            }
-            // What a header says counts more than the connection that it came over.
-            let certified = match client.filter(|_| !shows_key(request.headers())) {
-                Some(client) => Some(Certified(shared.hub.authenticate_certificate(client).await)),
-                None => None,
-            };
-            if !carries_credential(request.headers())
-                && !matches!(certified, Some(Certified(Ok(_))))
-                && let Err(error) = shared.hub.attempts().anonymous(peer.ip())
-            {
-                shared.hub.metrics().answered(error.code.http_status());
-                return Ok(error.into_response());
-            }
-            if let Some(certified) = certified {
-                request.extensions_mut().insert(certified);
+            let peer = forwarded(shared.hub.options(), peer, request.headers());
+            let named = shared.names.check(request.uri(), request.headers());
+            match shared.identify(named, request.headers(), client, peer, &seat).await {
+                Ok(Some(shown)) => {
+                    request.extensions_mut().insert(shown);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    shared.hub.metrics().answered(error.code.http_status());
+                    return Ok(error.into_response());
+                }
             }
             let told = shared.hub.options().requests_per_minute.map(|_| Told::default());
             if let Some(told) = &told {
@@ -164,11 +162,55 @@ async fn arrived(request: Request<Incoming>, limit: Duration) -> Request<Body> {
     Request::from_parts(parts, body)
 }
 
-/// Whether it says who asks; whether that is true is for the surface to find out.
-fn carries_credential(headers: &HeaderMap) -> bool {
-    shows_key(headers) || headers.contains_key(header::COOKIE)
+/// Where the request came from: what the last proxy that we do not trust says, or the connection itself.
+fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
+    if !options.trusts_proxy(peer.ip()) {
+        return peer;
+    }
+    let named = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<&str> = named.flat_map(|value| value.split(',')).map(str::trim).collect();
+    let mut nearest = peer;
+    for text in named.into_iter().rev() {
+        let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(text, |(address, _)| address);
+        // What cannot be read was not written by a proxy of ours.
+        let Ok(address) = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip())) else {
+            return nearest;
+        };
+        nearest = SocketAddr::new(address.to_canonical(), 0);
+        if !options.trusts_proxy(nearest.ip()) {
+            return nearest;
+        }
+    }
+    nearest
 }
 
-fn shows_key(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-runtime-token")
+// === impl Shared ===
+
+impl Shared {
+    /// Who asks. A request counts as anonymous until it has shown a good credential, and so does its connection.
+    async fn identify(
+        &self,
+        named: crate::Result<()>,
+        headers: &HeaderMap,
+        client: Option<Fingerprint>,
+        peer: SocketAddr,
+        seat: &Seat,
+    ) -> crate::Result<Option<Shown>> {
+        if let Err(error) = named {
+            self.hub.attempts().anonymous(peer.ip())?;
+            return Err(error);
+        }
+        let shown = extract::identify(&self.hub, headers, client).await;
+        let known = match &shown {
+            Some(Shown(known)) => Some(known.clone()),
+            None => extract::browser(&self.hub, headers).await,
+        };
+        match known {
+            Some(Ok(by)) => seat.identify(&by)?,
+            // A store that is busy says nothing about who asks.
+            Some(Err(error)) if error.code.http_status() >= 500 => {}
+            Some(Err(_)) | None => self.hub.attempts().anonymous(peer.ip())?,
+        }
+        Ok(shown)
+    }
 }

@@ -30,7 +30,7 @@ pub(super) fn upgrade(upgrade: WebSocketUpgrade, hub: Handle, session: Session, 
     let response = upgrade.on_upgrade(move |socket| {
         let tracker = hub.tasks().clone();
         // Boxed once: a future that owns it would hold several copies, for every idle socket.
-        let conversation = Box::new(Conversation { hub, socket, session, leaves_at: None, _seat: seat });
+        let conversation = Box::new(Conversation { hub, socket, session, leaves_at: None, seat });
         tracker.track_future(hold(conversation))
     });
     response.into_response()
@@ -42,7 +42,7 @@ struct Conversation {
     session: Box<Session>,
     /// Once the hub stops.
     leaves_at: Option<Instant>,
-    _seat: Option<Seat>,
+    seat: Option<Seat>,
 }
 
 async fn hold(mut conversation: Box<Conversation>) {
@@ -53,6 +53,14 @@ async fn hold(mut conversation: Box<Conversation>) {
     };
     conversation.hub.metrics().channels.take(1);
     Box::pin(conversation.leave(ending)).await;
+}
+
+/// Resolves when the connection has to make room for another.
+async fn evicted(seat: Option<&Seat>) {
+    match seat {
+        Some(seat) => seat.evicted().await,
+        None => std::future::pending().await,
+    }
 }
 
 // === impl Conversation ===
@@ -93,6 +101,7 @@ impl Conversation {
                         return ending;
                     }
                 }
+                () = evicted(self.seat.as_ref()), if self.session.principal().is_none() => return Ending::Crowded,
                 () = self.hub.drained(), if self.leaves_at.is_none() => {
                     self.leaves_at = Some(Instant::now() + GOODBYE);
                     if let Some(text) = self.session.farewell()
@@ -136,6 +145,12 @@ impl Conversation {
                 && let Some(ending) = self.send(Message::text(reply)).await
             {
                 return Some(ending);
+            }
+            // The first frame may have shown who it is.
+            if let (Some(seat), Some(by)) = (&self.seat, self.session.principal())
+                && seat.identify(by).is_err()
+            {
+                return Some(Ending::Crowded);
             }
             if self.session.ending().is_some() {
                 return self.session.ending();

@@ -3,6 +3,7 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
+use attache_client::private;
 use attache_protocol::{Timestamp, env::Env};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SerialNumber,
@@ -10,7 +11,7 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 
 use super::{Pair, TlsError};
-use crate::identity::{Folder, write_private};
+use crate::identity::Folder;
 
 /// What the certificate in the folder is good for. Written after it, so that a crash in between only makes a new one.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ pub(super) fn keep(data: &Path, names: &[String], env: &Env) -> Result<Pair, Tls
                 fs::remove_file(&made).map_err(failed_to_write(&made))?;
             }
             let pair = KeyPair::generate().map_err(TlsError::Make)?;
-            write_private(&key, pair.serialize_pem().as_bytes()).map_err(failed_to_write(&key))?;
+            private::write(&key, pair.serialize_pem().as_bytes()).map_err(failed_to_write(&key))?;
             pair
         }
         Err(source) => return Err(TlsError::Read { path: key, source }),
@@ -49,9 +50,9 @@ pub(super) fn keep(data: &Path, names: &[String], env: &Env) -> Result<Pair, Tls
     if !good || !certificate.exists() {
         let fresh = Made { names: names.to_vec(), valid_until: now.plus(LIFE) };
         let text = sign(&pair, &fresh, env).map_err(TlsError::Make)?;
-        write_private(&certificate, text.as_bytes()).map_err(failed_to_write(&certificate))?;
+        private::write(&certificate, text.as_bytes()).map_err(failed_to_write(&certificate))?;
         let text = serde_json::to_vec(&fresh).expect("our own types serialise to JSON");
-        write_private(&made, &text).map_err(failed_to_write(&made))?;
+        private::write(&made, &text).map_err(failed_to_write(&made))?;
     }
     Pair::read(&certificate, &key)
 }

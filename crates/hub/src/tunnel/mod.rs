@@ -1,5 +1,6 @@
 //! Tunnels: the bytes of two machines that can both reach the hub, and not each other. They live in memory: whoever opened
-//! one opens it again after the hub has started anew. What passes is neither read nor logged.
+//! one opens it again after the hub has started anew. That one was opened and closed is in the log; what passes is neither read
+//! nor logged.
 
 mod relay;
 
@@ -17,6 +18,7 @@ use attache_protocol::{
     Code, Timestamp, TunnelId,
     wire::tunnel::{OpenTunnel, Tunnel},
 };
+use attache_store::record::AuditEvent;
 use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
     digest::{SHA256, digest},
@@ -108,8 +110,13 @@ impl Handle {
         let (owner, terms) = (owner(by), Terms { token, max_bytes });
         let (passage, is_new) = self.tunnels().enter(id, owner, terms, request.expires_at)?;
         if is_new {
+            let event = AuditEvent::TunnelOpened { tunnel: id, expires_at: request.expires_at, max_bytes };
+            if let Err(error) = self.store().record_event(self.context(by), event).await {
+                self.tunnels().leave(&passage);
+                return Err(Error::from_store("tunnel", error));
+            }
             self.metrics().tunnels.add(1);
-            self.tasks().spawn(keep(self.clone(), passage.clone(), Guard::new(self, by)));
+            self.tasks().spawn(keep(self.clone(), passage.clone(), by.clone()));
         }
         Ok(self.show_tunnel(&passage))
     }
@@ -176,7 +183,8 @@ fn token_hash(hex: &str) -> Result<[u8; 32]> {
 }
 
 /// Cuts the tunnel when its time is over, when its owner's credential is worth nothing any more, and when the hub stops.
-async fn keep(hub: Handle, passage: Arc<Passage>, mut guard: Guard) {
+async fn keep(hub: Handle, passage: Arc<Passage>, by: Principal) {
+    let mut guard = Guard::new(&hub, &by);
     let mut expires = passage.expires.subscribe();
     loop {
         // A machine that slept has lost time which no timer counts.
@@ -192,6 +200,10 @@ async fn keep(hub: Handle, passage: Arc<Passage>, mut guard: Guard) {
     }
     hub.tunnels().leave(&passage);
     hub.metrics().tunnels.take(1);
+    let event = AuditEvent::TunnelClosed { tunnel: passage.id, bytes: passage.relayed.load(Ordering::Relaxed) };
+    if let Err(error) = hub.store().record_event(hub.context(&by), event).await {
+        tracing::warn!(tunnel.id = %passage.id, %error, "the end of a tunnel is not in the log");
+    }
 }
 
 // === impl Tunnels ===

@@ -1,12 +1,12 @@
 //! The permissions file: read as a whole, replaced as a whole.
 
 use std::{
-    fs,
-    io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
+use attache_client::private;
 use attache_protocol::access_file::Report;
 
 #[derive(Debug, Clone)]
@@ -62,24 +62,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         _ => Err(error),
     })?;
     let mode = fs::metadata(&target).map_or(0o600, |metadata| metadata.permissions().mode() & 0o7777);
-    let mut name = target.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let draft = target.with_file_name(name);
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
-    let written = (|| {
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&draft, &target)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-        return written;
-    }
-    match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
-        Some(_) | None => Ok(()),
-    }
+    private::replace(&target, content, mode)
 }
 
 #[cfg(test)]

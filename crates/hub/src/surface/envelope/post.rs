@@ -56,7 +56,7 @@ pub(super) async fn take(
         }
     };
     let last = last_event_id(&headers)?;
-    let origin = Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: Some(address.to_string()) };
+    let origin = Origin { transport: Transport::Sse, dialect: Dialect::Envelope, address: Some(address) };
     let mut session = Box::new(Session::new(hub.clone(), origin, by));
     let by = match session.welcome(&envelope).await {
         Ok(by) => by,

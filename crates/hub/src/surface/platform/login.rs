@@ -1,16 +1,26 @@
 //! `/api/v1/login-links`.
 
-use attache_protocol::wire::system::LoginLink;
+use attache_protocol::wire::{session::LoginLinkRequest, system::LoginLink};
 use axum::{extract::State, http::StatusCode};
 
 use super::Answer;
 use crate::{
     Handle,
-    surface::{extract::Caller, reply},
+    surface::{
+        extract::{Caller, Input},
+        reply,
+    },
 };
 
 /// Make a link that signs one browser in, once
-#[utoipa::path(post, path = "/api/v1/login-links", tag = "keys", responses((status = 201, body = LoginLink)))]
-pub(super) async fn create(State(hub): State<Handle>, Caller(by): Caller) -> Answer {
-    Ok(reply::json(StatusCode::CREATED, &hub.login_link(&by)?))
+///
+/// As the caller, or as the user that is named. The session ends with the key that made the link, and may do no more.
+#[utoipa::path(post, path = "/api/v1/login-links", tag = "keys", request_body = LoginLinkRequest,
+    responses((status = 201, body = LoginLink)))]
+pub(super) async fn create(
+    State(hub): State<Handle>,
+    Caller(by): Caller,
+    Input(request): Input<LoginLinkRequest>,
+) -> Answer {
+    Ok(reply::json(StatusCode::CREATED, &hub.login_link(&by, request).await?))
 }

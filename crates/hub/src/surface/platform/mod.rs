@@ -26,6 +26,7 @@ mod register;
 mod rules;
 mod run;
 mod runtime;
+mod session;
 mod token;
 mod tunnel;
 mod usage;
@@ -129,6 +130,8 @@ routes! {
     post   "/api/v1/api-keys"                                       key::create;
     get    "/api/v1/api-keys"                                       key::list;
     delete "/api/v1/api-keys/{key}"                                 key::revoke;
+    get    "/api/v1/sessions"                                       session::list;
+    delete "/api/v1/sessions/{session}"                             session::end;
     post   "/api/v1/tokens"                                         token::create;
     post   "/api/v1/users"                                          user::create;
     get    "/api/v1/names"                                          names::read;

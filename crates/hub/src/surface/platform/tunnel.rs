@@ -94,6 +94,9 @@ pub(super) async fn join(
             return Err(error);
         }
     };
+    if let Some(seat) = &seat {
+        seat.accept()?;
+    }
     let place = passage.place(&hub)?;
     Ok(upgrade.on_upgrade(move |socket| tasks.track_future(tunnel::hold_remote(passage, socket, place, seat))))
 }
