@@ -2,15 +2,17 @@
 
 use std::{
     fs,
-    io::{self, Write as _},
     net::SocketAddr,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use attache_protocol::{Pin, Secret};
 
 use crate::{Config, Failure};
+
+pub(crate) use attache_client::private::{
+    create as create_private, folder as private_folder, write as write_private,
+};
 
 /// `$A2A_HOME`. It exists and is private.
 #[derive(Debug, Clone)]
@@ -151,27 +153,6 @@ impl LocalHub {
     }
 }
 
-/// Makes a folder with mode 0700, or tightens a looser one that belongs to us.
-pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let metadata = fs::metadata(path)?;
-    if metadata.permissions().mode() & 0o077 != 0 && metadata.uid() == rustix::process::geteuid().as_raw() {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-    }
-    Ok(())
-}
-
-/// Writes a file of mode 0600 that is there in full or not at all.
-pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}.new", std::process::id()));
-    let draft = PathBuf::from(draft);
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    file.write_all(content)?;
-    fs::rename(&draft, path)
-}
-
 /// Refuses a working folder in which an agent would stand among our keys, pairings and databases.
 pub(crate) fn refuse_own_folder(config: &Config, data: Option<&Path>, folder: &Path) -> Result<(), Failure> {
     let real = |path: &Path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
@@ -200,21 +181,6 @@ pub(crate) fn read_secret(path: &Path) -> Result<Secret<String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn folders_are_made_private_and_tightened() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a/b");
-        private_folder(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        private_folder(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let file = path.join("secret");
-        write_private(&file, b"x\n").unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
-        assert_eq!(read_secret(&file).unwrap().expose(), "x");
-    }
 
     #[test]
     fn a_hub_is_known_by_its_port_on_this_machine() {

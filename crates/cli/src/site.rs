@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use attache_hub::{Handle, Hub, Options, Principal, Tls};
+use attache_hub::{Handle, Hub, Options, OwnerKeyState, Principal, Tls};
 use attache_protocol::{Pin, env::Env, error::exit};
 use attache_store::sqlite::Sqlite;
 use tokio::net::TcpListener;
@@ -17,7 +17,9 @@ use tokio::net::TcpListener;
 use crate::{
     Context, Failure,
     home::{self, Home, LocalHub},
-    hub_agents, port,
+    hub_agents,
+    output::{Output, Style},
+    port,
     process::Ending,
     tls::TlsArgs,
 };
@@ -41,6 +43,9 @@ pub(crate) struct Place {
     pub(crate) data: Option<PathBuf>,
     pub(crate) tls: TlsArgs,
 }
+
+/// What to do without the owner key.
+pub(crate) const LOST_KEY: &str = "Put the key back, or start once with --recover-owner-key: it makes a new one and revokes the lost one.";
 
 const DATABASE: &str = "hub.db";
 /// Another command may look at the lock for a moment.
@@ -108,12 +113,32 @@ impl Site {
         self.hub.options().needed_pin()
     }
 
+    /// Where the owner key is, as far as this hub knows.
+    pub(crate) fn say_owner_key(&self, output: &Output) {
+        let file = self.local.key_file.display();
+        match self.hub.owner_key() {
+            OwnerKeyState::InFile => output.say_styled(Style::Dim, format_args!("The owner key is in {file}.")),
+            OwnerKeyState::Recovered { revoked } => {
+                let revoked = if revoked == 0 { "" } else { " The lost one is revoked." };
+                output.say_styled(Style::Busy, format_args!("A new owner key is in {file}.{revoked}"));
+            }
+            OwnerKeyState::Elsewhere => {
+                output.say_styled(Style::Bad, format_args!("There is no valid owner key in {file}."));
+                output.say(LOST_KEY);
+            }
+        }
+    }
+
     /// The principal of the owner key that the hub keeps on this machine.
     pub(crate) async fn owner(&self) -> Result<Principal, Failure> {
+        if self.hub.owner_key() == OwnerKeyState::Elsewhere {
+            let file = self.local.key_file.display();
+            return Err(Failure::failed(format!("there is no valid owner key in {file}")).hint(LOST_KEY));
+        }
         let key = home::read_secret(&self.local.key_file)?;
         self.hub.authenticate_key(key.expose()).await.map_err(|error| {
             Failure::failed(format!("the key in {} is not accepted: {}", self.local.key_file.display(), error.message))
-                .hint("Remove the file and start again; `attache up` makes a new owner key.")
+                .hint(LOST_KEY)
         })
     }
 

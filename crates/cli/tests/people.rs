@@ -60,6 +60,26 @@ fn people_sign_in_with_a_password_until_it_changes() {
 }
 
 #[test]
+fn wrong_passwords_from_one_address_lock_nobody_out_from_another() {
+    let home = Home::new();
+    let hub = home.hub(&["--trusted-proxy", "127.0.0.1"]);
+    let (ok, _, said) = typed(&mut home.command(&["users", "add", "ada", "--password"]), &format!("{PASSWORD}\n"));
+    assert!(ok, "{said}");
+    let from = |address: &str, password: &str| {
+        let body = format!("name=ada&password={}", password.replace(' ', "+"));
+        let headers = [("content-type", "application/x-www-form-urlencoded"), ("x-forwarded-for", address)];
+        http::send("POST", &format!("{}/login", hub.url), &headers, body.as_bytes()).unwrap().status
+    };
+    for _ in 0..10 {
+        assert_eq!(from("192.0.2.1", "wrong"), 401);
+    }
+    assert_eq!(from("192.0.2.1", PASSWORD), 429, "the address that guesses has to wait");
+    assert_eq!(from("192.0.2.2", PASSWORD), 303, "the person does not");
+    let sessions = home.attache(&["sessions", "--json"]).succeeds().json();
+    assert_eq!(sessions["sessions"][0]["address"], "192.0.2.2");
+}
+
+#[test]
 fn people_their_keys_and_their_tokens_are_managed() {
     let home = Home::new();
     let hub = home.hub(&[]);

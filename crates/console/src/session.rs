@@ -1,6 +1,11 @@
 //! Who is looking: the session's cookie, and the token that proves that a form is of the same session.
 
-use attache_hub::{Principal, surface::note_principal};
+use std::net::{IpAddr, Ipv4Addr};
+
+use attache_hub::{
+    Principal,
+    surface::{Peer, note_principal},
+};
 use attache_protocol::{log::hex, secret::SecretHash};
 use axum::{
     extract::FromRequestParts,
@@ -55,9 +60,17 @@ impl FromRequestParts<Console> for Session {
                 })
             }
             Err(error) if error.code.http_status() >= 500 => Err(Fault::Hub(error)),
+            // Somebody who guesses is told so only a few times a minute.
+            Err(_) if let Err(error) = console.hub.refuse_credential(address(parts)) => Err(Fault::Hub(error)),
             Err(_) => Err(Fault::SignedOut(visit(&parts.headers, Visit::Over))),
         }
     }
+}
+
+/// Where the browser is; a caller in this process has no address.
+pub(crate) fn address(parts: &Parts) -> IpAddr {
+    let peer = parts.extensions.get::<Peer>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address.ip())
 }
 
 /// A module of ours gets a status that it understands; a person gets the login page.

@@ -71,6 +71,8 @@ pub(crate) struct May {
     pub(crate) keys: bool,
     /// Add, change and remove people.
     pub(crate) users: bool,
+    /// See sessions, at least their own.
+    pub(crate) sessions: bool,
     pub(crate) audit: bool,
     pub(crate) rules: bool,
     pub(crate) usage: bool,
@@ -91,6 +93,7 @@ impl Shell {
             manage: may(Action::CreateAgent) && by.verdict(Action::CreatePairingCode) != Verdict::No,
             keys: by.verdict(Action::CreateKey) != Verdict::No,
             users: may(Action::CreateUser) && may(Action::EditUser),
+            sessions: by.verdict(Action::SeeSessions) != Verdict::No,
             audit: may(Action::SeeAudit),
             rules: may(Action::SeeRules),
             usage: by.verdict(Action::SeeUsage) != Verdict::No,
@@ -165,6 +168,7 @@ fn notice(uri: &Uri, t: &'static Text) -> Option<&'static str> {
         "rules" => Some(t.office.said_rules),
         "quota" => Some(t.office.said_quota),
         "ending" => Some(t.office.said_ending),
+        "session" => Some(t.office.said_session),
         _ => None,
     }
 }

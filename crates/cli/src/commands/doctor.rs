@@ -25,6 +25,7 @@ use crate::{
     lending, notices,
     output::{Style, clean, time},
     probe,
+    site::LOST_KEY,
 };
 
 /// Look for problems on this machine and say how to fix them
@@ -171,7 +172,7 @@ async fn check_hub(context: &Context, args: &HubArgs, findings: &mut Vec<Finding
                 Finding::ok("durability", durability)
             });
             findings.extend(health.storage.map(|storage| check_storage(&origin, storage)));
-            findings.push(check_key(&hub, &choice).await);
+            findings.push(check_key(context, &hub, &choice).await);
         }
         Err(error) => {
             let absent = choice.address.is_loopback() && matches!(error, attache_client::Error::Unreachable { .. });
@@ -205,13 +206,27 @@ fn excuse_device(context: &Context, findings: &mut [Finding]) {
     }
 }
 
-async fn check_key(hub: &Hub, choice: &Choice) -> Finding {
+/// The key file of this machine's hub is not there, or what it holds is not good.
+fn lost_owner_key(context: &Context, choice: &Choice) -> Option<String> {
+    let home = context.config.home.clone().map(Home::at)?;
+    let local = home.recorded_hub().filter(|local| local.is_at(&choice.address.origin()))?;
+    let is_its = match &choice.source {
+        KeySource::File(path) => *path == local.key_file,
+        KeySource::None => !local.key_file.exists(),
+        KeySource::Environment => false,
+    };
+    is_its.then(|| format!("The owner key belongs in {}. {LOST_KEY}", local.key_file.display()))
+}
+
+async fn check_key(context: &Context, hub: &Hub, choice: &Choice) -> Finding {
+    let lost = lost_owner_key(context, choice);
     let from = match &choice.source {
         KeySource::File(path) => path.display().to_string(),
         KeySource::Environment => "ATTACHE_KEY".to_owned(),
         KeySource::None => {
-            return Finding::problem("key", "there is no key for this hub")
-                .fix("Give one with --key-file FILE or ATTACHE_KEY; an owner makes keys with `attache keys add`.");
+            return Finding::problem("key", "there is no key for this hub").fix(lost.unwrap_or_else(|| {
+                "Give one with --key-file FILE or ATTACHE_KEY; an owner makes keys with `attache keys add`.".to_owned()
+            }));
         }
     };
     if let KeySource::File(path) = &choice.source
@@ -223,7 +238,8 @@ async fn check_key(hub: &Hub, choice: &Choice) -> Finding {
         Ok(_) => Finding::ok("key", format!("the key in {from} is accepted")),
         Err(error) => {
             let failure = Failure::from(error);
-            Finding::problem("key", format!("the key in {from} is not accepted: {}", failure.message)).fix(failure.hint)
+            Finding::problem("key", format!("the key in {from} is not accepted: {}", failure.message))
+                .fix(lost.unwrap_or(failure.hint))
         }
     }
 }

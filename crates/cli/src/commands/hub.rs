@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use attache_client::egress::{Allow, Guard, Policy};
-use attache_hub::{OnTokenReuse, Options, OwnerKey};
+use attache_client::egress::{Allow, Guard, Network, Policy};
+use attache_hub::{OnTokenReuse, Options, OwnerKey, OwnerKeyState};
 use attache_protocol::wire::system::Ready;
 
 use crate::{
@@ -56,6 +56,15 @@ pub(crate) struct Args {
     /// How many requests one person, program or agent may make in a minute [default: as many as they like]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate_limit: Option<u32>,
+    /// How many connections may be open at a time; one in eight is kept for devices [default: 16384]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    max_connections: Option<u32>,
+    /// Believe the X-Forwarded-For of a proxy at this address or in this network; repeatable
+    #[arg(long, value_name = "ADDR|CIDR")]
+    trusted_proxy: Vec<Network>,
+    /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
+    #[arg(long)]
+    recover_owner_key: bool,
     /// Write {"url":…,"pin":…} to this file once it listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -90,9 +99,6 @@ struct Tuning {
     /// The largest artifact [default: 1073741824]
     #[arg(long, value_name = "BYTES", hide_short_help = true)]
     max_artifact_bytes: Option<u64>,
-    /// Make a new owner key when <data>/admin.key is gone
-    #[arg(long, hide_short_help = true)]
-    recover_owner_key: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -110,7 +116,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
-    let (rate_limit, run_timeout) = (args.rate_limit, args.run_timeout);
+    let (rate_limit, run_timeout, recover) = (args.rate_limit, args.run_timeout, args.recover_owner_key);
+    let (max_connections, proxies) = (args.max_connections, args.trusted_proxy);
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.permissions = permissions;
@@ -119,6 +126,11 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         options.egress = egress;
         options.requests_per_minute = rate_limit;
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
+        options.max_connections = max_connections.map_or(options.max_connections, |limit| limit as usize);
+        options.trusted_proxies = proxies;
+        if recover {
+            options.owner_key = OwnerKey::Recover;
+        }
         tuning.apply(options);
     })
     .await?;
@@ -134,8 +146,10 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         output
             .say_styled(Style::Dim, "Elsewhere, pass it with --pin or ATTACHE_PIN; commands on this machine know it.");
     }
-    output.say_styled(Style::Dim, format_args!("The owner key is in {}.", site.local.key_file.display()));
-    output.say_styled(Style::Dim, "Sign in to the console with: attache login");
+    site.say_owner_key(output);
+    if site.hub.owner_key() != OwnerKeyState::Elsewhere {
+        output.say_styled(Style::Dim, "Sign in to the console with: attache login");
+    }
     site.serve(ending).await
 }
 
@@ -161,8 +175,5 @@ impl Tuning {
             options.max_streams = usize::try_from(most).unwrap_or(usize::MAX);
         }
         options.max_artifact = self.max_artifact_bytes.unwrap_or(options.max_artifact);
-        if self.recover_owner_key {
-            options.owner_key = OwnerKey::Recover;
-        }
     }
 }

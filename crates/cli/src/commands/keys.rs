@@ -118,7 +118,7 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
     if output.is_json() {
         return output.json(&list);
     }
-    let users = names(hub, &list.api_keys).await;
+    let users = names(hub, list.api_keys.iter().filter_map(|key| key.user_id)).await;
     let mut table = Table::new(&["ID", "STATE", "ROLE", "SCOPES", "FOR", "CREATED", "EXPIRES", "NAME"]);
     for key in &list.api_keys {
         table.row([
@@ -138,9 +138,9 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
 }
 
 /// What those are called for whom the keys are; the id of one who cannot be looked up.
-async fn names(hub: &Hub, keys: &[Key]) -> HashMap<UserId, String> {
+pub(super) async fn names(hub: &Hub, users: impl Iterator<Item = UserId>) -> HashMap<UserId, String> {
     let mut names = HashMap::new();
-    for user in keys.iter().filter_map(|key| key.user_id) {
+    for user in users {
         if let Entry::Vacant(vacant) = names.entry(user) {
             let found = hub.user(&user.to_string()).await;
             vacant.insert(found.map_or_else(|_| user.to_string(), |found| clean::line(&found.name).into_owned()));
@@ -182,7 +182,11 @@ async fn add(context: &Context, hub: &Hub, request: CreateKeyRequest, to_file: O
         }
         (Some(file), Some(secret)) => {
             let text = format!("{secret}\n");
-            home::write_private(file, text.as_bytes()).map_err(|error| Failure::file("write", file, &error))?;
+            if let Err(error) = home::create_private(file, text.as_bytes()) {
+                // Nobody has seen the key, so nobody will miss it.
+                let _ = hub.revoke_key(created.key.key_id).await;
+                return Err(Failure::file("write", file, &error));
+            }
             if output.is_json() {
                 return output.json(&created.key);
             }

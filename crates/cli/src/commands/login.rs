@@ -1,29 +1,39 @@
 //! `attache login`: a link that signs one browser in to the console, once.
 
+use attache_protocol::wire::session::LoginLinkRequest;
+
 use crate::{
     Context, Failure,
     context::HubArgs,
-    output::{Style, time},
+    output::{Style, clean, time},
 };
 
 /// Make a link that signs one browser in to the console
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   attache login                 print a link; it works once, for ten minutes
-  xdg-open \"$(attache login)\"   open the console, signed in")]
+  xdg-open \"$(attache login)\"   open the console, signed in
+  attache login --user ada      a link that signs ada in; give it to her
+
+The session may do no more than your key, and ends with it.")]
 pub(crate) struct Args {
+    /// Whom it signs in, by name or id [default: whom your key acts for]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     #[command(flatten)]
     hub: HubArgs,
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
-    let link = context.hub(&args.hub)?.create_login_link().await?;
+    let link = context.hub(&args.hub)?.create_login_link(&LoginLinkRequest { user: args.user }).await?;
     let output = &context.output;
     if output.is_json() {
         return output.json(&link);
     }
     output.line(&link.url)?;
     let until = time::relative(link.expires_at, context.now());
-    output.say_styled(Style::Dim, format_args!("It works once and expires {until}."));
+    let who = link.user_name.as_deref().map_or_else(|| "nobody in particular".into(), clean::line);
+    let role = link.role.as_str();
+    output.say_styled(Style::Dim, format_args!("It signs in {who} ({role}), works once and expires {until}."));
     Ok(())
 }

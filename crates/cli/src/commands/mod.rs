@@ -29,6 +29,7 @@ mod rules;
 mod runs;
 mod runtime;
 mod runtimes;
+mod sessions;
 mod tokens;
 mod up;
 mod usage;
@@ -88,6 +89,7 @@ pub(crate) enum Command {
     Deliveries(deliveries::Args),
     Users(users::Args),
     Keys(keys::Args),
+    Sessions(sessions::Args),
     Tokens(tokens::Args),
     Backup(backup::Args),
     Audit(audit::Args),
@@ -140,6 +142,7 @@ impl Command {
             | Self::Deliveries(_)
             | Self::Users(_)
             | Self::Keys(_)
+            | Self::Sessions(_)
             | Self::Tokens(_)
             | Self::Audit(_)
             | Self::Backup(_)
@@ -177,6 +180,7 @@ impl Command {
             Self::Users(args) => Box::pin(users::run(context, args)).await,
             Self::Tokens(args) => Box::pin(tokens::run(context, args)).await,
             Self::Keys(args) => Box::pin(keys::run(context, args)).await,
+            Self::Sessions(args) => Box::pin(sessions::run(context, args)).await,
             Self::Audit(args) => Box::pin(audit::run(context, args)).await,
             Self::Backup(args) => Box::pin(backup::run(context, args)).await,
             Self::Rules(args) => Box::pin(rules::run(context, args)).await,

@@ -9,13 +9,14 @@ use std::{
 };
 
 use attache_client::egress::{Allow, Guard, Policy};
-use attache_hub::{OwnerKey, Principal};
+use attache_hub::{OwnerKey, OwnerKeyState, Principal};
 use attache_protocol::{
     AgentId, Code, Json, Pin, Secret,
     error::exit,
     wire::{
         account::{Account, AccountRequest, Callers},
         pairing::AttachRequest,
+        session::LoginLinkRequest,
     },
 };
 use attache_runtime::{
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
+    /// When the key in <data>/admin.key is lost: make a new one there, and revoke the lost one
+    #[arg(long)]
+    recover_owner_key: bool,
     /// Write {"url":…,"agent_id":…,"pin":…} to this file once it is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -123,11 +127,13 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     home::refuse_own_folder(&context.config, args.data.as_deref(), &cwd)?;
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
-    let (default_agent, permissions) = (args.default_agent, args.permissions);
+    let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);
     let run_timeout = args.run_timeout;
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
-        options.owner_key = OwnerKey::Recover;
+        if recover {
+            options.owner_key = OwnerKey::Recover;
+        }
         options.permissions = permissions;
         options.default_agent = Some(default_agent);
         options.egress = egress;
@@ -135,6 +141,9 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     })
     .await?;
     let owner = site.owner().await?;
+    if site.hub.owner_key() != OwnerKeyState::InFile {
+        site.say_owner_key(&context.output);
+    }
     let callers = if args.share_local { Callers::Everyone } else { Callers::Owner };
     let account = find_or_create(&context, &site, &owner, callers).await?;
     let profile = find_or_pair(&context, &site, &owner, &account).await?;
@@ -157,7 +166,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let _ = tokio::time::timeout(PATIENCE, online.notified()).await;
     }
     process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id, pin })?;
-    let link = hub.login_link(&owner).map_err(|error| Failure::failed(error.message))?;
+    let link = hub.login_link(&owner, LoginLinkRequest::default()).await.map_err(|error| Failure::failed(error.message))?;
     let started = Started {
         url: &url,
         login_url: &link.url,

@@ -1,7 +1,7 @@
 //! No secret leaks: a whole world is lived through with everything that logs at its loudest, and then every secret that
 //! ever existed in it is searched for everywhere.
 
-mod browser;
+pub mod browser;
 mod planted;
 mod processes;
 mod search;

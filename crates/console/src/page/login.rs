@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use askama::Template;
-use attache_hub::surface::Peer;
+use attache_hub::{identity::LinkTarget, surface::Peer};
 use attache_protocol::{Code, Secret};
 use axum::{
     body::Body,
@@ -21,7 +21,7 @@ use crate::{
     session,
     shell::Door,
     text::{self, Text, fill},
-    view::html::Markup,
+    view::{html::Markup, person},
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -38,7 +38,7 @@ struct Page {
     t: &'static Text,
     door: Door,
     heading: String,
-    lead: &'static str,
+    lead: String,
     token: Option<String>,
     problem: Option<Markup>,
     up: Markup,
@@ -59,11 +59,11 @@ pub(crate) async fn redeem(State(console): State<Console>, headers: HeaderMap, r
         return Ok(refused(page(&console, &headers, None, Some(t.login_foreign))?, StatusCode::FORBIDDEN));
     }
     let peer = request.extensions().get::<Peer>().copied();
+    let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(peer)| peer.ip());
     let fields = Fields::read(request).await?;
     let (opened, wrong) = match fields.given("token") {
-        Some(token) => (console.hub.redeem_login(&token).await, t.login_bad_link),
+        Some(token) => (console.hub.redeem_login(&token, address).await, t.login_bad_link),
         None => {
-            let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(peer)| peer.ip());
             let password = Secret::new(fields.get("password").to_owned());
             (console.hub.sign_in(fields.get("name"), &password, address).await, t.login_wrong)
         }
@@ -101,11 +101,20 @@ fn page(console: &Console, headers: &HeaderMap, token: Option<String>, problem: 
     let t = text::for_request(headers);
     let origin = console.hub.origin();
     let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
+    let target = token.as_deref().and_then(|token| console.hub.login_target(token));
+    let lead = match target {
+        Some(LinkTarget { user: Some(user), role }) => {
+            fill(t.login_as, &[("user", &user), ("role", person::role(role, &t.office))])
+        }
+        Some(_) => t.login_ready.to_owned(),
+        None if token.is_some() => t.login_ready.to_owned(),
+        None => t.login_lead.to_owned(),
+    };
     html(&Page {
         t,
         door: Door::new(headers),
         heading: fill(t.sign_in_to, &[("host", host)]),
-        lead: if token.is_some() { t.login_ready } else { t.login_lead },
+        lead,
         token,
         problem: problem.map(|problem| Markup::sentence(problem, &[])),
         up: Markup::sentence(t.login_up, &[]),

@@ -21,6 +21,7 @@ pub(crate) mod run_files;
 pub(crate) mod run_new;
 pub(crate) mod run_wait;
 pub(crate) mod runs;
+pub(crate) mod sessions;
 pub(crate) mod settings;
 pub(crate) mod usage;
 

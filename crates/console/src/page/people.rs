@@ -28,8 +28,9 @@ use crate::{
     shell::{Place, Shell},
     text::{Office, Text, fill},
     view::{
-        html::Markup,
+        html::{Blank, Markup},
         person::{Choice, KeyLine, People, Person, roles, scope},
+        time::When,
     },
 };
 
@@ -37,9 +38,8 @@ use crate::{
 const LISTS: usize = 5;
 const LIST: usize = 200;
 
-/// For how long a key can be made, in days; without a number it lives until it is revoked.
-const VALID: [(&str, Option<u64>); 6] =
-    [("", None), ("day", Some(1)), ("week", Some(7)), ("month", Some(30)), ("quarter", Some(90)), ("year", Some(365))];
+/// For how long a key can be made, in days; without a number it lives as long as the session may.
+const VALID: [(&str, Option<u64>); 3] = [("", None), ("day", Some(1)), ("week", Some(7))];
 
 #[derive(Template)]
 #[template(path = "people.html")]
@@ -60,6 +60,7 @@ struct Page {
     keys: Vec<KeyLine>,
     more_keys: Option<Markup>,
     key: KeyForm,
+    key_note: Option<Markup>,
     me: Option<Person>,
     has_password: bool,
 }
@@ -250,6 +251,9 @@ async fn page(console: &Console, session: &Session, uri: &Uri, outcome: Outcome)
             keys: lines(console, session, &people, keys.iter()),
             more_keys: more_keys.then(|| Markup::sentence(o.keys_more, &[])),
             key: KeyForm::new(&people, own, chosen(&outcome.key), &outcome.key, t),
+            key_note: by.ends_at().map(|until| {
+                Markup::sentence(o.key_session_note, &[("until", Blank::When(When::relative(until)))])
+            }),
             me: mine.map(|user| Person::new(user, &keys, now, o)),
             has_password: mine.is_some_and(|user| user.has_password),
             shell,
@@ -265,9 +269,6 @@ impl KeyForm {
         let valid = |name| match name {
             "day" => o.expires_day,
             "week" => o.expires_week,
-            "month" => o.expires_month,
-            "quarter" => o.expires_quarter,
-            "year" => o.expires_year,
             _ => o.expires_never,
         };
         let mine = if people.me.is_some() { o.key_user_self } else { o.key_user_nobody };

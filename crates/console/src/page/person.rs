@@ -3,6 +3,8 @@
 use askama::Template;
 use attache_protocol::wire::{
     key::Role,
+    session::LoginLinkRequest,
+    system::LoginLink,
     user::{UpdateUserRequest, User},
 };
 use axum::{
@@ -21,8 +23,19 @@ use crate::{
     session::Session,
     shell::{Place, Shell},
     text::{Office, Text},
-    view::person::{Choice, KeyLine, Person, roles},
+    view::{
+        html::{Blank, Markup},
+        person::{Choice, KeyLine, Person, roles},
+        time::When,
+    },
 };
+
+/// What the form before this page brought.
+#[derive(Default)]
+struct Outcome {
+    refusal: Option<Refusal>,
+    link: Option<LoginLink>,
+}
 
 #[derive(Template)]
 #[template(path = "person.html")]
@@ -37,6 +50,9 @@ struct Page {
     /// Whether the hub would let the viewer change this person.
     editable: bool,
     own: bool,
+    /// A login link for this person, on the one page that shows it.
+    link: Option<String>,
+    link_note: Markup,
 }
 
 pub(crate) async fn show(
@@ -46,7 +62,7 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Result {
     let user = console.hub.user(&session.principal, &user).await?;
-    page(&console, &session, &uri, user, None).await
+    page(&console, &session, &uri, user, Outcome::default()).await
 }
 
 /// The role, or the password: whichever the form has.
@@ -85,13 +101,32 @@ pub(crate) async fn remove(
     }
 }
 
+/// A link that signs one browser in as this person.
+pub(crate) async fn login_link(
+    State(console): State<Console>,
+    Path(user): Path<String>,
+    uri: Uri,
+    posted: Posted,
+) -> Result {
+    let session = posted.session;
+    let request = LoginLinkRequest { user: Some(user.clone()) };
+    match console.hub.login_link(&session.principal, request).await {
+        Ok(link) => {
+            let user = console.hub.user(&session.principal, &user).await?;
+            page(&console, &session, &uri, user, Outcome { link: Some(link), ..Outcome::default() }).await
+        }
+        Err(error) => refused(&console, &session, &uri, &user, error).await,
+    }
+}
+
 /// The person's page with the reason on it, for those who may see the person at all.
 async fn refused(console: &Console, session: &Session, uri: &Uri, user: &str, error: attache_hub::Error) -> Result {
     let Ok(user) = console.hub.user(&session.principal, user).await else { return Err(error.into()) };
-    page(console, session, uri, user, Some(error.try_into()?)).await
+    page(console, session, uri, user, Outcome { refusal: Some(error.try_into()?), ..Outcome::default() }).await
 }
 
-async fn page(console: &Console, session: &Session, uri: &Uri, user: User, refusal: Option<Refusal>) -> Result {
+async fn page(console: &Console, session: &Session, uri: &Uri, user: User, outcome: Outcome) -> Result {
+    let Outcome { refusal, link } = outcome;
     let (by, t, o) = (&session.principal, session.t, &session.t.office);
     let mut shell = Shell::new(console, session, Place::Settings, uri).await?;
     shell.here = format!("/people/{}", user.user_id);
@@ -110,6 +145,14 @@ async fn page(console: &Console, session: &Session, uri: &Uri, user: User, refus
             keys: lines(console, session, &people, keys.iter().filter(|key| key.user_id == Some(user.user_id))),
             editable: shell.may.users && user.role <= role && user.removed_at.is_none(),
             own: by.user == Some(user.user_id),
+            link_note: link.as_ref().map_or_else(
+                || Markup::text(o.login_link_note),
+                |link| {
+                    let until = Blank::When(When::relative(link.expires_at));
+                    Markup::sentence(o.login_link_once, &[("name", Blank::Text(&user.name)), ("until", until)])
+                },
+            ),
+            link: link.map(|link| link.url),
             shell,
         },
     )

@@ -63,6 +63,7 @@ pub(super) const TEXT: Text = Text {
     sign_out: "Sign out",
     sign_in_to: "Sign in to {host}",
     login_ready: "This link works once.",
+    login_as: "This link works once. It signs you in as {user} ({role}).",
     login_lead: "With your password, or with a one-time link.",
     login_how: "Without a password: on the hub’s machine, this prints a link that works once.",
     login_up: "`attache up` prints one too when it starts.",

@@ -87,6 +87,7 @@ text! {
     sign_out
     sign_in_to
     login_ready
+    login_as
     login_lead
     login_how
     login_up

@@ -78,9 +78,6 @@ text! {
     expires_never
     expires_day
     expires_week
-    expires_month
-    expires_quarter
-    expires_year
     key_over
     scope_read
     scope_call
@@ -88,6 +85,25 @@ text! {
     scope_manage
     scope_admin
     keys_more
+    key_session_note
+    sessions
+    sessions_lead
+    sessions_caption
+    sessions_none
+    sessions_more
+    session_this
+    session_by_password
+    session_by_link
+    session_from
+    session_until
+    session_end
+    session_end_note
+    session_end_confirm
+    said_session
+    login_link
+    login_link_note
+    login_link_do
+    login_link_once
 
     // deliveries
     deliveries_lead

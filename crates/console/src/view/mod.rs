@@ -25,6 +25,7 @@ pub(crate) mod plain;
 pub(crate) mod quota;
 pub(crate) mod recovery;
 pub(crate) mod run;
+pub(crate) mod session;
 pub(crate) mod sign;
 pub(crate) mod status;
 pub(crate) mod time;

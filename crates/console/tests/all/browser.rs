@@ -40,7 +40,7 @@ impl Site {
     }
 
     pub(crate) async fn sign_in(&self, browser: &Browser) {
-        browser.go(&format!("{}/login?token={}", self.origin, self.world.login_token())).await;
+        browser.go(&format!("{}/login?token={}", self.origin, self.world.login_token().await)).await;
         browser.wait("location.pathname === '/runs'").await;
     }
 

@@ -11,7 +11,7 @@ use crate::world::World;
 #[tokio::test]
 async fn a_link_signs_in_once_and_looking_at_it_changes_nothing() {
     let world = World::new().await;
-    let token = world.login_token();
+    let token = world.login_token().await;
     let mut visitor = world.visitor();
 
     for _ in 0..2 {
@@ -81,7 +81,7 @@ async fn over_tls_the_cookie_is_bound_to_the_host() {
     let world = World::new().await;
     let options = attache_console::Options::for_origin("https://hub.example");
     let router = attache_console::router(world.hub.clone(), options);
-    let token = world.login_token();
+    let token = world.login_token().await;
     let request = Request::post("/login").header("content-type", "application/x-www-form-urlencoded");
     let request = request.body(axum::body::Body::from(format!("token={token}"))).unwrap();
     let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_hub_that_speaks_tls_gives_cookies_for_tls_alone() {
         options.tls = Some(attache_hub::Tls::open(&options.data, certificate, &env).unwrap());
     })
     .await;
-    let token = world.login_token();
+    let token = world.login_token().await;
     let mut visitor = world.visitor();
     let entered = visitor.post_bare("/login", &[("token", &token)], &[("origin", "https://127.0.0.1:7800")]).await;
     assert_eq!(entered.status, StatusCode::SEE_OTHER);
@@ -175,7 +175,7 @@ async fn a_form_of_another_session_or_site_changes_nothing() {
         let answer = mine.post_bare("/agents", &[("name", "planted"), ("csrf", &own)], &[header]).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{header:?}");
     }
-    let token = world.login_token();
+    let token = world.login_token().await;
     let headers = [("sec-fetch-site", "cross-site")];
     let planted = world.visitor().post_bare("/login", &[("token", &token)], &headers).await;
     assert_eq!((planted.status, planted.header("set-cookie")), (StatusCode::FORBIDDEN, ""));

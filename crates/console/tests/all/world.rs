@@ -24,6 +24,7 @@ use attache_protocol::{
         permission::{AskPermission, PermissionAnswer, PermissionRequest},
         run::{CompleteRequest, CreateRunRequest, ProgressRequest},
         runtime::HeartbeatRequest,
+        session::LoginLinkRequest,
         user::{CreateUserRequest, User},
     },
 };
@@ -31,7 +32,7 @@ use attache_store::{
     Context, Store,
     memory::Memory,
     record::{
-        KeyKind, NewKey,
+        NewKey, Opening,
         channel::{Channel, NewChannel},
     },
 };
@@ -130,7 +131,7 @@ impl World {
             user,
             scopes: None,
             id: self.hub.env().key_id(),
-            kind: KeyKind::Session,
+            opening: Some(Opening::default()),
             name: "console".to_owned(),
             role,
             secret: secret.hash(),
@@ -144,8 +145,8 @@ impl World {
     }
 
     /// The token of a fresh login link.
-    pub(crate) fn login_token(&self) -> String {
-        let link = self.hub.login_link(&self.owner).unwrap();
+    pub(crate) async fn login_token(&self) -> String {
+        let link = self.hub.login_link(&self.owner, LoginLinkRequest::default()).await.unwrap();
         link.url.split_once("token=").unwrap().1.to_owned()
     }
 

@@ -16,7 +16,7 @@ use attache_protocol::{
 };
 use attache_store::{
     Context, Store,
-    record::{KeyKind, NewKey, people::NewUser, spending::Target},
+    record::{NewKey, people::NewUser, spending::Target},
     sqlite::Sqlite,
 };
 use serde::Serialize;
@@ -149,7 +149,7 @@ impl Checks {
         let secret = Kind::ApiKey.generate(env);
         let key = NewKey {
             id: env.key_id(),
-            kind: KeyKind::Api,
+            opening: None,
             name: "bench".to_owned(),
             role: Role::Operator,
             user: Some(user),

@@ -1,0 +1,48 @@
+//! A browser that is signed in, as a row.
+
+use attache_protocol::wire::{key::Key, session::Session};
+
+use super::{
+    caller::short,
+    html::{Blank, Markup},
+    person::{People, role},
+    time::When,
+};
+use crate::text::{Office, fill};
+
+#[derive(Debug, Clone)]
+pub(crate) struct SessionLine {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) current: bool,
+    /// Role, how it was opened, and from where.
+    pub(crate) how: String,
+    pub(crate) note: Markup,
+}
+
+// === impl SessionLine ===
+
+impl SessionLine {
+    pub(crate) fn new(session: &Session, people: &People, keys: &[Key], o: &'static Office) -> Self {
+        let opened = match session.opened_by {
+            None => o.session_by_password.to_owned(),
+            Some(opener) => {
+                let known = keys.iter().find(|key| key.key_id == opener).map(|key| key.name.clone());
+                let key = known.unwrap_or_else(|| short(&opener.to_string()));
+                fill(o.session_by_link, &[("key", &key)])
+            }
+        };
+        let from = session.address.as_deref().map(|address| fill(o.session_from, &[("address", address)]));
+        let how: Vec<&str> =
+            [Some(role(session.role, o)), Some(opened.as_str()), from.as_deref()].into_iter().flatten().collect();
+        let at = |at| Blank::When(When::relative(at));
+        let until = session.expires_at.unwrap_or(session.created_at);
+        Self {
+            id: session.session_id.to_string(),
+            name: people.name(session.user_id, o),
+            current: session.current,
+            how: how.join(" · "),
+            note: Markup::sentence(o.session_until, &[("at", at(session.created_at)), ("until", at(until))]),
+        }
+    }
+}
