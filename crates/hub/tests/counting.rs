@@ -108,7 +108,7 @@ counted! {
     fn credential(secret: SecretHash) -> Result<Option<Credential>>;
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
-    fn keys(tenant: TenantId, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
+    fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
     fn create_run(context: Context, run: NewRun) -> Result<Created>;
     fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn progress(by: Worker, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<Status>;
@@ -198,6 +198,7 @@ counted! {
     fn user(tenant: TenantId, user: UserRef) -> Result<User>;
     fn users(tenant: TenantId, page: Page) -> Result<Listed<User>>;
     fn key_credential(key: KeyId) -> Result<Option<Credential>>;
+    fn record_event(context: Context, event: AuditEvent) -> Result<()>;
     fn access_rules(tenant: TenantId) -> Result<Option<AccessRules>>;
     fn set_access_rules(context: Context, text: String, expected: Option<i64>) -> Result<AccessRules>;
     ---

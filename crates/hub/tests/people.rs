@@ -20,6 +20,7 @@ on_both! {
     agents_belong_to_somebody
     a_lesser_key_becomes_no_greater_one
     a_removed_person_leaves_no_key_behind
+    a_refusal_to_remove_the_last_owner_changes_nothing
 }
 
 fn secret(text: &str) -> Secret<String> {
@@ -171,7 +172,7 @@ async fn keys_act_for_their_user_within_their_scopes(engine: Engine) {
     assert_eq!(clerk.post("/api/v1/users", user).await.refusal().0, 403, "a password has no scopes");
     let link = clerk.post("/api/v1/login-links", json!({})).await.expect(201);
     let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1.to_owned();
-    let session = world.hub.redeem_login(&token).await.unwrap();
+    let session = world.hub.redeem_login(&token, HERE).await.unwrap();
     assert_eq!(session.principal.scopes, Some(vec![Scope::Read, Scope::Admin]));
     // Operators manage their own user's keys.
     let own = operator.post("/api/v1/api-keys", json!({"name": "mine"})).await.expect(201);
@@ -277,6 +278,18 @@ async fn a_removed_person_leaves_no_key_behind(engine: Engine) {
     assert_eq!(theirs.get("/api/v1/agent-accounts").await.status, 401);
     assert_eq!(zed.get("/api/v1/agent-accounts").await.status, 401);
     ours.get("/api/v1/agent-accounts").await.expect(200);
+}
+
+async fn a_refusal_to_remove_the_last_owner_changes_nothing(engine: Engine) {
+    let world = World::timed(engine, |_| {}).await;
+    let made = world.owner.post("/api/a2a/register", json!({"agent_id": "mine"})).await.expect(200);
+    let agent = world.anonymous().key(made["api_key"].as_str().unwrap());
+    let rows = async || world.owner.get("/api/v1/audit?after=0&limit=200").await.expect(200)["events"].clone();
+    let before = rows().await;
+    let refused = world.owner.delete("/api/v1/users/owner").await;
+    assert_eq!(refused.refusal().0, 409);
+    agent.get("/api/v1/agent-accounts").await.expect(200);
+    assert_eq!(rows().await, before);
 }
 
 async fn agents_belong_to_somebody(engine: Engine) {

@@ -17,6 +17,7 @@ on_both! {
     of_fifty_deciders_one_wins_and_the_others_are_told_who
     repeating_a_decision_is_harmless_and_changing_it_is_not
     asking_again_is_the_same_request
+    a_known_request_id_with_another_subject_is_refused
     what_is_shown_is_part_of_what_is_decided
     an_approval_outlives_hours
     an_approval_waits_for_a_device_that_is_away
@@ -24,6 +25,49 @@ on_both! {
     no_answer_means_what_the_policy_says
     only_people_decide
     a_request_ends_with_its_run
+}
+
+/// An agent gets a harmless step approved, and asks for another one under the same name.
+async fn a_known_request_id_with_another_subject_is_refused(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let ask = async |body: Value| work.device.client.post(&work.path("/permission-requests"), body).await;
+    let harmless = json!({"epoch": 1, "tool": "shell", "input": {"command": "ls"}, "request_id": "q1"});
+    let prm = id(&ask(harmless.clone()).await.expect(201));
+    let evil = json!({"epoch": 1, "tool": "shell", "input": {"command": "rm -rf /"}, "request_id": "q1"});
+    let refused = (409, "idempotency_key_reused".to_owned());
+    assert_eq!(ask(evil.clone()).await.refusal(), refused, "while it waits");
+    work.decide(&prm, json!({"approved": true})).await.expect(200);
+    assert_eq!(ask(harmless).await.expect(201)["approved"], true, "the same question is the same answer");
+    for (member, value) in [
+        ("input", json!({"command": "rm -rf /"})),
+        ("tool", json!("sudo")),
+        ("cwd", json!("/etc")),
+        ("paths", json!(["/etc/passwd"])),
+        ("diff", json!("+evil")),
+        ("undisclosed", json!(["input"])),
+    ] {
+        let mut other = json!({"epoch": 1, "tool": "shell", "input": {"command": "ls"}, "request_id": "q1"});
+        other[member] = value;
+        let reply = ask(other).await;
+        assert_eq!(reply.refusal(), refused, "{member}");
+        assert!(!String::from_utf8_lossy(&reply.body).contains("approved"), "{member}");
+    }
+    let list = work.world.owner.get("/api/v1/permission-requests").await.expect(200);
+    assert_eq!(list["permission_requests"].as_array().unwrap().len(), 1, "nothing was asked for under another's name");
+
+    // The same for questions of a worker and for the input of a caller.
+    let question = async |prompt: &str| {
+        let body = json!({"epoch": 1, "prompt": prompt, "request_id": "i1"});
+        work.device.client.post(&work.path("/input-requests"), body).await
+    };
+    question("Which colour?").await.expect(201);
+    assert_eq!(question("Delete production?").await.refusal(), refused);
+    let give = async |text: &str| {
+        work.world.owner.post(&work.path("/input"), json!({"text": text, "idempotency_key": "k1"})).await
+    };
+    let given = give("blue").await.expect(200);
+    assert_eq!(give("blue").await.expect(200), given);
+    assert_eq!(give("yes, delete it").await.refusal(), refused);
 }
 
 async fn what_is_shown_is_part_of_what_is_decided(engine: Engine) {

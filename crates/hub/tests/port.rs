@@ -1,17 +1,20 @@
 //! The port itself: HTTP/2 by prior knowledge, and clients that take a seat without asking for anything.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::{Request, client::conn::http2};
+use hyper::{Method, Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 #[tokio::test]
 async fn http_2_is_spoken_on_the_same_port() {
@@ -42,26 +45,104 @@ async fn a_client_that_does_not_finish_its_head_loses_its_seat() {
     }
 }
 
+/// Nearly a request, and then nothing.
+const HALF: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x";
+
+async fn half(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(HALF).await.unwrap();
+    stream
+}
+
+/// Whether the other side has closed it.
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut byte = [0; 1];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut byte)).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
 #[tokio::test]
-async fn connections_beyond_the_cap_are_refused_and_seats_come_free() {
-    let world = World::tuned(|options| options.max_connections = 1).await;
-    let first = TcpStream::connect(world.address).await.unwrap();
-    let mut second = TcpStream::connect(world.address).await.unwrap();
-    let mut answer = Vec::new();
-    let closed = tokio::time::timeout(Duration::from_secs(5), second.read_to_end(&mut answer)).await.unwrap();
-    assert!(closed.is_err() || answer.is_empty());
-    drop(first);
+async fn a_stranger_gives_way_and_somebody_who_is_known_does_not() {
+    let world = World::tuned(|options| options.max_connections = 16).await;
+    let agent = world.agent("builder").await;
+    let device = world.device(&agent).await;
+    // A device that waits for work, and half requests on all other connections.
+    let waiting = tokio::spawn(async move { device.pull(20_000).await });
+    world.until("/api/v1/agent-accounts/builder", |account| account["status"] == "online").await;
+    let mut halves = Vec::new();
+    for _ in 0..32 {
+        halves.push(half(world.address).await);
+    }
+    assert!(is_closed(&mut halves[0]).await, "the oldest stranger makes room");
+    assert_eq!(world.owner.get("/healthz").await.status, 200);
+    world.run(&agent).await;
+    assert!(waiting.await.unwrap().expect(200)["task_run"].is_object(), "the device was never cut");
+}
+
+/// As many as the machine's limit of open files allows: both ends are in this process, and the hub keeps few of its own.
+#[tokio::test]
+async fn sixteen_thousand_half_requests_keep_no_device_and_no_person_out() {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(20_000);
+    let flood = usize::try_from(files).unwrap().saturating_sub(3_000).min(16_000);
+    let world = World::start().await;
+    let agent = world.agent("builder").await;
+    let device = world.device(&agent).await;
+    let waiting = tokio::spawn(async move {
+        while !device.pull(20_000).await.expect(200)["task_run"].is_object() {}
+        device
+    });
+    world.until("/api/v1/agent-accounts/builder", |account| account["status"] == "online").await;
+    let mut halves = Vec::with_capacity(flood);
+    for number in 0..flood {
+        halves.push(half(world.address).await);
+        // In the midst of it, people come and go.
+        if number % 1_000 == 999 {
+            assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200, "after {number}");
+        }
+    }
     let begun = Instant::now();
     loop {
-        let mut again = TcpStream::connect(world.address).await.unwrap();
-        let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", world.address);
-        let mut answer = Vec::new();
-        if again.write_all(request.as_bytes()).await.is_ok()
-            && again.read_to_end(&mut answer).await.is_ok()
-            && answer.starts_with(b"HTTP/1.1 200")
-        {
+        let metrics = world.owner.get("/metrics").await;
+        let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+        let open = metrics.lines().find_map(|line| line.strip_prefix("attache_connections ")).unwrap();
+        if open.trim().parse::<f64>().unwrap() <= 1_100.0 {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "the seat never came free");
+        assert!(begun.elapsed() < PATIENCE, "one address has {open} connections");
     }
+    world.run(&agent).await;
+    let device = waiting.await.expect("the device that was there stays");
+    assert_eq!(device.pull(0).await.status, 200, "and comes anew");
+    assert_eq!(world.anonymous().get("/healthz").await.status, 200, "and so does a stranger");
+}
+
+#[tokio::test]
+async fn an_http_2_connection_that_asks_for_nothing_ends() {
+    let world = World::tuned(|options| options.header_timeout = Duration::from_millis(200)).await;
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let (_sender, connection) =
+        http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let _ = tokio::time::timeout(Duration::from_secs(5), connection).await.expect("it is closed");
+}
+
+#[tokio::test]
+async fn what_is_kept_for_devices_is_not_for_people() {
+    let world = World::tuned(|options| options.max_connections = 16).await;
+    let agent = world.agent("builder").await;
+    let device = world.device(&agent).await;
+    let run = world.run(&agent).await["task_run_id"].as_str().unwrap().to_owned();
+    // People watch on all the connections that they can get.
+    let watcher = world.owner.with("accept", "text/event-stream");
+    let (path, begun, mut watching) = (format!("/api/v1/task-runs/{run}/events"), Instant::now(), Vec::new());
+    while watching.len() < 14 {
+        // What was asked before may still be about to end.
+        let answer = watcher.send(Method::GET, &path, Bytes::new()).await;
+        if answer.status() == 200 {
+            watching.push(answer);
+        }
+        assert!(begun.elapsed() < PATIENCE, "only {} get in", watching.len());
+    }
+    let refused = world.owner.get("/api/v1/task-runs").await;
+    assert_eq!(refused.refusal(), (503, "overloaded".to_owned()));
+    assert!(device.pull(0).await.expect(200)["task_run"].is_object());
 }

@@ -38,6 +38,63 @@ async fn requests_without_a_credential_are_answered_so_often() {
 }
 
 #[tokio::test]
+async fn nothing_but_a_good_credential_lifts_the_limit() {
+    let world = World::tuned(|options| options.anonymous_per_minute = 8).await;
+    let anybody = world.anonymous();
+    let dressed = [
+        anybody.with("cookie", "a=b"),
+        anybody.with("cookie", "attache_session=cs_wrong"),
+        anybody.with("cookie", "theme=dark; attache_session=cs_wrong; x=cs_y"),
+        anybody.key("ak_wrong"),
+        anybody.key("a.b.c"),
+        anybody.with("authorization", "Basic x"),
+        anybody.with("x-runtime-token", "rt_wrong"),
+        anybody.with("host", "evil.example"),
+    ];
+    for stranger in &dressed {
+        assert_ne!(stranger.get("/healthz").await.status, 429);
+    }
+    for stranger in &dressed {
+        assert_eq!(told(&stranger.get("/healthz").await), (429, "\"anonymous\";q=8;w=60", true, true));
+    }
+    assert_eq!(world.owner.get("/healthz").await.status, 200);
+    // A browser that is signed in is somebody.
+    let link = world.owner.post("/api/v1/login-links", json!({})).await.expect(201);
+    let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
+    let session = world.hub.redeem_login(token, [127, 0, 0, 1].into()).await.unwrap();
+    let browser = anybody.with("cookie", &format!("attache_session={}", session.secret.expose()));
+    assert_eq!(browser.get("/healthz").await.status, 200);
+    assert_eq!(browser.get("/api/v1/task-runs").await.status, 401, "and no caller of the API");
+}
+
+#[tokio::test]
+async fn a_proxy_speaks_for_others_only_if_it_is_trusted() {
+    let limit = |trusted: &'static [&'static str]| {
+        World::tuned(move |options| {
+            options.anonymous_per_minute = 2;
+            options.trusted_proxies = trusted.iter().map(|proxy| proxy.parse().unwrap()).collect();
+        })
+    };
+    let world = limit(&[]).await;
+    for last in 1..=2 {
+        let client = world.anonymous().with("x-forwarded-for", &format!("192.0.2.{last}"));
+        assert_eq!(client.get("/healthz").await.status, 200);
+    }
+    let forged = world.anonymous().with("x-forwarded-for", "192.0.2.3");
+    assert_eq!(forged.get("/healthz").await.status, 429, "anybody can write a header");
+
+    let world = limit(&["127.0.0.0/8", "10.0.0.1"]).await;
+    let from = |list: &str| world.anonymous().with("x-forwarded-for", list);
+    for _ in 0..2 {
+        assert_eq!(from("192.0.2.1").get("/healthz").await.status, 200);
+    }
+    assert_eq!(from("192.0.2.1").get("/healthz").await.status, 429);
+    assert_eq!(from("192.0.2.2, 10.0.0.1").get("/healthz").await.status, 200, "our own proxies are passed over");
+    assert_eq!(from("192.0.2.9, 192.0.2.1").get("/healthz").await.status, 429, "what a client wrote is not believed");
+    assert_eq!(from("192.0.2.9, nonsense").get("/healthz").await.status, 200, "the proxy itself");
+}
+
+#[tokio::test]
 async fn a_principal_has_a_limit_only_if_the_hub_was_told_one() {
     let world = World::start().await;
     assert_eq!(world.owner.get("/api/v1/task-runs").await.header("ratelimit-policy"), "");

@@ -8,7 +8,7 @@ use attache_protocol::{env::Env, secret::Kind, wire::key::Role};
 use attache_store::{
     Context, Store,
     memory::Memory,
-    record::{KeyKind, NewKey, people::NewUser},
+    record::{NewKey, people::NewUser},
     sqlite::Sqlite,
 };
 use bytes::Bytes;
@@ -167,7 +167,7 @@ impl World {
         let secret = Kind::ApiKey.generate(&world.env);
         let key = NewKey {
             id: world.env.key_id(),
-            kind: KeyKind::Api,
+            opening: None,
             name: "other".to_owned(),
             role: Role::Owner,
             user: Some(user.id),

@@ -15,7 +15,7 @@ use attache_protocol::{
 use attache_store::{
     Context, People as _, Store as _,
     memory::Memory,
-    record::{KeyKind, NewKey, people::NewUser},
+    record::{NewKey, people::NewUser},
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
@@ -49,7 +49,7 @@ async fn another_tenants_agents_and_tasks_are_not_there() {
     let secret = Kind::ApiKey.generate(&env);
     let key = NewKey {
         id: env.key_id(),
-        kind: KeyKind::Api,
+        opening: None,
         name: "other".to_owned(),
         role: Role::Owner,
         user: Some(user.id),

@@ -73,6 +73,27 @@ async fn a_stranger_who_keeps_guessing_is_cut_off() {
 }
 
 #[tokio::test]
+async fn guesses_over_the_channel_are_counted_like_all_others() {
+    let world = World::tuned(|options| options.failures_per_minute = 3).await;
+    let mut codes = Vec::new();
+    for _ in 0..5 {
+        let mut peer = Peer::connect(&world, WS, None).await;
+        let mut frame = peer.frame("request", json!({"action": "register"}));
+        frame["metadata"] = json!({"auth_token": "bearer ak_guess"});
+        codes.push(peer.ask(&frame).await["payload"]["error"]["code"].clone());
+    }
+    assert_eq!(codes[..3], ["unauthenticated", "unauthenticated", "unauthenticated"]);
+    assert_eq!(codes[3..], ["too_many_requests", "too_many_requests"]);
+    // Over HTTP the same frame has the same counter.
+    let mut frame = json!({"header": {"msg_id": "m1", "type": "request", "from": "a", "to": "b", "timestamp": 1},
+        "payload": {"action": "drain"}});
+    frame["metadata"] = json!({"auth_token": "bearer ak_guess"});
+    let reply = world.anonymous().post("/api/envelope", frame).await;
+    assert!(String::from_utf8_lossy(&reply.body).contains("too_many_requests"), "{reply:?}");
+    assert_eq!(world.owner.get("/api/v1/task-runs").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_frame_with_a_token_of_its_own_is_verified_for_that_frame() {
     let world = World::start().await;
     world.agent("builder").await;
@@ -190,8 +211,9 @@ async fn what_a_channel_was_not_registered_for_is_refused() {
 #[tokio::test]
 async fn a_socket_keeps_its_seat_among_the_connections() {
     let world = World::tuned(|options| options.max_connections = 2).await;
-    let _one = Peer::connect(&world, WS, None).await;
-    let _two = Peer::connect(&world, WS, None).await;
+    let key = owner_key(&world);
+    let _one = Peer::connect(&world, WS, Some(&key)).await;
+    let _two = Peer::connect(&world, WS, Some(&key)).await;
     let stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
     let mut byte = [0; 1];
     use tokio::io::AsyncReadExt as _;

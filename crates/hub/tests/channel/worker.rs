@@ -268,6 +268,11 @@ async fn an_approval_comes_back_to_the_worker_that_asked() {
     // The same question again is the same answer, at once; a new one like it is answered by the grant.
     let again = peer.ask(&frame).await;
     assert_eq!(again["payload"], answer["payload"]);
+    // Under a name that is known, nothing else is answered: not from the memory of the connection, and not by a new one.
+    let mut evil = frame.clone();
+    evil["payload"]["input"] = json!({"path": "/"});
+    let refused = peer.ask(&evil).await["payload"].clone();
+    assert_eq!((&refused["ok"], &refused["error"]["code"]), (&json!(false), &json!("idempotency_key_reused")));
     let granted = peer.frame("request", frame["payload"].clone());
     let granted = peer.ask(&granted).await;
     assert_eq!((&granted["payload"]["approved"], &granted["payload"]["scope"]), (&json!(true), &json!(null)));
@@ -276,6 +281,38 @@ async fn an_approval_comes_back_to_the_worker_that_asked() {
     let kinds: Vec<_> =
         log.expect(200)["events"].as_array().unwrap().iter().map(|e| e["type"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds[..3], ["channel.connected", "channel.permission_forwarded", "channel.permission_returned"]);
+}
+
+#[tokio::test]
+async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (mut peer, _) = worker(&world, "builder").await;
+    let id = run(&world, "builder").await;
+    peer.notify(json!({"action": "ready", "credits": 1})).await;
+    peer.find_action("execute").await;
+    let ask = json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "rm", "input": {"path": "x"}});
+    let frame = peer.frame("request", ask);
+    peer.send(&frame).await;
+    let pending = world
+        .until("/api/v1/permission-requests?state=pending", |listed| listed["permission_requests"].get(0).is_some())
+        .await;
+    let prm = pending["permission_requests"][0]["permission_request_id"].as_str().unwrap();
+    world
+        .owner
+        .post(&format!("/api/v1/permission-requests/{prm}/decision"), json!({"approved": true}))
+        .await
+        .expect(200);
+    assert_eq!(peer.find_action("require_approval").await["payload"]["approved"], true);
+    // Another frame, unseen by this connection's memory: the store knows the name too.
+    for number in 0..100 {
+        let filler = peer.frame("request", json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": number.to_string()}));
+        peer.ask(&filler).await;
+    }
+    let mut evil = frame.clone();
+    evil["payload"]["input"] = json!({"path": "/"});
+    let refused = peer.ask(&evil).await["payload"].clone();
+    assert_eq!((&refused["ok"], &refused["error"]["code"]), (&json!(false), &json!("idempotency_key_reused")));
 }
 
 #[tokio::test]
