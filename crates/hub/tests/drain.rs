@@ -71,5 +71,6 @@ async fn the_first_start_makes_the_owner_key_once_and_a_lost_file_can_be_recover
     let third = Hub::start(recover, store, Env::system()).await.unwrap();
     let again = std::fs::read_to_string(&file).unwrap();
     third.authenticate_key(again.trim()).await.unwrap();
-    third.authenticate_key(text.trim()).await.unwrap();
+    assert!(third.authenticate_key(text.trim()).await.is_err(), "the lost one is void");
+    assert_eq!(third.owner_key(), attache_hub::OwnerKeyState::Recovered { revoked: 1 });
 }

@@ -41,6 +41,8 @@ deliveries    see_secret  own   own   own      -      own       -       -   -
 keys          see         yes   yes   own      -      -         -       -   -
 keys          create      yes   yes   own      -      -         -       -   -
 keys          revoke      yes   yes   own      own    -         -       -   -
+sessions      see         yes   yes   own      own    -         -       -   -
+sessions      end         yes   yes   own      own    -         -       -   -
 tokens        create      yes   yes   yes      yes    -         -       -   -
 users         see         yes   yes   own      own    -         -       -   -
 users         create      yes   yes   -        -      -         -       -   -
@@ -52,7 +54,7 @@ rules         set         yes   yes   -        -      -         -       -   -
 quotas        see         yes   yes   -        -      -         -       -   -
 quotas        set         yes   yes   -        -      -         -       -   -
 usage         see         yes   yes   own      yes    -         -       -   -
-login_links   create      yes   yes   -        -      -         -       -   -
+login_links   create      yes   yes   own      own    -         -       -   -
 metrics       see         yes   yes   -        -      -         -       -   -
 ";
 

@@ -226,6 +226,13 @@ impl<'a> Scene<'a> {
                 let made = self.maker.post("/api/v1/api-keys", json!({"name": name})).await.expect(201);
                 ("key", text(&made["key"], "key_id"))
             }
+            "session" => {
+                let link = self.maker.post("/api/v1/login-links", json!({})).await.expect(201);
+                let token = link["url"].as_str().unwrap().split_once("token=").unwrap().1;
+                let opened = self.world.hub.redeem_login(token, [127, 0, 0, 1].into()).await.unwrap();
+                let attache_hub::Who::Key { key, .. } = opened.principal.who else { panic!("a session is a person's") };
+                ("session", key.to_string())
+            }
             "user" => {
                 let admin =
                     if self.maker.get("/api/v1/audit").await.status == 200 { &self.maker } else { &self.world.owner };
@@ -293,7 +300,7 @@ pub fn missing(what: &str) -> String {
         "artifact" => "art_",
         "channel" => "chn_",
         "delivery" => "dlv_",
-        "key" => "key_",
+        "key" | "session" => "key_",
         "user" => "usr_",
         "tunnel" => "tun_",
         "delegation" => "dlg_",
