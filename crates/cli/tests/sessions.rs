@@ -117,7 +117,7 @@ fn a_lost_owner_key_is_revoked_when_a_new_one_is_made() {
     }
     fs::write(&file, "ak_nonsense\n").unwrap();
     let up = home.up(&["--recover-owner-key"]);
-    assert_eq!(status(&up.url, &home.owner_key()), 200);
+    assert_eq!((status(&up.url, &home.owner_key()), status(&up.url, "ak_nonsense")), (200, 401));
     let keys: Value = up.get("/api/v1/api-keys");
     let good = keys["api_keys"].as_array().unwrap().iter().filter(|key| key["revoked_at"].is_null()).count();
     assert_eq!(good, 1);

@@ -42,7 +42,7 @@ pub(crate) async fn ensure_owner(
 ) -> Result<OwnerKeyState, StartError> {
     let failed = |source| StartError::Folder { path: options.data.display().to_string(), source };
     let filed = match std::fs::read_to_string(folder.admin_key()) {
-        Ok(text) => Some(Secret::new(text.trim().to_owned())).filter(|key| key.expose().starts_with("ak_")),
+        Ok(text) => Some(Secret::new(text.trim().to_owned())).filter(|key| is_key(key.expose())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
@@ -83,6 +83,12 @@ pub(crate) async fn ensure_owner(
         store.revoke_key(context(), *key).await.map_err(StartError::Store)?;
     }
     Ok(if has_owner { OwnerKeyState::Recovered { revoked: lost.len() } } else { OwnerKeyState::InFile })
+}
+
+/// What somebody wrote there by hand is no key of ours, and becomes none.
+fn is_key(text: &str) -> bool {
+    let body = text.strip_prefix(Kind::ApiKey.prefix());
+    body.is_some_and(|body| body.len() == 64 && body.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn is_owner_key(credential: &Credential, now: Timestamp) -> bool {
