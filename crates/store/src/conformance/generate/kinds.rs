@@ -172,7 +172,7 @@ pub(super) const CHANNELS: [(u64, Kind); 42] = [
 ];
 
 /// The same for a sequence about people, spending and deliveries.
-pub(super) const PEOPLE: [(u64, Kind); 36] = [
+pub(super) const PEOPLE: [(u64, Kind); 37] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (3, Kind::UpdateAccount),
