@@ -69,7 +69,8 @@ async fn works(version: &'static str, binding: &str) {
     };
     ours.hub.give_input(&ours.owner, run, answer).await.unwrap();
     let ended = ours.ended(run).await;
-    assert_eq!((ended.status, &result(&ended)["text"]), (Status::Completed, &json!("answered blue")), "{ended:?}");
+    assert_eq!(ended.status, Status::Completed, "{ended:?}");
+    assert!(result(&ended)["text"].as_str().unwrap().ends_with("answered blue"), "{ended:?}");
     let texts: Vec<_> = result(&ended)["artifacts"][0]["parts"].as_array().unwrap().clone();
     assert_eq!(texts.iter().filter_map(|part| part["text"].as_str()).collect::<String>(), "one two", "{ended:?}");
 

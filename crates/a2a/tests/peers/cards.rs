@@ -118,11 +118,11 @@ async fn a_key_does_not_go_where_a_card_leads_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_spoken_here_is_said_at_once() {
     let (script, ours) = (Script::start("1.0").await, Ours::start().await);
-    let spoken = "and none of it is spoken here: JSON-RPC or HTTP+JSON of A2A 1.0, or JSON-RPC of 0.3.";
+    let spoken = "and none of it is spoken here: JSON-RPC, HTTP+JSON or gRPC of A2A 1.0 or 0.3.";
     let grpc =
-        r#"{"name":"x","supportedInterfaces":[{"url":"{url}","protocolBinding":"GRPC","protocolVersion":"1.0"}]}"#;
-    let old = r#"{"name":"x","url":"{url}","preferredTransport":"HTTP+JSON","protocolVersion":"0.3.0"}"#;
-    for (card, offered) in [(grpc, "GRPC 1.0"), (old, "HTTP+JSON 0.3.0")] {
+        r#"{"name":"x","supportedInterfaces":[{"url":"{url}","protocolBinding":"GRPC","protocolVersion":"2.0"}]}"#;
+    let old = r#"{"name":"x","url":"{url}","preferredTransport":"SOAP","protocolVersion":"0.3.0"}"#;
+    for (card, offered) in [(grpc, "GRPC 2.0"), (old, "SOAP 0.3.0")] {
         script.card(card);
         let refused = ours.try_add("outside", &script.url, None, None).await.unwrap_err();
         assert!(refused.message.contains(&format!("its card offers {offered}, {spoken}")), "{refused:?}");

@@ -138,6 +138,10 @@ fn the_inspector_over_http_in_both_eras() {
     kits.through_the_tools(&["--transport", "http", "--server-url", &url, "--header", &header]);
 }
 
+fn is_untestable(why: &str) -> bool {
+    why.starts_with("Not testable: ")
+}
+
 #[test]
 fn the_conformance_suite() {
     let Some(kits) = Kits::find() else { return };
@@ -147,7 +151,11 @@ fn the_conformance_suite() {
     for (version, scenarios) in SCENARIOS {
         for scenario in *scenarios {
             let args = ["server", "--url", &url, "--scenario", scenario, "--spec-version", version];
-            kits.run("conformance", &args).succeeds();
+            let ran = kits.run("conformance", &args);
+            // Some checks want tools of the suite's own example, and say so.
+            let mut wrong = ran.stdout.lines().filter_map(|line| line.trim().strip_prefix("Error: "));
+            let is_fine = ran.status == Some(0) || wrong.clone().next().is_some() && wrong.all(is_untestable);
+            assert!(is_fine, "{version} {scenario}: {}", ran.stdout);
         }
     }
 }
