@@ -60,6 +60,10 @@ impl Made {
         }
     }
 
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     fn find(&mut self, id: &str) -> Option<&mut Piece> {
         self.pieces.iter_mut().find(|known| known.artifact.artifact_id == id)
     }

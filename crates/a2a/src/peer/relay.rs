@@ -241,7 +241,7 @@ impl Relay {
                 Ok(Some(Ok(told))) => {
                     self.backoff.reset();
                     if let Some(end) = self.take(told).await? {
-                        return Ok(Step::End(end));
+                        return Ok(Step::End(self.whole(end).await?));
                     }
                     if self.is_asked() {
                         return Ok(Step::Follow);
@@ -257,6 +257,18 @@ impl Relay {
                     return self.broken().await;
                 }
             }
+        }
+    }
+
+    /// Some agents say on their streams only that they are done: what they made is in the task.
+    async fn whole(&mut self, end: End) -> Result<End, Failure> {
+        let is_silent = self.status.as_ref().is_some_and(|status| status.message.is_none()) && self.made.is_nothing();
+        let Some(id) = self.task.clone().filter(|_| is_silent && end.is_ok()) else { return Ok(end) };
+        match self.connection.peer.get(GetTask { id, history_length: Some(0), tenant: None }).await {
+            Ok(Told { what, native_status }) if what.status.state.is_terminal() => {
+                Ok(self.take(Told { what: StreamResponse::Task(what), native_status }).await?.unwrap_or(end))
+            }
+            Ok(_) | Err(_) => Ok(end),
         }
     }
 
