@@ -90,7 +90,7 @@ fn a_model_lends_a_folder_and_has_work_done_in_it() {
     // Ending it.
     let begun = model.delegate("echo begun > begun.txt; sleep 100; echo late > late.txt", true);
     let id = metadata(&begun)["delegation_id"].as_str().unwrap().to_owned();
-    until("the remote to work", || world.folder.join("begun.txt").exists().then_some(()));
+    until("the remote to write", || (world.read("begun.txt") == "begun\n").then_some(()));
     let ended = model.tools.call("delegate_cancel", json!({ "delegation_id": id }));
     assert_eq!(
         (&ended["isError"], metadata(&ended)["status"].as_str()),
