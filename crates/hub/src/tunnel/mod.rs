@@ -39,12 +39,12 @@ use crate::{
 pub(crate) use relay::{hold_host, hold_remote};
 
 /// Of one owner at a time.
-const MAX_TUNNELS: usize = 256;
+const MAX_TUNNELS: usize = 64;
 /// Pairs of sockets at a time in one tunnel.
 const MAX_CONNECTIONS: u32 = 32;
 /// Sockets of the host that wait for a remote.
 const MAX_SPARES: usize = 8;
-const MAX_BYTES: u64 = 256 << 30;
+const MAX_BYTES: u64 = 64 << 30;
 const LONGEST: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// How often the clock is looked at.
 const LOOK: Duration = Duration::from_secs(1);
