@@ -163,7 +163,8 @@ enum Below {
 fn mask_line(line: &mut [u8], found: &mut bool) -> Option<Below> {
     let by = indent(line);
     let (key, value) = split(line)?;
-    if !is_secret(&line[..key]) {
+    let is_markup = line.trim_ascii_start().starts_with(b"<");
+    if is_markup || !is_secret(&line[..key]) {
         // `<add key="ClearTextPassword" value="…" />`
         let lower = line.to_ascii_lowercase();
         let names_one = SECRET.iter().any(|part| lower.windows(part.len()).any(|window| window == part.as_bytes()));
