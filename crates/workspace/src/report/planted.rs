@@ -56,7 +56,6 @@ const RUN_BY: &[(&str, &[&str])] = &[
         &[
             ".husky",
             ".githooks",
-            "hooks",
             "lefthook.yml",
             "lefthook.yaml",
             ".lefthook.yml",
@@ -98,7 +97,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
             "bunfig.toml",
         ],
     ),
-    ("Python", &["sitecustomize.py", "usercustomize.py", "*.pth", "conftest.py"]),
+    ("Python", &["sitecustomize.py", "usercustomize.py", "conftest.py"]),
     ("debuggers", &[".gdbinit", ".lldbinit"]),
     ("the desktop", &["*.desktop", "**/.config/autostart", "**/.config/systemd"]),
 ];
@@ -144,6 +143,7 @@ mod tests {
             ("src/main.rs", None),
             ("Makefile", None),
             ("docs/claude.md.txt", None),
+            ("web/src/hooks/useUser.ts", None),
         ] {
             assert_eq!(planted.run_by(path.as_bytes()), who, "{path}");
         }
