@@ -433,7 +433,6 @@ impl<'a> Follower<'a> {
     /// An output of which the text is only a part: a pipe gets all of it, byte for byte; a terminal is told where it is.
     async fn full(&mut self, hub: &Hub, result: &Json, full: &Full) -> Result<(), Failure> {
         let text = result.text_member("text").unwrap_or_default();
-        let output = &self.context.output;
         let (shown, all) = (time::size(text.len() as u64), time::size(full.bytes));
         match full.artifact {
             Some(artifact) if !self.live => {
