@@ -189,6 +189,7 @@ async fn replay(device: &Device, run: RunId, reply: TaskReply, listener: &mut Li
                 level: "warning".to_owned(),
                 message: "the runtime was restarted while the task ended; the end of its output may be missing here"
                     .to_owned(),
+                code: None,
             };
             listener.progress.push(Piece::Log(Json::of(&line)));
             reply
