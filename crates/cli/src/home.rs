@@ -10,9 +10,7 @@ use attache_protocol::{Pin, Secret};
 
 use crate::{Config, Failure};
 
-pub(crate) use attache_client::private::{
-    create as create_private, folder as private_folder, write as write_private,
-};
+pub(crate) use attache_client::private::{create as create_private, folder as private_folder, write as write_private};
 
 /// `$A2A_HOME`. It exists and is private.
 #[derive(Debug, Clone)]

@@ -45,7 +45,8 @@ pub(crate) struct Place {
 }
 
 /// What to do without the owner key.
-pub(crate) const LOST_KEY: &str = "Put the key back, or start once with --recover-owner-key: it makes a new one and revokes the lost one.";
+pub(crate) const LOST_KEY: &str =
+    "Put the key back, or start once with --recover-owner-key: it makes a new one and revokes the lost one.";
 
 const DATABASE: &str = "hub.db";
 /// Another command may look at the lock for a moment.

@@ -83,9 +83,7 @@ fn is_open(route: &str) -> bool {
 
 /// Endpoints that read a JSON body.
 fn reads_json(method: &str, route: &str) -> bool {
-    let bare = ["/pairing-codes", "/pull", "/resend", "/{delegation}/cancel"]
-        .iter()
-        .any(|end| route.ends_with(end));
+    let bare = ["/pairing-codes", "/pull", "/resend", "/{delegation}/cancel"].iter().any(|end| route.ends_with(end));
     matches!(method, "post" | "patch") && !bare
 }
 

@@ -201,7 +201,8 @@ async fn sessions_are_listed_ended_and_in_the_log() {
     assert!(bob.delete(&path(shown)).await.expect(200)["ended_at"].is_string());
     assert!(world.hub.authenticate_session(session.secret.expose()).await.is_err());
     assert!(world.hub.authenticate_session(own.secret.expose()).await.is_ok());
-    let ids = |rows: Vec<(String, Value)>| rows.into_iter().map(|(_, data)| data["session_id"].clone()).collect::<Vec<_>>();
+    let ids =
+        |rows: Vec<(String, Value)>| rows.into_iter().map(|(_, data)| data["session_id"].clone()).collect::<Vec<_>>();
     assert_eq!(world.audit("login_link.created").await.len(), 2);
     assert_eq!(ids(world.audit("session.opened").await), [owners["session_id"].clone(), shown["session_id"].clone()]);
     assert_eq!(ids(world.audit("session.ended").await), [shown["session_id"].clone()]);

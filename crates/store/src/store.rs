@@ -14,10 +14,10 @@ use crate::{
     Asks, Channels, Delegations, Deliveries, Fault, Peers, People, Pushes, Result, Spending,
     measure::Measures,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
-        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
+        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
+        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -227,8 +227,7 @@ pub trait Store:
     async fn revoke_key(&self, context: Context, key: KeyId) -> Result<Key>;
 
     /// API keys, or sessions, newest first; of one user only if one is given.
-    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page)
-    -> Result<Listed<Key>>;
+    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
 
     // --- runs
 

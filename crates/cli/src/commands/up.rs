@@ -166,7 +166,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         let _ = tokio::time::timeout(PATIENCE, online.notified()).await;
     }
     process::write_ready(args.ready_file.as_deref(), &Ready { url: &url, agent_id: account.agent_id, pin })?;
-    let link = hub.login_link(&owner, LoginLinkRequest::default()).await.map_err(|error| Failure::failed(error.message))?;
+    let link =
+        hub.login_link(&owner, LoginLinkRequest::default()).await.map_err(|error| Failure::failed(error.message))?;
     let started = Started {
         url: &url,
         login_url: &link.url,

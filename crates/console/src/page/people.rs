@@ -251,9 +251,9 @@ async fn page(console: &Console, session: &Session, uri: &Uri, outcome: Outcome)
             keys: lines(console, session, &people, keys.iter()),
             more_keys: more_keys.then(|| Markup::sentence(o.keys_more, &[])),
             key: KeyForm::new(&people, own, chosen(&outcome.key), &outcome.key, t),
-            key_note: by.ends_at().map(|until| {
-                Markup::sentence(o.key_session_note, &[("until", Blank::When(When::relative(until)))])
-            }),
+            key_note: by
+                .ends_at()
+                .map(|until| Markup::sentence(o.key_session_note, &[("until", Blank::When(When::relative(until)))])),
             me: mine.map(|user| Person::new(user, &keys, now, o)),
             has_password: mine.is_some_and(|user| user.has_password),
             shell,

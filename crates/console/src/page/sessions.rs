@@ -41,7 +41,8 @@ pub(crate) async fn list(State(console): State<Console>, session: Session, uri: 
     let (keys, _) = keys(&console, &session).await?;
     let list = console.hub.sessions(by, PageRequest { limit: Some(LIST), cursor: None }).await?;
     // Those that are over say nothing that the log does not say better.
-    let alive = |session: &&session::Session| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
+    let alive =
+        |session: &&session::Session| session.ended_at.is_none() && session.expires_at.is_none_or(|at| at > now);
     html(&Page {
         t,
         o,

@@ -144,8 +144,13 @@ impl Session {
         fresh: &Secret<String>,
         last_seq: i64,
     ) -> Result<Resumed, Refusal> {
-        let resume =
-            channel::Resume { channel: id, token, fresh: fresh.hash(), last_seq, address: self.origin.address.map(|address| address.to_string()) };
+        let resume = channel::Resume {
+            channel: id,
+            token,
+            fresh: fresh.hash(),
+            last_seq,
+            address: self.origin.address.map(|address| address.to_string()),
+        };
         let live = self.hub.live_channels();
         let gate = live.gate(id).await;
         let resumed = self.hub.store().resume_channel(self.context(by), resume).await;

@@ -76,7 +76,9 @@ impl Cache {
 
     /// With every session that a key opened: those of this one have ended too.
     pub(crate) fn forget_key(&self, of: KeyId) {
-        self.forget(|credential| is_opened(credential) || matches!(credential, Credential::Key { key, .. } if *key == of));
+        self.forget(|credential| {
+            is_opened(credential) || matches!(credential, Credential::Key { key, .. } if *key == of)
+        });
     }
 
     /// Everything that acts for the user: keys, sessions, and what their agents work with; and every session that a key

@@ -129,7 +129,9 @@ impl Handle {
         let Who::Key { key, role } = now.who else { return Err(expired_link()) };
         let role = role.min(target.role);
         let new = NewSession { tenant: now.tenant, user, role, scopes: now.scopes, opener: Some(key), from };
-        self.open_session(new).await.map_err(|error| if error.code.http_status() == 404 { expired_link() } else { error })
+        self.open_session(new)
+            .await
+            .map_err(|error| if error.code.http_status() == 404 { expired_link() } else { error })
     }
 
     /// Opens a session for whoever knows the password. Unknown names, people without a password and wrong passwords are

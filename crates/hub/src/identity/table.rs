@@ -184,11 +184,13 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::Role(_) => Yes,
             Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
-        A::RevokeKey | A::SeeUsers | A::EditUser | A::SeeSessions | A::EndSession | A::CreateLoginLink => match column {
-            Column::Role(Role::Owner | Role::Admin) => Yes,
-            Column::Role(Role::Operator | Role::Viewer) => Own,
-            Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
-        },
+        A::RevokeKey | A::SeeUsers | A::EditUser | A::SeeSessions | A::EndSession | A::CreateLoginLink => {
+            match column {
+                Column::Role(Role::Owner | Role::Admin) => Yes,
+                Column::Role(Role::Operator | Role::Viewer) => Own,
+                Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
+            }
+        }
         // Who may see every run may see what all of them used; an operator answers for their own.
         A::SeeUsage => match column {
             Column::Role(Role::Owner | Role::Admin | Role::Viewer) => Yes,

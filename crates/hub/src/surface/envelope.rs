@@ -38,8 +38,7 @@ async fn open(
     upgrade: std::result::Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response<Body>> {
     let upgrade = upgrade.map_err(not_upgraded)?.protocols([SUBPROTOCOL]);
-    let origin =
-        Origin { transport: Transport::Websocket, dialect: Dialect::Envelope, address: Some(address) };
+    let origin = Origin { transport: Transport::Websocket, dialect: Dialect::Envelope, address: Some(address) };
     let session = Session::new(hub.clone(), origin, by);
     Ok(socket::upgrade(upgrade, hub, session, seat.map(|Extension(seat)| seat)))
 }

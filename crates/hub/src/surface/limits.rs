@@ -1,7 +1,13 @@
 //! What holds for every request on the port, whichever surface answers it: own names, no panic, counters.
 
 use std::{
-    convert::Infallible, future::Future, net::{IpAddr, SocketAddr}, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration,
+    convert::Infallible,
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -173,7 +179,8 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
     for text in named.into_iter().rev() {
         let bare = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(text, |(address, _)| address);
         // What cannot be read was not written by a proxy of ours.
-        let Ok(address) = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip())) else {
+        let Ok(address) = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip()))
+        else {
             return nearest;
         };
         nearest = SocketAddr::new(address.to_canonical(), 0);

@@ -289,7 +289,10 @@ mod tests {
         let all: Vec<u64> = (0..16).map(|_| enter(&mut open).unwrap()).collect();
         let promoted = all.iter().filter(|number| open.promote(**number, Class::Known, limits.max_known)).count();
         assert_eq!(promoted, 14);
-        assert!(open.promote(all[14], Class::Device, limits.max_known) && open.promote(all[15], Class::Device, limits.max_known));
+        assert!(
+            open.promote(all[14], Class::Device, limits.max_known)
+                && open.promote(all[15], Class::Device, limits.max_known)
+        );
         assert_eq!(enter(&mut open), None, "everybody is known");
         open.leave(all[0]);
         assert_eq!((open.known, enter(&mut open).is_some()), (13, true));

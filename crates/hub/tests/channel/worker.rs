@@ -291,7 +291,8 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
-    let ask = json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "rm", "input": {"path": "x"}});
+    let ask =
+        json!({"action": "require_approval", "task_run_id": id, "epoch": 1, "tool": "rm", "input": {"path": "x"}});
     let frame = peer.frame("request", ask);
     peer.send(&frame).await;
     let pending = world
@@ -306,7 +307,10 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     assert_eq!(peer.find_action("require_approval").await["payload"]["approved"], true);
     // Another frame, unseen by this connection's memory: the store knows the name too.
     for number in 0..100 {
-        let filler = peer.frame("request", json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": number.to_string()}));
+        let filler = peer.frame(
+            "request",
+            json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": number.to_string()}),
+        );
         peer.ask(&filler).await;
     }
     let mut evil = frame.clone();

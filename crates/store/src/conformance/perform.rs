@@ -238,9 +238,7 @@ async fn walked(store: &dyn Store, tenant: TenantId, list: List, limit: usize) -
         List::Runtimes(agent) => {
             Value::Runtimes(walk!(limit, page => store.runtimes(tenant, agent, page.clone()).await))
         }
-        List::Keys(kind, user) => {
-            Value::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await))
-        }
+        List::Keys(kind, user) => Value::Keys(walk!(limit, page => store.keys(tenant, kind, user, page.clone()).await)),
         List::Runs(filter) => Value::Runs(walk!(limit, page => store.runs(tenant, filter.clone(), page.clone()).await)),
         List::Conversations => {
             Value::Conversations(walk!(limit, page => store.conversations(tenant, page.clone()).await))

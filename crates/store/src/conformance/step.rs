@@ -16,8 +16,8 @@ use crate::{
     Context,
     record::{
         AccountPatch, AgentRef, AuditEvent, KeyKind, Leases, NewAccount, NewArtifact, NewConversation, NewEvent,
-        NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined,
-        PairingDecision, Retention, RunFilter, TokenChange,
+        NewKey, NewMessage, NewPairingCode, NewPairingRequest, NewRun, NewRuntime, Outcome, Outlined, PairingDecision,
+        Retention, RunFilter, TokenChange,
         ask::{NewAsk, NewDecision, NewInput, NewPermission, PermissionFilter},
         channel::{ChannelFilter, NewChannel, Report, Resume},
         delegation::{DelegationFilter, NewDelegation},

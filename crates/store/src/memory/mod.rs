@@ -46,10 +46,10 @@ use self::state::State;
 use crate::{
     Context, Durability, Error, Fault, Listener, Result, Store,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
-        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
+        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
+        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -246,13 +246,7 @@ impl Store for Memory {
         self.write(|state| state.revoke_key(&context, key))
     }
 
-    async fn keys(
-        &self,
-        tenant: TenantId,
-        kind: KeyKind,
-        user: Option<UserId>,
-        page: Page,
-    ) -> Result<Listed<Key>> {
+    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
         self.read(|state| state.keys(tenant, kind, user, &page))
     }
 

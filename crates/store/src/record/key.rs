@@ -54,10 +54,21 @@ pub struct Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A login link was made: whom it signs in, as what, and until when.
-    LoginLinkCreated { user: Option<UserId>, role: Role, expires_at: Timestamp },
-    TunnelOpened { tunnel: TunnelId, expires_at: Timestamp, max_bytes: u64 },
+    LoginLinkCreated {
+        user: Option<UserId>,
+        role: Role,
+        expires_at: Timestamp,
+    },
+    TunnelOpened {
+        tunnel: TunnelId,
+        expires_at: Timestamp,
+        max_bytes: u64,
+    },
     /// How many bytes were relayed.
-    TunnelClosed { tunnel: TunnelId, bytes: u64 },
+    TunnelClosed {
+        tunnel: TunnelId,
+        bytes: u64,
+    },
 }
 
 // === impl NewKey ===

@@ -66,10 +66,10 @@ use crate::{
     Context, Durability, Error, Fault, Listener, Result, Store,
     measure::Measures,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind, Leases,
-        Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage, NewPairingCode,
-        NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision, PairingRequest,
-        Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
+        Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
+        NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
+        PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -309,13 +309,7 @@ impl Store for Sqlite {
         self.write(move |transaction| transaction.revoke_key(&context, key)).await
     }
 
-    async fn keys(
-        &self,
-        tenant: TenantId,
-        kind: KeyKind,
-        user: Option<UserId>,
-        page: Page,
-    ) -> Result<Listed<Key>> {
+    async fn keys(&self, tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>> {
         self.read(move |connection| lists::keys(connection, tenant, kind, user, &page)).await
     }
 

@@ -3,7 +3,10 @@
 use attache_protocol::{
     Timestamp,
     env::Env,
-    wire::{a2a::Extension, account::{Callers, Presence}},
+    wire::{
+        a2a::Extension,
+        account::{Callers, Presence},
+    },
 };
 use serde_json::{Value, json};
 
