@@ -79,6 +79,11 @@ impl Receiver {
 
     /// The newest in this state, as either version names it; what came before it is forgotten.
     pub async fn until(&self, new: &str, old: &str) -> Told {
+        self.until_all(new, old).await.pop().unwrap()
+    }
+
+    /// The same, and before it what came before.
+    pub async fn until_all(&self, new: &str, old: &str) -> Vec<Told> {
         let (new, old) = (format!("\"TASK_STATE_{new}\""), format!(r#""state":"{old}""#));
         let mut seen = self.shared.count.subscribe();
         let found = async {
@@ -87,7 +92,7 @@ impl Receiver {
                     let mut told = self.shared.told.lock().unwrap();
                     let at = told.iter().position(|it| it.body.contains(&new) || it.body.contains(&old));
                     if let Some(at) = at {
-                        return told.drain(..=at).next_back().unwrap();
+                        return told.drain(..=at).collect::<Vec<_>>();
                     }
                 }
                 seen.changed().await.unwrap();

@@ -123,8 +123,10 @@ impl Group {
         }
         let id = watchdog.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         // One that does not go is killed when it is dropped here.
-        if timeout_at(until, watchdog.wait()).await.is_ok() {
-            id.map(family::forget);
+        if timeout_at(until, watchdog.wait()).await.is_ok()
+            && let Some(id) = id
+        {
+            family::forget(id);
         }
     }
 

@@ -42,6 +42,35 @@ impl fmt::Display for IdArg {
 }
 
 impl IdArg {
+    /// What names a run. Here and below, an id of another kind is wrong usage, which no hub is asked about.
+    pub(crate) fn of_run(text: &str) -> Result<Self, String> {
+        Self::of(text, RunId::PREFIX)
+    }
+
+    pub(crate) fn of_permission(text: &str) -> Result<Self, String> {
+        Self::of(text, PermissionId::PREFIX)
+    }
+
+    pub(crate) fn of_grant(text: &str) -> Result<Self, String> {
+        Self::of(text, GrantId::PREFIX)
+    }
+
+    pub(crate) fn of_delivery(text: &str) -> Result<Self, String> {
+        Self::of(text, DeliveryId::PREFIX)
+    }
+
+    pub(crate) fn of_channel(text: &str) -> Result<Self, String> {
+        Self::of(text, ChannelId::PREFIX)
+    }
+
+    fn of(text: &str, prefix: &str) -> Result<Self, String> {
+        let arg: Self = text.parse()?;
+        if arg.0.contains('_') && !arg.0.starts_with(prefix) {
+            return Err(format!("write an id of the form `{prefix}…`, a part of one, or `last`"));
+        }
+        Ok(arg)
+    }
+
     pub(crate) async fn run(&self, hub: &Hub) -> Result<RunId, Failure> {
         if let Ok(call) = self.0.parse::<CallId>() {
             return Ok(call.run());
@@ -257,6 +286,16 @@ mod tests {
         }
         for bad in ["4f5", "run", "run_02", "9a8e", "run_…0000", "…", "agt_…e4f5"] {
             assert!(!fits(bad, id), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_another_kind_is_wrong_usage() {
+        for good in ["run_019a8e6b", "run_…e4f5", "e4f5", "last", "a2a-019a8e6bd0c57c3f9a55b7a1c2d3e4f5"] {
+            assert_eq!(IdArg::of_run(good), Ok(IdArg(good.to_owned())));
+        }
+        for bad in ["agt_019a8e6b", "prm_…e4f5", "", " "] {
+            assert!(IdArg::of_run(bad).is_err(), "{bad}");
         }
     }
 }

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_long_name_has_a_record_that_counts_itself() {
-        assert_eq!(record("path", "x"), "10 path=x\n");
+        assert_eq!(record("path", "x"), "9 path=x\n");
+        assert_eq!(record("path", "xx"), "11 path=xx\n");
         let name = "n".repeat(120);
         let text = record("path", &name);
         assert_eq!(text.split(' ').next().and_then(|length| length.parse().ok()), Some(text.len()));

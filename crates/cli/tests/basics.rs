@@ -20,6 +20,7 @@ Commands:
   approvals      See what agents ask for, and allow or deny it
   channels       List the live connections of devices, agents and engines, and what happened to them
   conversations  List conversations, begin one, and read what was said in it
+  context        Remember hubs and keys under a name, and choose one
   delegate       Lend a folder to an agent elsewhere, which works in it as if it were there
   delegations    List, show, end and undo what is lent, and say what may be
   daemon         Lend folders of this machine (started by itself when needed)
@@ -28,7 +29,9 @@ Commands:
   deliveries     See what webhooks were told, and send it again
   users          List, add, change and remove the people of a hub
   keys           List, add and revoke API keys
+  sessions       List and end console sessions
   tokens         Make a short-lived token (JWT) from your key
+  backup         Copy a hub's data folder into one file, also while the hub runs
   audit          Read the log of everything that happened, check its hash chain, export it
   rules          Show, replace and question the access rules of agents
   quotas         List, set and remove the quotas of a day

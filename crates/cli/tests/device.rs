@@ -163,12 +163,9 @@ fn input_that_nobody_hears_is_not_called_given() {
     let home = Home::new();
     let hub = paired(&home);
     let _runtime = home.runtime(&[]);
-    let run = hub.create_run("builder", "sleep 600");
-    hub.run_in(&run, &["running"]);
-    until("the task to be at work", || {
-        let events = hub.get(&format!("/api/v1/task-runs/{run}/events?after=0"));
-        events["events"].as_array()?.iter().any(|event| event["type"] == "task.progress").then_some(())
-    });
+    let begun = home.path().join("begun");
+    let run = hub.create_run("builder", &format!("touch {}; sleep 600", begun.display()));
+    until("the task to be at work", || begun.exists().then_some(()));
     let said = home.attache(&["runs", "input", &run, "faster"]).exits(1);
     assert!(said.stderr.contains("this did not reach it") && !said.stderr.contains("Given"), "{}", said.stderr);
 }

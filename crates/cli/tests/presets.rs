@@ -60,7 +60,7 @@ fn a_row_of_ones_own_is_a_host_that_one_option_pairs() {
     // The agent is made, the device paired, and the host started, with one command.
     let args = ["runtime", "pair", "--agent", "coder", "--local-executor-type", "mine", "--start"];
     let runtime = home.spawn("runtime", &args);
-    let told = runtime.tells("Paired with agt_");
+    let told = runtime.tells("Paired with coder at ");
     assert!(told.contains("My agent 1.2.3 at ~/bin/my-agent\n"), "{told}");
     hub.agent_is("coder", "online");
     let account = hub.get("/api/v1/agent-accounts/coder");

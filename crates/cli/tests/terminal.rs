@@ -29,7 +29,7 @@ fn has_script() -> bool {
     let found = Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = found.is_ok_and(|status| status.success());
     if !found {
-        println!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
+        eprintln!("skipped: `script` is not installed (Debian: apt-get install bsdutils)");
     }
     found
 }

@@ -39,7 +39,9 @@ fn a_device_pairs_with_the_pin_and_works_over_tls() {
     assert_eq!(
         without.stderr,
         format!(
-            "error: {url} cannot be trusted: this machine does not trust its certificate\n\
+            "The built-in shell asks nobody before it acts: whoever may call this agent runs commands here \
+             with your rights.\n\
+             error: {url} cannot be trusted: this machine does not trust its certificate\n\
              \x20 → If the hub made it by itself (--tls-self-signed), pass its pin with --pin sha256:… or ATTACHE_PIN; \
              `attache hub` prints the pin when it starts, and <data>/tls.pin at the hub holds it.\n"
         )

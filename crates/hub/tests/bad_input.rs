@@ -60,6 +60,7 @@ impl Scene {
             .replace("{name}", "b")
             .replace("{code}", "0000-0000")
             .replace("{key}", "key_00000000000000000000000000000001")
+            .replace("{session}", "key_00000000000000000000000000000001")
     }
 
     /// The kind of caller that the endpoint is for.
@@ -187,6 +188,7 @@ async fn unknown_ids_are_not_found_at_every_endpoint() {
             .replace("{workspace}", &id("wsp_"))
             .replace("{artifact}", &id("art_"))
             .replace("{key}", &id("key_"))
+            .replace("{session}", &id("key_"))
             .replace("{permission}", &id("prm_"))
             .replace("{ask}", &id("ask_"))
             .replace("{grant}", &id("gnt_"))

@@ -45,7 +45,7 @@ async fn rest(mut watcher: RunFollow) -> Vec<Event> {
 
 #[tokio::test]
 async fn a_batch_costs_one_reading_however_many_watch() {
-    let (world, store) = World::counted(|_| {}).await;
+    let (world, store) = World::counted(|options| options.max_streams = WATCHERS).await;
     let work = Work::within(world).await;
     let mut watchers = Vec::new();
     for _ in 0..WATCHERS {

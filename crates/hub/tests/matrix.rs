@@ -122,7 +122,7 @@ async fn the_endpoints_keep_to_the_table() {
         ("GET", "/api/v1/quotas".to_owned(), "yynnnn"),
         ("GET", "/api/v1/usage".to_owned(), "yyyynn"),
         ("GET", "/api/v1/usage/records".to_owned(), "yyyynn"),
-        ("POST", "/api/v1/login-links".to_owned(), "yynnnn"),
+        ("POST", "/api/v1/login-links".to_owned(), "yyyynn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/input"), "yyynyn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/input-requests"), "nnnnyy"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/permission-requests"), "nnnnyy"),

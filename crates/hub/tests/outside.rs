@@ -106,7 +106,7 @@ async fn an_outside_agent_is_shown_without_its_key(engine: Engine) {
         "a2a": null, "approvals": null, "owner_id": made["owner_id"], "callers": "everyone",
         "run_timeout_ms": null, "runtime": null,
         "peer": {"url": elsewhere.url, "has_key": true, "card_pin": pin, "pinned_at": "2023-11-14T22:13:20.000Z",
-            "offered_pin": null, "problem": null},
+            "offered_pin": null, "binding": "JSONRPC", "protocol_version": "1.0", "problem": null},
         "created_at": "2023-11-14T22:13:20.000Z", "archived_at": null,
     });
     assert_eq!(made, expected);

@@ -14,7 +14,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::world::{PATIENCE, World};
+use crate::{
+    counting::Counting,
+    world::{PATIENCE, World},
+};
 
 #[tokio::test]
 async fn http_2_is_spoken_on_the_same_port() {
@@ -61,14 +64,23 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
     matches!(read, Ok(Ok(0) | Err(_)))
 }
 
+/// Waits until a device has shown who it is, and waits for work.
+async fn until_it_waits(store: &Counting) {
+    let begun = Instant::now();
+    while store.calls("claim") == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the device never asks for work");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_stranger_gives_way_and_somebody_who_is_known_does_not() {
-    let world = World::tuned(|options| options.max_connections = 16).await;
+    let (world, store) = World::counted(|options| options.max_connections = 16).await;
     let agent = world.agent("builder").await;
     let device = world.device(&agent).await;
     // A device that waits for work, and half requests on all other connections.
     let waiting = tokio::spawn(async move { device.pull(20_000).await });
-    world.until("/api/v1/agent-accounts/builder", |account| account["status"] == "online").await;
+    until_it_waits(&store).await;
     let mut halves = Vec::new();
     for _ in 0..32 {
         halves.push(half(world.address).await);
@@ -84,14 +96,14 @@ async fn a_stranger_gives_way_and_somebody_who_is_known_does_not() {
 async fn sixteen_thousand_half_requests_keep_no_device_and_no_person_out() {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(20_000);
     let flood = usize::try_from(files).unwrap().saturating_sub(3_000).min(16_000);
-    let world = World::start().await;
+    let (world, store) = World::counted(|_| {}).await;
     let agent = world.agent("builder").await;
     let device = world.device(&agent).await;
     let waiting = tokio::spawn(async move {
         while !device.pull(20_000).await.expect(200)["task_run"].is_object() {}
         device
     });
-    world.until("/api/v1/agent-accounts/builder", |account| account["status"] == "online").await;
+    until_it_waits(&store).await;
     let mut halves = Vec::with_capacity(flood);
     for number in 0..flood {
         halves.push(half(world.address).await);

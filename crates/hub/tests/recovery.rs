@@ -22,8 +22,10 @@ on_both! {
 }
 
 async fn recovery(work: &Work) -> Value {
-    let read = work.read().await;
+    let mut read = work.read().await;
     let list = work.world.owner.get("/api/v1/task-runs?status=running").await.expect(200);
+    // What a run waits for is told where one is asked for.
+    read.as_object_mut().unwrap().remove("waits_for");
     assert_eq!(list["task_runs"][0], read, "a list says the same");
     read["recovery"].clone()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{Engine, World};
 
 #[tokio::test]
 async fn a_stream_resumes_after_the_last_event_and_ends_with_the_run() {
@@ -47,10 +47,9 @@ async fn a_stream_resumes_after_the_last_event_and_ends_with_the_run() {
 
 #[tokio::test]
 async fn below_the_floor_a_reader_is_told_what_is_missing() {
-    let world = World::tuned(|options| {
+    let world = World::timed(Engine::Model, |options| {
         options.keep_chunks = Duration::ZERO;
         options.retain_every = Duration::ZERO;
-        options.sweep_every = Duration::from_millis(10);
     })
     .await;
     world.agent("builder").await;
@@ -60,6 +59,8 @@ async fn below_the_floor_a_reader_is_told_what_is_missing() {
     device.claim().await;
     device.client.post(&format!("{path}/progress"), json!({"chunk": "x"})).await.expect(200);
     device.client.post(&format!("{path}/complete"), json!({"output": {"text": "done"}})).await.expect(200);
+    // What is old is told by whole minutes.
+    world.advance(Duration::from_secs(60));
     let first = loop {
         let page = world.owner.get(&format!("{path}/events")).await.expect(200);
         if page["events"][0]["type"] == "snapshot.repaired" {

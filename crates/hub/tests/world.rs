@@ -332,12 +332,12 @@ impl Device {
         self.client.post(&path, json!({})).await
     }
 
-    /// Claims the next run, which must be there.
-    /// The next run, or null.
+    /// Claims the next run, or null.
     pub async fn try_claim(&self) -> Value {
         self.pull(0).await.expect(200)["task_run"].clone()
     }
 
+    /// Claims the next run, which must be there.
     pub async fn claim(&self) -> Value {
         let reply = self.pull(0).await.expect(200);
         assert!(reply["task_run"].is_object(), "nothing to claim: {reply}");

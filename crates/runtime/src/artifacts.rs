@@ -2,7 +2,10 @@
 
 use std::{
     fs::File,
-    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,7 +21,7 @@ pub(crate) struct Shelf {
     pub(crate) hub: Hub,
     pub(crate) workspace: WorkspaceId,
     pub(crate) cwd: Option<PathBuf>,
-    /// Where adapters of this device keep what tasks print.
+    /// Where adapters of this device make the private folders of runs, in which they keep what tasks print.
     pub(crate) scratch: PathBuf,
     pub(crate) env: Env,
     pub(crate) link: Link,
@@ -58,8 +61,12 @@ impl Shelf {
         let FileRef { path, name, media_type } =
             entry.parse().map_err(|_| format!("An entry of `{REFS}` is neither an artifact id nor {{\"path\":…}}."))?;
         let wanted = PathBuf::from(&path);
-        let root = if wanted.starts_with(&self.scratch) { Some(self.scratch.clone()) } else { self.cwd.clone() };
-        let opened = tokio::task::spawn_blocking(move || open_below(root.as_deref(), &wanted)).await;
+        let (scratch, cwd) = (self.scratch.clone(), self.cwd.clone());
+        let opened = tokio::task::spawn_blocking(move || {
+            let root = private_folder_of(&wanted, &scratch).or(cwd);
+            open_below(root.as_deref(), &wanted)
+        })
+        .await;
         let file = opened
             .map_err(|_| "The file could not be opened.".to_owned())?
             .map_err(|why| format!("The result names the file `{path}`, which cannot be delivered: {why}."))?;
@@ -90,6 +97,17 @@ impl Shelf {
     }
 }
 
+/// The private folder of a run that a file lies in. Much else lies in `scratch`, and others may write to it: only a folder
+/// that is named as adapters name theirs (`attache-PID-ID`), and that nobody but this user can enter.
+fn private_folder_of(file: &Path, scratch: &Path) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| folder.parent() == Some(scratch))?;
+    let (process, id) = folder.file_name()?.to_str()?.strip_prefix("attache-")?.split_once('-')?;
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let metadata = folder.symlink_metadata().ok().filter(|_| is_id && process.parse::<u32>().is_ok())?;
+    let is_private = metadata.mode() & 0o077 == 0 && metadata.uid() == rustix::process::geteuid().as_raw();
+    (metadata.is_dir() && is_private).then(|| folder.to_owned())
+}
+
 /// Opens a file that lies below `root` once every link on the way is resolved.
 fn open_below(root: Option<&Path>, path: &Path) -> Result<File, String> {
     let Some(root) = root else {
@@ -117,7 +135,10 @@ fn open_beneath(folder: impl AsFd, path: &Path) -> rustix::io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt as _, symlink},
+    };
 
     use super::*;
 
@@ -148,5 +169,27 @@ mod tests {
         assert_eq!(open_below(Some(root), Path::new("out")).unwrap_err(), "it is not a file");
         assert!(open_below(Some(root), Path::new("absent")).unwrap_err().contains("No such file"));
         assert!(open_below(None, Path::new("x")).unwrap_err().contains("--cwd"));
+    }
+
+    #[test]
+    fn of_what_lies_beside_only_the_private_folders_of_runs_are_open() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = |name: &str, mode: u32| {
+            let path = scratch.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let found = |path: &Path| private_folder_of(path, scratch.path());
+        let own = folder("attache-17-0191e9a0000070008000000000000007", 0o700);
+        assert_eq!(found(&own.join("output")), Some(own.clone()));
+        assert_eq!(found(&own.join("deeper/output")), None);
+        assert_eq!(found(&scratch.path().join("output")), None);
+        assert_eq!(found(&folder("attache-test-1", 0o700).join("output")), None);
+        assert_eq!(found(&folder("attache-18-0191e9a0000070008000000000000007", 0o755).join("output")), None);
+        let link = scratch.path().join("attache-19-0191e9a0000070008000000000000007");
+        symlink(&own, &link).unwrap();
+        assert_eq!(found(&link.join("output")), None);
+        assert_eq!(private_folder_of(&own.join("output"), Path::new("/elsewhere")), None);
     }
 }

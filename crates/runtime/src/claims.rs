@@ -18,7 +18,7 @@ pub(crate) struct Claims(Arc<Mutex<State>>);
 struct State {
     held: BTreeMap<(RunId, i64), Held>,
     /// Started by an earlier process, and nobody here knows what became of them.
-    abandoned: BTreeSet<RunId>,
+    abandoned: BTreeSet<(RunId, i64)>,
     /// Handed back lately: a claim that is still on its way to us must not be started.
     given_back: VecDeque<(RunId, i64)>,
 }
@@ -51,10 +51,10 @@ impl Claims {
         if is_held { None } else { self.take(run, epoch) }
     }
 
-    /// Whether the claim may be handed back: nothing here has it, and nothing will from now on.
+    /// Whether the claim may be handed back: nothing here has it or may have begun it, and nothing will from now on.
     pub(crate) fn hand_back(&self, run: RunId, epoch: i64) -> bool {
         let mut state = self.state();
-        if state.held.contains_key(&(run, epoch)) {
+        if state.held.contains_key(&(run, epoch)) || state.abandoned.contains(&(run, epoch)) {
             return false;
         }
         state.remember((run, epoch));
@@ -78,7 +78,7 @@ impl Claims {
     pub(crate) fn abandon(&self, run: RunId, epoch: i64) {
         let mut state = self.state();
         if !state.held.contains_key(&(run, epoch)) {
-            state.abandoned.insert(run);
+            state.abandoned.insert((run, epoch));
         }
     }
 
@@ -86,7 +86,8 @@ impl Claims {
     /// before. The latter are lost, as the heartbeats tell by not naming them, and must not be taken for undelivered.
     pub(crate) fn begun(&self) -> Vec<RunId> {
         let mut runs = self.named();
-        runs.extend(self.state().abandoned.iter().copied());
+        runs.extend(self.state().abandoned.iter().map(|(run, _)| *run));
+        runs.dedup();
         runs
     }
 
@@ -150,5 +151,7 @@ mod tests {
         claims.abandon(run, 3);
         claims.abandon(lost, 1);
         assert_eq!((claims.named(), claims.begun()), (vec![run], vec![run, lost]));
+        assert!(!claims.hand_back(lost, 1), "it may have begun");
+        assert!(claims.hand_back(lost, 2), "another claim of the same run did not");
     }
 }

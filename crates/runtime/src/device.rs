@@ -41,7 +41,7 @@ pub(crate) struct Device {
     pub(crate) profile: Profile,
     /// Where tasks work and where their files are taken from.
     pub(crate) cwd: Option<PathBuf>,
-    /// Where adapters of this device keep what tasks print.
+    /// Where adapters of this device make the private folders of runs.
     pub(crate) scratch: PathBuf,
     /// Instructions of this device for an adapter that does not read them itself.
     pub(crate) instruction_file: Option<PathBuf>,
@@ -89,12 +89,15 @@ impl Device {
     /// Writes a line about work that is under way. A full disk must not stop that: without the line the work counts as
     /// lost after a restart, and is not done twice.
     pub(crate) async fn note(&self, line: Line) {
-        self.write(&[line]).await;
+        if let Err(error) = self.ledger.append(&line).await {
+            self.link.ledger_failed(&error);
+        }
     }
 
-    /// Writes lines; false when they are not on the disk. Work begins only after its lines were written.
-    pub(crate) async fn write(&self, lines: &[Line]) -> bool {
-        match self.ledger.append_all(lines).await {
+    /// Writes the lines that begin work; false when they are not on the disk, or nothing after them would be. Work begins
+    /// only after its lines were written.
+    pub(crate) async fn begin(&self, lines: &[Line]) -> bool {
+        match self.ledger.begin(lines).await {
             Ok(()) => {
                 self.link.ledger_written();
                 true
@@ -108,7 +111,7 @@ impl Device {
 
     /// Whether the ledger can be written; one that failed is tried again.
     pub(crate) async fn remembers(&self) -> bool {
-        !self.link.ledger_fails() || self.write(&[]).await
+        !self.link.ledger_fails() || self.begin(&[]).await
     }
 
     pub(crate) fn line(&self, step: Step) -> Line {

@@ -42,6 +42,8 @@ use crate::{
 pub struct Options {
     /// `$A2A_HOME`: profiles, ledgers and the adapters' secrets.
     pub home: PathBuf,
+    /// Where the adapters of this device make the private folders of runs; `scratch` below the home unless told.
+    pub scratch: PathBuf,
     /// `agt_…/rtm_…`; the active profile unless told.
     pub profile: Option<String>,
     /// Another address of the same hub than the profile's.
@@ -186,7 +188,7 @@ impl Runtime {
             presence,
             ledger,
             cwd,
-            scratch: options.home.join("scratch"),
+            scratch: options.scratch,
             instruction_file,
             collaborator: options.collaborator,
             extensions,
@@ -321,8 +323,10 @@ async fn live(
 impl Options {
     /// The active profile of a home folder, with the adapter that it names.
     pub fn new(home: impl Into<PathBuf>) -> Self {
+        let home = home.into();
         Self {
-            home: home.into(),
+            scratch: home.join("scratch"),
+            home,
             profile: None,
             api_base: None,
             adapter: AdapterSource::Profile,

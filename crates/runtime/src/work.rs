@@ -235,7 +235,7 @@ async fn take(device: &Arc<Device>, claimed: Claimed, shutdown: &Shutdown) {
         device.note(pulled).await;
         return recover::release(device, run, epoch).await;
     }
-    if !device.write(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await {
+    if !device.begin(&[pulled, device.run_line(Step::TaskStarted, run, epoch)]).await {
         // After a crash nobody would know that it had begun, so it does not.
         return recover::release(device, run, epoch).await;
     }

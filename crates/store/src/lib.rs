@@ -37,4 +37,4 @@ pub use people::People;
 pub use pushes::{MAX_PUSH_CONFIGS, Pushes};
 pub use spending::{MAX_REFUSED, Spending};
 pub use store::{Context, Durability, Listener, Store, Woken};
-pub use weight::{MAX_PAGE_BYTES, MAX_RUN_LOG_BYTES};
+pub use weight::{MAX_PAGE_BYTES, MAX_RUN_LOG_BYTES, Weigh};

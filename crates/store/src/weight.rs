@@ -23,7 +23,7 @@ pub const MAX_RUN_LOG_BYTES: usize = 64 << 20;
 pub(crate) const MAX_OUTLINE_BYTES: usize = 1 << 20;
 
 /// Something that takes room on a page.
-pub(crate) trait Weigh {
+pub trait Weigh {
     /// About how many bytes it takes; what every item has is not counted.
     fn weight(&self) -> usize;
 }

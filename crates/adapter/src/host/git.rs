@@ -49,8 +49,10 @@ async fn list(job: &Job) -> Option<Vec<u8>> {
     let read = child.stdout.take()?.take(LONGEST).read_to_end(&mut listed).await;
     // One that prints more than that is not waited for.
     let _ = child.start_kill();
-    if child.wait().await.is_ok() {
-        id.map(family::forget);
+    if child.wait().await.is_ok()
+        && let Some(id) = id
+    {
+        family::forget(id);
     }
     read.is_ok().then_some(listed)
 }

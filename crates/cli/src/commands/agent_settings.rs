@@ -138,8 +138,12 @@ fn run_timeout(text: &str) -> Result<RunTimeout, String> {
 }
 
 fn on_timeout(text: &str) -> Result<OnTimeout, String> {
-    serde_json::from_value(serde_json::Value::String(text.replace('-', "_")))
-        .map_err(|_| "one of deny_and_halt, deny_and_continue, keep_waiting".to_owned())
+    match text.replace('-', "_").as_str() {
+        "deny_and_halt" => Ok(OnTimeout::DenyAndHalt),
+        "deny_and_continue" => Ok(OnTimeout::DenyAndContinue),
+        "keep_waiting" => Ok(OnTimeout::KeepWaiting),
+        _ => Err("one of deny_and_halt, deny_and_continue, keep_waiting".to_owned()),
+    }
 }
 
 fn skill(text: &str) -> Result<Skill, String> {

@@ -50,6 +50,7 @@ enum Approvals {
     /// Show exactly what one request asks for, and how it was decided
     Show {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_permission)]
         request: IdArg,
     },
     /// Allow what a request asks for
@@ -84,6 +85,7 @@ enum Chosen {
 #[derive(Debug, clap::Args)]
 struct Answer {
     /// The request's id as `attache approvals` shows it, a part of it, or `last`
+    #[arg(value_parser = IdArg::of_permission)]
     request: IdArg,
     /// How far the answer reaches
     #[arg(long, default_value = "once", value_parser = parse_scope, value_name = "once|run|conversation|agent")]
@@ -124,6 +126,7 @@ enum Grants {
     /// Make such requests wait for a person again
     Revoke {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_grant)]
         grant: IdArg,
     },
 }

@@ -43,11 +43,13 @@ enum Channels {
     /// Show one channel with its capabilities and tools
     Show {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_channel)]
         channel: IdArg,
     },
     /// Show the events of one channel, oldest first
     Events {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_channel)]
         channel: IdArg,
         /// Start after this event
         #[arg(long, value_name = "SEQ", default_value_t = 0)]

@@ -44,11 +44,13 @@ enum Deliveries {
     /// Show one delivery
     Show {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_delivery)]
         delivery: IdArg,
     },
     /// Send one once more, now, under the same id
     Resend {
         /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_delivery)]
         delivery: IdArg,
     },
     /// Print the secret that your deliveries are signed with

@@ -63,11 +63,13 @@ enum Runs {
     /// Show one run with its input and result
     Show {
         /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
     },
     /// Cancel a run; a device that executes it stops within a second
     Cancel {
         /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
         /// Why, for the log
         #[arg(long)]
@@ -76,6 +78,7 @@ enum Runs {
     /// Give a run input: it answers the oldest open question of the agent
     Input {
         /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        #[arg(value_parser = IdArg::of_run)]
         run: IdArg,
         /// What to say; `-` reads it from standard input
         text: String,

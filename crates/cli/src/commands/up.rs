@@ -382,6 +382,7 @@ fn runtime(
 ) -> Result<Runtime, Failure> {
     let home = context.home()?;
     let mut options = Options::new(home.path());
+    options.scratch = config::temporary_folder();
     options.adapter = supervised::source(context, profile, Some(&cwd), NonZeroUsize::MIN)?;
     options.cwd = Some(cwd);
     options.profile = Some(profile.key());

@@ -21,6 +21,7 @@ A terminal shows the answer as it comes; a pipe or a file gets the whole of it o
 0 when the run completed and 1 when it failed or was cancelled. Ctrl-C stops watching, not the run.")]
 pub(crate) struct Args {
     /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+    #[arg(value_parser = IdArg::of_run)]
     run: IdArg,
     /// Start after this event
     #[arg(long, value_name = "SEQ", default_value_t = 0)]

@@ -61,6 +61,7 @@ fn pair_writes_the_profile_and_shows_no_token() {
         written,
         json!({ "active_profile": key, "profiles": { key: {
             "agent_id": agent,
+            "agent_name": "builder",
             "runtime_id": runtime,
             "runtime_token": token,
             "api_base": format!("{}/api/v1", world.hub.url),

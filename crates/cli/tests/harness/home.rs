@@ -141,7 +141,8 @@ impl Home {
             (None, Some(disk)) => {
                 let [enter, namespace] = disk.enter();
                 let mut command = Command::new(enter);
-                command.arg(namespace).arg(program);
+                // Whoever enters is in the root folder first.
+                command.arg(namespace).args(["env", "-C"]).arg(self.path()).arg(program);
                 command
             }
             (None, None) => Command::new(program),

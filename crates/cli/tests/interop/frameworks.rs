@@ -24,7 +24,8 @@ fn client(environment: &str, script: &str, a2a: Option<Value>) {
     }
     let script = scripts_folder().join("frameworks").join(script);
     let said = world.run(environment, KEY, &python, &[script.to_str().unwrap(), &world.hub.url, AGENT]);
-    assert!(said.lines().last().is_some_and(|line| line.starts_with("done ")), "{said}");
+    // A framework may still tell, on a thread of its own, what it did when the script is done.
+    assert!(said.lines().any(|line| line.starts_with("done ")), "{said}");
 }
 
 #[test]

@@ -112,7 +112,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
     assert!(page.contains("viewer, for alice") && page.contains("see, call agents"), "{page}");
 
     // What is above the user's role is refused, and the form is as it was.
-    let fields = [("name", "big"), ("role", "admin"), ("user", &*user), ("scope_decide", "1"), ("valid", "year")];
+    let fields = [("name", "big"), ("role", "admin"), ("user", &*user), ("scope_decide", "1"), ("valid", "week")];
     let refused = owner.post("/settings/keys", &fields).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     for kept in [
@@ -120,7 +120,7 @@ async fn a_key_has_a_user_scopes_and_an_end() {
         "<option value=\"admin\" selected>",
         &format!("<option value=\"{user}\" selected>"),
         "name=\"scope_decide\" value=\"1\" checked",
-        "<option value=\"year\" selected>",
+        "<option value=\"week\" selected>",
     ] {
         assert!(refused.body.contains(kept), "{kept}");
     }

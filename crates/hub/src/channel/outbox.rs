@@ -240,11 +240,17 @@ impl Session {
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let to = Address { tenant: open.tenant, channel: open.channel, peer: &open.peer, seq };
         let text = match self.origin.dialect {
-            Dialect::Envelope => text::frame(&self.hub, to, frame, open.fresh.take()).await,
+            Dialect::Envelope => text::frame(&self.hub, to, frame, open.fresh.take()).await.map(Some),
             Dialect::Plain => super::plain::frame(&self.hub, to, frame, open.fresh.take()).await,
         };
         let text = match text {
-            Ok(text) => text,
+            Ok(Some(text)) => text,
+            // Nothing to tell: the place in the outbox is passed over.
+            Ok(None) => {
+                open.sent = open.sent.max(seq);
+                self.written(Some(seq));
+                return Ok(());
+            }
             // What it told of is gone for good; the place in the outbox stays filled.
             Err(error) if error.code.http_status() < 500 => {
                 let payload = object("nothing", &[]);

@@ -210,10 +210,24 @@ fn refused(task: Option<&str>, refusal: &Refusal) -> String {
     serde_json::to_string(&Frame { r#type: "error", task_id: task, data }).expect("our own types serialise to JSON")
 }
 
-/// What waits in the outbox, in plain words.
-pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Option<Box<Claimed>>) -> Result<String> {
+/// What waits in the outbox, in plain words; none if it is nothing for such a client.
+pub(super) async fn frame(
+    hub: &Handle,
+    to: Address<'_>,
+    frame: Frame,
+    fresh: Option<Box<Claimed>>,
+) -> Result<Option<String>> {
     let told = |kind: &str, run: RunId, data: &str| format!(r#"{{"type":"{kind}","task_id":"{run}","data":{data}}}"#);
-    Ok(match frame {
+    // It enforces no limits, so a run that asks for some was refused in its name, or is about to be.
+    if let Frame::Execute { run, .. } = frame
+        && fresh.as_ref().is_none_or(|fresh| fresh.run.id != run)
+    {
+        let run = hub.store().run(to.tenant, run).await.map_err(about("run"))?;
+        if run.sandbox.is_some_and(|sandbox| sandbox.unmet(&[]).is_some()) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(match frame {
         Frame::Execute { run, epoch } => match text::claimed(hub, to.tenant, run, epoch, fresh).await? {
             Some((claimed, _)) => told("task", run, &task(&claimed)),
             None => told("cancel", run, "{}"),
@@ -226,7 +240,7 @@ pub(super) async fn frame(hub: &Handle, to: Address<'_>, frame: Frame, fresh: Op
         }
         // A plain client asks nothing, so nothing of its is answered.
         Frame::Permission { .. } | Frame::Answer { .. } | Frame::ToolCall { .. } => r#"{"type":"pong"}"#.to_owned(),
-    })
+    }))
 }
 
 fn task(claimed: &ExecuteRun) -> String {

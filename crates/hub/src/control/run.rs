@@ -6,7 +6,10 @@ use attache_protocol::{
     rules::run::Status,
     wire::run::{CancelRequest, Run, RunList},
 };
-use attache_store::record::{Page, RunFilter, RunRecord, RuntimeKind, people::UserRef};
+use attache_store::{
+    MAX_PAGE_BYTES, Weigh as _,
+    record::{Page, RunFilter, RunRecord, RuntimeKind, people::UserRef},
+};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -86,8 +89,8 @@ impl Handle {
         let text = query.text.map(|text| text.to_lowercase());
         let sieve = Sieve { waiting: query.waiting, since: query.since, caller, text };
         let filter = RunFilter { status, agent, conversation: query.conversation, parent, user };
-        let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
-        // What the caller may not see leaves no holes in the page.
+        let (mut reach, mut found, mut weight, wanted) = (self.reach(by).await?, Vec::new(), 0, page.limit);
+        // What the caller may not see leaves no holes in the page, unless what is found already fills half an answer.
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
             let asked = Page { limit: wanted - found.len(), cursor: page.cursor.take() };
@@ -96,11 +99,12 @@ impl Handle {
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
                 if sieve.keeps(&run) && reach.run(by, &run).await? {
+                    weight += run.weight();
                     found.push(run);
                 }
             }
             page.cursor = listed.next.filter(|_| !is_over);
-            if page.cursor.is_none() || found.len() >= wanted {
+            if page.cursor.is_none() || found.len() >= wanted || weight > MAX_PAGE_BYTES / 2 {
                 break;
             }
         }

@@ -6,7 +6,11 @@ use std::{
     net::{IpAddr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -19,7 +23,7 @@ use axum::{
 };
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 use tower::Service as _;
 
@@ -51,6 +55,12 @@ struct Shared {
     names: OwnNames,
     router: Router,
     https_for_good: bool,
+}
+
+/// A request's body, of which one knows whether it was read to its end.
+struct Watched {
+    body: Incoming,
+    unread: Arc<AtomicBool>,
 }
 
 /// Every request that is no upload fits into this.
@@ -97,9 +107,11 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, peer, seat, client) = (self.shared.clone(), self.peer, self.seat.clone(), self.client);
         let may_be_cut = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
+        let unread = Arc::new(AtomicBool::new(may_be_cut));
+        let reading = unread.clone();
         let answered = async move {
             seat.begin();
-            let mut request = arrived(request, shared.hub.options().body_timeout).await;
+            let mut request = arrived(request, shared.hub.options().body_timeout, reading).await;
             let log = RequestLog::begin(&mut request);
             let peer = forwarded(shared.hub.options(), peer, request.headers());
             let named = shared.names.check(request.uri(), request.headers());
@@ -144,7 +156,7 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
         Box::pin(async move {
             let Ok(mut response): Result<_, Infallible> = answered.await;
             // What is refused unread ends the connection; the client must not send its next request into it.
-            if may_be_cut && response.status() == StatusCode::TOO_MANY_REQUESTS {
+            if response.status() == StatusCode::TOO_MANY_REQUESTS && unread.load(Ordering::Relaxed) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response)
@@ -154,11 +166,11 @@ impl hyper::service::Service<Request<Incoming>> for Edge {
 
 /// On HTTP/2 an answer that comes before the end of the request's body resets the stream, and clients then lose the answer:
 /// a refusal would look like a broken line. So a small body is waited for first.
-async fn arrived(request: Request<Incoming>, limit: Duration) -> Request<Body> {
+async fn arrived(request: Request<Incoming>, limit: Duration, unread: Arc<AtomicBool>) -> Request<Body> {
     let (parts, body) = request.into_parts();
     let is_small = body.size_hint().exact().is_some_and(|size| (1..=SMALL).contains(&size));
     if parts.version != Version::HTTP_2 || !is_small {
-        return Request::from_parts(parts, Body::new(body));
+        return Request::from_parts(parts, Body::new(Watched { body, unread }));
     }
     let body = match timeout(limit, body.collect()).await {
         Ok(Ok(whole)) => Body::from(whole.to_bytes()),
@@ -189,6 +201,32 @@ fn forwarded(options: &Options, peer: SocketAddr, headers: &HeaderMap) -> Socket
         }
     }
     nearest
+}
+
+// === impl Watched ===
+
+impl hyper::body::Body for Watched {
+    type Data = <Incoming as hyper::body::Body>::Data;
+    type Error = <Incoming as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.unread.store(false, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 // === impl Shared ===

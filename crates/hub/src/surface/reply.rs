@@ -38,7 +38,8 @@ impl IntoResponse for Error {
                 response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             StatusCode::SERVICE_UNAVAILABLE => {
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                let wait = self.retry_after.unwrap_or(1);
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
             }
             _ => {}
         }

@@ -119,6 +119,7 @@ async fn everybody_is_answered_as_the_table_says() {
             let body = scene.body(&row).await;
             let answer = row.ask(&world, &caller, &path, body).await;
             let _ = write!(line, "{:<10}", answer.status);
+            scene.end().await;
         }
         text.push_str(line.trim_end());
         text.push('\n');

@@ -112,6 +112,13 @@ impl<'a> Scene<'a> {
         self.world.anonymous().key(self.token.as_ref().unwrap())
     }
 
+    /// Closes what its maker may have only so many of at a time.
+    pub async fn end(self) {
+        if let Some(tunnel) = self.made.get("tunnel") {
+            self.maker.delete(&format!("/api/v1/tunnels/{tunnel}")).await;
+        }
+    }
+
     /// What a request to this endpoint must say to get as far as the rules.
     pub async fn body(&mut self, row: &Row) -> Option<Value> {
         if !matches!(row.method, "post" | "patch" | "put") {

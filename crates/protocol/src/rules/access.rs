@@ -209,7 +209,7 @@ impl Rights<'_> {
     /// Whether a pattern allows the agent by its name or id, without a star: somebody meant this very agent.
     pub fn name(&self, agent: Agent<'_>) -> bool {
         let means = |pattern: &&Pattern| matches!(&pattern.what, What::Agents(glob) if glob.0 == agent.name || glob.0 == agent.id);
-        self.decide(Object::Agent(agent)).is_allowed() && self.can.iter().any(|pattern| means(pattern))
+        self.decide(Object::Agent(agent)).is_allowed() && self.can.iter().any(means)
     }
 }
 

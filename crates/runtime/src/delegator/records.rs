@@ -118,7 +118,7 @@ impl Records {
                 .and_then(|()| fs::remove_dir_all(self.folder(id).join(BEFORE)).map_err(|error| error.to_string()));
             match removed {
                 Ok(()) => {
-                    tracing::info!(delegation.id = %id, bytes = size, "the originals of an old delegation were removed")
+                    tracing::info!(delegation.id = %id, bytes = size, "the originals of an old delegation were removed");
                 }
                 Err(error) => tracing::warn!(delegation.id = %id, %error, "old originals cannot be removed"),
             }

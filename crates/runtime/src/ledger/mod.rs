@@ -15,6 +15,7 @@ use std::{
 };
 
 use attache_protocol::AgentId;
+use rustix::{fs::FallocateFlags, io::Errno};
 
 pub use history::{History, Open};
 pub use line::{Line, Outcome, Step};
@@ -37,6 +38,8 @@ struct Inner {
 }
 
 const LIMIT: u64 = 8 << 20;
+/// What the disk must have room for beyond the lines that begin a task, so that its end can be written as well.
+const ROOM: u64 = 16 << 10;
 const NAME: &str = "execution-ledger.jsonl";
 
 // === impl Ledger ===
@@ -93,15 +96,20 @@ impl Ledger {
 
     /// Appends a line; when this returns, the line survives a power loss.
     pub async fn append(&self, line: &Line) -> Result<(), Error> {
-        self.append_all(std::slice::from_ref(line)).await
+        self.write(line.text(), 0).await
     }
 
-    /// Appends several lines at the cost of one. None at all is an empty line, which says whether the disk takes it.
-    pub async fn append_all(&self, lines: &[Line]) -> Result<(), Error> {
-        let text: String = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(Line::text).collect() };
+    /// Appends the lines that begin a task, at the cost of one, while the disk has room for more than them: the last block
+    /// of a file takes some bytes even on a full disk. None at all is an empty line, which says whether a task may begin.
+    pub async fn begin(&self, lines: &[Line]) -> Result<(), Error> {
+        let text = if lines.is_empty() { "\n".to_owned() } else { lines.iter().map(Line::text).collect() };
+        self.write(text, ROOM).await
+    }
+
+    async fn write(&self, text: String, room: u64) -> Result<(), Error> {
         let inner = self.0.clone();
         let written = tokio::task::spawn_blocking(move || {
-            inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes())
+            inner.lock().unwrap_or_else(PoisonError::into_inner).append(text.as_bytes(), room)
         });
         written.await.unwrap_or_else(|_| Err(Error::io(NAME)(io::Error::other("the writer stopped"))))
     }
@@ -110,17 +118,20 @@ impl Ledger {
 // === impl Inner ===
 
 impl Inner {
-    fn append(&mut self, text: &[u8]) -> Result<(), Error> {
+    fn append(&mut self, text: &[u8], room: u64) -> Result<(), Error> {
         if self.size > self.limit {
             self.rotate().map_err(Error::io(&self.path))?;
         }
-        self.write(text).map_err(Error::io(&self.path))
+        self.write(text, room).map_err(Error::io(&self.path))
     }
 
     /// All of it or, as far as the disk lets us, nothing: half a line would spoil the next one.
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+    fn write(&mut self, text: &[u8], room: u64) -> io::Result<()> {
         if self.torn {
             self.cut()?;
+        }
+        if room > 0 {
+            reserve(&self.file, self.size, text.len() as u64 + room)?;
         }
         self.torn = true;
         let written = self.file.write_all(text).and_then(|()| self.file.sync_data());
@@ -163,6 +174,14 @@ impl Inner {
         // A great deal that is unsettled must not make every line rotate again.
         self.limit = self.limit.max(self.size * 2);
         Ok(())
+    }
+}
+
+/// Has the disk keep room behind the end of a file, as far as the file system can.
+fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes)) {
+        Err(error) if ![Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL].contains(&error) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

@@ -35,6 +35,19 @@ fn done(text: &str) -> Outcome {
 }
 
 #[tokio::test]
+async fn the_room_that_a_task_is_given_is_no_part_of_the_file() {
+    let world = World::new();
+    let (ledger, _) = world.open();
+    let run = world.env.run_id();
+    let lines = [Step::TaskPulled, Step::TaskStarted].map(|step| world.line(step, run));
+    ledger.begin(&lines).await.unwrap();
+    ledger.begin(&[]).await.unwrap();
+    assert_eq!(world.text(), format!("{}{}\n", lines[0].text(), lines[1].text()));
+    let (_, open) = world.open();
+    assert!(matches!(open.as_slice(), [Open::Unfinished(_)]), "{open:?}");
+}
+
+#[tokio::test]
 async fn an_outcome_stays_open_until_it_is_reported() {
     let world = World::new();
     let (ledger, open) = world.open();

@@ -123,8 +123,9 @@ impl Cache {
         let mut statement = connection.prepare(&sql)?;
         let mut found = statement.query([self.running_floor])?;
         while let Some(row) = found.next()? {
-            let hot = rows::hot(row)?;
-            self.track(None, &hot);
+            if let Some(hot) = rows::readable("task_runs", row.get(0)?, rows::hot(row))? {
+                self.track(None, &hot);
+            }
         }
         Ok(())
     }

@@ -119,8 +119,10 @@ impl Ledger {
         let mut statement = connection.prepare(&sql)?;
         let mut found = statement.query([keys.at(upto), last])?;
         while let Some(row) = found.next()? {
-            let (hot, ended, usage) = (rows::hot(row)?, rows::time(row, 10)?, rows::maybe_json(row, 11)?);
-            self.spend(&hot, ended, usage.as_ref());
+            let read = rows::hot(row).and_then(|hot| Ok((hot, rows::time(row, 10)?, rows::maybe_json(row, 11)?)));
+            if let Some((hot, ended, usage)) = rows::readable("task_runs", row.get(0)?, read)? {
+                self.spend(&hot, ended, usage.as_ref());
+            }
         }
         Ok(())
     }

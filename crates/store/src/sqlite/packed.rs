@@ -208,7 +208,8 @@ impl Packed {
             },
             log_bytes: match unread.0 {
                 [] => 0,
-                _ => unread.number()?.try_into().ok()?,
+                // Nothing is never written down.
+                _ => usize::try_from(unread.number()?).ok().filter(|bytes| *bytes > 0)?,
             },
         })
     }
@@ -431,9 +432,13 @@ mod tests {
         Packed { terms, ..packed() }
     }
 
+    fn with_a_log() -> Packed {
+        Packed { log_bytes: 300, ..packed() }
+    }
+
     #[test]
     fn a_state_comes_back_as_it_was_packed() {
-        for packed in [packed(), with_terms()] {
+        for packed in [packed(), with_terms(), with_a_log()] {
             assert_eq!(Packed::column_result(ValueRef::Blob(&packed.bytes())).unwrap(), packed);
         }
     }
@@ -454,6 +459,8 @@ mod tests {
         }
         bytes.push(0);
         assert!(Packed::column_result(ValueRef::Blob(&bytes)).is_err());
+        let longer = [with_a_log().bytes(), vec![0]].concat();
+        assert!(Packed::column_result(ValueRef::Blob(&longer)).is_err());
     }
 
     #[test]

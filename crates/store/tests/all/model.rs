@@ -201,8 +201,10 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
         .unwrap();
     assert_eq!(world.stream(&run).await, (5, Vec::new()));
     let after = world.store.log(world.tenant, 0, 100).await.unwrap();
-    assert_eq!((after.rows.len(), after.head, after.floor), (0, 7, 7));
+    assert_eq!((after.rows.len(), after.head, after.floor), (1, 8, 7));
     assert_eq!(attache_protocol::log::hex(&after.floor_hash), before.rows[6].hash);
+    let removal = format!(r#"8 system log.removed {{"through":7,"hash":"{}"}}"#, before.rows[6].hash);
+    assert_eq!(world.log().await, [removal]);
 }
 
 #[tokio::test]
@@ -237,10 +239,15 @@ async fn hints_name_what_moved_and_come_after_the_change() {
     world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant]);
     let by = Worker { runtime: world.runtime.id, epoch: None };
-    world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
-    assert_eq!(take(), []);
     world.store.release(by, run.id, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
+    world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap();
+    assert_eq!(take(), [Woken::Run(run.id), tenant]);
+    world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
+    assert_eq!(take(), []);
+    let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+    world.store.finish(by, run.id, outcome, None, world.now()).await.unwrap();
+    assert!(take().contains(&Woken::Run(run.id)));
     let context = Context::new(world.tenant, "key:owner", world.now());
     world.store.revoke_runtime(context, world.runtime.id).await.unwrap();
     assert_eq!(take(), [tenant, Woken::Runtime(world.runtime.agent)]);

@@ -70,7 +70,8 @@ fn a_root_that_others_could_bend_is_refused() {
     assert!(!path("not").exists() && !path("used/.leases").exists(), "nothing is made where nothing is mounted");
     assert_eq!(Place::reserve(&[], "d", &env).unwrap_err(), Unplaced::NoRoots);
     let second = Place::reserve(&[path("link"), path("real")], "d", &env).unwrap();
-    assert_eq!(second.mount_point().parent(), Some(path("real").as_path()), "the first one that is fit is taken");
+    let folder = second.mount_point().parent().unwrap().to_owned();
+    assert_eq!(folder.parent(), Some(path("real").as_path()), "the first one that is fit is taken");
 }
 
 #[test]
@@ -82,14 +83,15 @@ fn what_an_earlier_life_left_is_swept_and_nothing_else() {
     let left = root.path().join("left-1");
     let private = root.path().join(".leases/left-1");
     fs::create_dir(&left).unwrap();
+    fs::create_dir(left.join("workspace")).unwrap();
     fs::create_dir(&private).unwrap();
     for name in ["runtime.lock", "guard.lock", "key"] {
         fs::write(private.join(name), "").unwrap();
     }
     fs::create_dir(root.path().join("somebody's")).unwrap();
     fs::write(root.path().join("somebody's/file"), "x").unwrap();
-    assert_eq!(sweep(&roots), [left]);
-    let held = held.mount_point().file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(sweep(&roots), [left.join("workspace")]);
+    let held = held.mount_point().parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     assert_eq!(names(root.path()), [".leases".to_owned(), held.clone(), "somebody's".to_owned()]);
     assert_eq!(names(&root.path().join(".leases")), [held, "lock".to_owned()]);
 }

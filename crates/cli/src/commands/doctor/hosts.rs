@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_adapter::preset::{self, Found, Login, Surroundings};
+use attache_adapter::preset::{self, Found, Kind, Login, Surroundings};
 use attache_protocol::Secret;
 use attache_runtime::profile::Profile;
 use serde::Serialize;
@@ -60,8 +60,10 @@ pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Fi
     }
     let host = hosts::host(context, kind, executor.reference.as_deref()).ok()?;
     let around = config::surroundings();
-    // What is missing there is said elsewhere, and a program that others can write to is not started.
-    if !hosts::is_ready(&host.look(&around).await) {
+    // What is missing there is said elsewhere, and a program that others can write to is not started. One without a
+    // login is: it may need none, with a provider of its own.
+    let found = host.look(&around).await;
+    if found.trouble.is_some() {
         return None;
     }
     let scratch = context.home().ok()?.path().join("scratch");
@@ -79,6 +81,8 @@ pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Fi
     let began = Instant::now();
     let tried = tokio::time::timeout(START, attache_adapter::try_start(&options)).await;
     Some(match tried {
+        // It tells only at its first task that nobody has logged in.
+        Ok(Ok(())) if found.login == Login::Out && host.preset.driver == Kind::Claude => return None,
         Ok(Ok(())) => {
             Finding::ok("host", format!("{label} starts and takes tasks ({:.1} s)", began.elapsed().as_secs_f64()))
         }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::{
     Context, Failure,
     borrowing::{self, Wish},
-    notices, process, supervised,
+    config, notices, process, supervised,
 };
 
 /// Stay connected and run the agent's tasks, in the foreground
@@ -84,6 +84,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let profile = set.select(args.profile.as_deref())?;
     let key = profile.key();
     let mut options = Options::new(home.path());
+    options.scratch = config::temporary_folder();
     options.adapter = supervised::source(&context, profile, None, args.concurrency)?;
     options.profile = Some(key.clone());
     let address = Address::parse(args.api_base.as_deref().unwrap_or(&profile.api_base))?;

@@ -43,8 +43,7 @@ async fn what_a_folder_guards_and_withholds_is_not_lent_by_itself() {
         [&root, &root.join("project/.git/hooks"), &root.join("awcp/delegations"), &root.join("mirror/hooks")];
     allow(&scene, &everything);
     let git = ("it is a part of a git repository's own files", "Lend the folder in which people work.");
-    let home =
-        format!("it is in $AWCP_HOME ({}), with what is known of other delegations", root.join("awcp").display());
+    let home = format!("keys and records of Attaché are in {}", root.join("awcp").display());
     for (name, (why, hint)) in [
         ("project/.git/hooks", git),
         ("project/.git", git),

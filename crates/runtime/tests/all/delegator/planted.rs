@@ -62,9 +62,9 @@ async fn a_repository_that_a_remote_plants_beside_the_real_one_runs_nothing() {
     git(&project, &["init", "--quiet", "--initial-branch=main"]);
     let ended = planted(&scene).await;
     let head = project.join(".git/HEAD");
-    assert_eq!(fs::read_to_string(&head).unwrap(), "nothing\n", "it was written and not removed");
-    fs::write(&head, "ref: refs/heads/main\n").unwrap();
-    let before = format!("refs/attache/{}", ended.delegation_id);
+    assert_eq!(fs::read_to_string(&head).unwrap(), "ref: refs/heads/main\n", "it was neither written nor removed");
+    let kept = format!("refs/attache/{}", ended.delegation_id);
+    let before = git(&project, &["rev-list", "--max-parents=0", &kept]);
     assert_eq!(git(&project, &["ls-tree", "--name-only", &before]), "here.txt", "the real one has what was before");
 }
 

@@ -85,6 +85,11 @@ impl Generator {
         Self { draw, tenant, foreign, weights, planned, known: Known::default() }
     }
 
+    /// Whether the sequence lists runs as A2A does.
+    fn lists_tasks(&self) -> bool {
+        self.weights.len() == SUBSCRIBERS.len()
+    }
+
     /// The time of the sequence.
     fn now(&self) -> Timestamp {
         self.draw.env.now()

@@ -88,7 +88,7 @@ impl Generator {
 
     /// What a worker that failed leaves behind: its own code mostly, anything sometimes.
     pub(super) fn failure(&self, code: FailureCode) -> Json {
-        if self.draw.percent(50) {
+        if self.draw.percent(if self.lists_tasks() { 20 } else { 50 }) {
             return self.draw.json();
         }
         Json::from_text(format!(r#"{{"error":"no","code":"{}"}}"#, code.as_str())).expect("an object of two texts")

@@ -163,11 +163,12 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 132] = [
+const ANSWERS: [&str; 134] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
     "AddInput KeyReused",
+    "AddInput NotAsked",
     "AddInput NotFound",
     "AddInput NotRunning",
     "AddMessage NotFound",
@@ -259,6 +260,7 @@ const ANSWERS: [&str; 132] = [
     "PushConfigs NotFound",
     "PushEvents NotFound",
     "RecordAttempt NotFound",
+    "Release Begun",
     "Release Ended",
     "Release NotRunning",
     "Release StaleEpoch",
@@ -299,7 +301,7 @@ const ANSWERS: [&str; 132] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 63] = [
+const ROWS: [&str; 64] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -321,6 +323,7 @@ const ROWS: [&str; 63] = [
     "delivery.resent",
     "key.created",
     "key.revoked",
+    "log.removed",
     "login_link.created",
     "message.added",
     "pairing.code_created",

@@ -126,7 +126,7 @@ impl Generator {
         let outcome = if self.draw.percent(65) {
             Outcome::Completed { output: self.draw.json(), artifacts: self.artifacts_for(model, run).await }
         } else {
-            let code = match self.draw.percent(30) {
+            let code = match self.draw.percent(if self.lists_tasks() { 70 } else { 30 }) {
                 true => FailureCode::Rejected,
                 false => self.draw.one_of(&FailureCode::ALL).unwrap_or(FailureCode::TaskFailed),
             };

@@ -187,7 +187,7 @@ fn what_cannot_be_looked_at_is_told() {
     let record = Record::load(&lent.all.path().join("before")).unwrap();
     assert_eq!(
         report::diff(&lent.dir(), &record, 10_000).unwrap(),
-        "diff --git a/d/f b/d/f\n# it cannot be looked at: another file system begins there, and it is not lent\n"
+        "# d/f: it cannot be looked at: another file system begins there, and it is not lent\n"
     );
 }
 
