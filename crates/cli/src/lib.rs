@@ -42,7 +42,7 @@ mod waits;
 use std::{ffi::OsString, process::ExitCode};
 
 use attache_protocol::error::exit;
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use commands::Cli;
 use config::Config;
@@ -54,9 +54,12 @@ use failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs one command to its end.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+///
+/// Not generic on purpose: the code of every command is generated here, not again in each binary that calls this.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let mut command = commands::command();
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,
         // What follows `--` belongs to another program.
         Err(error) if error.use_stderr() && args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") => {

@@ -1,7 +1,14 @@
-//! The binary `attache`.
+//! The binary `attache`. Called as `a2a-runtime` (a link, or the launcher of that name) it is `attache runtime`.
 
-use std::process::ExitCode;
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
-    attache_cli::run(std::env::args_os())
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    let called_as_runtime =
+        args.first().is_some_and(|name| Path::new(name).file_name() == Some("a2a-runtime".as_ref()));
+    // A copy of the binary under that name starts its own adapter with `adapter …`.
+    if called_as_runtime && args.get(1).is_none_or(|first| first != "adapter") {
+        args.insert(1, "runtime".into());
+    }
+    attache_cli::run(&args)
 }

@@ -18,6 +18,7 @@ mod delegate;
 mod delegations;
 mod deliveries;
 mod doctor;
+mod groups;
 mod hub;
 mod keys;
 mod login;
@@ -39,6 +40,7 @@ mod watch;
 use clap::{Parser, Subcommand};
 
 pub(crate) use approvals::state_cell as permission_state;
+pub(crate) use groups::command;
 
 use crate::{Context, Failure};
 

@@ -125,30 +125,8 @@ pub enum Because<'r> {
     NoSuchName,
 }
 
-/// A chain of delegation that ends here, and at which of its links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken<'r> {
-    /// Counted from the first caller, who is 0.
-    pub link: usize,
-    pub because: Because<'r>,
-}
-
 /// What the seed writes for the users that an agent does not belong to.
 pub const OTHERS: &str = "other_users";
-
-/// Whether everyone in a chain of delegation may reach the object: the rights of a delegated call are those that all of
-/// its callers and the callee have in common. A chain of nobody may reach nothing.
-pub fn delegated<'r>(chain: &[Rights<'r>], object: Object<'_>) -> Result<(), Broken<'r>> {
-    if chain.is_empty() {
-        return Err(Broken { link: 0, because: Because::Fallback });
-    }
-    for (link, rights) in chain.iter().enumerate() {
-        if let Decision::Denied(because) = rights.decide(object) {
-            return Err(Broken { link, because });
-        }
-    }
-    Ok(())
-}
 
 // === impl Rules ===
 

@@ -142,15 +142,6 @@ fn a_pattern_that_covers_nothing_is_a_mistake() {
     }
 }
 
-#[test]
-fn a_chain_says_which_link_broke_it() {
-    let rules = rules(vec![entry("user123-laptop", &["agents/knowledge", "resources/docs/*"], &[])]);
-    let chain = [rules.rights(LAPTOP), rules.rights(SHARED)];
-    assert_eq!(delegated(&chain[..1], file("docs", "a")), Ok(()));
-    assert_eq!(delegated(&chain, file("docs", "a")), Err(Broken { link: 1, because: Because::Fallback }));
-    assert_eq!(delegated(&[], file("docs", "a")), Err(Broken { link: 0, because: Because::Fallback }));
-}
-
 fn word() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just("a"), Just("b"), Just("ab"), Just("ann")]
 }
@@ -243,18 +234,6 @@ proptest! {
         let mut reversed = rules.clone();
         reversed.entries.reverse();
         prop_assert_eq!(allowed(&rules, agent, object), allowed(&reversed, agent, object));
-    }
-
-    #[test]
-    fn a_chain_may_reach_exactly_what_all_of_it_may(
-        rules in some_rules(), agents in proptest::collection::vec(agent(), 1..4), object in object(),
-    ) {
-        let chain: Vec<_> = agents.iter().map(|agent| rules.rights(*agent)).collect();
-        let each = agents.iter().all(|agent| allowed(&rules, *agent, object));
-        prop_assert_eq!(delegated(&chain, object).is_ok(), each);
-        for shorter in 1..chain.len() {
-            prop_assert!(delegated(&chain, object).is_err() || delegated(&chain[..shorter], object).is_ok());
-        }
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! The groups in which `attache --help` lists the commands.
+
+use clap::CommandFactory as _;
+
+use super::Cli;
+
+/// Every command that is not hidden stands in exactly one group (a test compares).
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Start", &["up", "login", "context", "doctor", "completions"]),
+    ("Agents and devices", &["agents", "runtime", "runtimes", "adapter", "channels", "mcp"]),
+    ("Work", &["ask", "watch", "runs", "approvals", "conversations", "artifacts"]),
+    ("Folders", &["delegate", "delegations", "daemon"]),
+    ("People and limits", &["users", "keys", "tokens", "sessions", "rules", "quotas", "usage"]),
+    ("Operate", &["hub", "audit", "deliveries", "backup", "bench"]),
+];
+
+/// The command line with its grouped help.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",
+        listing(&command)
+    );
+    command.help_template(template)
+}
+
+/// One line per command, under the heading of its group.
+fn listing(command: &clap::Command) -> String {
+    let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text += &format!("{heading}:\n");
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(|found| found.get_about()).map(ToString::to_string);
+            text += &format!("  {name:width$}  {}\n", about.unwrap_or_default());
+        }
+        text += "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::{Cli, GROUPS};
+
+    #[test]
+    fn every_visible_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        grouped.sort_unstable();
+        let command = Cli::command();
+        let mut visible: Vec<&str> =
+            command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(clap::Command::get_name).collect();
+        visible.sort_unstable();
+        assert_eq!(grouped, visible);
+    }
+}
