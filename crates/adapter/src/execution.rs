@@ -37,6 +37,8 @@ pub(crate) struct Execution {
     questions: Questions,
     reason: OnceLock<Reason>,
     stop: CancellationToken,
+    /// The newest total that the driver told while it worked.
+    usage: Mutex<Option<Json>>,
     /// The private folder of a run whose result names files in it; removed with this.
     kept: Mutex<Option<Scratch>>,
 }
@@ -65,6 +67,7 @@ impl Execution {
             questions: Questions::default(),
             reason: OnceLock::new(),
             stop: CancellationToken::new(),
+            usage: Mutex::new(None),
             kept: Mutex::new(None),
         }
     }
@@ -226,8 +229,11 @@ impl Execution {
         }
     }
 
-    /// A run that failed after it was stopped failed because it was stopped.
+    /// A run that failed after it was stopped failed because it was stopped. Whatever ended it, it has used what it used.
     fn honest(&self, mut reply: TaskReply) -> TaskReply {
+        if reply.usage.is_none() {
+            reply.usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        }
         if let (false, Some(reason)) = (reply.success, self.reason.get()) {
             reply.error = TaskReply::failed(reason.code(), reason.message()).error;
         }
@@ -268,6 +274,9 @@ impl Events {
     }
 
     pub fn progress(&self, progress: &Progress) {
+        if let Some(usage) = &progress.usage {
+            *self.0.usage.lock().unwrap_or_else(PoisonError::into_inner) = Some(usage.clone());
+        }
         self.0.push(event::PROGRESS, Json::of(progress));
     }
 

@@ -28,6 +28,7 @@ on_both! {
     runs_that_report_together_do_not_overspend
     a_run_over_its_quota_is_stopped_and_its_worker_told
     a_worker_on_a_channel_is_told_to_stop
+    what_a_run_used_that_somebody_else_ended_is_counted
     usage_is_kept_by_day_and_by_call
     a_part_of_a_run_gets_what_is_left_of_its_budget
     a_claim_says_what_is_left
@@ -168,6 +169,42 @@ async fn a_worker_on_a_channel_is_told_to_stop(engine: Engine) {
     assert_eq!(stop["payload"]["task_run_id"], run);
     let run = world.owner.get(&format!("/api/v1/task-runs/{}", run.as_str().unwrap())).await.expect(200);
     assert_eq!(run["task_result"]["code"], "quota_exceeded");
+}
+
+/// The worker of a cancelled run learns the cost when its agent has stopped: after the end.
+async fn what_a_run_used_that_somebody_else_ended_is_counted(engine: Engine) {
+    let work = Work::begin(engine).await;
+    let (world, device) = (&work.world, &work.device);
+    put(&world.owner, json!({"agent": "builder", "tokens": 1000, "cost_usd": 5})).await.expect(200);
+    device.client.post(&work.path("/progress"), json!({"epoch": 1, "usage": {"tokens": 10}})).await.expect(200);
+    world.owner.post(&work.path("/cancel"), json!({})).await.expect(200);
+    let spent = async || world.owner.get(QUOTAS).await.expect(200)["quotas"][0]["spent"].clone();
+    assert_eq!(spent().await, json!({"calls": 1, "tokens": 10, "cost_usd": 0}));
+    // The sums are written down by now.
+    world.owner.get("/api/v1/usage").await.expect(200);
+
+    let total = json!({"tokens": 70, "cost_usd": 0.5});
+    let late = async |path: &str, body: Value| {
+        let reply = device.client.post(&work.path(path), body).await;
+        assert_eq!(reply.refusal(), (409, "run_ended".to_owned()));
+    };
+    late("/progress", json!({"epoch": 1, "usage": {"tokens": 40}})).await;
+    late("/fail", json!({"epoch": 1, "output": {"error": "stopped", "code": "cancelled"}, "usage": total})).await;
+    // A total only grows, and the same one is told once.
+    late("/progress", json!({"epoch": 1, "usage": total})).await;
+    late("/progress", json!({"epoch": 1, "usage": {"tokens": 9000}})).await;
+    let run = work.read().await;
+    assert_eq!((&run["status"], &run["usage"]), (&json!("cancelled"), &total));
+    assert_eq!(spent().await, json!({"calls": 1, "tokens": 70, "cost_usd": 0.5}));
+    let rows = world.owner.get("/api/v1/usage").await.expect(200)["rows"].clone();
+    let row = &rows.as_array().unwrap()[0];
+    let counted = ["calls", "failed", "tokens", "cost_usd", "reported", "unknown"].map(|name| row[name].clone());
+    assert_eq!(counted, [json!(1), json!(1), json!(70), json!(0.5), json!(1), json!(0)]);
+    let log = world.owner.get("/api/v1/audit?limit=200").await.expect(200);
+    let told: Vec<&Value> =
+        log["events"].as_array().unwrap().iter().filter(|row| row["type"] == "task.usage").collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[1]["data"], json!({"task_run_id": work.run, "usage": total}));
 }
 
 async fn usage_is_kept_by_day_and_by_call(engine: Engine) {

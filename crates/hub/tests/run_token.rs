@@ -19,6 +19,7 @@ on_both! {
     who_is_given_one
     parts_share_the_budget_and_the_limits
     a_run_and_its_parts_stop_at_the_budget_of_the_run
+    a_part_stops_when_the_whole_has_used_the_budget
     rules_hold_for_everybody_in_the_chain
     an_agent_that_asks_nobody_gets_only_what_a_person_approved
     what_was_approved_makes_one_run
@@ -300,6 +301,31 @@ async fn a_run_and_its_parts_stop_at_the_budget_of_the_run(engine: Engine) {
     let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&claim))).await.expect(200);
     assert_eq!(ended["task_result"]["code"], "quota_exceeded", "{ended}");
     assert!(ended["task_result"]["error"].as_str().unwrap().contains("101 tokens of 100"), "{ended}");
+}
+
+/// What a part may still use is not used yet, and what it used counts at once, whoever reports.
+async fn a_part_stops_when_the_whole_has_used_the_budget(engine: Engine) {
+    let three = Three::start(engine).await;
+    let claim = three.begin(json!({"budget": {"tokens": 100}})).await;
+    three.holder(&claim).post(RUNS, json!({"agent_id": "b", "budget": {"tokens": 50}})).await.expect(201);
+    let part = three.b.claim().await;
+    let report = async |device: &crate::world::Device, claim: &Value, tokens: u64| {
+        let body = json!({"epoch": 1, "usage": {"tokens": tokens}});
+        device.client.post(&format!("{RUNS}/{}/progress", id(claim)), body).await.expect(200)["status"].clone()
+    };
+    assert_eq!(report(&three.b, &part, 40).await, "running");
+    assert_eq!(report(&three.a, &claim, 55).await, "running");
+    assert_eq!(report(&three.b, &part, 45).await, "running");
+    assert_eq!(report(&three.b, &part, 46).await, "failed");
+    let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&part))).await.expect(200);
+    assert_eq!(ended["task_result"]["code"], "quota_exceeded", "{ended}");
+    // A part that was stopped has used what its worker says at last.
+    let late = json!({"epoch": 1, "usage": {"tokens": 60}});
+    let late = three.b.client.post(&format!("{RUNS}/{}/progress", id(&part)), late).await;
+    assert_eq!(late.refusal(), (409, "run_ended".to_owned()));
+    assert_eq!(report(&three.a, &claim, 56).await, "failed");
+    let ended = three.world.owner.get(&format!("{RUNS}/{}", id(&claim))).await.expect(200);
+    assert!(ended["task_result"]["error"].as_str().unwrap().contains("116 tokens of 100"), "{ended}");
 }
 
 async fn rules_hold_for_everybody_in_the_chain(engine: Engine) {

@@ -110,9 +110,9 @@ pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &Cancellation
             reason = stop.asked() => Err(reason),
             () = device.link.denied() => Err("the hub no longer accepts this device".to_owned()),
             () = abort.cancelled() => {
-                cancel(device, run).await;
+                let usage = cancel(device, run).await;
                 let message = "The runtime was stopped before the task had finished.";
-                Ok((Outcome::failed("runtime_stopped", message, None), None))
+                Ok((Outcome::failed("runtime_stopped", message, usage.as_ref()), None))
             }
         }
     };
@@ -120,22 +120,26 @@ pub(crate) async fn execute(device: &Arc<Device>, job: Job, abort: &Cancellation
     match ended {
         Ok((outcome, untold)) => report::finish(device, Report { run, epoch, outcome, untold }).await,
         Err(reason) => {
-            if !is_delegation {
-                cancel(device, run).await;
-            }
+            // A delegation has stopped its agent already; the adapter still knows how it ended.
+            let usage = cancel(device, run).await;
             device.note(device.run_line(Step::TaskStopped, run, epoch).because(&reason)).await;
             device.claims.give_up(run, epoch);
             device.link.notify(&Notice::TaskStopped { run, reason });
+            if let Some(usage) = usage {
+                report::account(device, run, epoch, usage).await;
+            }
         }
     }
 }
 
-pub(crate) async fn cancel(device: &Device, run: RunId) {
+/// Stops the run on this device, and answers what it used in all where its agent told that.
+pub(crate) async fn cancel(device: &Device, run: RunId) -> Option<Json> {
     match timeout(CANCEL_TIME, device.adapter.cancel(run)).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(reply)) => return reply.and_then(|reply| reply.usage).filter(countable),
         Ok(Err(trouble)) => tracing::warn!(run.id = %run, ?trouble, "the adapter could not be told to stop"),
         Err(_) => tracing::warn!(run.id = %run, "the adapter did not stop the task in time"),
     }
+    None
 }
 
 async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, Option<Untold>) {
@@ -291,7 +295,8 @@ pub(crate) async fn drive(
             }
             Trouble::Invalid(reason) => {
                 // It may still be at work, and nobody listens any more.
-                cancel(device, task.task_run_id).await;
+                let usage = cancel(device, task.task_run_id).await;
+                listener.progress.push_usage(usage);
                 return Err(Failure {
                     code: INVALID,
                     message: format!("The adapter's reply cannot be used: {reason}."),

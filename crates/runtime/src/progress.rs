@@ -252,6 +252,13 @@ impl Teller {
         self.0.caught_up(CATCH_UP).await;
     }
 
+    /// What the run used in all, where its agent told that.
+    pub(crate) fn push_usage(&self, usage: Option<Json>) {
+        if let Some(usage) = usage {
+            self.push(Piece::Usage(usage));
+        }
+    }
+
     pub(crate) fn push(&self, piece: Piece) {
         for piece in piece.split() {
             if !matches!(&piece, Piece::Chunk(text) | Piece::Thought(text) if text.is_empty()) {

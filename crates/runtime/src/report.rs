@@ -7,7 +7,7 @@ use std::{
 };
 
 use attache_client::Backoff;
-use attache_protocol::{Code, Json, RunId};
+use attache_protocol::{Code, Json, RunId, wire::run::ProgressRequest};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,7 @@ enum Verdict {
 }
 
 const RETRY: Duration = Duration::from_millis(500);
+const ACCOUNT_TRIES: u32 = 5;
 /// What is left of a failure that the hub does not take as it is.
 const LONGEST_CODE: usize = 64;
 const LONGEST_MESSAGE: usize = 2000;
@@ -72,6 +73,21 @@ pub(crate) async fn finish(device: &Device, report: Report) {
             device.reports.keep(report);
         }
     }
+}
+
+/// Tells what a run used in all that somebody else ended. The hub says that it is over, and counts the total all the same.
+pub(crate) async fn account(device: &Device, run: RunId, epoch: i64, usage: Json) {
+    let total = ProgressRequest { epoch: Some(epoch), usage: Some(usage), ..ProgressRequest::default() };
+    let mut backoff = Backoff::new(RETRY, Duration::from_secs(5));
+    while backoff.tries() < ACCOUNT_TRIES && !device.link.is_denied() {
+        match device.hub().progress(run, &total).await {
+            Ok(_) => return,
+            Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(&device.env)).await,
+            Err(error) if is_final(&error) => return,
+            Err(error) => return tracing::warn!(run.id = %run, %error, "what the run used is not counted"),
+        }
+    }
+    tracing::warn!(run.id = %run, "the hub is away; the last of what the run used is not counted");
 }
 
 /// Tells the waiting outcomes until asked to quit, and once more then.

@@ -100,6 +100,12 @@ struct Refused {
 }
 
 #[derive(Serialize)]
+struct LateUsage<'a> {
+    task_run_id: RunId,
+    usage: &'a Json,
+}
+
+#[derive(Serialize)]
 struct Push<'a> {
     task_run_id: RunId,
     config_id: &'a str,
@@ -231,6 +237,11 @@ pub(crate) fn task_refused(run: RunId, call: &'static str, by: Worker) -> Entry 
     ("task.refused", Json::of(&Refused { task_run_id: run, call, epoch: by.epoch }))
 }
 
+/// What a run used in all, which its worker only knew after the run had ended.
+pub(crate) fn task_usage(run: RunId, usage: &Json) -> Entry {
+    ("task.usage", Json::of(&LateUsage { task_run_id: run, usage }))
+}
+
 pub(crate) fn push_configured(run: RunId, config: &str) -> Entry {
     ("push.configured", Json::of(&Push { task_run_id: run, config_id: config }))
 }
@@ -309,6 +320,7 @@ mod tests {
             task_cancelled(None),
             task_requeued("released"),
             task_refused(run, call::finish(&failed), Worker { runtime, epoch: None }),
+            task_usage(run, &usage),
             runtime_attached(agent, runtime, None),
             push_configured(run, "a\"b"),
             push_removed(run, ""),
@@ -324,6 +336,7 @@ mod tests {
                 r#"task.cancelled {"reason":null}"#.to_owned(),
                 r#"task.requeued {"reason":"released"}"#.to_owned(),
                 format!(r#"task.refused {{"task_run_id":"run_{nil}","call":"fail","epoch":null}}"#),
+                format!(r#"task.usage {{"task_run_id":"run_{nil}","usage":{{"tokens":1.50}}}}"#),
                 format!(r#"runtime.attached {{"agent_id":"agt_{nil}","runtime_id":"rtm_{nil}","device_name":null}}"#),
                 format!(r#"push.configured {{"task_run_id":"run_{nil}","config_id":"a\"b"}}"#),
                 format!(r#"push.removed {{"task_run_id":"run_{nil}","config_id":""}}"#),

@@ -99,6 +99,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `release` | `task.requeued {"reason":"released"}` |
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
 /// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission`, `ask` or `peer_task` |
+/// | refused with `Ended`, a larger `usage` in `progress` or `finish` by the worker that held the run last | `task.usage {"task_run_id","usage"}` in the tenant's log only (no run, no run seq) |
 /// | `leave` | `runtime.offline {"agent_id","runtime_id"}` when it was online |
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
@@ -265,6 +266,10 @@ pub trait Store:
     /// Ends the run. Repeating the same outcome is answered and changes nothing. If the rules allow it,
     /// `ForeignArtifact` for the first artifact that is not of the run's workspace; named artifacts become produced by the
     /// run, also if another run named them before. `usage` replaces the run's total.
+    ///
+    /// A run that somebody else ended (cancelled, out of budget, timed out) has still used what it used: where this or
+    /// `progress` is refused with `Ended`, the last worker's `usage` becomes the run's total if `Used::grew_from` says so,
+    /// and the accounts follow. The refusal stands.
     async fn finish(
         &self,
         by: Worker,

@@ -97,6 +97,8 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
     let mut events = world.stream(&asking).await;
     until_slow(&mut events, "permission", "").await;
     cancelled(&world, &asking, &[]).await;
+    let told = events.rest().await;
+    assert!(result(&told)["usage"]["tokens"].as_u64() > Some(0), "{}", result(&told));
     assert!(!stage.workspace().join("a.txt").exists());
 
     let pids = stage.workspace().join("pids");

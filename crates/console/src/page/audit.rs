@@ -41,6 +41,7 @@ const KINDS: &[&str] = &[
     "task.failed",
     "task.cancelled",
     "task.refused",
+    "task.usage",
     "agent.created",
     "agent.updated",
     "agent.archived",

@@ -37,6 +37,15 @@ const LONGEST: usize = 64;
 /// So many parts of a run are added up.
 const MOST_PARTS: usize = 10_000;
 
+/// What a part counts for that has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Live {
+    /// What it said that it used so far.
+    Reported,
+    /// All that it may use.
+    Reserved,
+}
+
 /// What a new run is a part of.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
@@ -142,21 +151,30 @@ impl Handle {
         let mut part = wanted;
         for run in origin.chains.iter().filter_map(|chain| chain.first()) {
             if run.budget != Budget::default() {
-                let below = self.used_below(by, run.id).await?;
+                let below = self.used_below(by, run.id, Live::Reserved).await?;
                 part = part_of(part, run, Used::spend(run.usage.as_ref()).plus(below))?;
             }
         }
         Ok(part)
     }
 
-    /// What a run with a budget has used together with the work that it passed on, in words, when that is more than the
-    /// budget; none while something is left. What it used alone is the store's to judge.
+    /// What a run with a budget, or one that it is a part of, has used together with the work that it passed on, in words,
+    /// when that is more than the budget; none while something is left. What it used alone is the store's to judge.
     pub(super) async fn over_budget_with_parts(&self, by: &Principal, run: RunId) -> Result<Option<String>> {
         let record = self.store().run(by.tenant, run).await.map_err(about(WHAT))?;
+        for run in self.chain(by, record).await? {
+            if let Some(used) = self.over_budget(by, &run).await? {
+                return Ok(Some(used));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn over_budget(&self, by: &Principal, record: &RunRecord) -> Result<Option<String>> {
         if record.budget == Budget::default() || record.state.status().is_terminal() {
             return Ok(None);
         }
-        let below = self.used_below(by, run).await?;
+        let below = self.used_below(by, record.id, Live::Reported).await?;
         if below == Spend::default() {
             return Ok(None);
         }
@@ -169,8 +187,8 @@ impl Handle {
         })
     }
 
-    /// What the other parts of a run used, and what those that have not ended may still use.
-    async fn used_below(&self, by: &Principal, run: RunId) -> Result<Spend> {
+    /// What the other parts of a run used.
+    async fn used_below(&self, by: &Principal, run: RunId, live: Live) -> Result<Spend> {
         let (mut used, mut above, mut looked_at) = (Spend::default(), vec![run], 0);
         while let Some(parent) = above.pop() {
             let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
@@ -180,7 +198,7 @@ impl Handle {
                 let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(WHAT))?;
                 for part in listed.items {
                     let reported = Used::spend(part.usage.as_ref());
-                    if part.state.status().is_terminal() {
+                    if part.state.status().is_terminal() || live == Live::Reported {
                         used = used.plus(reported);
                         above.push(part.id);
                     } else {

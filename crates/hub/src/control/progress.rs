@@ -56,11 +56,12 @@ impl Handle {
         }
     }
 
-    /// Ends a run that has used up its budget together with the work that it passed on.
+    /// Ends a run that has used up its budget, or that of a run which it is a part of, together with the work that was
+    /// passed on.
     async fn hold_to_budget(&self, by: &Principal, worker: Worker, run: RunId) -> Result<Option<Status>> {
         let Some(used) = self.over_budget_with_parts(by, run).await? else { return Ok(None) };
         let code = FailureCode::QuotaExceeded;
-        let error = format!("The run and the work that it passed on used {used}.");
+        let error = format!("The run and the work that belongs to it used {used}.");
         let result = Json::of(&BTreeMap::from([("error", error.as_str()), ("code", code.as_str())]));
         let ended = self.store().finish(worker, run, Outcome::Failed { code, result }, None, self.now()).await;
         match ended {

@@ -173,9 +173,21 @@ impl Used {
         Ok(Self { tokens, micro_usd: cost, source })
     }
 
+    /// What a run is known to have used; what cannot be counted is nothing.
+    pub fn of(usage: Option<&Json>) -> Self {
+        usage.and_then(|usage| Self::read(usage).ok()).unwrap_or(Self::NOTHING)
+    }
+
+    /// Whether this total can follow `before`: nothing of it is smaller, and something is more or better known.
+    pub fn grew_from(self, before: Self) -> bool {
+        let grew = |now: Option<u64>, before: Option<u64>| (now >= before, now > before);
+        let (tokens, cost) = (grew(self.tokens, before.tokens), grew(self.micro_usd, before.micro_usd));
+        tokens.0 && cost.0 && (tokens.1 || cost.1)
+    }
+
     /// What the quotas count of a run with this report; what cannot be counted counts as nothing.
     pub fn spend(usage: Option<&Json>) -> Spend {
-        let used = usage.and_then(|usage| Self::read(usage).ok()).unwrap_or(Self::NOTHING);
+        let used = Self::of(usage);
         Spend { calls: 1, tokens: used.tokens.unwrap_or(0), micro_usd: used.micro_usd.unwrap_or(0) }
     }
 }

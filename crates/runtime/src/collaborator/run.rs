@@ -246,14 +246,15 @@ impl Work<'_> {
                 self.outcome(*lent, &task, reply).await?
             }
             End::Over(over) => {
-                dispatch::cancel(self.device, task.task_run_id).await;
+                progress.teller().push_usage(dispatch::cancel(self.device, task.task_run_id).await);
                 let error = lent.error_of(&over);
                 let last = lent.fail(error).await;
                 self.said(last).await?
             }
             End::Stopped(stopped) => {
-                dispatch::cancel(self.device, task.task_run_id).await;
-                return self.give_back(*lent, stopped).await;
+                progress.teller().push_usage(dispatch::cancel(self.device, task.task_run_id).await);
+                let (outcome, _) = self.give_back(*lent, stopped).await?;
+                return Ok((outcome, progress.finish().await));
             }
         };
         Ok((outcome, progress.finish().await))

@@ -63,6 +63,8 @@ async fn a_cancelled_run_is_stopped_at_once() {
     let live = Live::start().await;
     let running = live.connected().await;
     live.world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "working"}))]));
+    live.world.adapter.remembers(json!({"success": false, "error": {"code": "cancelled", "message": "stopped"},
+        "usage": {"tokens": 55, "cost_usd": 0.5}}));
     let run = live.create("for ever").await;
     // On a slow machine the answer to this report may be what tells it that the run has ended.
     eventually("the first word", async || live.events(run, &["task.chunk"]).await.pop()).await;
@@ -71,6 +73,9 @@ async fn a_cancelled_run_is_stopped_at_once() {
     assert_eq!(live.world.adapter.cancelled().await, run.to_string());
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     live.noticed(|notice| matches!(notice, Notice::TaskStopped { .. })).await;
+    // What it used is told by the agent when it has stopped, and that is after the end.
+    let used = eventually("what it used", async || live.owner.run(run).await.unwrap().usage).await;
+    assert_eq!(used.get(), r#"{"tokens":55,"cost_usd":0.5}"#);
     // The next one is not disturbed.
     live.world.adapter.play(Scene::Json(answer("next")));
     let next = live.create("next").await;
@@ -83,6 +88,8 @@ async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
     let live = Live::start().await;
     let running = live.connected().await;
     live.world.adapter.play(Scene::Hang(vec![("progress", json!({"message": "thinking", "usage": {"tokens": 900}}))]));
+    live.world.adapter.remembers(json!({"success": false, "error": {"code": "cancelled", "message": "stopped"},
+        "usage": {"tokens": 1200}}));
     let budget = Budget { tokens: Some(1000), cost_usd: None };
     let request =
         CreateRunRequest { agent_id: "builder".to_owned(), budget: Some(budget), ..CreateRunRequest::default() };
@@ -94,7 +101,11 @@ async fn a_run_that_uses_more_than_its_budget_is_stopped_while_it_works() {
     let ended = live.run_with(run, Status::Failed).await;
     let result: serde_json::Value = ended.task_result.unwrap().parse().unwrap();
     assert_eq!(result["code"], "quota_exceeded");
-    assert_eq!(ended.usage.unwrap().get(), r#"{"tokens":1001}"#);
+    eventually("the last total", async || {
+        let usage = live.owner.run(run).await.unwrap().usage.unwrap();
+        (usage.get() == r#"{"tokens":1200}"#).then_some(())
+    })
+    .await;
     running.stop().await.unwrap();
 }
 

@@ -9,7 +9,7 @@ use attache_protocol::{
         quota::{
             Account, Budget, Day, Exceeded, Limits, Line, Request, Reservation, Verdict, check, left, report, reserve,
         },
-        run::{Command, FailureCode, Status},
+        run::{Command, FailureCode, Refusal, Status, Transition, Worker},
     },
     wire::usage::{CostSource, Used},
 };
@@ -125,6 +125,28 @@ impl State {
         }
     }
 
+    /// Keeps what a run used in all when its last worker says so after somebody else ended it.
+    pub(super) fn or_late_usage(
+        &mut self,
+        judged: Result<Transition>,
+        place: usize,
+        by: Worker,
+        usage: Option<&Json>,
+        at: Timestamp,
+    ) -> Result<Transition> {
+        let Run { record, refused, .. } = &mut self.runs[place];
+        if let (Err(Error::Refused { refusal: Refusal::Ended, .. }), Some(usage)) = (&judged, usage)
+            && record.runtime == Some(by.runtime)
+            && !*refused
+            && Used::of(Some(usage)).grew_from(Used::of(record.usage.as_ref()))
+        {
+            record.usage = Some(usage.clone());
+            let (tenant, run) = (record.tenant, record.id);
+            self.append(tenant, at, &entry::runtime_actor(by.runtime), entry::task_usage(run, usage));
+        }
+        judged
+    }
+
     /// What is left for a run, of its budget and its quotas.
     pub(super) fn left(&self, place: usize) -> Budget {
         let used = Used::spend(self.runs[place].record.usage.as_ref());
@@ -164,7 +186,7 @@ impl State {
                 unknown: 0,
                 duration_ms: 0,
             });
-            let used = record.usage.as_ref().and_then(|usage| Used::read(usage).ok()).unwrap_or(Used::NOTHING);
+            let used = Used::of(record.usage.as_ref());
             row.calls += 1;
             row.failed += u64::from(record.state.status() != Status::Completed);
             row.tokens = row.tokens.saturating_add(used.tokens.unwrap_or(0));

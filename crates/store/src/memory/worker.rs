@@ -88,8 +88,8 @@ impl State {
     ) -> Result<Status> {
         let NewProgress { events, usage, report } = progress;
         let place = self.work(by, run)?;
-        let Transition { state, .. } =
-            self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at)?;
+        let judged = self.judge_worker(place, &Command::Progress { by, lease }, by, call::PROGRESS, at);
+        let Transition { state, .. } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
         let stored = &mut self.runs[place];
         stored.record.state = state;
         if let (Some(report), Some(newest)) = (report, stored.report)
@@ -138,7 +138,8 @@ impl State {
             Outcome::Completed { .. } => Command::Complete { by, outcome: digest },
             Outcome::Failed { code, .. } => Command::Fail { by, code, outcome: digest },
         };
-        let Transition { state, event } = self.judge_worker(place, &command, by, call::finish(&outcome), at)?;
+        let judged = self.judge_worker(place, &command, by, call::finish(&outcome), at);
+        let Transition { state, event } = self.or_late_usage(judged, place, by, usage.as_ref(), at)?;
         if event.is_none() {
             return Ok(state.status());
         }

@@ -82,6 +82,8 @@ enum Undo {
     Spent(Cell, Option<Sums>),
     Written { unwritten: BTreeMap<Cell, Sums>, upto: Vec<(TenantId, i64)> },
     Quota(TenantId, Target, Option<Limits>),
+    /// `usage_days` was corrected.
+    Corrected,
 }
 
 // === impl Ledger ===
@@ -230,6 +232,12 @@ impl Ledger {
         self.undo.push(Undo::Written { unwritten: std::mem::take(&mut self.unwritten), upto: before });
     }
 
+    /// `usage_days` was corrected; accounts are added up again from there.
+    pub(super) fn forget_accounts(&mut self) {
+        self.accounts.clear();
+        self.undo.push(Undo::Corrected);
+    }
+
     pub(super) const fn keep(&mut self) {
         self.mark = self.undo.len();
     }
@@ -269,6 +277,7 @@ impl Ledger {
                 Undo::Quota(tenant, target, None) => {
                     self.quotas.remove(&(tenant, target));
                 }
+                Undo::Corrected => {}
             }
         }
     }
@@ -290,7 +299,7 @@ pub(super) fn maybe_id<T>(row: &Row<'_>, column: usize, id: fn([u8; 16]) -> T) -
 // === impl Cell ===
 
 impl Cell {
-    const fn of(hot: &Hot) -> Self {
+    pub(super) const fn of(hot: &Hot) -> Self {
         Self { tenant: hot.tenant, day: hot.reservation.day, user: hot.user, agent: hot.agent }
     }
 }
@@ -338,7 +347,7 @@ impl Balance {
 impl Sums {
     /// Of one run.
     fn of(status: Status, usage: Option<&Json>, took: Duration) -> Self {
-        let used = usage.and_then(|usage| Used::read(usage).ok()).unwrap_or(Used::NOTHING);
+        let used = Used::of(usage);
         let one_if = |is| if is { 1 } else { 0 };
         Self {
             calls: 1,
@@ -349,6 +358,26 @@ impl Sums {
             estimated: one_if(used.source == CostSource::Estimated),
             unknown: one_if(used.source == CostSource::Unknown),
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The same calls, one of which used more than was known of it.
+    #[must_use]
+    pub(super) fn with(mut self, before: Used, after: Used) -> Self {
+        let more = |after: Option<u64>, before: Option<u64>| after.unwrap_or(0).saturating_sub(before.unwrap_or(0));
+        self.tokens = self.tokens.saturating_add(more(after.tokens, before.tokens));
+        self.micro_usd = self.micro_usd.saturating_add(more(after.micro_usd, before.micro_usd));
+        let calls = self.calls_of(before.source);
+        *calls = calls.saturating_sub(1);
+        *self.calls_of(after.source) += 1;
+        self
+    }
+
+    const fn calls_of(&mut self, source: CostSource) -> &mut u64 {
+        match source {
+            CostSource::Reported => &mut self.reported,
+            CostSource::Estimated => &mut self.estimated,
+            CostSource::Unknown => &mut self.unknown,
         }
     }
 

@@ -234,7 +234,8 @@ impl Transaction<'_, '_> {
             Ok(transition) => Hot { state: transition.state, ..hot.clone() },
             Err(error) => {
                 let actor = entry::runtime_actor(by.runtime);
-                return self.refuse(&hot, entry::call::PROGRESS, by, Stamp { actor: &actor, at }, error);
+                let stamp = Stamp { actor: &actor, at };
+                return self.refuse_report(&hot, entry::call::PROGRESS, by, usage.as_ref(), stamp, error);
             }
         };
         if let (Some(report), Some(newest)) = (report, hot.report)
@@ -292,7 +293,7 @@ impl Transaction<'_, '_> {
             Written { entry: Some(entry::task_finished(outcome, usage)), result: Some(result), usage, via: None };
         let after = match self.step(&hot, &command, stamp, written) {
             Ok(after) => after,
-            Err(error) => return self.refuse(&hot, entry::call::finish(outcome), by, stamp, error),
+            Err(error) => return self.refuse_report(&hot, entry::call::finish(outcome), by, usage, stamp, error),
         };
         if let Outcome::Completed { artifacts, .. } = outcome
             && after.last_seq > hot.last_seq
@@ -322,6 +323,25 @@ impl Transaction<'_, '_> {
         match self.step(&hot, &Command::Release { by }, stamp, Written::default()) {
             Ok(_) => Ok(Ok(self.record_at(hot.row)?)),
             Err(error) => self.refuse(&hot, entry::call::RELEASE, by, stamp, error),
+        }
+    }
+
+    /// The same for a call that may tell what the run used.
+    fn refuse_report<T>(
+        &mut self,
+        hot: &Hot,
+        call: &'static str,
+        by: Worker,
+        usage: Option<&Json>,
+        stamp: Stamp<'_>,
+        error: Error,
+    ) -> Result<Result<T>> {
+        match (&error, usage) {
+            (Error::Refused { refusal: Refusal::Ended, .. }, Some(usage)) => {
+                self.keep_late_usage(hot, by, usage, stamp)?;
+                Ok(Err(error))
+            }
+            _ => self.refuse(hot, call, by, stamp, error),
         }
     }
 

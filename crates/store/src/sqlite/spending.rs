@@ -10,7 +10,7 @@ use attache_protocol::{
             Account, Budget, Day, Exceeded, Limits, Line, Request, Reservation, Spend, Verdict, check, left, report,
             reserve,
         },
-        run::{Command, FailureCode},
+        run::{Command, FailureCode, Worker},
     },
     wire::usage::Used,
 };
@@ -183,9 +183,10 @@ impl Transaction<'_, '_> {
 
     /// What the run said last that it used.
     fn reported(&self, hot: &Hot) -> Result<Option<Json>> {
-        if !hot.reported {
-            return Ok(None);
-        }
+        if hot.reported { self.stored_usage(hot) } else { Ok(None) }
+    }
+
+    fn stored_usage(&self, hot: &Hot) -> Result<Option<Json>> {
         Ok(self
             .connection
             .prepare_cached("select usage from task_runs where id = ?1")?
@@ -216,7 +217,32 @@ impl Transaction<'_, '_> {
         Ok(())
     }
 
+    /// Keeps what a run used in all when its last worker says so after somebody else ended it. The refusal stands.
+    pub(super) fn keep_late_usage(&mut self, hot: &Hot, by: Worker, usage: &Json, stamp: Stamp<'_>) -> Result<()> {
+        if hot.runtime != Some(by.runtime) || hot.refused {
+            return Ok(());
+        }
+        let known = self.stored_usage(hot)?;
+        let (before, after) = (Used::of(known.as_ref()), Used::of(Some(usage)));
+        if !after.grew_from(before) {
+            return Ok(());
+        }
+        // The sums have the run as it was known, and a start adds up only what ended after their mark.
+        self.write_usage()?;
+        self.change_day(&Cell::of(hot), |sums| sums.with(before, after))?;
+        self.cache.ledger.forget_accounts();
+        self.connection
+            .prepare_cached("update task_runs set usage = ?2 where id = ?1")?
+            .execute(params![hot.row, usage.get()])?;
+        self.log(hot.tenant, stamp, &entry::task_usage(hot.id, usage), None)?;
+        Ok(())
+    }
+
     fn add_to_day(&self, cell: &Cell, more: &Sums) -> Result<()> {
+        self.change_day(cell, |sums| sums.plus(*more))
+    }
+
+    fn change_day(&self, cell: &Cell, change: impl FnOnce(Sums) -> Sums) -> Result<()> {
         let [user, agent] = keys_of(Target { user: cell.user, agent: Some(cell.agent) });
         let tenant = || Key16(cell.tenant.uuid());
         let before = self
@@ -226,7 +252,7 @@ impl Transaction<'_, '_> {
             ))?
             .query_row(params![tenant(), cell.day.0, user, agent], |row| sums(row, 0))
             .optional()?;
-        let sums = before.unwrap_or_default().plus(*more);
+        let sums = change(before.unwrap_or_default());
         self.connection
             .prepare_cached(&format!(
                 "insert or replace into usage_days (tenant, day, user, agent, {SUMS})

@@ -178,6 +178,37 @@ async fn what_an_undone_transaction_counted_is_forgotten() {
     assert_eq!(desk.usage().await, usage);
 }
 
+/// Whether the sums were written down before or after its end, and also after a start.
+#[tokio::test]
+async fn what_a_cancelled_run_said_late_is_counted_once() {
+    let desk = Desk::make().await;
+    let limits = Limits { tokens: Some(1000), ..Limits::default() };
+    desk.store.set_quota(desk.context(None), Target::default(), limits).await.unwrap();
+    for written in [false, true] {
+        desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
+        let run = desk.claim().await;
+        desk.store.cancel_run(desk.context(None), run, None).await.unwrap();
+        if written {
+            desk.usage().await;
+        }
+        for tokens in [7, 9, 8, 9] {
+            let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
+            let usage = Some(json(&format!(r#"{{"tokens":{tokens}}}"#)));
+            let late = desk.store.finish(desk.worker(), run, outcome, usage, desk.env.now()).await;
+            assert!(matches!(late, Err(Error::Refused { refusal: run::Refusal::Ended, .. })), "{late:?}");
+        }
+    }
+    let account = |quotas: Vec<crate::record::spending::Quota>| quotas[0].account.spent;
+    let spent = Spend { calls: 2, tokens: 18, micro_usd: 0 };
+    assert_eq!(account(desk.store.quotas(desk.tenant, desk.env.now()).await.unwrap()), spent);
+    let Desk { store, env, tenant, _folder: folder, .. } = desk;
+    drop(store);
+    let again = Sqlite::open(&folder.path().join("hub.db")).unwrap();
+    assert_eq!(account(again.quotas(tenant, env.now()).await.unwrap()), spent);
+    let usage = again.usage(tenant, Day(i64::MIN), Day(i64::MAX)).await.unwrap();
+    assert_eq!(usage.iter().map(|row| (row.calls, row.failed, row.tokens)).collect::<Vec<_>>(), [(2, 2, 18)]);
+}
+
 /// Its runs know nothing of users, quotas and callbacks, and nobody has summed up what they used.
 #[tokio::test]
 async fn a_database_of_version_1_opens_with_its_runs() {

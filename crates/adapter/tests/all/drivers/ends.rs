@@ -11,6 +11,7 @@ use crate::{
 };
 
 const BUDGET: &str = "quota_exceeded: Fake host was stopped because the run's budget is used up";
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 const LARGER: &str = "Give the run a larger budget, or wait until its quota is filled up again";
 
 #[tokio::test]
@@ -32,6 +33,27 @@ async fn cancel_ends_everything_at_work_and_while_people_are_asked() {
             cancelled(&world, &task, &pids).await;
         }
         assert!(!world.cwd.join("a.txt").exists());
+        world.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_cancelled_run_used_is_told() {
+    for host in HOSTS {
+        let world = host.world().await;
+        let task = task("LOOP TOKENS:89");
+        let mut events = world.stream(&task).await;
+        loop {
+            let (_, _, data) = events.next_within(PATIENCE).await.expect("what it used so far");
+            if data["usage"]["tokens"].is_u64() {
+                break;
+            }
+        }
+        let reply: Value = serde_json::from_str(&world.cancel(&task).await.body).unwrap();
+        assert_eq!(reply["error"]["code"], "cancelled", "{}: {reply}", host.manner);
+        assert!(reply["usage"]["tokens"].as_u64() >= Some(100), "{}: {reply}", host.manner);
+        let told = events.rest().await;
+        assert_eq!(result(&told)["usage"], reply["usage"], "{}", host.manner);
         world.stop().await;
     }
 }

@@ -301,7 +301,7 @@ const ANSWERS: [&str; 134] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 64] = [
+const ROWS: [&str; 65] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -360,6 +360,7 @@ const ROWS: [&str; 64] = [
     "task.input_required",
     "task.refused",
     "task.requeued",
+    "task.usage",
     "task.waiting",
     "tunnel.closed",
     "tunnel.opened",
