@@ -1,22 +1,22 @@
 //! Single steps of a revert, each through the handle of the folder it happens in.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs::{self, File},
     io,
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat, renameat, symlinkat, unlinkat},
+    fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, mkdirat, openat, renameat, renameat_with, symlinkat, unlinkat},
     io::Errno,
 };
 
 use super::compare::{kept, same_content};
 use crate::export::{
-    Attributes, KeptFile, Kind, Moment, Record, Refusal, Was,
+    Attributes, Before, KeptFile, Kind, Moment, Record, Refusal, Stamp, Was,
     path::Place,
-    root::{Found, Root},
+    root::{Found, Root, attributes_of},
     set_times,
 };
 
@@ -28,7 +28,31 @@ pub(super) struct Steps<'a> {
     /// not meet it, and the next of the same record clears away what a killed one left.
     making: String,
     twins: Twins,
+    taken: Taken<'a>,
 }
+
+/// Why something is not put back.
+#[derive(Debug)]
+pub(super) enum NotRestored {
+    /// Somebody here changed it after it was looked at. What they made of it is where they left it.
+    Edited,
+    Refused(Refusal),
+}
+
+/// Files that lost their places, held for a while: a program that had one open may write into it still.
+struct Taken<'a> {
+    root: &'a Root,
+    record: &'a Record,
+    held: VecDeque<(Place, Found)>,
+    /// Paths of those that were written into, and what to say of it.
+    late: Vec<(Place, String)>,
+}
+
+/// How many are held at a time.
+const MAX_HELD: usize = 16;
+const WRITTEN_LATE: &str =
+    "a program here still wrote into it after it was put back; what it wrote is kept with the originals";
+const WRITTEN_LATE_LOST: &str = "a program here still wrote into it after it was put back, and that could not be kept";
 
 /// Files that had several names.
 struct Twins {
@@ -47,7 +71,8 @@ impl<'a> Steps<'a> {
     pub(super) fn new(root: &'a Root, record: &'a Record) -> Self {
         let (device, inode) = fs::metadata(&record.before).map_or((0, 0), |before| (before.dev(), before.ino()));
         let making = format!(".attache-revert-{device:x}-{inode:x}");
-        Self { root, record, making, twins: Twins::of(record) }
+        let taken = Taken { root, record, held: VecDeque::new(), late: Vec::new() };
+        Self { root, record, making, twins: Twins::of(record), taken }
     }
 
     /// Makes the folder if it is missing, open for what goes into it; its mode and times come last.
@@ -63,16 +88,27 @@ impl<'a> Steps<'a> {
         }
     }
 
-    pub(super) fn link(&self, place: &Place, target: &[u8], modified: Moment) -> Result<(), Refusal> {
+    pub(super) fn link(
+        &mut self,
+        place: &Place,
+        target: &[u8],
+        modified: Moment,
+        judged: Option<&Attributes>,
+    ) -> Result<(), NotRestored> {
         let parent = self.root.folder(place.parent())?;
         self.drop_leftover(&parent)?;
         symlinkat(target, &parent, &self.making)?;
-        renameat(&parent, &self.making, &parent, place.name())?;
-        Ok(set_times(&self.root.look(place.whole())?, None, Some(modified))?)
+        set_times(&self.made(&parent)?, None, Some(modified))?;
+        self.take_place(&parent, place, judged)
     }
 
     /// Those that were one file become one file again.
-    pub(super) fn file(&mut self, place: &Place, was: &KeptFile) -> Result<(), Refusal> {
+    pub(super) fn file(
+        &mut self,
+        place: &Place,
+        was: &KeptFile,
+        judged: Option<&Attributes>,
+    ) -> Result<(), NotRestored> {
         let there = self.root.look_maybe(place.whole())?;
         // A link may have been given the inode of a file that is gone.
         let is_same = |now: &Attributes| now.inode == was.inode && now.kind == Kind::File && was.links > 1;
@@ -87,15 +123,18 @@ impl<'a> Steps<'a> {
             let (from, to) = (self.root.folder(twin.parent())?, self.root.folder(place.parent())?);
             self.drop_leftover(&to)?;
             linkat(&from, twin.name(), &to, &self.making, AtFlags::empty())?;
-            renameat(&to, &self.making, &to, place.name())?;
-            // Nothing is renamed when both already are the same file.
-            return self.drop_leftover(&to);
+            return self.take_place(&to, place, judged);
         }
         self.twins.put_back.insert(identity(was), place.clone());
         if let Some(found) = same {
             // It still is the file of its other names: it changes where it is.
-            self.copy(was, File::from(found.reopen(OFlags::WRONLY | OFlags::TRUNC)?))?;
-            return attributes(&found, was.mode, was.modified);
+            let file = found.reopen(OFlags::WRONLY)?;
+            if judged.map(Stamp::of) != Some(Stamp::of(&attributes_of(&file)?)) {
+                return Err(NotRestored::Edited);
+            }
+            rustix::fs::ftruncate(&file, 0)?;
+            self.copy(was, File::from(file))?;
+            return Ok(attributes(&found, was.mode, was.modified)?);
         }
         let parent = self.root.folder(place.parent())?;
         self.drop_leftover(&parent)?;
@@ -105,7 +144,109 @@ impl<'a> Steps<'a> {
         let made = Found::of(made)?;
         self.twins.made.insert(made.attributes.inode);
         attributes(&made, was.mode, was.modified)?;
-        Ok(renameat(&parent, &self.making, &parent, place.name())?)
+        self.take_place(&parent, place, judged)
+    }
+
+    /// Removes a file or link, unless it is another by now.
+    pub(super) fn remove(&mut self, place: &Place, judged: &Attributes) -> Result<(), NotRestored> {
+        // Where its folder is gone, it is gone with it.
+        let Ok(parent) = self.root.folder(place.parent()) else { return Ok(()) };
+        self.drop_leftover(&parent)?;
+        match renameat(&parent, place.name(), &parent, &self.making) {
+            Err(Errno::NOENT) => return Ok(()),
+            done => done?,
+        }
+        let found = self.made(&parent)?;
+        if Stamp::of(&found.attributes) == Stamp::of(judged) {
+            self.drop_leftover(&parent)?;
+            self.taken.hold(place, found);
+            return Ok(());
+        }
+        match renameat_with(&parent, &self.making, &parent, place.name(), RenameFlags::NOREPLACE) {
+            // Somebody made yet another.
+            Err(Errno::EXIST) => {
+                self.taken.keep(place, &found)?;
+                self.drop_leftover(&parent)?;
+            }
+            done => done?,
+        }
+        Err(NotRestored::Edited)
+    }
+
+    /// Gives what was made its place in one step with taking out what is there, and looks at that only then: what somebody
+    /// here did up to this moment is seen, and put back.
+    fn take_place(&mut self, parent: &OwnedFd, place: &Place, judged: Option<&Attributes>) -> Result<(), NotRestored> {
+        let Some(judged) = judged else {
+            return match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {
+                    self.drop_leftover(parent)?;
+                    Err(NotRestored::Edited)
+                }
+                done => Ok(done?),
+            };
+        };
+        let made = self.made(parent)?.attributes;
+        let ours = Stamp::of(&made);
+        // Both may be names of one file already.
+        let there = self.root.look_maybe(place.whole())?;
+        if there.is_some_and(|there| there.attributes.inode == made.inode) {
+            return Ok(self.drop_leftover(parent)?);
+        }
+        match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::EXCHANGE) {
+            Err(Errno::NOENT) => {
+                self.drop_leftover(parent)?;
+                return Err(NotRestored::Edited);
+            }
+            // A file system that cannot: it is looked at as late as possible.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let now = self.root.look_maybe(place.whole())?;
+                if now.as_ref().map(|now| Stamp::of(&now.attributes)) != Some(Stamp::of(judged)) {
+                    self.drop_leftover(parent)?;
+                    return Err(NotRestored::Edited);
+                }
+                renameat(parent, &self.making, parent, place.name())?;
+                if let Some(now) = now {
+                    self.taken.hold(place, now);
+                }
+                return Ok(());
+            }
+            done => done?,
+        }
+        let found = self.made(parent)?;
+        if Stamp::of(&found.attributes) == Stamp::of(judged) {
+            self.drop_leftover(parent)?;
+            self.taken.hold(place, found);
+            return Ok(());
+        }
+        match renameat_with(parent, &self.making, parent, place.name(), RenameFlags::EXCHANGE) {
+            // Ours is gone from there already, so theirs has no place to go back to.
+            Err(Errno::NOENT) => {
+                let _ = renameat_with(parent, &self.making, parent, place.name(), RenameFlags::NOREPLACE);
+            }
+            done => done?,
+        }
+        // Somebody may have edited ours in between.
+        if let Ok(back) = self.made(parent)
+            && Stamp::of(&back.attributes) != ours
+        {
+            self.taken.keep(place, &back)?;
+        }
+        self.drop_leftover(parent)?;
+        Err(NotRestored::Edited)
+    }
+
+    /// What has the name under which things are made.
+    fn made(&self, parent: &OwnedFd) -> Result<Found, Errno> {
+        openat(parent, &self.making, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .and_then(Found::of)
+    }
+
+    /// The paths of files that somebody wrote into after they had lost their places, and what became of what they wrote.
+    pub(super) fn written_late(&mut self) -> Vec<(Place, String)> {
+        while let Some((place, found)) = self.taken.held.pop_front() {
+            self.taken.let_go(place, &found);
+        }
+        std::mem::take(&mut self.taken.late)
     }
 
     fn copy(&self, was: &KeptFile, mut to: File) -> Result<(), Refusal> {
@@ -138,6 +279,61 @@ impl<'a> Steps<'a> {
     }
 }
 
+// === impl NotRestored ===
+
+impl From<Refusal> for NotRestored {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Errno> for NotRestored {
+    fn from(errno: Errno) -> Self {
+        Self::Refused(errno.into())
+    }
+}
+
+impl From<io::Error> for NotRestored {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+// === impl Taken ===
+
+impl Taken<'_> {
+    fn hold(&mut self, place: &Place, found: Found) {
+        // One that has other names is written into for those, and by this revert.
+        if found.attributes.links > 1 {
+            return;
+        }
+        self.held.push_back((place.clone(), found));
+        if self.held.len() > MAX_HELD
+            && let Some((place, found)) = self.held.pop_front()
+        {
+            self.let_go(place, &found);
+        }
+    }
+
+    fn let_go(&mut self, place: Place, found: &Found) {
+        if attributes_of(found).is_ok_and(|now| Stamp::of(&now) == Stamp::of(&found.attributes)) {
+            return;
+        }
+        let said = match self.keep(&place, found) {
+            Ok(()) => WRITTEN_LATE.to_owned(),
+            Err(refusal) => format!("{WRITTEN_LATE_LOST}: {refusal}"),
+        };
+        self.late.push((place, said));
+    }
+
+    fn keep(&self, place: &Place, found: &Found) -> Result<(), Refusal> {
+        if found.attributes.is_folder() {
+            return Ok(());
+        }
+        Before::in_folder(&self.record.before).keep_version(self.root, place.whole(), found)
+    }
+}
+
 // === impl Twins ===
 
 impl Twins {
@@ -159,11 +355,10 @@ const fn identity(was: &KeptFile) -> Identity {
     (was.inode, was.size, was.modified)
 }
 
-pub(super) fn remove(root: &Root, place: &Place, folder: bool) -> Result<(), Errno> {
+pub(super) fn remove_folder(root: &Root, place: &Place) -> Result<(), Errno> {
     // Where its folder is gone, it is gone with it.
     let Ok(parent) = root.folder(place.parent()) else { return Err(Errno::NOENT) };
-    let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    unlinkat(&parent, place.name(), flags)
+    unlinkat(&parent, place.name(), AtFlags::REMOVEDIR)
 }
 
 /// Lets us into a folder that the remote closed, before what is below it is looked at.

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use super::{
     Error,
     compare::{changed, is_spoiled},
-    restore::{Steps, attributes, remove, unlock},
+    restore::{NotRestored, Steps, attributes, remove_folder, unlock},
 };
 use crate::export::{
-    Before, Entry, Kind, Left, Record, Refusal, Was,
+    Attributes, Before, Entry, Left, Record, Refusal, Was,
     path::Place,
     root::{Found, Root},
     show, unshow,
@@ -26,13 +26,15 @@ const OVERWRITTEN: &str = "somebody here edited it meanwhile, and the remote ove
 const MINE: &str = "it is as somebody here left it";
 const UNKNOWN: &str = "the lease ended in the middle of a change, so it is not known who changed it; see the diff";
 const SPOILED: &str = "the remote moved it, and somebody here edited it under its new name";
+const JUST_NOW: &str = "somebody here edited it in this very moment";
 const FILLED: &str = "somebody here put something into it";
 
 /// A path to be put back, to what, and what stands there.
 struct Job<'a> {
     place: Place,
     was: &'a Was,
-    now: Option<Kind>,
+    /// As it was judged; nothing overwrites anything else.
+    now: Option<Attributes>,
 }
 
 /// Why a path is left alone.
@@ -60,23 +62,31 @@ pub fn revert(dir: &Path, record: &Record, asked: &Revert) -> Result<Reverted, E
         }
     }
     // Away with what was not there, the deepest first; then back with what was, folders before what is in them.
-    let away: Vec<_> =
-        jobs.iter().rev().filter_map(|(path, job)| Some((path.clone(), clear(&root, job).err()?))).collect();
-    for (path, reason) in away {
+    let mut away = Vec::new();
+    for (path, job) in jobs.iter().rev() {
+        if let Err(kept) = clear(&root, &mut steps, job) {
+            away.push((path.clone(), kept));
+        }
+    }
+    for (path, Alone { reason, conflict }) in away {
         jobs.remove(&path);
-        done.keep(&path, reason);
+        done.kept.push(Kept { path: show(&path), reason, conflict, versions: Vec::new() });
     }
     for (path, job) in &jobs {
         let outcome = match job.was {
             Was::Absent => Ok(()),
-            Was::Folder { mode, .. } => steps.folder(&job.place, *mode),
-            Was::Link { target, modified } => steps.link(&job.place, &unshow(target), *modified),
-            Was::File(kept) => steps.file(&job.place, kept),
+            Was::Folder { mode, .. } => steps.folder(&job.place, *mode).map_err(NotRestored::Refused),
+            Was::Link { target, modified } => steps.link(&job.place, &unshow(target), *modified, job.replaced()),
+            Was::File(kept) => steps.file(&job.place, kept, job.replaced()),
         };
         match outcome {
             Ok(()) => done.restored.push(show(path)),
-            Err(refusal) => done.keep(path, refusal),
+            Err(NotRestored::Edited) => done.conflict(path, JUST_NOW),
+            Err(NotRestored::Refused(refusal)) => done.keep(path, refusal),
         }
+    }
+    for (place, said) in steps.written_late() {
+        done.conflict(place.whole(), &said);
     }
     // Times of folders last: every change in one moves them.
     let kept_in: BTreeSet<Vec<u8>> = done.kept.iter().map(|kept| parent(&unshow(&kept.path))).collect();
@@ -129,7 +139,7 @@ fn choose<'a>(
             Ok(None) => {}
             Ok(Some((was, now))) => {
                 unlock(now.as_ref());
-                jobs.insert(path.clone(), Job { place, was, now: now.map(|now| now.attributes.kind) });
+                jobs.insert(path.clone(), Job { place, was, now: now.map(|now| now.attributes) });
             }
             Err(Alone { reason, conflict }) => {
                 let files = entry.versions.iter().filter_map(|version| match version {
@@ -201,18 +211,33 @@ fn still_folders<'a>(root: &Root, record: &'a Record) -> Vec<(&'a [u8], &'a Was)
 }
 
 /// Removes what stands where something else was, or nothing.
-fn clear(root: &Root, job: &Job<'_>) -> Result<(), String> {
-    let Some(now) = job.now else { return Ok(()) };
-    let folder = now == Kind::Folder;
-    // A file or link that is replaced is replaced in one step, later.
-    let replaced = !folder && !matches!(job.was, Was::Absent | Was::Folder { .. });
-    if replaced || (folder && matches!(job.was, Was::Folder { .. })) {
+fn clear(root: &Root, steps: &mut Steps<'_>, job: &Job<'_>) -> Result<(), Alone> {
+    let Some(now) = &job.now else { return Ok(()) };
+    let alone = |reason: String| Alone { reason, conflict: false };
+    let folder = now.is_folder();
+    if job.replaced().is_some() || (folder && matches!(job.was, Was::Folder { .. })) {
         return Ok(());
     }
-    match remove(root, &job.place, folder) {
+    if !folder {
+        return steps.remove(&job.place, now).map_err(|why| match why {
+            NotRestored::Edited => Alone { reason: JUST_NOW.to_owned(), conflict: true },
+            NotRestored::Refused(refusal) => alone(refusal.to_string()),
+        });
+    }
+    match remove_folder(root, &job.place) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Err(FILLED.to_owned()),
-        Err(errno) => Err(Refusal::from(errno).to_string()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Err(alone(FILLED.to_owned())),
+        Err(errno) => Err(alone(Refusal::from(errno).to_string())),
+    }
+}
+
+// === impl Job ===
+
+impl Job<'_> {
+    /// The file or link that another takes the place of, in one step.
+    fn replaced(&self) -> Option<&Attributes> {
+        let is_replaced = !matches!(self.was, Was::Absent | Was::Folder { .. });
+        self.now.as_ref().filter(|now| is_replaced && !now.is_folder())
     }
 }
 
@@ -222,11 +247,17 @@ fn parent(path: &[u8]) -> Vec<u8> {
 
 trait Keep {
     fn keep(&mut self, path: &[u8], reason: impl ToString);
+    fn conflict(&mut self, path: &[u8], reason: &str);
 }
 
 impl Keep for Reverted {
     fn keep(&mut self, path: &[u8], reason: impl ToString) {
         let (path, reason) = (show(path), reason.to_string());
         self.kept.push(Kept { path, reason, conflict: false, versions: Vec::new() });
+    }
+
+    fn conflict(&mut self, path: &[u8], reason: &str) {
+        let (path, reason) = (show(path), reason.to_owned());
+        self.kept.push(Kept { path, reason, conflict: true, versions: Vec::new() });
     }
 }

@@ -1,6 +1,7 @@
 //! What a lease changed: told, shown and taken back, with real git where the folder has it.
 
 mod git;
+mod race;
 mod random;
 
 use std::{

@@ -1,0 +1,110 @@
+//! A revert while somebody works in the folder: whatever they write is where they wrote it, or kept.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use attache_protocol::wire::delegation::Revert;
+use attache_workspace::{export::Record, report};
+
+use super::Lent;
+
+const FILES: usize = 200;
+
+/// Everything that is kept of the lease.
+fn kept(before: &Path) -> Vec<Vec<u8>> {
+    let files = fs::read_dir(before).unwrap().map(|file| file.unwrap());
+    files.filter(|file| file.file_name() != "index.jsonl").map(|file| fs::read(file.path()).unwrap()).collect()
+}
+
+/// Writes into one file after the other until it is told to stop: where they are, and by a new file that takes the name.
+/// Answers what it wrote last into each.
+fn work(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
+    let mut last = BTreeMap::new();
+    let mut turn = 0_usize;
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("{:03}", (turn * 7) % FILES);
+        let content = format!("mine, {turn}").into_bytes();
+        if turn % 2 == 0 {
+            fs::write(dir.join(&name), &content).unwrap();
+        } else {
+            fs::write(dir.join("saved"), &content).unwrap();
+            fs::rename(dir.join("saved"), dir.join(&name)).unwrap();
+        }
+        last.insert(name, content);
+        turn += 1;
+    }
+    last
+}
+
+#[test]
+fn what_somebody_writes_in_the_very_moment_is_kept() {
+    // Half of the files were there before, the others are the remote's own.
+    let lent = Lent::new(|dir| {
+        for at in 0..FILES / 2 {
+            fs::write(dir.join(format!("{at:03}")), "before").unwrap();
+        }
+    });
+    for at in 0..FILES {
+        lent.write(&format!("{at:03}"), b"by the remote");
+    }
+    lent.export.revoke();
+    let (dir, before) = (lent.dir(), lent.all.path().join("before"));
+    let record = Record::load(&before).unwrap();
+    let stop = AtomicBool::new(false);
+    let (reverted, last) = std::thread::scope(|scope| {
+        let working = scope.spawn(|| work(&dir, &stop));
+        let reverted = report::revert(&dir, &record, &Revert::default()).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        (reverted, working.join().unwrap())
+    });
+    let kept = kept(&before);
+    for (name, content) in &last {
+        let now = fs::read(dir.join(name)).unwrap_or_default();
+        assert!(now == *content || kept.contains(content), "{name}: {:?} is lost", String::from_utf8_lossy(content));
+    }
+    for name in fs::read_dir(&dir).unwrap() {
+        let name = name.unwrap().file_name();
+        assert!(!name.to_string_lossy().starts_with(".attache"), "{name:?} is left behind");
+    }
+    assert!(!reverted.restored.is_empty() || !reverted.kept.is_empty());
+}
+
+#[test]
+fn what_a_program_still_writes_into_a_file_that_it_has_open_is_kept() {
+    let lent = Lent::new(|dir| {
+        fs::write(dir.join("log"), "before\n").unwrap();
+        fs::write(dir.join("z"), "").unwrap();
+    });
+    lent.write("log", b"by the remote\n");
+    lent.write("z", b"by the remote\n");
+    lent.export.revoke();
+    let (dir, before) = (lent.dir(), lent.all.path().join("before"));
+    let record = Record::load(&before).unwrap();
+    // The original of the second does not end, so the revert waits for it after the first.
+    let original = before.join("2");
+    fs::remove_file(&original).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &original, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let endless = fs::OpenOptions::new().read(true).write(true).open(&original).unwrap();
+    let mut open = fs::OpenOptions::new().append(true).open(dir.join("log")).unwrap();
+    let reverted = std::thread::scope(|scope| {
+        let reverting = scope.spawn(|| report::revert(&dir, &record, &Revert::default()).unwrap());
+        while fs::read(dir.join("log")).unwrap() != b"before\n" {
+            std::thread::yield_now();
+        }
+        open.write_all(b"mine\n").unwrap();
+        drop(endless);
+        reverting.join().unwrap()
+    });
+    assert_eq!(fs::read_to_string(dir.join("log")).unwrap(), "before\n");
+    assert_eq!(fs::read_to_string(dir.join("z")).unwrap(), "");
+    let noticed: Vec<_> = reverted.kept.iter().map(|kept| (&kept.path[..], kept.conflict)).collect();
+    assert_eq!(noticed, [("log", true)]);
+    fs::remove_file(&original).unwrap();
+    assert!(kept(&before).contains(&b"by the remote\nmine\n".to_vec()));
+}
