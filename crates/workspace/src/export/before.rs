@@ -148,6 +148,11 @@ impl Keeper {
         Ok(Self { dir, folder, index, entries, linked, next, copied: 0, free_names, limit })
     }
 
+    /// A folder that nobody but this lease's export uses, for a moment.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.dir
+    }
+
     pub(super) fn record(&self) -> Record {
         Record { before: self.dir.clone(), entries: self.entries.clone() }
     }

@@ -1,7 +1,7 @@
 //! Rules about content: what git on the host believes is looked at when it gets its name and stays so, what is in its store
 //! stays, and what holds credentials is read without them and not carried away.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use rustix::fs::OFlags;
 
@@ -12,8 +12,9 @@ use super::{
     credentials::{MAX_SETTINGS, MAX_URL, Masked, mask_settings, mask_urls, masked},
     file::fill,
     git,
-    guard::{believed, inside, is_stored},
+    guard::{Believed, believed, inside, is_stored},
     held,
+    objects::{self, Stored},
     path::{Place, join},
     root::{Found, attributes_of},
 };
@@ -51,6 +52,9 @@ impl Inner {
 
     /// Whether bytes may be written into a file: not once git on the host believes it.
     pub(super) fn admit_write(&self, inode: u64) -> Result<(), Refusal> {
+        if held(&self.looked_at).contains(&inode) {
+            return Err(IN_PLACE);
+        }
         let mut sealed = held(&self.sealed);
         let Some(path) = sealed.get(&inode) else { return Ok(()) };
         let is_still = self.root.look_maybe(path)?.is_some_and(|found| found.attributes.inode == inode);
@@ -62,7 +66,7 @@ impl Inner {
     }
 
     /// Whether a file may have another name.
-    pub(super) fn admit_name(&self, from: &Place, to: &Place, found: &Found) -> Result<(), Refusal> {
+    pub(super) fn admit_name(&self, keeper: &Keeper, from: &Place, to: &Place, found: &Found) -> Result<(), Refusal> {
         if found.attributes.kind != Kind::File {
             return if believed(to.whole()).is_some() { Err(IN_PLACE) } else { Ok(()) };
         }
@@ -81,12 +85,48 @@ impl Inner {
             return Err(CREDENTIALS);
         }
         let Some(kind) = believed(to.whole()) else { return Ok(()) };
+        self.hold_still(found.attributes.inode);
+        if let Believed::Stored(stored) = kind {
+            self.check_stored(keeper, stored, to, found)?;
+            held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
+            return Ok(());
+        }
         let old = self.root.look_maybe(to.whole())?.filter(|old| old.attributes.kind == Kind::File);
         let new = content(found, git::longest(kind))?.ok_or(IN_PLACE)?;
         let old = old.map(|old| content(&old, git::longest(kind))).transpose()?.flatten();
         git::check(kind, &new, old.as_deref(), self.id_length(to.whole()))?;
         held(&self.sealed).insert(found.attributes.inode, to.whole().to_vec());
         Ok(())
+    }
+
+    /// From now on until the change is done nobody writes into this file; a write that is under way ends first.
+    fn hold_still(&self, inode: u64) {
+        held(&self.looked_at).insert(inode);
+        let seen = held(&self.writing).get(&inode).map(|writing| Arc::clone(&writing.seen));
+        if let Some(seen) = seen {
+            drop(held(&seen));
+        }
+    }
+
+    /// Whether a file is what its name in a store says.
+    fn check_stored(&self, keeper: &Keeper, stored: Stored, to: &Place, found: &Found) -> Result<(), Refusal> {
+        let go_on = || self.go_on();
+        let beside = |extension: &[u8]| {
+            let stem = to.whole().iter().rposition(|&byte| byte == b'.').unwrap_or(to.whole().len());
+            self.root.look_maybe(&[&to.whole()[..stem], extension].concat())
+        };
+        match stored {
+            Stored::Object => {
+                let (_, names) = inside(to.whole()).unwrap_or_default();
+                objects::check_object(found, &names, &go_on)
+            }
+            Stored::LargeFile => objects::check_large_file(found, to.name(), &go_on),
+            Stored::Pack => objects::check_pack(beside(b".idx")?.is_some()),
+            Stored::PackIndex => {
+                let (pack, id) = (beside(b".pack")?, self.id_length(to.whole()));
+                objects::check_index(found, to.name(), pack.as_ref(), id, keeper.scratch(), &go_on)
+            }
+        }
     }
 
     /// What the host has in the store of a repository stays; what the lease put there is its own.

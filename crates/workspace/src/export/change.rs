@@ -72,7 +72,9 @@ impl Inner {
         let _under_way = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut keeper: MutexGuard<'_, Keeper> = held(keeper);
         self.go_on()?;
-        call(&mut keeper)
+        let done = call(&mut keeper);
+        held(&self.looked_at).clear();
+        done
     }
 
     /// Whether something may be made or changed under this name.

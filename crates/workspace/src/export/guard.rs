@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::filter::fold;
+use super::{
+    filter::fold,
+    objects::{Stored, stored},
+};
 
 /// Files beside which git writes `.lock`, and renames that over them.
 const FILES: [&[u8]; 16] = [
@@ -42,6 +45,8 @@ pub(super) enum Believed {
     Ref,
     PackedRefs,
     Index,
+    /// What is in a store is known by its hash.
+    Stored(Stored),
 }
 
 /// Whether a folder of this machine is itself where git would run a program from, or a part of a `.git`: inside of it
@@ -98,7 +103,8 @@ fn may_change(names: &[&[u8]]) -> bool {
             above.iter().skip(1).all(|name| is_ref_part(name)) && !name.is_empty() && is_ref_part(unlocked)
         }
         [b"objects", .., b"alternates" | b"http-alternates"] => false,
-        [b"objects", ..] => true,
+        // Of these git believes what they say about objects, without a look at the objects.
+        [b"objects", below @ ..] => !below.iter().any(|name| is_summary(name)),
         [b"lfs", b"objects" | b"tmp" | b"incomplete", ..] => true,
         [b"worktrees", _, rest @ ..] => !rest.is_empty() && may_change(rest),
         // The name of a submodule may have slashes in it; what is a repository there is guarded as such, too.
@@ -109,6 +115,11 @@ fn may_change(names: &[&[u8]]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Files that git reads instead of objects, and makes anew when they are missing.
+fn is_summary(name: &[u8]) -> bool {
+    name.starts_with(b"commit-graph") || name.starts_with(b"multi-pack-index") || name.ends_with(b".bitmap")
 }
 
 /// As `git check-ref-format` has it, and no name that a program could take for an option.
@@ -139,7 +150,7 @@ pub(super) fn believed(path: &[u8]) -> Option<Believed> {
             [b"refs", ..] => Some(Believed::Ref),
             [b"worktrees", _, rest @ ..] => of(rest),
             [b"modules", rest @ ..] => (1..rest.len()).find_map(|at| of(&rest[at..])),
-            _ => None,
+            _ => stored(names).map(Believed::Stored),
         }
     }
     of(&inside(path)?.1)
@@ -261,6 +272,10 @@ mod tests {
             ".git/info/grafts",
             ".git/objects/info/alternates",
             ".git/objects/info/http-alternates",
+            ".git/objects/info/commit-graph.lock",
+            ".git/objects/info/commit-graphs/tmp_graph_x",
+            ".git/objects/pack/multi-pack-index.lock",
+            ".git/objects/pack/pack-x.bitmap",
             ".git/modules/lib/info/attributes",
             ".git/refs/.git",
             ".git/objects/x/.Git/config",
@@ -292,7 +307,7 @@ mod tests {
             ".git/logs/refs/heads/hooks",
             ".git/objects/ab/cd",
             ".git/objects/pack/tmp_pack_x",
-            ".git/objects/info/commit-graph.lock",
+            ".git/objects/info/packs",
             ".git/COMMIT_EDITMSG",
             ".git/MERGE_HEAD",
             ".git/packed-refs.new",
@@ -318,6 +333,13 @@ mod tests {
             (".git/refs/heads/x", Some(Believed::Ref)),
             (".git/packed-refs", Some(Believed::PackedRefs)),
             (".git/logs/HEAD", None),
+            (".git/objects/ab/tmp_obj_x", None),
+            (".git/objects/pack/pack-x.pack", Some(Believed::Stored(Stored::Pack))),
+            (".git/objects/pack/x.idx", Some(Believed::Stored(Stored::PackIndex))),
+            (
+                ".git/modules/a/b/objects/01/23456789012345678901234567890123456789",
+                Some(Believed::Stored(Stored::Object)),
+            ),
             ("HEAD", None),
         ] {
             assert_eq!(believed(path.as_bytes()), expected, "{path}");

@@ -10,7 +10,7 @@ use super::{
     attributes::Kind,
     before::{Fate, Keeper},
     change::{GUARDED, ROOT, SPECIAL, WITHHELD},
-    guard::{area, guarded, inside, is_repository},
+    guard::{Believed, area, believed, guarded, inside, is_repository},
     held,
     journal::Op,
     links::leaves,
@@ -76,7 +76,7 @@ impl Export {
                 Kind::Link => return Err(Refusal::Unsupported),
                 Kind::Special => return Err(SPECIAL),
             }
-            self.0.admit_name(&from, &to, &found)?;
+            self.0.admit_name(keeper, &from, &to, &found)?;
             self.0.make(keeper, &to, false, |inner| {
                 let (old, new) = (inner.root.folder(from.parent())?, inner.root.folder(to.parent())?);
                 Ok(linkat(&old, from.name(), &new, to.name(), AtFlags::empty())?)
@@ -179,7 +179,7 @@ impl Inner {
             return Err(GUARDED);
         }
         if !folder {
-            self.admit_name(from, to, &found)?;
+            self.admit_name(keeper, from, to, &found)?;
         }
         let replaced = self.root.look_maybe(to.whole())?;
         if replaced.is_none() {
@@ -259,7 +259,10 @@ impl Inner {
             if !self.filter.shows(&after, folder) {
                 return Err(WITHHELD);
             }
-            if guarded(path) != guarded(&after) {
+            // An object is checked under the name that it gets by itself.
+            let moves_in_store = matches!(believed(&after), Some(Believed::Stored(_)))
+                && inside(path).map(|(_, names)| names) != inside(&after).map(|(_, names)| names);
+            if guarded(path) != guarded(&after) || moves_in_store {
                 return Err(GUARDED);
             }
             if attributes.kind == Kind::Link

@@ -318,6 +318,7 @@ async fn stock_git_works_in_the_folder() {
     assert!(!there.join(".git/rebase-merge").exists());
     git(here, &["switch", "--quiet", "--detach", "main"]);
     git(here, &["switch", "--quiet", "main"]);
+    git(here, &["repack", "-q", "-n"]);
     git(here, &["pack-refs", "--all"]);
     git(here, &["update-ref", "-d", "refs/heads/refs"]);
     git(here, &["update-ref", "-d", "refs/heads/work"]);

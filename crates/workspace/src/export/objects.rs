@@ -1,0 +1,213 @@
+//! The store of a repository: what a remote adds is what its name says, or it gets no name. Git on the host does not look
+//! again when it reads, so an object under another's name would be taken for that one.
+
+use std::{
+    fs,
+    io::{self, BufReader, Read as _},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use rustix::fs::OFlags;
+
+use super::{
+    Refusal,
+    inflate::{Bad, inflate},
+    root::Found,
+};
+
+/// What names in a store mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// `objects/ab/cdef…`
+    Object,
+    /// `objects/pack/*.pack`
+    Pack,
+    /// `objects/pack/*.idx` and `*.rev`: where in the pack each object is.
+    PackIndex,
+    /// `lfs/objects/ab/cd/abcdef…`
+    LargeFile,
+}
+
+const OTHER: Refusal =
+    Refusal::Denied("it is not the object that its name says; git on the host would take it for that one");
+const NO_PACK: Refusal = Refusal::Denied("an index is added after its pack, so that it can be compared with it");
+const HAS_INDEX: Refusal = Refusal::Denied("this pack has an index already; add another pack");
+const NO_GIT: Refusal = Refusal::Denied("the host has no git that could check the pack; add its objects one by one");
+/// More than any header: a kind, a space, a number.
+const LONGEST_HEADER: usize = 32;
+/// How often the end of the lease is looked for while git reads a pack.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the path below `.git` is in a store, if git on the host would read it there.
+pub(super) fn stored(names: &[&[u8]]) -> Option<Stored> {
+    let is_hex = |name: &[u8]| name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match names {
+        [b"objects", fan, rest] if fan.len() == 2 && matches!(rest.len(), 38 | 62) && is_hex(fan) && is_hex(rest) => {
+            Some(Stored::Object)
+        }
+        [b"objects", b"pack", name] if name.ends_with(b".pack") => Some(Stored::Pack),
+        [b"objects", b"pack", name] if name.ends_with(b".idx") || name.ends_with(b".rev") => Some(Stored::PackIndex),
+        [b"lfs", b"objects", .., name] if name.len() == 64 && is_hex(name) => Some(Stored::LargeFile),
+        _ => None,
+    }
+}
+
+/// A pack gets its name before its index does, and keeps it.
+pub(super) fn check_pack(has_index: bool) -> Result<(), Refusal> {
+    if has_index { Err(HAS_INDEX) } else { Ok(()) }
+}
+
+/// Whether the file holds the object whose id the last two names are.
+pub(super) fn check_object(
+    found: &Found,
+    names: &[&[u8]],
+    go_on: &dyn Fn() -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let [.., fan, rest] = names else { return Err(OTHER) };
+    let id = [*fan, *rest].concat();
+    let mut digest = Context::new(algorithm(id.len() / 2));
+    let (mut header, mut content) = (Vec::new(), None::<(u64, u64)>);
+    let mut stopped = None;
+    let mut sink = |piece: &[u8]| {
+        if let Err(refusal) = go_on() {
+            stopped = Some(refusal);
+            return Err(Bad::Data);
+        }
+        digest.update(piece);
+        let mut piece = piece;
+        if content.is_none() {
+            let end = piece.iter().position(|&byte| byte == 0);
+            header.extend_from_slice(&piece[..end.unwrap_or(piece.len()).min(LONGEST_HEADER + 1)]);
+            if header.len() > LONGEST_HEADER {
+                return Err(Bad::Data);
+            }
+            let Some(end) = end else { return Ok(()) };
+            content = Some((size(&header).ok_or(Bad::Data)?, 0));
+            piece = &piece[end + 1..];
+        }
+        if let Some((size, seen)) = &mut content {
+            *seen += piece.len() as u64;
+            if *seen > *size {
+                return Err(Bad::Data);
+            }
+        }
+        Ok(())
+    };
+    let input = BufReader::with_capacity(64 << 10, fs::File::from(found.reopen(OFlags::RDONLY)?));
+    let read = inflate(input, &mut sink);
+    if let Some(refusal) = stopped {
+        return Err(refusal);
+    }
+    match read {
+        Ok(()) => {}
+        Err(Bad::Data) => return Err(OTHER),
+        Err(Bad::Io(error)) => return Err(error.into()),
+    }
+    let is_whole = content.is_some_and(|(size, seen)| size == seen);
+    if is_whole && hex(digest.finish().as_ref()) == id { Ok(()) } else { Err(OTHER) }
+}
+
+/// Of `blob 12`, the 12.
+fn size(header: &[u8]) -> Option<u64> {
+    let (kind, size) = std::str::from_utf8(header).ok()?.split_once(' ')?;
+    let is_number = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
+    (matches!(kind, "blob" | "tree" | "commit" | "tag") && is_number).then(|| size.parse().ok()).flatten()
+}
+
+/// Whether the bytes are those that the name is the SHA-256 of.
+pub(super) fn check_large_file(
+    found: &Found,
+    name: &[u8],
+    go_on: &dyn Fn() -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let (mut file, mut digest) = (fs::File::from(found.reopen(OFlags::RDONLY)?), Context::new(&SHA256));
+    let mut piece = vec![0; 256 << 10];
+    loop {
+        go_on()?;
+        match file.read(&mut piece)? {
+            0 => break,
+            length => digest.update(&piece[..length]),
+        }
+    }
+    if hex(digest.finish().as_ref()) == name { Ok(()) } else { Err(OTHER) }
+}
+
+/// Whether an index is what git itself makes of the pack, to the byte. `scratch` is a folder of this lease alone.
+pub(super) fn check_index(
+    found: &Found,
+    name: &[u8],
+    pack: Option<&Found>,
+    id: usize,
+    scratch: &Path,
+    go_on: &dyn Fn() -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let pack = pack.ok_or(NO_PACK)?;
+    let (index, reverse) = (scratch.join("made.idx"), scratch.join("made.rev"));
+    let remove = || [&index, &reverse].into_iter().for_each(|file| drop(fs::remove_file(file)));
+    remove();
+    let made = index_pack(pack, &index, id, go_on).and_then(|()| {
+        let ours = if name.ends_with(b".rev") { &reverse } else { &index };
+        let (mut ours, mut theirs) = (fs::File::open(ours)?, fs::File::from(found.reopen(OFlags::RDONLY)?));
+        Ok(same(&mut ours, &mut theirs)?)
+    });
+    remove();
+    if made? { Ok(()) } else { Err(OTHER) }
+}
+
+fn index_pack(pack: &Found, index: &Path, id: usize, go_on: &dyn Fn() -> Result<(), Refusal>) -> Result<(), Refusal> {
+    let format = if id == 32 { "sha256" } else { "sha1" };
+    // Held open here, and read by git under the name that the handle has in this process.
+    let pack = fs::File::from(pack.reopen(OFlags::RDONLY)?);
+    let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&pack));
+    let mut git = Command::new("git");
+    git.args(["index-pack", "--rev-index", &format!("--object-format={format}"), "-o"]).arg(index).arg(path);
+    git.current_dir("/").env("GIT_CEILING_DIRECTORIES", "/").env("GIT_DIR", "/nonexistent");
+    git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env_remove("GIT_CONFIG_COUNT");
+    git.env_remove("GIT_CONFIG_PARAMETERS").env_remove("GIT_OBJECT_DIRECTORY").env_remove("GIT_TRACE");
+    git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = git.spawn().map_err(|_| NO_GIT)?;
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => return Err(OTHER),
+            None => {}
+        }
+        if let Err(refusal) = go_on() {
+            stop(&mut child);
+            return Err(refusal);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn stop(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn same(left: &mut fs::File, right: &mut fs::File) -> io::Result<bool> {
+    if left.metadata()?.len() != right.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (BufReader::new(left).bytes(), BufReader::new(right).bytes());
+    loop {
+        match (left.next().transpose()?, right.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (mine, theirs) if mine == theirs => {}
+            _ => return Ok(false),
+        }
+    }
+}
+
+fn algorithm(id: usize) -> &'static Algorithm {
+    if id == 32 { &SHA256 } else { &SHA1_FOR_LEGACY_USE_ONLY }
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]).collect()
+}
