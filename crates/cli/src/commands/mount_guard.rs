@@ -9,9 +9,9 @@ use crate::{Context, Failure};
 pub(crate) struct Args {}
 
 /// In the first thread of the process, which lives as long as the process does: sshfs is told to end with it.
-pub(super) fn run(context: &Context, _args: &Args) -> Result<(), Failure> {
+pub(super) fn run(_context: &Context, _args: &Args) -> Result<(), Failure> {
     let input = std::io::BufReader::new(std::io::stdin());
-    match run_guard(input, std::io::stdout(), &context.env) {
+    match run_guard(input, std::io::stdout()) {
         0 => Ok(()),
         code => Err(Failure::quiet(code)),
     }

@@ -23,7 +23,7 @@ use attache_runtime::collaborator::{Collaborator, GuardCommand, HubTunnels, Opti
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|first| first == "mount-guard") {
-        return ExitCode::from(run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system()));
+        return ExitCode::from(run_guard(BufReader::new(std::io::stdin()), std::io::stdout()));
     }
     let [listen, root] = &args[..] else {
         println!("usage: collaborator ADDRESS:PORT MOUNT_ROOT");

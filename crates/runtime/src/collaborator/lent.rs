@@ -123,7 +123,7 @@ impl Lent {
             host_key: start.mount.host_key.unwrap_or_default(),
             private_key,
             access_mode: self.terms.access_mode,
-            expires_at: self.role.env().now().plus(self.ends.duration_since(Instant::now())).plus(GRACE),
+            lasts: self.ends.duration_since(Instant::now()) + GRACE,
             options: wishes,
         };
         let mounted = mount::mount(&options.guard, place, mounting).await.map_err(|error| {

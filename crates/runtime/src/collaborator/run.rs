@@ -356,15 +356,14 @@ impl Stopped {
     }
 }
 
-/// The task as the agent gets it: the host's words, in the host's folder, for as long as it is there.
+/// The task as the agent gets it: the host's words, in the host's folder. When that is over is decided here, by a clock that
+/// nobody sets (`Lent::over`).
 fn task(task: RunTask, lent: &Lent) -> RunTask {
     let place = lent.mount_point().display().to_string();
-    let deadline = task.deadline.map_or_else(|| lent.deadline(), |deadline| deadline.min(lent.deadline()));
     RunTask {
         input: Json::of(&Prompt { text: &lent.invite().task.prompt }),
         cwd: Some(place.clone()),
         workspace_root: Some(place),
-        deadline: Some(deadline),
         ..task
     }
 }

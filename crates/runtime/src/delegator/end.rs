@@ -44,6 +44,13 @@ impl End {
         let failure = Failure { code, message, hint: code.hint().to_owned() };
         Box::new(Self { command, result: outcome(failure), is_ours: false })
     }
+
+    /// What the remote calls done lacks something.
+    pub(super) fn incomplete(mut self: Box<Self>, failure: Failure) -> Box<Self> {
+        self.command = Command::Fail(failure.code);
+        self.result.error = Some(failure);
+        self
+    }
 }
 
 fn outcome(failure: Failure) -> Outcome {

@@ -202,7 +202,6 @@ impl Lease {
             let _ = self.unless_over(baseline).await?;
         }
         let lent = self.lend(accept.remote_mount.client_key, accept.remote_mount.mount_point.into()).await?;
-        let now = desk.env().now();
         let (lent, mount) = match way {
             Way::Direct { host, port } => {
                 let mount = lent.mount(host.clone(), *port, None);
@@ -210,7 +209,7 @@ impl Lease {
             }
             Way::Tunnel { hub } => {
                 let options = self.keys.hub.clone().ok_or_else(|| End::ours(no_key(hub)))?;
-                let opening = tunnel::open(&options, now.plus(terms.ttl).plus(SLACK), desk.env());
+                let opening = tunnel::open(&options, desk.env().now().plus(terms.ttl).plus(SLACK), desk.env());
                 let opened = self.unless_over(opening).await?.map_err(End::ours)?;
                 let given = opened.given.clone();
                 let served = opened.serve(desk.0.ground.server.clone(), &desk.0.tasks);
@@ -259,7 +258,13 @@ impl Lease {
         lent.map_err(|refused| End::ours(local(refused.message)))?.map_err(End::ours)
     }
 
-    async fn end(mut self, end: Box<End>) {
+    async fn end(mut self, mut end: Box<End>) {
+        // What failed on this side the remote need not know, or may not want to.
+        if end.command == Command::Complete
+            && let Some(failure) = self.lent.as_ref().and_then(Lent::incomplete)
+        {
+            end = end.incomplete(failure);
+        }
         let now = self.desk.env().now();
         let transition = self.state.step(&end.command, now);
         let (status, mut effects) = match transition {

@@ -1,13 +1,9 @@
 //! The data plane: opens the export of one lease, gives its key a door at the SSH server, and closes both.
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use attache_protocol::{
@@ -21,7 +17,8 @@ use attache_protocol::{
 };
 use attache_workspace::{
     export::{
-        self, Before, Export, Journal, Line, Quota, Refusal, Rules, is_of_repository, secrets_in, withhold_folder,
+        self, Before, Cause, Export, FailedChanges, Journal, Line, Quota, Rules, is_of_repository, secrets_in,
+        withhold_folder,
     },
     ssh::{Admission, HostKey, Pass, Server, make_key},
 };
@@ -70,18 +67,7 @@ pub(super) struct Lent {
     /// What the owner would like of the mount.
     options: Vec<String>,
     tunnel: Option<Serving>,
-    troubles: Arc<Troubles>,
-}
-
-/// Changes that failed for a reason of this machine, which the folder's owner has to know.
-#[derive(Debug, Default)]
-struct Troubles {
-    /// The disk is full.
-    full: AtomicU64,
-    /// The disk, or what is below it, failed.
-    broken: AtomicU64,
-    /// A limit of the lease was reached.
-    limited: Mutex<BTreeMap<&'static str, u64>>,
+    failed: Arc<Mutex<FailedChanges>>,
 }
 
 /// Writes what happens in the folder to the audit.
@@ -89,7 +75,7 @@ struct Notes {
     sink: Arc<dyn AuditSink>,
     delegation: DelegationId,
     env: Env,
-    troubles: Arc<Troubles>,
+    failed: Arc<Mutex<FailedChanges>>,
 }
 
 /// OpenSSH's clients want a name; the key alone decides.
@@ -114,9 +100,9 @@ impl Ground {
         };
         let seen_at = Some(loan.seen_at).filter(|path| path.is_absolute() && path.parent().is_some());
         let terms = export::Terms { rules: loan.rules, quota, seen_at, ..export::Terms::new(loan.terms.access_mode) };
-        let troubles = Arc::<Troubles>::default();
+        let failed = Arc::<Mutex<FailedChanges>>::default();
         let (delegation, env) = (loan.delegation, self.env.clone());
-        let notes = Notes { sink: audit, delegation, env, troubles: Arc::clone(&troubles) };
+        let notes = Notes { sink: audit, delegation, env, failed: Arc::clone(&failed) };
         let export = Export::open(loan.folder, terms, Before::in_folder(loan.before), Arc::new(notes));
         let export = export.map_err(|error| Failure {
             code: ErrorCode::TaskFailed,
@@ -139,7 +125,7 @@ impl Ground {
         })?;
         let (admission, host_key) = (Arc::new(admission), self.host_key.clone());
         let options = loan.limits.mount_options.clone();
-        Ok(Lent { admission, locator, credential, host_key, options, tunnel: None, troubles })
+        Ok(Lent { admission, locator, credential, host_key, options, tunnel: None, failed })
     }
 
     /// Says nothing about the folder.
@@ -183,57 +169,63 @@ impl Lent {
         if let Some(tunnel) = self.tunnel {
             tunnel.close();
         }
-        self.troubles.tell()
+        tell(&self.failed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why work that the remote calls done is not.
+    pub(super) fn incomplete(&self) -> Option<Failure> {
+        incomplete(&self.failed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-// === impl Troubles ===
-
-impl Troubles {
-    fn count(&self, refusal: &Refusal) {
-        match refusal {
-            Refusal::DiskFull => drop(self.full.fetch_add(1, Ordering::Relaxed)),
-            Refusal::Io(_) => drop(self.broken.fetch_add(1, Ordering::Relaxed)),
-            Refusal::Quota(what) => *self.limited().entry(what).or_default() += 1,
-            _ => {}
-        }
-    }
-
-    fn tell(&self) -> Option<String> {
-        let mut told = Vec::new();
-        let (full, broken) = (self.full.load(Ordering::Relaxed), self.broken.load(Ordering::Relaxed));
-        if full > 0 {
-            told.push(format!(
-                "the disk of the machine that lends the folder is full: {full} changes of the remote failed; make room \
+/// Of failed changes: what the folder's owner has to know.
+pub(super) fn tell(failed: &FailedChanges) -> Option<String> {
+    let told: Vec<String> = failed
+        .counts()
+        .map(|(cause, times)| match cause {
+            Cause::DiskFull => format!(
+                "the disk of the machine that lends the folder is full: {times} changes of the remote failed; make room \
                  where the folder and $AWCP_HOME are, then delegate again"
-            ));
-        }
-        if broken > 0 {
-            told.push(format!(
-                "{broken} changes of the remote failed with an I/O error of this machine; look at its disk"
-            ));
-        }
-        for (what, times) in self.limited().iter() {
-            told.push(format!(
+            ),
+            Cause::Io => {
+                format!("{times} changes of the remote failed with an I/O error of this machine; look at its disk")
+            }
+            Cause::Limit(what) => format!(
                 "{times} changes of the remote were refused by a limit of the lease ({what}); raise it in [delegator.export] \
                  of policy.toml, then delegate again"
-            ));
-        }
-        Some(told.join("\n")).filter(|told| !told.is_empty())
-    }
+            ),
+            Cause::Interrupted => format!(
+                "the connection broke while the remote had {times} files open for writing; what it wrote last may be missing"
+            ),
+        })
+        .collect();
+    Some(told.join("\n")).filter(|told| !told.is_empty())
+}
 
-    fn limited(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
+/// Why work that the remote calls done is not; none where everything that failed was overcome.
+pub(super) fn incomplete(failed: &FailedChanges) -> Option<Failure> {
+    const SHOWN: usize = 5;
+    if !failed.affects_work() {
+        return None;
     }
+    let paths: Vec<String> = failed.affected().take(SHOWN).map(export::show).collect();
+    let more = match failed.affected().count().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(Failure {
+        code: ErrorCode::TaskFailed,
+        message: format!("the remote says that it is done, but changes that failed are missing: {}{more}", paths.join(", ")),
+        hint: "The notes of the result say why. Look at `attache delegations diff ID`, mend the cause, then delegate again."
+            .to_owned(),
+    })
 }
 
 // === impl Notes ===
 
 impl Journal for Notes {
     fn record(&self, line: &Line<'_>) {
-        if let Err(refusal) = line.outcome {
-            self.troubles.count(refusal);
-        }
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).note(line);
         let (path, to, at) = (line.path(), line.to(), self.env.now());
         let refusal = line.outcome.err().map(|refusal| refusal.name());
         let entry = Entry {

@@ -64,7 +64,7 @@ struct Remote {
 #[test]
 #[ignore = "not a test: the process that the other tests start as a guard"]
 fn guard_process() {
-    run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system());
+    run_guard(BufReader::new(std::io::stdin()), std::io::stdout());
 }
 
 /// This very program, as a guard.
@@ -300,6 +300,34 @@ async fn a_lent_folder_is_worked_in_and_given_back() {
     assert_eq!(awcp(&remote.live.run_with(again, Status::Completed).await), awcp(&ended));
     let events: Vec<String> = remote.audit().into_iter().map(|(event, _)| event).collect();
     assert_eq!(events, ["accept", "mount", "done"]);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn wishes_for_the_mount_and_for_git_are_followed_or_told() {
+    if !can_mount() {
+        return;
+    }
+    let host = Host::start().await;
+    let (remote, running) = Remote::with_policy("[collaborator]\nenabled = true\n").await;
+    remote.live.world.adapter.play(Scene::Hang(Vec::new()));
+    // This machine has git, so what wants it is taken.
+    let wanted = attache_protocol::Json::of("required");
+    let requirements = Requirements { needs_git: Some(wanted), ..Requirements::default() };
+    let run = remote.invite(&Invite { requirements, ..invite("dlg_o") }).await;
+    let (_admission, start) = host.lend(&remote.accept(run).await, Duration::from_secs(30));
+    let Message::Start(mut start) = start else { panic!("no START") };
+    start.mount.mount_options = Some(attache_protocol::Json::of(&["ro", "allow_other", "ssh_command=/bin/false"]));
+    remote.send(run, &Message::Start(start)).await;
+    let task = remote.at_work(0).await;
+    let place = Path::new(task["cwd"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(place.join("given")).unwrap(), "from the host");
+    assert_eq!(fs::write(place.join("x"), "x").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let output = json!({"text": "made", "artifact_refs": []});
+    remote.live.world.adapter.finish(json!({"success": true, "output": output}));
+    let Message::Done(done) = awcp(&remote.live.run_with(run, Status::Completed).await) else { panic!("no DONE") };
+    let told = "These mount options were not followed: allow_other, ssh_command=/bin/false.";
+    assert_eq!(done.notes.as_deref(), Some(told));
     running.stop().await.unwrap();
 }
 

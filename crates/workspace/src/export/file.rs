@@ -17,6 +17,7 @@ use super::{
     before::{Fate, Keeper},
     believed::{IN_PLACE, read_masked},
     change::SPECIAL,
+    connection::Ticket,
     credentials::Masked,
     guard::believed,
     held,
@@ -63,6 +64,8 @@ pub struct OpenFile {
     seen: Option<Seen>,
     /// Consecutive writes that are not in the journal yet.
     written: Mutex<Option<Written>>,
+    /// Where its connection is known.
+    pub(super) ticket: Option<Ticket>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +94,8 @@ impl Export {
         // One that was refused before it was looked for is looked for now, for the name of the operation.
         let is_there = is_there.unwrap_or_else(|| Place::parse(path).is_ok_and(|place| self.0.see(&place).is_ok()));
         let op = if is_there { Op::Open } else { Op::Create };
-        self.0.journal.record(&Line { op, path, to: None, bytes: None, outcome: done.as_ref().map(|_| ()) });
+        let bytes = (is_there && how.truncate).then_some(0);
+        self.0.journal.record(&Line { op, path, to: None, bytes, outcome: done.as_ref().map(|_| ()) });
         done
     }
 }
@@ -180,7 +184,7 @@ impl Inner {
         let (inner, written) = (Arc::clone(self), Mutex::new(None));
         let (read, write, append) = (how.reads(), how.writes(), how.append);
         let masked = self.masked(path.whole());
-        OpenFile { inner, fd, inode, path, read, write, append, masked, seen: None, written }
+        OpenFile { inner, fd, inode, path, read, write, append, masked, seen: None, written, ticket: None }
     }
 }
 
@@ -237,6 +241,18 @@ fn is_file(found: &Found) -> Result<(), Refusal> {
 // === impl OpenFile ===
 
 impl OpenFile {
+    pub(super) const fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(super) fn path(&self) -> &[u8] {
+        self.path.whole()
+    }
+
+    pub(super) const fn is_for_writing(&self) -> bool {
+        self.write
+    }
+
     /// How many bytes were read; zero at the end of the file.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Refusal> {
         self.inner.begin()?;
@@ -281,6 +297,8 @@ impl OpenFile {
         let Some(seen) = &self.seen else { return Err(Refusal::Invalid) };
         self.notice_host(seen)?;
         let mut seen = held(seen);
+        // It may be looked at since, and about to be believed.
+        self.inner.admit_write(self.inode)?;
         let written = self.write_all(offset, bytes);
         let now = attributes_of(&self.fd)?;
         *seen = (now.size, now.modified);
@@ -382,6 +400,9 @@ impl Drop for OpenFile {
         // After the end of the lease, whatever differs was done by somebody else; the end has noted the rest.
         if inner.go_on().is_err() {
             return;
+        }
+        if let Some(ticket) = self.ticket.take() {
+            inner.abandon(ticket);
         }
         let mut writing = held(&inner.writing);
         let Some(open) = writing.get_mut(&self.inode) else { return };

@@ -29,6 +29,8 @@ pub enum Op {
     Open,
     Create,
     Write,
+    /// A file that seemed to be cut short was closed as it should.
+    Close,
     SetAttributes,
     MakeDir,
     RemoveDir,
@@ -62,6 +64,7 @@ impl Op {
             Self::Open => "open",
             Self::Create => "create",
             Self::Write => "write",
+            Self::Close => "close",
             Self::SetAttributes => "set_attributes",
             Self::MakeDir => "make_dir",
             Self::RemoveDir => "remove_dir",

@@ -8,16 +8,20 @@ mod attributes;
 mod before;
 mod believed;
 mod change;
+mod connection;
 mod credentials;
 mod directory;
+mod failed;
 mod file;
 mod filter;
 mod git;
 mod guard;
 mod index;
+mod inflate;
 mod journal;
 mod links;
 mod names;
+mod objects;
 pub(crate) mod path;
 mod pattern;
 mod quota;
@@ -27,7 +31,7 @@ pub(crate) mod root;
 mod secrets;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
@@ -43,6 +47,7 @@ pub use self::{
     attributes::{AttributeChange, Attributes, Kind, Moment},
     before::Before,
     directory::{Directory, Entry as DirectoryEntry},
+    failed::{Cause, FailedChanges},
     file::{Create, OpenFile, OpenHow},
     filter::{Rules, secrets_in, withhold_folder},
     guard::is_of_repository,
@@ -56,16 +61,18 @@ pub use self::{
 };
 use self::{
     before::Keeper,
+    connection::Connections,
     path::Place,
     quota::Usage,
     root::{Found, Root},
 };
 pub(crate) use self::{
     change::set_times,
+    connection::Connection,
     credentials::shows_credentials,
     filter::Filter,
     pattern::Patterns,
-    record::{Entry, KeptFile, Left, Was},
+    record::{Entry, KeptFile, Left, Stamp, Was},
 };
 
 /// What a lease may do with a folder.
@@ -119,8 +126,12 @@ struct Inner {
     keeper: Option<Mutex<Keeper>>,
     /// Files that are open for writing, by inode.
     writing: Mutex<HashMap<u64, Writing>>,
+    /// The same by connection.
+    connections: Mutex<Connections>,
     /// Files that git on the host believes, by inode, with the name under which they were looked at.
     sealed: Mutex<HashMap<u64, Vec<u8>>>,
+    /// Files that are looked at before they get such a name: nobody writes into them meanwhile.
+    looked_at: Mutex<HashSet<u64>>,
 }
 
 struct Writing {
@@ -167,7 +178,9 @@ impl Export {
             gate: RwLock::new(()),
             keeper,
             writing: Mutex::default(),
+            connections: Mutex::default(),
             sealed: Mutex::default(),
+            looked_at: Mutex::default(),
         })))
     }
 

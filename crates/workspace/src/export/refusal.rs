@@ -30,6 +30,9 @@ pub enum Refusal {
     /// Of the folder, or of the folder of originals.
     #[error("the host's disk is full")]
     DiskFull,
+    /// Of a file, found when the remote connects again.
+    #[error("the connection broke while the file was open for writing")]
+    Interrupted,
     #[error("it cannot be done here")]
     Unsupported,
     #[error(transparent)]
@@ -76,6 +79,7 @@ impl Refusal {
             Self::Invalid => "invalid",
             Self::Quota(_) => "quota",
             Self::DiskFull => "disk_full",
+            Self::Interrupted => "interrupted",
             Self::Unsupported => "unsupported",
             Self::Io(_) => "io",
         }

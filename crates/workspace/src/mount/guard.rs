@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attache_protocol::env::Env;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -56,7 +55,7 @@ const REASON_TIME: Duration = Duration::from_secs(3);
 const MOST_SAID: usize = 64 << 10;
 
 /// What the hidden command does: mounts as its first line says, and unmounts when the input ends. Answers the exit code.
-pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write, env: &Env) -> u8 {
+pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write) -> u8 {
     // A Ctrl-C in the runtime's terminal is not for us. It fails where this is a session already.
     let _ = rustix::process::setsid();
     let mut input = input;
@@ -72,7 +71,7 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write, e
         }
     };
     let asked = listen(input);
-    let code = match guard(&at, &mounting, &asked, &mut output, env) {
+    let code = match guard(&at, &mounting, &asked, &mut output) {
         Ok(()) => 0,
         Err(error) => {
             say(&mut output, &Said::failed(&error));
@@ -84,17 +83,11 @@ pub fn run_guard(input: impl BufRead + Send + 'static, mut output: impl Write, e
     code
 }
 
-fn guard(
-    at: &At,
-    mounting: &Mounting,
-    asked: &Receiver<()>,
-    output: &mut impl Write,
-    env: &Env,
-) -> Result<(), MountError> {
+fn guard(at: &At, mounting: &Mounting, asked: &Receiver<()>, output: &mut impl Write) -> Result<(), MountError> {
     let _lock = at.lock_guard().map_err(|error| MountError::Guard(error.to_string()))?;
     let underneath = underneath::protect(&at.mount_point()).map_err(MountError::Unprotected)?;
     // By a clock that nobody sets: what the wall clock says may be wrong, or be put right meanwhile.
-    let ends = Instant::now() + mounting.expires_at.since(env.now());
+    let ends = Instant::now() + mounting.lasts;
     let mut guarded = Guarded::start(at, mounting)?;
     if let Err(error) = guarded.appear(asked, ends) {
         guarded.end();

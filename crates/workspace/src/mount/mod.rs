@@ -14,8 +14,10 @@ mod sshfs;
 mod table;
 mod underneath;
 
+use std::time::Duration;
+
 use attache_protocol::{
-    Secret, Timestamp,
+    Secret,
     wire::awcp::{AccessMode, ErrorCode},
 };
 
@@ -41,8 +43,8 @@ pub struct Mounting {
     /// The lease's private key in OpenSSH's form. It stays in the memory of this process and of the guard.
     pub private_key: Secret<String>,
     pub access_mode: AccessMode,
-    /// It is unmounted then, whatever else happens.
-    pub expires_at: Timestamp,
+    /// It is unmounted after that, whatever else happens. A length of time holds by any clock.
+    pub lasts: Duration,
     /// More options of sshfs, as [`harmless_options`] let them pass.
     pub options: Vec<String>,
 }

@@ -1,9 +1,9 @@
 //! What a runtime and the guard of a mount say to each other, one line of JSON each. The order comes over the guard's standard
 //! input, so that a private key never is an argument.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use attache_protocol::{Secret, Timestamp, wire::awcp::AccessMode};
+use attache_protocol::{Secret, wire::awcp::AccessMode};
 use serde::{Deserialize, Serialize};
 
 use super::{MountError, Mounting, Underneath, need, place::At};
@@ -20,7 +20,8 @@ pub(super) struct Order {
     host_key: String,
     private_key: String,
     access_mode: AccessMode,
-    expires_at: Timestamp,
+    /// A length of time: the guard's clock need not agree with the runtime's.
+    lasts: Duration,
     #[serde(default)]
     options: Vec<String>,
 }
@@ -74,7 +75,7 @@ pub enum Ended {
 
 impl Order {
     pub(super) fn new(at: &At, mounting: Mounting) -> Self {
-        let Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options } = mounting;
+        let Mounting { host, port, user, locator, host_key, private_key, access_mode, lasts, options } = mounting;
         Self {
             root: at.root.clone(),
             name: at.name.clone(),
@@ -85,16 +86,16 @@ impl Order {
             host_key,
             private_key: private_key.expose().clone(),
             access_mode,
-            expires_at,
+            lasts,
             options,
         }
     }
 
     pub(super) fn read(line: &str) -> serde_json::Result<(At, Mounting)> {
-        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, expires_at, options } =
+        let Self { root, name, host, port, user, locator, host_key, private_key, access_mode, lasts, options } =
             serde_json::from_str(line)?;
         let private_key = Secret::new(private_key);
-        let mounting = Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options };
+        let mounting = Mounting { host, port, user, locator, host_key, private_key, access_mode, lasts, options };
         Ok((At { root, name }, mounting))
     }
 }

@@ -66,6 +66,8 @@ pub(super) fn start(at: &At, mounting: &Mounting, agent: &Path) -> Result<Child,
 }
 
 /// Some builds of sshfs refuse to read every link with `..` in it, `node_modules/.bin` and all, unless told otherwise.
+/// However a link to another folder of the tree is written, there is a `..` in it, so no server can write it in a way that this
+/// check would let pass; it cannot stay on.
 fn rejects_links(sshfs: &Path) -> bool {
     let asked = Command::new(sshfs).arg("--help").env_clear().env("PATH", need::PATH).stdin(Stdio::null()).output();
     asked.is_ok_and(|said| {
@@ -243,7 +245,7 @@ pub(super) fn answers(mount_point: &Path, underneath: Device) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Secret, Timestamp};
+    use attache_protocol::Secret;
 
     use super::*;
 
@@ -256,7 +258,7 @@ mod tests {
             host_key: "ssh-ed25519 AAAAC3Nz+/= comment".to_owned(),
             private_key: Secret::new("-----BEGIN OPENSSH PRIVATE KEY-----\n".to_owned()),
             access_mode: AccessMode::Rw,
-            expires_at: Timestamp::default(),
+            lasts: Duration::from_secs(60),
             options: Vec::new(),
         }
     }

@@ -12,7 +12,7 @@ use super::{
     request::{Malformed, Request, flag, read_request, read_version},
     wire::{self, MAX_DATA},
 };
-use crate::export::{Create, DirectoryEntry, Export, OpenHow, Refusal, Replace};
+use crate::export::{Connection, Create, DirectoryEntry, Export, OpenHow, Refusal, Replace};
 
 /// How many names one reply lists. Two names of 255 bytes and the rest of an entry stay far below a packet.
 const NAMES: usize = 100;
@@ -21,6 +21,7 @@ const FOLDER_MODE: u32 = 0o777;
 
 pub(crate) struct Conversation {
     export: Arc<Export>,
+    connection: Connection,
     locator: Vec<u8>,
     handles: Handles,
     began: bool,
@@ -48,6 +49,7 @@ fn status_of(refusal: &Refusal) -> Status {
         | Refusal::IsADirectory
         | Refusal::Quota(_)
         | Refusal::DiskFull
+        | Refusal::Interrupted
         | Refusal::Io(_) => Status::Failure,
     }
 }
@@ -57,7 +59,8 @@ fn status_of(refusal: &Refusal) -> Status {
 impl Conversation {
     /// `budget` is how many files the lease may have open, in all its conversations.
     pub(crate) fn new(export: Arc<Export>, locator: &str, budget: Arc<Semaphore>) -> Self {
-        Self { export, locator: locator.as_bytes().to_vec(), handles: Handles::new(budget), began: false }
+        let (connection, locator) = (export.connect(), locator.as_bytes().to_vec());
+        Self { export, connection, locator, handles: Handles::new(budget), began: false }
     }
 
     /// Carries out what one packet asks for, and appends the reply.
@@ -96,7 +99,7 @@ impl Conversation {
         match *request {
             Request::Open { path, flags, attributes } => {
                 let room = self.handles.reserve()?;
-                let file = self.export.open_file(&self.below(path)?, &how(flags, &attributes))?;
+                let file = self.export.open_file(&self.below(path)?, &how(flags, &attributes))?.of(self.connection);
                 reply::write_handle(out, id, &self.handles.insert(Open::File(file), room));
             }
             Request::OpenDirectory { path } => {
@@ -161,7 +164,7 @@ impl Conversation {
     fn change(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         match *request {
             Request::Write { handle, offset, data } => self.handles.file(handle)?.write_at(offset, data),
-            Request::Close { handle } => self.handles.close(handle).map(drop),
+            Request::Close { handle } => self.handles.close(handle),
             Request::SetAttributes { path, attributes } => {
                 self.export.set_attributes(&self.below(path)?, &change(&attributes))
             }

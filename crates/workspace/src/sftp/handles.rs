@@ -60,9 +60,14 @@ impl Handles {
         }
     }
 
-    pub(super) fn close(&mut self, handle: &[u8]) -> Result<Open, Refusal> {
+    pub(super) fn close(&mut self, handle: &[u8]) -> Result<(), Refusal> {
         let slot = index(handle).and_then(|index| self.open.get_mut(index));
-        slot.and_then(Option::take).map(|(open, _)| open).ok_or(Refusal::Invalid)
+        match slot.and_then(Option::take) {
+            Some((Open::File(file), _)) => file.close(),
+            Some((Open::Listing(_), _)) => {}
+            None => return Err(Refusal::Invalid),
+        }
+        Ok(())
     }
 }
 

@@ -37,7 +37,7 @@ fn guard() -> GuardCommand {
 #[test]
 #[ignore = "not a test: the process that the other tests start as a guard"]
 fn guard_process() {
-    run_guard(BufReader::new(std::io::stdin()), std::io::stdout(), &Env::system());
+    run_guard(BufReader::new(std::io::stdin()), std::io::stdout());
 }
 
 /// Mounts what it is told, says so, and waits to be killed.
@@ -56,7 +56,7 @@ async fn holder_process() {
         host_key,
         private_key: Secret::new(private_key),
         access_mode: AccessMode::Rw,
-        expires_at: Env::system().now().plus(Duration::from_secs(60)),
+        lasts: Duration::from_secs(60),
         options: Vec::new(),
     };
     let mounted = mount(&guard(), place(Path::new(&root)), mounting).await.unwrap();
@@ -108,8 +108,9 @@ async fn mounted(sshd: &Sshd, root: &Path) -> Mounted {
 /// A mount in which a file is open, until its lease ends. The shortest lease in which this machine manages so much.
 async fn mounted_for_a_while(sshd: &Sshd, root: &Path) -> (Mounted, fs::File, Timestamp) {
     for seconds in [2, 8, 32] {
-        let expires_at = Env::system().now().plus(Duration::from_secs(seconds));
-        let mounted = mount(&guard(), place(root), sshd.mounting(AccessMode::Rw, expires_at)).await;
+        let lasts = Duration::from_secs(seconds);
+        let expires_at = Env::system().now().plus(lasts);
+        let mounted = mount(&guard(), place(root), sshd.mounting(AccessMode::Rw, lasts)).await;
         let Ok(mounted) = mounted else { continue };
         match fs::File::create(mounted.mount_point().join("busy")) {
             Ok(busy) => return (mounted, busy, expires_at),
@@ -145,8 +146,8 @@ async fn what_is_written_is_with_the_host_and_nothing_is_left_behind() {
 async fn read_only_is_read_only() {
     let Some(sshd) = Sshd::start() else { return };
     let root = root();
-    let expires_at = Env::system().now().plus(Duration::from_secs(60));
-    let mounted = mount(&guard(), place(root.path()), sshd.mounting(AccessMode::Ro, expires_at)).await.unwrap();
+    let lasts = Duration::from_secs(60);
+    let mounted = mount(&guard(), place(root.path()), sshd.mounting(AccessMode::Ro, lasts)).await.unwrap();
     let refused = fs::write(mounted.mount_point().join("x"), "x").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(30), "EROFS");
     mounted.unmount().await;
@@ -323,7 +324,7 @@ fn mute(port: u16, private_key: &Secret<String>, lease: Duration) -> Mounting {
         host_key: make_key(&Env::system()).public,
         private_key: private_key.clone(),
         access_mode: AccessMode::Rw,
-        expires_at: Env::system().now().plus(lease),
+        lasts: lease,
         options: Vec::new(),
     }
 }

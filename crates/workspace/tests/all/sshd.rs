@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
-use attache_protocol::{Timestamp, env::Env, wire::awcp::AccessMode};
+use attache_protocol::{env::Env, wire::awcp::AccessMode};
 use attache_workspace::{
     bench::stock,
     mount::{Mounting, missing},
@@ -42,15 +42,15 @@ impl Sshd {
     }
 
     /// What a START would say.
-    pub(crate) fn mounting(&self, access_mode: AccessMode, expires_at: Timestamp) -> Mounting {
+    pub(crate) fn mounting(&self, access_mode: AccessMode, lasts: Duration) -> Mounting {
         let stock::Login { port, user, host_key, private_key } = self.server.login.clone();
         let locator = self.folder.path().join("workspace").to_str().unwrap().to_owned();
         let (host, options) = ("127.0.0.1".to_owned(), Vec::new());
-        Mounting { host, port, user, locator, host_key, private_key, access_mode, expires_at, options }
+        Mounting { host, port, user, locator, host_key, private_key, access_mode, lasts, options }
     }
 
     pub(crate) fn lent(&self) -> Mounting {
-        self.mounting(AccessMode::Rw, Env::system().now().plus(Duration::from_secs(60)))
+        self.mounting(AccessMode::Rw, Duration::from_secs(60))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon against a hub in this process, with a remote that does what the test says: over A2A 1.0 and 0.3, over real
 //! SSH, through its socket.
 
+mod failing;
 mod old;
 mod places;
 mod planted;

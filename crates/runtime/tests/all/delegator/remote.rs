@@ -59,6 +59,8 @@ pub(crate) struct Remote {
     pub(crate) start: watch::Sender<Option<Start>>,
     pub(crate) said: Arc<Mutex<Vec<String>>>,
     pub(crate) gate: Arc<Semaphore>,
+    /// The last INVITE.
+    pub(crate) invite: Arc<Mutex<Option<awcp::Invite>>>,
 }
 
 /// One run that the device has claimed.
@@ -84,6 +86,7 @@ impl Remote {
             start: watch::Sender::new(None),
             said: Arc::default(),
             gate: Arc::new(Semaphore::new(0)),
+            invite: Arc::default(),
         }
     }
 
@@ -234,6 +237,7 @@ impl Remote {
         let Ok(awcp::Message::Invite(invite)) = awcp::Message::among(&input.message.parts) else {
             return work.fail(json!({"error": "this is no INVITE"})).await;
         };
+        *self.invite.lock().unwrap() = Some(invite.clone());
         match self.script {
             Script::Silent => return std::future::pending().await,
             Script::Decline => {

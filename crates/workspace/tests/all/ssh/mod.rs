@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 mod endings;
 mod figures;
 mod mounted;
+mod objects;
+mod outage;
 mod pressure;
 mod programs;
 mod raw;

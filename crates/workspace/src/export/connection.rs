@@ -1,0 +1,101 @@
+//! Which connection of a lease has which files open for writing. When a new one begins, what older ones still have open, or
+//! left open, was perhaps cut short: sshfs connects again after an outage and never goes on with a file from before.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Export, Inner, OpenFile, Refusal, held,
+    journal::{Line, Op},
+};
+
+/// One connection; later ones have greater numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Connection(u64);
+
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    last: u64,
+    next_file: u64,
+    open: BTreeMap<u64, OpenForWriting>,
+    /// Left open by a connection that ended.
+    abandoned: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct OpenForWriting {
+    connection: Connection,
+    path: Vec<u8>,
+    /// Its journal says that it was cut short.
+    is_suspect: bool,
+}
+
+/// A file of a connection, until it is closed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ticket(u64);
+
+impl Export {
+    /// A connection begins.
+    pub(crate) fn connect(&self) -> Connection {
+        let mut connections = held(&self.0.connections);
+        connections.last += 1;
+        let connection = Connection(connections.last);
+        let mut cut = std::mem::take(&mut connections.abandoned);
+        for open in connections.open.values_mut().filter(|open| !open.is_suspect) {
+            open.is_suspect = true;
+            cut.push(open.path.clone());
+        }
+        drop(connections);
+        for path in cut {
+            self.0.tell_interrupted(&path);
+        }
+        connection
+    }
+}
+
+impl OpenFile {
+    /// It is this connection's.
+    pub(crate) fn of(mut self, connection: Connection) -> Self {
+        if self.is_for_writing() {
+            let mut connections = held(&self.inner().connections);
+            let ticket = connections.next_file;
+            connections.next_file += 1;
+            let open = OpenForWriting { connection, path: self.path().to_vec(), is_suspect: false };
+            connections.open.insert(ticket, open);
+            drop(connections);
+            self.ticket = Some(Ticket(ticket));
+        }
+        self
+    }
+
+    /// As its client wants it; dropping it means that the connection ended first.
+    pub(crate) fn close(mut self) {
+        let Some(Ticket(ticket)) = self.ticket.take() else { return };
+        let inner = Arc::clone(self.inner());
+        let open = held(&inner.connections).open.remove(&ticket);
+        drop(self);
+        if let Some(open) = open.filter(|open| open.is_suspect) {
+            inner.journal.record(&Line { op: Op::Close, path: &open.path, to: None, bytes: None, outcome: Ok(()) });
+        }
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    pub(super) fn abandon(&self, Ticket(ticket): Ticket) {
+        let mut connections = held(&self.connections);
+        let Some(open) = connections.open.remove(&ticket).filter(|open| !open.is_suspect) else { return };
+        if open.connection.0 == connections.last {
+            // Only if another connection follows was this an outage.
+            connections.abandoned.push(open.path);
+            return;
+        }
+        drop(connections);
+        self.tell_interrupted(&open.path);
+    }
+
+    fn tell_interrupted(&self, path: &[u8]) {
+        let outcome = Err(&Refusal::Interrupted);
+        self.journal.record(&Line { op: Op::Write, path, to: None, bytes: None, outcome });
+    }
+}

@@ -1,0 +1,91 @@
+//! A connection that breaks: what it had open for writing is told once the remote is back, and is forgotten when it is made anew.
+
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
+
+use attache_protocol::{env::Env, wire::awcp::AccessMode};
+use attache_workspace::{
+    export::{Before, Cause, Export, FailedChanges, Journal, Line, Terms},
+    ssh::{Pass, make_key},
+};
+
+use super::{
+    Host, Lent, cannot_run, eventually,
+    raw::{Raw, status, string},
+};
+
+#[derive(Default)]
+struct Failures(Mutex<FailedChanges>);
+
+impl Journal for Failures {
+    fn record(&self, line: &Line<'_>) {
+        self.0.lock().unwrap().note(line);
+    }
+}
+
+impl Failures {
+    fn affected(&self) -> Vec<String> {
+        self.0.lock().unwrap().affected().map(attache_workspace::export::show).collect()
+    }
+}
+
+fn lend(host: &Host) -> (Lent, Arc<Failures>) {
+    let lent = host.lend("unused");
+    let failures = Arc::new(Failures::default());
+    let before = Before::in_folder(lent.dir.path().join("before2"));
+    let export = Export::open(&lent.folder, Terms::new(AccessMode::Rw), before, failures.clone()).unwrap();
+    let (key, export) = (make_key(&Env::system()), Arc::new(export));
+    let pass = Pass { key: key.public, locator: "loc".to_owned(), export: Arc::clone(&export) };
+    let admission = host.server.admit(pass).unwrap();
+    let options = host.login(key.private.clone()).write(lent.dir.path()).unwrap();
+    (Lent { admission, export, private_key: key.private, options, ..lent }, failures)
+}
+
+/// To write, make and empty.
+const WRITE: u32 = 0x1a;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_open_for_writing_when_the_connection_broke_affects_the_work_until_it_is_made_anew() {
+    if cannot_run() {
+        return;
+    }
+    let host = Host::start().await;
+    let (lent, failures) = lend(&host);
+    let mut raw = Raw::open(&lent);
+    let closed = raw.open_file("/loc/closed", WRITE);
+    assert_eq!(status(&raw.ask(4, 2, &[&closed])), Some(0));
+    for name in ["half", "again"] {
+        let handle = raw.open_file(&format!("/loc/{name}"), WRITE);
+        assert_eq!(status(&raw.ask(6, 3, &[&handle, &[0; 8], &string(b"half of it")])), Some(0));
+    }
+    // Killed: nothing is closed, and the rest never comes.
+    drop(raw);
+    eventually("the connection to end", || lent.admission.connections() == 0).await;
+    assert!(failures.affected().is_empty(), "without another connection it was no outage");
+    let mut raw = Raw::open(&lent);
+    assert_eq!(failures.affected(), ["again", "half"]);
+    let handle = raw.open_file("/loc/again", WRITE);
+    assert_eq!(status(&raw.ask(6, 3, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
+    assert_eq!(status(&raw.ask(4, 4, &[&handle])), Some(0));
+    assert_eq!(failures.affected(), ["half"]);
+    let counts: Vec<_> = failures.0.lock().unwrap().counts().collect();
+    assert_eq!(counts, [(Cause::Interrupted, 2)]);
+    assert_eq!(fs::read_to_string(lent.folder.join("half")).unwrap(), "half of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_connection_beside_the_first_is_no_outage() {
+    if cannot_run() {
+        return;
+    }
+    let host = Host::start().await;
+    let (lent, failures) = lend(&host);
+    let mut one = Raw::open(&lent);
+    let handle = one.open_file("/loc/slow", WRITE);
+    let _two = Raw::open(&lent);
+    assert_eq!(status(&one.ask(6, 2, &[&handle, &[0; 8], &string(b"all of it")])), Some(0));
+    assert_eq!(status(&one.ask(4, 3, &[&handle])), Some(0));
+    assert!(failures.affected().is_empty());
+}
