@@ -2,9 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use attache_client::{ChannelFilter, DeliveryFilter, Hub, Page, PermissionFilter, RunFilter};
+use attache_client::{ChannelFilter, DeliveryFilter, Hub, Page, PermissionFilter, RunFilter, daemon::DaemonClient};
 use attache_protocol::{
-    ChannelId, DeliveryId, GrantId, PermissionId, RunId, RuntimeId, error::exit, wire::call::CallId,
+    ChannelId, ConversationId, DelegationId, DeliveryId, GrantId, KeyId, PermissionId, RunId, RuntimeId,
+    error::exit,
+    rules::permission::State,
+    wire::{call::CallId, key::Key, runtime::Runtime},
 };
 
 use crate::{Failure, output::clean};
@@ -63,6 +66,10 @@ impl IdArg {
         Self::of(text, ChannelId::PREFIX)
     }
 
+    pub(crate) fn of_delegation(text: &str) -> Result<Self, String> {
+        Self::of(text, DelegationId::PREFIX)
+    }
+
     fn of(text: &str, prefix: &str) -> Result<Self, String> {
         let arg: Self = text.parse()?;
         if arg.0.contains('_') && !arg.0.starts_with(prefix) {
@@ -75,174 +82,164 @@ impl IdArg {
         if let Ok(call) = self.0.parse::<CallId>() {
             return Ok(call.run());
         }
-        let mut found = Candidates::new(&self.0, "run");
-        let mut cursor = None;
-        for _ in 0..PAGES {
-            let page = Page { limit: Some(found.limit()), cursor };
+        let pages = async |page: Page| {
             let list = hub.runs(&RunFilter { page, ..RunFilter::default() }).await?;
-            found.add(list.task_runs.iter().map(|run| run.task_run_id));
-            cursor = list.next_cursor.filter(|_| !found.is_enough());
-            if cursor.is_none() {
-                break;
-            }
-        }
-        found.only()
+            candidates(list.task_runs.iter().map(|run| run.task_run_id), list.next_cursor)
+        };
+        self.resolve("run", pages).await
     }
 
     /// `last` is the newest that waits for an answer, if there is one.
     pub(crate) async fn permission(&self, hub: &Hub) -> Result<PermissionId, Failure> {
-        if let Ok(id) = self.0.parse() {
-            return Ok(id);
-        }
-        let mut found = Candidates::new(&self.0, "approval request");
-        if self.0 == LAST {
-            let page = Page { limit: Some(1), cursor: None };
-            let state = Some(attache_protocol::rules::permission::State::Pending);
+        let pages = async |page: Page, state| {
             let list = hub.permissions(&PermissionFilter { state, page, ..PermissionFilter::default() }).await?;
-            found.add(list.permission_requests.iter().map(|request| request.permission_request_id));
-            if found.is_enough() {
-                return found.only();
+            candidates(list.permission_requests.iter().map(|request| request.permission_request_id), list.next_cursor)
+        };
+        if self.0 == LAST {
+            let first = Page { limit: Some(1), cursor: None };
+            let (pending, _) = pages(first, Some(State::Pending)).await?;
+            if let Some(waiting) = pending.first() {
+                return Ok(waiting.id);
             }
         }
-        let mut cursor = None;
-        for _ in 0..PAGES {
-            let page = Page { limit: Some(found.limit()), cursor };
-            let list = hub.permissions(&PermissionFilter { page, ..PermissionFilter::default() }).await?;
-            found.add(list.permission_requests.iter().map(|request| request.permission_request_id));
-            cursor = list.next_cursor.filter(|_| !found.is_enough());
-            if cursor.is_none() {
-                break;
-            }
-        }
-        found.only()
+        self.resolve("approval request", async |page: Page| pages(page, None).await).await
     }
 
     pub(crate) async fn grant(&self, hub: &Hub) -> Result<GrantId, Failure> {
-        if let Ok(id) = self.0.parse() {
-            return Ok(id);
-        }
-        let mut found = Candidates::new(&self.0, "grant");
-        let mut cursor = None;
-        for _ in 0..PAGES {
-            let list = hub.grants(&Page { limit: Some(found.limit()), cursor }).await?;
-            found.add(list.permission_grants.iter().map(|grant| grant.grant_id));
-            cursor = list.next_cursor.filter(|_| !found.is_enough());
-            if cursor.is_none() {
-                break;
-            }
-        }
-        found.only()
+        let pages = async |page: Page| {
+            let list = hub.grants(&page).await?;
+            candidates(list.permission_grants.iter().map(|grant| grant.grant_id), list.next_cursor)
+        };
+        self.resolve("grant", pages).await
     }
 
     pub(crate) async fn delivery(&self, hub: &Hub) -> Result<DeliveryId, Failure> {
-        if let Ok(id) = self.0.parse() {
-            return Ok(id);
-        }
-        let mut found = Candidates::new(&self.0, "delivery");
-        let mut cursor = None;
-        for _ in 0..PAGES {
-            let page = Page { limit: Some(found.limit()), cursor };
+        let pages = async |page: Page| {
             let list = hub.deliveries(&DeliveryFilter { page, ..DeliveryFilter::default() }).await?;
-            found.add(list.deliveries.iter().map(|delivery| delivery.delivery_id));
-            cursor = list.next_cursor.filter(|_| !found.is_enough());
-            if cursor.is_none() {
-                break;
-            }
-        }
-        found.only()
+            candidates(list.deliveries.iter().map(|delivery| delivery.delivery_id), list.next_cursor)
+        };
+        self.resolve("delivery", pages).await
     }
 
     pub(crate) async fn channel(&self, hub: &Hub) -> Result<ChannelId, Failure> {
-        if let Ok(id) = self.0.parse() {
-            return Ok(id);
-        }
-        let mut found = Candidates::new(&self.0, "channel");
-        let mut cursor = None;
-        for _ in 0..PAGES {
-            let page = Page { limit: Some(found.limit()), cursor };
+        let pages = async |page: Page| {
             let list = hub.channels(&ChannelFilter { page, ..ChannelFilter::default() }).await?;
-            found.add(list.channels.iter().map(|channel| channel.channel_id));
-            cursor = list.next_cursor.filter(|_| !found.is_enough());
-            if cursor.is_none() {
-                break;
-            }
-        }
-        found.only()
+            candidates(list.channels.iter().map(|channel| channel.channel_id), list.next_cursor)
+        };
+        self.resolve("channel", pages).await
     }
 
     /// A device's name will do as well, where only one active device has it.
     pub(crate) async fn runtime(&self, hub: &Hub) -> Result<RuntimeId, Failure> {
+        let name = |runtime: &Runtime| runtime.device_name.clone().filter(|_| runtime.ended_at.is_none());
+        let pages = async |page: Page| {
+            let list = hub.runtimes(&page).await?;
+            let found = list.agent_runtimes.iter().map(|one| Candidate { id: one.runtime_id, name: name(one) });
+            candidates(found, list.next_cursor)
+        };
+        self.resolve("device", pages).await
+    }
+
+    /// A key's name will do as well, where only one key that is not revoked has it.
+    pub(crate) async fn key(&self, hub: &Hub) -> Result<KeyId, Failure> {
+        let name = |key: &Key| key.revoked_at.is_none().then(|| key.name.clone());
+        let pages = async |page: Page| {
+            let list = hub.keys(&page).await?;
+            let found = list.api_keys.iter().map(|key| Candidate { id: key.key_id, name: name(key) });
+            candidates(found, list.next_cursor)
+        };
+        self.resolve("key", pages).await
+    }
+
+    pub(crate) async fn session(&self, hub: &Hub) -> Result<KeyId, Failure> {
+        let pages = async |page: Page| {
+            let list = hub.sessions(&page).await?;
+            candidates(list.sessions.iter().map(|session| session.session_id), list.next_cursor)
+        };
+        self.resolve("session", pages).await
+    }
+
+    /// A title will do as well, where only one conversation has it.
+    pub(crate) async fn conversation(&self, hub: &Hub) -> Result<ConversationId, Failure> {
+        let pages = async |page: Page| {
+            let list = hub.conversations(&page).await?;
+            let found = list.conversations.into_iter();
+            candidates(found.map(|one| Candidate { id: one.conversation_id, name: one.title }), list.next_cursor)
+        };
+        self.resolve("conversation", pages).await
+    }
+
+    /// One of this machine's own.
+    pub(crate) async fn delegation(&self, daemon: &DaemonClient) -> Result<DelegationId, Failure> {
+        let pages = async |_: Page| {
+            let list = daemon.list().await?;
+            candidates(list.iter().map(|delegation| delegation.delegation_id), None)
+        };
+        self.resolve("delegation", pages).await
+    }
+
+    /// A whole id as it is; else what the name or the part of an id means among the newest.
+    async fn resolve<T: fmt::Display + FromStr + Copy>(
+        &self,
+        what: &'static str,
+        pages: impl AsyncFn(Page) -> Result<Candidates<T>, Failure>,
+    ) -> Result<T, Failure> {
         if let Ok(id) = self.0.parse() {
             return Ok(id);
         }
-        let mut found = Candidates::new(&self.0, "device");
-        let mut named = Candidates::new(&self.0, "device");
+        let limit = if self.0 == LAST { 1 } else { PAGE };
+        let (mut found, mut named) = (Vec::new(), Vec::new());
         let mut cursor = None;
         for _ in 0..PAGES {
-            let list = hub.runtimes(&Page { limit: Some(PAGE), cursor }).await?;
-            let has_name = |runtime: &&attache_protocol::wire::runtime::Runtime| {
-                runtime.ended_at.is_none() && runtime.device_name.as_deref() == Some(&self.0)
-            };
-            named.keep(list.agent_runtimes.iter().filter(has_name).map(|runtime| runtime.runtime_id));
-            found.add(list.agent_runtimes.iter().map(|runtime| runtime.runtime_id));
-            cursor = list.next_cursor;
+            let (page, next) = pages(Page { limit: Some(limit), cursor }).await?;
+            named.extend(page.iter().filter(|one| one.name.as_deref() == Some(&self.0)).map(|one| one.id));
+            found.extend(page.iter().filter(|one| fits(&self.0, &one.id.to_string())).map(|one| one.id));
+            cursor = next.filter(|_| self.0 != LAST);
             if cursor.is_none() {
                 break;
             }
         }
-        if named.is_empty() { found.only() } else { named.only() }
+        only(&self.0, what, if named.is_empty() { &found } else { &named })
     }
 }
 
-/// What fits what was typed, the newest first.
+/// Something that may be meant.
 #[derive(Debug)]
-struct Candidates<'a, T> {
-    typed: &'a str,
-    what: &'static str,
-    found: Vec<T>,
+struct Candidate<T> {
+    id: T,
+    /// What people call it, if anything.
+    name: Option<String>,
 }
 
-// === impl Candidates ===
+/// A page of them, and where the next one begins.
+type Candidates<T> = (Vec<Candidate<T>>, Option<String>);
 
-impl<'a, T: fmt::Display + Copy> Candidates<'a, T> {
-    const fn new(typed: &'a str, what: &'static str) -> Self {
-        Self { typed, what, found: Vec::new() }
+// === impl Candidate ===
+
+impl<T> From<T> for Candidate<T> {
+    fn from(id: T) -> Self {
+        Self { id, name: None }
     }
+}
 
-    fn limit(&self) -> u32 {
-        if self.typed == LAST { 1 } else { PAGE }
-    }
+fn candidates<T, C: Into<Candidate<T>>>(
+    found: impl Iterator<Item = C>,
+    next: Option<String>,
+) -> Result<Candidates<T>, Failure> {
+    Ok((found.map(Into::into).collect(), next))
+}
 
-    fn add(&mut self, ids: impl Iterator<Item = T>) {
-        let typed = self.typed;
-        self.keep(ids.filter(|id| fits(typed, &id.to_string())));
-    }
-
-    fn keep(&mut self, ids: impl Iterator<Item = T>) {
-        self.found.extend(ids);
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    /// Whether looking further changes nothing.
-    fn is_enough(&self) -> bool {
-        self.found.len() > usize::from(self.typed != LAST)
-    }
-
-    fn only(self) -> Result<T, Failure> {
-        let typed = clean::line(self.typed);
-        match self.found.as_slice() {
-            [only] => Ok(*only),
-            [first, ..] if self.typed == LAST => Ok(*first),
-            [] => Err(Failure::new("not_found", exit::NOT_FOUND, format!("there is no {} `{typed}`", self.what))
-                .hint("Write a whole id, a part that only one of the newest has, or `last`.")),
-            several => {
-                let shown: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-                Err(Failure::usage(format!("`{typed}` fits several: {}", shown.join(", ")))
-                    .hint("Write more of the id."))
-            }
+/// The one that fits what was typed; `found` has the newest first.
+fn only<T: fmt::Display + Copy>(typed: &str, what: &str, found: &[T]) -> Result<T, Failure> {
+    let shown = clean::line(typed);
+    match found {
+        [only] => Ok(*only),
+        [first, ..] if typed == LAST => Ok(*first),
+        [] => Err(Failure::new("not_found", exit::NOT_FOUND, format!("there is no {what} `{shown}`"))
+            .hint("Write a whole id, a part that only one of the newest has, or `last`.")),
+        several => {
+            let several: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
+            Err(Failure::usage(format!("`{shown}` fits several: {}", several.join(", "))).hint("Write more of the id."))
         }
     }
 }

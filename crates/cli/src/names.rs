@@ -33,6 +33,11 @@ impl Names {
         }
     }
 
+    /// The name of one who may be nobody.
+    pub(crate) fn or_dash(&self, id: Option<impl ToString>) -> String {
+        id.map_or_else(|| "–".to_owned(), |id| self.get(id))
+    }
+
     /// The name with the id behind it, for a page that has room for both.
     pub(crate) fn with_id(&self, id: impl ToString) -> String {
         let id = id.to_string();

@@ -67,6 +67,50 @@ fn people_devices_and_grants_are_called_by_their_names() {
 }
 
 #[test]
+fn keys_sessions_and_conversations_are_named_by_a_name_a_part_of_the_id_or_last() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    let key = |name: &str| home.attache(&["keys", "add", name, "--json"]).succeeds().json()["key"]["key_id"].clone();
+    let (ci, other) = (key("ci"), key("other"));
+    let revoked = |id: &Value| {
+        let list = home.attache(&["keys", "--json"]).succeeds().json();
+        let keys = list["api_keys"].as_array().unwrap().clone();
+        !keys.iter().find(|key| key["key_id"] == *id).unwrap()["revoked_at"].is_null()
+    };
+    home.attache(&["keys", "revoke", "nobody"]).exits(3);
+    home.attache(&["keys", "revoke", "ci"]).succeeds();
+    assert_eq!([revoked(&ci), revoked(&other)], [true, false]);
+    let id = other.as_str().unwrap();
+    home.attache(&["keys", "revoke", &id[id.len() - 8..]]).succeeds();
+    assert!(revoked(&other));
+    // A name is free again once its key is revoked, and two that have it are not guessed between.
+    (key("twin"), key("twin"));
+    assert!(home.attache(&["keys", "revoke", "twin"]).exits(2).stderr.contains("fits several"));
+
+    let begin = |title: &str| home.attache(&["conversations", "add", "--title", title]).succeeds().stdout;
+    let (first, second) = (begin("Release 2"), begin("Release 3"));
+    hub.add_agent("builder");
+    home.attache(&["ask", "builder", "pack it", "--no-wait", "--conversation", "Release 2"]).succeeds();
+    home.attache(&["ask", "builder", "sign it", "--no-wait", "--conversation", "last"]).succeeds();
+    for (named, id) in [("Release 2", &first), (&first.trim()[first.trim().len() - 8..], &first), ("last", &second)] {
+        let runs = home.attache(&["runs", "--conversation", named, "--json"]).succeeds().json();
+        assert_eq!(runs["task_runs"].as_array().unwrap().len(), 1, "{named}: {runs}");
+        assert_eq!(runs["task_runs"][0]["conversation_id"], id.trim(), "{named}");
+    }
+    assert!(home.attache(&["conversations", "show", "Release 2"]).succeeds().stdout.contains("pack it"));
+
+    let link = home.attache(&["login", "--json"]).succeeds().json()["url"].as_str().unwrap().to_owned();
+    let token = link.split_once("token=").unwrap().1;
+    let form = format!("token={token}");
+    let headers = [("content-type", "application/x-www-form-urlencoded"), ("origin", hub.url.as_str())];
+    crate::harness::http::send("POST", &format!("{}/login", hub.url), &headers, form.as_bytes()).unwrap();
+    let shown = home.attache(&["sessions"]).succeeds().stdout;
+    assert!(shown.lines().nth(1).unwrap().contains(" owner "), "{shown}");
+    home.attache(&["sessions", "end", "last"]).succeeds();
+    assert!(home.attache(&["sessions"]).succeeds().stdout.contains(" ended "));
+}
+
+#[test]
 fn a_device_that_shows_a_code_is_confirmed_from_the_command_line() {
     let home = Home::new();
     let hub = home.hub(&[]);

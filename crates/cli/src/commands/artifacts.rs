@@ -10,11 +10,11 @@ use attache_protocol::{ArtifactId, ConversationId, RunId, WorkspaceId};
 use clap::Subcommand;
 use tokio::fs::File;
 
-use super::page::{self, PageArgs};
+use super::page::{Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
-    output::{Cell, Table, time},
+    output::{Cell, time},
 };
 
 /// List, download and upload the artifacts of a workspace
@@ -78,28 +78,19 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, place: Place, page: &PageArgs) -> Result<(), Failure> {
-    let output = &context.output;
     let list = hub.artifacts(place.workspace(hub).await?, &page.page()).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    if list.artifacts.is_empty() {
-        output.say("There are no artifacts here.");
-        return Ok(());
-    }
-    let mut table = Table::new(&["ID", "SIZE", "TYPE", "CREATED", "NAME"]);
-    for artifact in &list.artifacts {
-        table.row([
-            Cell::plain(artifact.artifact_id.to_string()),
-            Cell::plain(time::size(artifact.size)),
-            Cell::plain(&artifact.media_type),
-            Cell::plain(time::relative(artifact.created_at, context.now())),
-            Cell::strong(&artifact.name),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let next_cursor = list.next_cursor.as_deref();
+    let when_empty = "There are no artifacts here.";
+    Listing { answer: &list, items: &list.artifacts, next_cursor, when_empty }.print(
+        context,
+        &[
+            ("ID", &|artifact| Cell::plain(artifact.artifact_id.to_string())),
+            ("SIZE", &|artifact| Cell::plain(time::size(artifact.size))),
+            ("TYPE", &|artifact| Cell::plain(&artifact.media_type)),
+            ("CREATED", &|artifact| Cell::plain(time::relative(artifact.created_at, context.now()))),
+            ("NAME", &|artifact| Cell::strong(&artifact.name)),
+        ],
+    )
 }
 
 async fn get(context: &Context, hub: &Hub, artifact: ArtifactId, to: Option<&Path>) -> Result<(), Failure> {

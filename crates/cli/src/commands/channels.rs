@@ -8,7 +8,7 @@ use attache_protocol::{
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::page::{self, Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
@@ -88,33 +88,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
-    let (output, now) = (&context.output, context.now());
     let Filter { status, agent, page } = filter;
     let list = hub.channels(&ChannelFilter { status, agent, page: page.page() }).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    if list.channels.is_empty() {
-        output.say("There are no such channels. A device opens one when its runtime starts: attache runtime start");
-        return Ok(());
-    }
-    let names = Names::of(hub, list.channels.iter().map(|channel| &channel.account_ref)).await;
-    let mut table = Table::new(&["ID", "STATUS", "ROLE", "TRANSPORT", "LAST SEEN", "UNACKED", "ACCOUNT", "REASON"]);
-    for channel in &list.channels {
-        table.row([
-            Cell::plain(channel.channel_id.to_string()),
-            status_cell(channel),
-            Cell::plain(channel.peer_role.as_str()),
-            Cell::plain(channel.transport.as_str()),
-            Cell::plain(time::relative(channel.last_seen_at, now)),
-            Cell::plain(channel.unacknowledged.to_string()),
-            Cell::plain(names.get(&channel.account_ref)),
-            Cell::dim(channel.reason.as_deref().unwrap_or("–")),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let names = page::names(context, hub, list.channels.iter().map(|channel| &channel.account_ref)).await;
+    let next_cursor = list.next_cursor.as_deref();
+    let when_empty = "There are no such channels. A device opens one when its runtime starts: attache runtime start";
+    Listing { answer: &list, items: &list.channels, next_cursor, when_empty }.print(
+        context,
+        &[
+            ("ID", &|channel| Cell::plain(channel.channel_id.to_string())),
+            ("STATUS", &status_cell),
+            ("ROLE", &|channel| Cell::plain(channel.peer_role.as_str())),
+            ("TRANSPORT", &|channel| Cell::plain(channel.transport.as_str())),
+            ("LAST SEEN", &|channel| Cell::plain(time::relative(channel.last_seen_at, context.now()))),
+            ("UNACKED", &|channel| Cell::plain(channel.unacknowledged.to_string())),
+            ("ACCOUNT", &|channel| Cell::plain(names.get(&channel.account_ref))),
+            ("REASON", &|channel| Cell::dim(channel.reason.as_deref().unwrap_or("–"))),
+        ],
+    )
 }
 
 async fn show(context: &Context, hub: &Hub, channel: ChannelId) -> Result<(), Failure> {

@@ -7,12 +7,13 @@ use attache_protocol::{
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::page::{self, Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
+    ids::IdArg,
     names::Names,
-    output::{Cell, Style, Table, clean, time},
+    output::{Cell, Style, clean, time},
 };
 
 /// List conversations, begin one, and read what was said in it
@@ -22,7 +23,7 @@ use crate::{
   attache conversations
   attache conversations add --title \"Release 2\"
   attache ask builder --conversation cnv_… \"go on\"
-  attache conversations show cnv_…",
+  attache conversations show \"Release 2\"     by its title, its id, a part of it, or `last`",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -45,7 +46,8 @@ enum Conversations {
     },
     /// Show the messages of a conversation
     Show {
-        conversation: ConversationId,
+        /// Its title or id, a part of the id, or `last`
+        conversation: IdArg,
         #[command(flatten)]
         page: PageArgs,
     },
@@ -63,31 +65,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }
             context.output.line(conversation.conversation_id)
         }
-        Conversations::Show { conversation, page } => show(&context, &hub, conversation, &page.page()).await,
+        Conversations::Show { conversation, page } => {
+            show(&context, &hub, conversation.conversation(&hub).await?, &page.page()).await
+        }
     }
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
-    let output = &context.output;
     let list = hub.conversations(&page.page()).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    if list.conversations.is_empty() {
-        output.say("There are no conversations yet.");
-        return Ok(());
-    }
-    let mut table = Table::new(&["ID", "BEGUN", "TITLE"]);
-    for conversation in &list.conversations {
-        table.row([
-            Cell::plain(conversation.conversation_id.to_string()),
-            Cell::plain(time::relative(conversation.created_at, context.now())),
-            Cell::excerpt(conversation.title.as_deref().unwrap_or("–")),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let next_cursor = list.next_cursor.as_deref();
+    let when_empty = "There are no conversations yet.";
+    Listing { answer: &list, items: &list.conversations, next_cursor, when_empty }.print(
+        context,
+        &[
+            ("ID", &|conversation| Cell::plain(conversation.conversation_id.to_string())),
+            ("BEGUN", &|conversation| Cell::plain(time::relative(conversation.created_at, context.now()))),
+            ("TITLE", &|conversation| Cell::excerpt(conversation.title.as_deref().unwrap_or("–"))),
+        ],
+    )
 }
 
 async fn show(context: &Context, hub: &Hub, conversation: ConversationId, page: &Page) -> Result<(), Failure> {

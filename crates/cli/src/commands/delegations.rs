@@ -1,7 +1,8 @@
 //! `attache delegations`: what is lent from this machine, what came of it, and what may be lent.
 
+mod revert;
+
 use std::{
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use attache_client::daemon::DaemonClient;
 use attache_protocol::{
     DelegationId, Pin,
     error::exit,
-    wire::delegation::{Delegation, Delegations, Diff, Revert, Reverted, Take},
+    wire::delegation::{Delegation, Delegations, Diff},
 };
 use attache_runtime::awcp_policy::Change;
 use clap::Subcommand;
@@ -18,7 +19,9 @@ use serde::Serialize;
 
 use super::delegate;
 use crate::{
-    Context, Failure, home, lending,
+    Context, Failure, home,
+    ids::IdArg,
+    lending,
     output::{Cell, Style, Table, clean, time},
 };
 
@@ -28,7 +31,7 @@ use crate::{
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
   attache delegations                                     what is lent, and what was
-  attache delegations show dlg_…
+  attache delegations show dlg_…                          a part of the id is enough, or `last`
   attache delegations output dlg_…                        what the remote said in the end
   attache delegations log dlg_…                           what it wrote while it worked
   attache delegations diff dlg_…                          what it changed
@@ -55,29 +58,38 @@ struct Filter {
     live: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct One {
+    /// Its id, a part of it, or `last`
+    #[arg(value_parser = IdArg::of_delegation)]
+    delegation: IdArg,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List delegations, newest first (what `attache delegations` does)
     List(Filter),
     /// Show one
-    Show { delegation: DelegationId },
+    Show(One),
     /// Print what the remote said in the end, or how far it is
-    Output { delegation: DelegationId },
+    Output(One),
     /// Print what the remote wrote while it worked
-    Log { delegation: DelegationId },
+    Log(One),
     /// Take the folder back and stop the remote
     Cancel {
-        #[arg(required_unless_present = "all")]
-        delegation: Vec<DelegationId>,
+        #[arg(required_unless_present = "all", value_parser = IdArg::of_delegation)]
+        delegation: Vec<IdArg>,
         /// Everything that has not ended
         #[arg(long, conflicts_with = "delegation")]
         all: bool,
     },
     /// Show what changed in the folder as a unified diff
-    Diff { delegation: DelegationId },
+    Diff(One),
     /// Put back what was there before, except for what was changed here since
     Revert {
-        delegation: DelegationId,
+        /// Its id, a part of it, or `last`
+        #[arg(value_parser = IdArg::of_delegation)]
+        delegation: IdArg,
         /// Only these, relative to the folder
         paths: Vec<String>,
         /// Which version a file gets that you edited as well: `before` the lease, or `mine`, as you last saved it. What it
@@ -88,7 +100,8 @@ enum Command {
     /// Wait until they have ended
     Wait {
         /// [default: everything that has not ended]
-        delegation: Vec<DelegationId>,
+        #[arg(value_parser = IdArg::of_delegation)]
+        delegation: Vec<IdArg>,
         /// Everything that one session of an MCP client asked for
         #[arg(long, value_name = "SESSION", conflicts_with = "delegation")]
         session: Option<String>,
@@ -149,7 +162,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let command = args.command.unwrap_or(Command::List(args.filter));
     let only_looks = matches!(
         command,
-        Command::List(_) | Command::Show { .. } | Command::Output { .. } | Command::Log { .. } | Command::Diff { .. }
+        Command::List(_) | Command::Show(_) | Command::Output(_) | Command::Log(_) | Command::Diff(_)
     );
     // Whoever only looks leaves nothing behind that was not there before.
     let stays = !only_looks || lending::is_running(&context).await?;
@@ -163,18 +176,21 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 async fn perform(context: &Context, command: Command) -> Result<(), Failure> {
     match command {
         Command::List(Filter { live }) => list(context, live).await,
-        Command::Show { delegation } => show(context, &lending::daemon(context).await?.get(delegation).await?),
-        Command::Output { delegation } => output(context, &lending::daemon(context).await?.get(delegation).await?),
-        Command::Log { delegation } => log(context, delegation).await,
+        Command::Show(One { delegation }) => show(context, &get(context, &delegation).await?),
+        Command::Output(One { delegation }) => output(context, &get(context, &delegation).await?),
+        Command::Log(One { delegation }) => log(context, get(context, &delegation).await?.delegation_id),
         Command::Cancel { delegation, all } => cancel(context, delegation, all).await,
-        Command::Diff { delegation } => {
-            let text = lending::daemon(context).await?.diff(delegation).await?;
+        Command::Diff(One { delegation }) => {
+            let daemon = lending::daemon(context).await?;
+            let text = daemon.diff(delegation.delegation(&daemon).await?).await?;
             if context.output.is_json() {
                 return context.output.json(&Diff { text });
             }
             context.output.raw(&text)
         }
-        Command::Revert { delegation, paths, take } => revert(context, delegation, paths, take.as_deref()).await,
+        Command::Revert { delegation, paths, take } => {
+            revert::run(context, &delegation, paths, take.as_deref()).await
+        }
         Command::Wait { delegation, session, timeout } => wait(context, delegation, session, timeout).await,
         Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
@@ -328,9 +344,14 @@ fn output(context: &Context, delegation: &Delegation) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The one that was named.
+async fn get(context: &Context, delegation: &IdArg) -> Result<Delegation, Failure> {
+    let daemon = lending::daemon(context).await?;
+    Ok(daemon.get(delegation.delegation(&daemon).await?).await?)
+}
+
 /// The daemon of this machine wrote it.
-async fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure> {
-    lending::daemon(context).await?.get(delegation).await?;
+fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure> {
     let folder = context.config.awcp_home()?.join("delegations").join(delegation.to_string());
     let path = folder.join("logs").join("remote.log");
     let text = match std::fs::read(&path) {
@@ -348,8 +369,13 @@ async fn log(context: &Context, delegation: DelegationId) -> Result<(), Failure>
     context.output.raw(&clean::lines(&text))
 }
 
-async fn cancel(context: &Context, mut wanted: Vec<DelegationId>, all: bool) -> Result<(), Failure> {
+async fn cancel(context: &Context, named: Vec<IdArg>, all: bool) -> Result<(), Failure> {
     let daemon = lending::daemon(context).await?;
+    // None is cancelled before all of them are known.
+    let mut wanted = Vec::new();
+    for delegation in &named {
+        wanted.push(delegation.delegation(&daemon).await?);
+    }
     if all {
         let live = daemon.list().await?;
         wanted = live.iter().filter(|one| !one.status.has_ended()).map(|one| one.delegation_id).collect();
@@ -371,73 +397,9 @@ async fn cancel(context: &Context, mut wanted: Vec<DelegationId>, all: bool) -> 
     Ok(())
 }
 
-async fn revert(
-    context: &Context,
-    delegation: DelegationId,
-    paths: Vec<String>,
-    take: Option<&str>,
-) -> Result<(), Failure> {
-    let daemon = lending::daemon(context).await?;
-    let take = take.and_then(version);
-    let mut reverted = daemon.revert(delegation, &Revert { paths, take }).await?;
-    for (path, take) in choose(context, &reverted)? {
-        let asked = Revert { paths: vec![path.clone()], take: Some(take) };
-        let Reverted { restored, kept } = daemon.revert(delegation, &asked).await?;
-        reverted.kept.retain(|left| left.path != path);
-        reverted.restored.extend(restored);
-        reverted.kept.extend(kept);
-    }
-    if context.output.is_json() {
-        return context.output.json(&reverted);
-    }
-    for path in &reverted.restored {
-        context.output.line(clean::line(path))?;
-    }
-    let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
-    for kept in &reverted.kept {
-        let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
-        context.output.say_styled(Style::Busy, line);
-        for version in &kept.versions {
-            context.output.say_styled(Style::Dim, format_args!("  your version: {}", clean::line(version)));
-        }
-    }
-    context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
-    if conflicts > 0 {
-        context.output.say(format_args!(
-            "You edited {conflicts} of them as well. Say which version they get: attache delegations revert {delegation} \
-             --take before|mine PATH…"
-        ));
-    }
-    Ok(())
-}
-
-fn version(name: &str) -> Option<Take> {
-    match name {
-        "before" | "b" => Some(Take::Before),
-        "mine" | "m" => Some(Take::Mine),
-        _ => None,
-    }
-}
-
-/// Asks the person at the terminal about each file that both sides edited.
-fn choose(context: &Context, reverted: &Reverted) -> Result<Vec<(String, Take)>, Failure> {
-    let mut chosen = Vec::new();
-    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
-        return Ok(chosen);
-    }
-    for kept in reverted.kept.iter().filter(|kept| kept.conflict) {
-        let (path, reason) = (clean::line(&kept.path), clean::line(&kept.reason));
-        let _ = write!(io::stderr(), "{path}: {reason}. [b]efore the lease, [m]ine, [l]eave it? [l] ");
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        chosen.extend(version(&answer.trim().to_lowercase()).map(|take| (kept.path.clone(), take)));
-    }
-    Ok(chosen)
-}
-
 async fn wait(
     context: &Context,
-    wanted: Vec<DelegationId>,
+    wanted: Vec<IdArg>,
     session: Option<String>,
     timeout: Option<u64>,
 ) -> Result<(), Failure> {
@@ -490,14 +452,14 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
 async fn ended_of(
     context: &Context,
     daemon: &DaemonClient,
-    wanted: Vec<DelegationId>,
+    wanted: Vec<IdArg>,
 ) -> Result<Vec<Delegation>, Failure> {
     let all = if wanted.is_empty() {
         daemon.list().await?.into_iter().filter(|delegation| !delegation.status.has_ended()).collect()
     } else {
         let mut all = Vec::new();
         for id in wanted {
-            all.push(daemon.get(id).await?);
+            all.push(daemon.get(id.delegation(daemon).await?).await?);
         }
         all
     };

@@ -7,7 +7,7 @@ use attache_protocol::wire::{
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::page::{Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
@@ -105,31 +105,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
-    let (output, now) = (&context.output, context.now());
     let Filter { state, run, page } = filter;
     let list = hub.deliveries(&DeliveryFilter { state, run: run.map(CallId::run), page: page.page() }).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    if list.deliveries.is_empty() {
-        output.say("There are no such deliveries. A call with a callback_url makes one when it has ended.");
-        return Ok(());
-    }
-    let mut table = Table::new(&["ID", "STATE", "WHAT", "TRIED", "ANSWER", "CREATED", "URL"]);
-    for delivery in &list.deliveries {
-        table.row([
-            Cell::plain(delivery.delivery_id.to_string()),
-            state_cell(delivery.state),
-            Cell::plain(kind(delivery.kind)),
-            Cell::plain(delivery.attempts.to_string()),
-            Cell::plain(delivery.last_status.map_or_else(|| "–".to_owned(), |status| status.to_string())),
-            Cell::plain(time::relative(delivery.created_at, now)),
-            Cell::dim(clean::exact_line(&delivery.url)),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let next_cursor = list.next_cursor.as_deref();
+    let when_empty = "There are no such deliveries. A call with a callback_url makes one when it has ended.";
+    Listing { answer: &list, items: &list.deliveries, next_cursor, when_empty }.print(
+        context,
+        &[
+            ("ID", &|delivery| Cell::plain(delivery.delivery_id.to_string())),
+            ("STATE", &|delivery| state_cell(delivery.state)),
+            ("WHAT", &|delivery| Cell::plain(kind(delivery.kind))),
+            ("TRIED", &|delivery| Cell::plain(delivery.attempts.to_string())),
+            ("ANSWER", &|delivery| {
+                Cell::plain(delivery.last_status.map_or_else(|| "–".to_owned(), |status| status.to_string()))
+            }),
+            ("CREATED", &|delivery| Cell::plain(time::relative(delivery.created_at, context.now()))),
+            ("URL", &|delivery| Cell::dim(clean::exact_line(&delivery.url))),
+        ],
+    )
 }
 
 fn show(context: &Context, delivery: &Delivery) -> Result<(), Failure> {

@@ -1,25 +1,21 @@
 //! `attache keys`: API keys of people and programs.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    fs,
-    path::PathBuf,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use attache_client::Hub;
 use attache_protocol::{
-    KeyId, Timestamp, UserId,
+    Timestamp,
     wire::key::{CreateKeyRequest, Key, Role, Scope},
 };
 use clap::Subcommand;
 
-use super::page::{self, PageArgs};
+use super::page::{self, Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
     home,
-    output::{Cell, Style, Table, clean, time},
+    ids::IdArg,
+    output::{Cell, Style, time},
 };
 
 /// List, add and revoke API keys
@@ -31,7 +27,7 @@ use crate::{
   attache keys add watcher --scope read --user ada --expires 2027-01-01T00:00:00Z
   attache keys add robot --certificate robot.pem     needs `attache hub --tls-client-certs`
   ATTACHE_KEY=\"$(cat ci.key)\" attache runs           use it
-  attache keys revoke key_…",
+  attache keys revoke ci                             by its name, its id or a part of it",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -75,8 +71,8 @@ enum Keys {
     },
     /// Revoke a key at once
     Revoke {
-        /// Its id, as `attache keys` shows it
-        key: KeyId,
+        /// Its name or id, as `attache keys` shows it, a part of the id, or `last`
+        key: IdArg,
     },
 }
 
@@ -105,6 +101,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             add(&context, &hub, request, to_file).await
         }
         Keys::Revoke { key } => {
+            let key = key.key(&hub).await?;
             hub.revoke_key(key).await?;
             context.output.say(format_args!("Revoked {key}."));
             Ok(())
@@ -113,40 +110,22 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
-    let output = &context.output;
     let list = hub.keys(&page.page()).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    let users = names(hub, list.api_keys.iter().filter_map(|key| key.user_id)).await;
-    let mut table = Table::new(&["ID", "STATE", "ROLE", "SCOPES", "FOR", "CREATED", "EXPIRES", "NAME"]);
-    for key in &list.api_keys {
-        table.row([
-            Cell::plain(key.key_id.to_string()),
-            state(key, context),
-            Cell::plain(key.role.as_str()),
-            Cell::plain(scopes(key)),
-            Cell::plain(key.user_id.map_or_else(|| "–".to_owned(), |user| users[&user].clone())),
-            Cell::plain(time::relative(key.created_at, context.now())),
-            Cell::plain(time::relative_or(key.expires_at, context.now(), "never")),
-            Cell::strong(&key.name),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
-}
-
-/// What those are called for whom the keys are; the id of one who cannot be looked up.
-pub(super) async fn names(hub: &Hub, users: impl Iterator<Item = UserId>) -> HashMap<UserId, String> {
-    let mut names = HashMap::new();
-    for user in users {
-        if let Entry::Vacant(vacant) = names.entry(user) {
-            let found = hub.user(&user.to_string()).await;
-            vacant.insert(found.map_or_else(|_| user.to_string(), |found| clean::line(&found.name).into_owned()));
-        }
-    }
-    names
+    let names = page::names(context, hub, list.api_keys.iter().filter_map(|key| key.user_id)).await;
+    let next_cursor = list.next_cursor.as_deref();
+    Listing { answer: &list, items: &list.api_keys, next_cursor, when_empty: "" }.print(
+        context,
+        &[
+            ("ID", &|key| Cell::plain(key.key_id.to_string())),
+            ("STATE", &|key| state(key, context)),
+            ("ROLE", &|key| Cell::plain(key.role.as_str())),
+            ("SCOPES", &|key| Cell::plain(scopes(key))),
+            ("FOR", &|key| Cell::plain(names.or_dash(key.user_id))),
+            ("CREATED", &|key| Cell::plain(time::relative(key.created_at, context.now()))),
+            ("EXPIRES", &|key| Cell::plain(time::relative_or(key.expires_at, context.now(), "never"))),
+            ("NAME", &|key| Cell::strong(&key.name)),
+        ],
+    )
 }
 
 fn scopes(key: &Key) -> String {

@@ -1,8 +1,13 @@
-//! Which part of a list a command shows.
+//! Lists: which part of one a command shows, and one table of columns for all of them.
 
-use attache_client::Page;
+use attache_client::{Hub, Page};
+use serde::Serialize;
 
-use crate::Context;
+use crate::{
+    Context, Failure,
+    names::Names,
+    output::{Cell, Table},
+};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PageArgs {
@@ -12,6 +17,19 @@ pub(crate) struct PageArgs {
     /// Go on where an earlier page ended
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
+}
+
+/// What a column is called, and what it shows of an item.
+pub(crate) type Column<'a, T> = (&'static str, &'a dyn Fn(&T) -> Cell);
+
+/// One page of a list as the hub answered it.
+pub(crate) struct Listing<'a, L, T> {
+    /// The whole answer, for `--json`.
+    pub(crate) answer: &'a L,
+    pub(crate) items: &'a [T],
+    pub(crate) next_cursor: Option<&'a str>,
+    /// What to say when there is nothing; an empty text says nothing.
+    pub(crate) when_empty: &'static str,
 }
 
 // === impl PageArgs ===
@@ -26,6 +44,35 @@ impl Default for PageArgs {
     fn default() -> Self {
         Self { limit: 50, cursor: None }
     }
+}
+
+// === impl Listing ===
+
+impl<L: Serialize, T> Listing<'_, L, T> {
+    /// Prints it: the answer as JSON, or a row for each item and how to see the rest.
+    pub(crate) fn print(&self, context: &Context, columns: &[Column<'_, T>]) -> Result<(), Failure> {
+        let output = &context.output;
+        if output.is_json() {
+            return output.json(self.answer);
+        }
+        if self.items.is_empty() && !self.when_empty.is_empty() {
+            output.say(self.when_empty);
+        } else {
+            let headings: Vec<_> = columns.iter().map(|(heading, _)| *heading).collect();
+            let mut table = Table::new(&headings);
+            for item in self.items {
+                table.row(columns.iter().map(|(_, cell)| cell(item)));
+            }
+            output.table(&table)?;
+        }
+        more(context, self.next_cursor);
+        Ok(())
+    }
+}
+
+/// The names that a table needs; JSON has ids.
+pub(crate) async fn names<T: ToString>(context: &Context, hub: &Hub, ids: impl IntoIterator<Item = T>) -> Names {
+    if context.output.is_json() { Names::default() } else { Names::of(hub, ids).await }
 }
 
 /// Tells a person how to see the rest.

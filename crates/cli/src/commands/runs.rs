@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_client::{Hub, PermissionFilter, RunFilter};
 use attache_protocol::{
-    ConversationId, Json, RunId, Timestamp,
+    Json, RunId, Timestamp,
     error::exit,
     rules::{permission::State, quota::usd, recovery::Recovery, run::Status},
     wire::{
@@ -93,9 +93,9 @@ struct Filter {
     /// Only in this state; `waiting` is for an approval or for input
     #[arg(long, value_enum)]
     status: Option<StatusArg>,
-    /// Only of this conversation
+    /// Only of this conversation: its title or id, a part of the id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
-    conversation: Option<ConversationId>,
+    conversation: Option<IdArg>,
     /// Only what was made since then, like `30m`, `8h`, `7d` ago or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = amount::moment)]
     since: Option<Moment>,
@@ -205,6 +205,10 @@ async fn went_unheard(hub: &Hub, run: RunId, after: i64) -> Result<bool, Failure
 async fn list(context: &Context, hub: &Hub, filter: Filter) -> Result<(), Failure> {
     let output = &context.output;
     let Filter { agent, status, conversation, since, caller, text, page } = filter;
+    let conversation = match conversation {
+        Some(conversation) => Some(conversation.conversation(hub).await?),
+        None => None,
+    };
     let filter = RunFilter {
         status: status.and_then(StatusArg::status),
         waiting: status == Some(StatusArg::Waiting),

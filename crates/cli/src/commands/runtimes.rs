@@ -13,14 +13,13 @@ use clap::Subcommand;
 
 use super::{
     agents,
-    page::{self, PageArgs},
+    page::{self, Listing, PageArgs},
 };
 use crate::{
     Context, Failure,
     context::HubArgs,
     ids::IdArg,
-    names::Names,
-    output::{Cell, Style, Table, clean, time},
+    output::{Cell, Style, clean, time},
     prompt,
 };
 
@@ -107,27 +106,26 @@ async fn confirm(context: &Context, hub: &Hub, code: &str, agent: &str) -> Resul
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
     let output = &context.output;
     let list = hub.runtimes(&page.page()).await?;
+    let names = page::names(context, hub, list.agent_runtimes.iter().map(|runtime| runtime.agent_id)).await;
+    let next_cursor = list.next_cursor.as_deref();
+    let when_empty = "No device is paired. Make a code for an agent: attache agents code AGENT";
+    Listing { answer: &list, items: &list.agent_runtimes, next_cursor, when_empty }.print(
+        context,
+        &[
+            ("DEVICE", &|runtime| Cell::strong(runtime.device_name.as_deref().unwrap_or("unnamed"))),
+            ("AGENT", &|runtime| Cell::plain(names.get(runtime.agent_id))),
+            ("STATE", &state),
+            ("HOST", &|runtime| Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–"))),
+            ("LAST SEEN", &|runtime| {
+                Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never"))
+            }),
+            ("PAIRED", &|runtime| Cell::plain(time::relative(runtime.attached_at, context.now()))),
+            ("ID", &|runtime| Cell::dim(runtime.runtime_id.to_string())),
+        ],
+    )?;
     if output.is_json() {
-        return output.json(&list);
-    }
-    if list.agent_runtimes.is_empty() {
-        output.say("No device is paired. Make a code for an agent: attache agents code AGENT");
         return Ok(());
     }
-    let names = Names::of(hub, list.agent_runtimes.iter().map(|runtime| runtime.agent_id)).await;
-    let mut table = Table::new(&["DEVICE", "AGENT", "STATE", "HOST", "LAST SEEN", "PAIRED", "ID"]);
-    for runtime in &list.agent_runtimes {
-        table.row([
-            Cell::strong(runtime.device_name.as_deref().unwrap_or("unnamed")),
-            Cell::plain(names.get(runtime.agent_id)),
-            state(runtime),
-            Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–")),
-            Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never")),
-            Cell::plain(time::relative(runtime.attached_at, context.now())),
-            Cell::dim(runtime.runtime_id.to_string()),
-        ]);
-    }
-    output.table(&table)?;
     for runtime in list.agent_runtimes.iter().filter(|runtime| runtime.state == RuntimeState::Active) {
         if let Some(at) = runtime.token_reused_at {
             output.say_styled(
@@ -136,12 +134,11 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
                     "{}: somebody used an old token of this device {}. If that was not a restored copy of it, pair it again: attache agents code {}",
                     clean::line(runtime.device_name.as_deref().unwrap_or("unnamed")),
                     time::relative(at, context.now()),
-                    runtime.agent_id
+                    names.get(runtime.agent_id)
                 ),
             );
         }
     }
-    page::more(context, list.next_cursor.as_deref());
     Ok(())
 }
 

@@ -1,17 +1,15 @@
 //! `attache sessions`: the browsers that are signed in to the console.
 
 use attache_client::Hub;
-use attache_protocol::{KeyId, wire::session::Session};
+use attache_protocol::wire::session::Session;
 use clap::Subcommand;
 
-use super::{
-    keys::names,
-    page::{self, PageArgs},
-};
+use super::page::{self, Listing, PageArgs};
 use crate::{
     Context, Failure,
     context::HubArgs,
-    output::{Cell, Style, Table, time},
+    ids::IdArg,
+    output::{Cell, Style, time},
 };
 
 /// List and end console sessions
@@ -19,7 +17,7 @@ use crate::{
 #[command(
     after_help = "Examples:
   attache sessions               list them; admins see everybody's
-  attache sessions end key_…     sign that browser out
+  attache sessions end key_…     sign that browser out; a part of the id is enough
 
 A session ends with the key that opened it, and never lives longer than 30 days.",
     args_conflicts_with_subcommands = true
@@ -39,8 +37,8 @@ enum Sessions {
     List(PageArgs),
     /// Sign a browser out at once, and those that it signed in
     End {
-        /// The session's id, as `attache sessions` shows it
-        session: KeyId,
+        /// The session's id, as `attache sessions` shows it, a part of it, or `last`
+        session: IdArg,
     },
 }
 
@@ -49,6 +47,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     match args.command.unwrap_or(Sessions::List(args.page)) {
         Sessions::List(page) => list(&context, &hub, &page).await,
         Sessions::End { session } => {
+            let session = session.session(&hub).await?;
             hub.end_session(session).await?;
             context.output.say(format_args!("Ended {session}."));
             Ok(())
@@ -57,28 +56,28 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
-    let output = &context.output;
     let list = hub.sessions(&page.page()).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    let users = names(hub, list.sessions.iter().filter_map(|session| session.user_id)).await;
-    let mut table = Table::new(&["ID", "STATE", "ROLE", "FOR", "OPENED BY", "FROM", "OPENED", "ENDS"]);
-    for session in &list.sessions {
-        table.row([
-            Cell::plain(session.session_id.to_string()),
-            state(session, context),
-            Cell::plain(session.role.as_str()),
-            Cell::strong(session.user_id.map_or_else(|| "–".to_owned(), |user| users[&user].clone())),
-            Cell::plain(session.opened_by.map_or_else(|| "password".to_owned(), |key| key.to_string())),
-            Cell::plain(session.address.as_deref().unwrap_or("–")),
-            Cell::plain(time::relative(session.created_at, context.now())),
-            Cell::plain(time::relative_or(session.ended_at.or(session.expires_at), context.now(), "never")),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let users = list.sessions.iter().filter_map(|session| session.user_id.map(|id| id.to_string()));
+    let keys = list.sessions.iter().filter_map(|session| session.opened_by.map(|id| id.to_string()));
+    let names = page::names(context, hub, users.chain(keys)).await;
+    let next_cursor = list.next_cursor.as_deref();
+    Listing { answer: &list, items: &list.sessions, next_cursor, when_empty: "" }.print(
+        context,
+        &[
+            ("ID", &|session| Cell::plain(session.session_id.to_string())),
+            ("STATE", &|session| state(session, context)),
+            ("ROLE", &|session| Cell::plain(session.role.as_str())),
+            ("FOR", &|session| Cell::strong(names.or_dash(session.user_id))),
+            ("OPENED BY", &|session| {
+                Cell::plain(session.opened_by.map_or_else(|| "password".to_owned(), |key| names.get(key)))
+            }),
+            ("FROM", &|session| Cell::plain(session.address.as_deref().unwrap_or("–"))),
+            ("OPENED", &|session| Cell::plain(time::relative(session.created_at, context.now()))),
+            ("ENDS", &|session| {
+                Cell::plain(time::relative_or(session.ended_at.or(session.expires_at), context.now(), "never"))
+            }),
+        ],
+    )
 }
 
 fn state(session: &Session, context: &Context) -> Cell {

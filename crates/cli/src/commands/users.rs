@@ -9,12 +9,12 @@ use clap::Subcommand;
 
 use super::{
     keys::parse_role,
-    page::{self, PageArgs},
+    page::{Listing, PageArgs},
 };
 use crate::{
     Context, Failure, asked_secret,
     context::HubArgs,
-    output::{Cell, Table, time},
+    output::{Cell, time},
 };
 
 /// List, add, change and remove the people of a hub
@@ -127,24 +127,18 @@ fn done(context: &Context, user: &User, what: &str) -> Result<(), Failure> {
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {
-    let output = &context.output;
     let list = hub.users(&page.page()).await?;
-    if output.is_json() {
-        return output.json(&list);
-    }
-    let mut table = Table::new(&["NAME", "ROLE", "SIGNS IN BY", "CREATED", "ID"]);
-    for user in &list.users {
-        table.row([
-            Cell::strong(&user.name),
-            Cell::plain(user.role.as_str()),
-            Cell::plain(sign_in(user)),
-            Cell::plain(time::relative(user.created_at, context.now())),
-            Cell::dim(user.user_id.to_string()),
-        ]);
-    }
-    output.table(&table)?;
-    page::more(context, list.next_cursor.as_deref());
-    Ok(())
+    let next_cursor = list.next_cursor.as_deref();
+    Listing { answer: &list, items: &list.users, next_cursor, when_empty: "" }.print(
+        context,
+        &[
+            ("NAME", &|user| Cell::strong(&user.name)),
+            ("ROLE", &|user| Cell::plain(user.role.as_str())),
+            ("SIGNS IN BY", &|user| Cell::plain(sign_in(user))),
+            ("CREATED", &|user| Cell::plain(time::relative(user.created_at, context.now()))),
+            ("ID", &|user| Cell::dim(user.user_id.to_string())),
+        ],
+    )
 }
 
 fn show(context: &Context, user: &User) -> Result<(), Failure> {

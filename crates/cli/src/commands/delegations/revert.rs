@@ -1,0 +1,77 @@
+//! `attache delegations revert`: what was there before a lease, without deciding over a person's own edits.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use attache_protocol::wire::delegation::{Revert, Reverted, Take};
+
+use crate::{
+    Context, Failure,
+    ids::IdArg,
+    lending,
+    output::{Style, clean},
+};
+
+pub(super) async fn run(
+    context: &Context,
+    delegation: &IdArg,
+    paths: Vec<String>,
+    take: Option<&str>,
+) -> Result<(), Failure> {
+    let daemon = lending::daemon(context).await?;
+    let delegation = delegation.delegation(&daemon).await?;
+    let take = take.and_then(version);
+    let mut reverted = daemon.revert(delegation, &Revert { paths, take }).await?;
+    for (path, take) in choose(context, &reverted)? {
+        let asked = Revert { paths: vec![path.clone()], take: Some(take) };
+        let Reverted { restored, kept } = daemon.revert(delegation, &asked).await?;
+        reverted.kept.retain(|left| left.path != path);
+        reverted.restored.extend(restored);
+        reverted.kept.extend(kept);
+    }
+    if context.output.is_json() {
+        return context.output.json(&reverted);
+    }
+    for path in &reverted.restored {
+        context.output.line(clean::line(path))?;
+    }
+    let conflicts = reverted.kept.iter().filter(|kept| kept.conflict).count();
+    for kept in &reverted.kept {
+        let line = format!("left alone: {} ({})", clean::line(&kept.path), clean::line(&kept.reason));
+        context.output.say_styled(Style::Busy, line);
+        for version in &kept.versions {
+            context.output.say_styled(Style::Dim, format_args!("  your version: {}", clean::line(version)));
+        }
+    }
+    context.output.say(format_args!("{} restored, {} left alone.", reverted.restored.len(), reverted.kept.len()));
+    if conflicts > 0 {
+        context.output.say(format_args!(
+            "You edited {conflicts} of them as well. Say which version they get: attache delegations revert {delegation} \
+             --take before|mine PATH…"
+        ));
+    }
+    Ok(())
+}
+
+fn version(name: &str) -> Option<Take> {
+    match name {
+        "before" | "b" => Some(Take::Before),
+        "mine" | "m" => Some(Take::Mine),
+        _ => None,
+    }
+}
+
+/// Asks the person at the terminal about each file that both sides edited.
+fn choose(context: &Context, reverted: &Reverted) -> Result<Vec<(String, Take)>, Failure> {
+    let mut chosen = Vec::new();
+    if !io::stdin().is_terminal() || !context.output.talk_terminal || context.output.is_json() {
+        return Ok(chosen);
+    }
+    for kept in reverted.kept.iter().filter(|kept| kept.conflict) {
+        let (path, reason) = (clean::line(&kept.path), clean::line(&kept.reason));
+        let _ = write!(io::stderr(), "{path}: {reason}. [b]efore the lease, [m]ine, [l]eave it? [l] ");
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        chosen.extend(version(&answer.trim().to_lowercase()).map(|take| (kept.path.clone(), take)));
+    }
+    Ok(chosen)
+}
