@@ -102,3 +102,45 @@ fn a_stream_has_the_agents_words_and_nobody_elses() {
     let events = String::from_utf8(events.expect(200).body).unwrap();
     assert!(!events.contains("Started"), "nothing that the agent did not say: {events}");
 }
+
+/// A context that is new belongs to the task that it came with: when that is refused, nothing is left of it.
+#[test]
+fn a_refused_message_opens_no_conversation() {
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    home.attache(&["quotas", "set", "--agent", "builder", "--calls", "1"]).succeeds();
+    let bearer = format!("Bearer {}", home.owner_key());
+    let send = |context: &str| {
+        let message = json!({
+            "messageId": format!("m-{context}"), "role": "ROLE_USER", "contextId": context,
+            "parts": [{ "text": "build it" }],
+        });
+        let body = json!({ "message": message, "configuration": { "returnImmediately": true } });
+        let headers = [VERSION, ("authorization", bearer.as_str())];
+        http::json("POST", &format!("{}/a2a/builder/message:send", hub.url), &headers, Some(&body)).unwrap()
+    };
+    let opened = |row: &Value| row["type"] == "conversation.created";
+    let made = || {
+        let listed = hub.get("/api/v1/conversations")["conversations"].as_array().unwrap().len();
+        let log = hub.get("/api/v1/audit?limit=200");
+        (listed, log["events"].as_array().unwrap().iter().filter(|row| opened(row)).count())
+    };
+    let first = send("first").expect(200).json();
+    assert_eq!((made(), &first["task"]["contextId"]), ((1, 1), &json!("first")));
+    let refused = send("second");
+    assert!(refused.status >= 400, "{}", refused.text());
+    assert_eq!(made(), (1, 1));
+    // The next one in the same context goes on in the conversation that was made.
+    home.attache(&["quotas", "set", "--agent", "builder", "--calls", "9"]).succeeds();
+    let message = json!({
+        "messageId": "m-again", "role": "ROLE_USER", "contextId": "first", "parts": [{ "text": "once more" }],
+    });
+    let body = json!({ "message": message, "configuration": { "returnImmediately": true } });
+    let headers = [VERSION, ("authorization", bearer.as_str())];
+    http::json("POST", &format!("{}/a2a/builder/message:send", hub.url), &headers, Some(&body)).unwrap().expect(200);
+    assert_eq!(made(), (1, 1));
+    let runs = hub.get("/api/v1/task-runs")["task_runs"].as_array().unwrap().clone();
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0]["conversation_id"], runs[1]["conversation_id"]);
+}

@@ -222,6 +222,28 @@ fn doctor_lists_hosts_and_what_to_do_and_shows_no_secret() {
 }
 
 #[test]
+fn doctor_tries_a_host_outside_of_our_own_folders() {
+    let home = home();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let seen = home.path().join("seen");
+    program(&home, "my-agent", &format!("pwd >> '{}'; stat -c %a . >> '{}'; exit 1", seen.display(), seen.display()));
+    let code = hub.pairing_code("builder");
+    let pair = ["runtime", "pair", &code, "--local-executor-type", "custom", "--local-executor-ref", "my-agent"];
+    home.attache(&pair).succeeds();
+    let _ = fs::remove_file(&seen);
+    let report = home.attache(&["doctor", "--json"]).exits(1).json();
+    assert!(findings(&report, "host").iter().any(|one| one["state"] == "problem"), "it was started: {report}");
+    let seen = fs::read_to_string(&seen).unwrap();
+    let mut lines = seen.lines();
+    let (folder, mode) = (Path::new(lines.next().unwrap()), lines.next().unwrap());
+    assert!(!folder.starts_with(home.a2a()), "{seen}");
+    assert_eq!(mode, "700");
+    assert!(!folder.exists() && !folder.parent().unwrap().exists(), "it is removed: {seen}");
+    assert!(!home.a2a().join("scratch").exists());
+}
+
+#[test]
 fn doctor_names_the_line_of_a_mistake() {
     let home = home();
     let _hub = home.hub(&[]);

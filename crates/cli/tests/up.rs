@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Home, Server, http, process, until};
 
@@ -253,6 +253,85 @@ fn nobody_else_reaches_the_owners_key_through_the_local_shell() {
     let up = home.up(&[]);
     up.process.tells("is yours alone");
     home.attache(&["ask", "local", "echo ours", "--key-file", &operator]).exits(4);
+}
+
+#[test]
+fn what_the_local_shell_did_is_its_owners_alone() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let conversation = up.post("/api/v1/conversations", &json!({ "title": "Mine" })).expect(201).json();
+    let conversation = conversation["conversation_id"].as_str().unwrap().to_owned();
+    let task = "echo secret-of-the-owner | tee note.txt && echo note.txt >> \"$ATTACHE_ARTIFACTS\"";
+    home.attache(&["ask", "local", task, "--conversation", &conversation]).succeeds();
+    let run = up.get("/api/v1/task-runs?agent=local")["task_runs"][0].clone();
+    let id = run["task_run_id"].as_str().unwrap();
+    let workspace = run["workspace_id"].as_str().unwrap();
+    let artifacts = up.get(&format!("/api/v1/workspaces/{workspace}/artifacts"));
+    let artifact = artifacts["artifacts"][0]["artifact_id"].as_str().unwrap().to_owned();
+    let long = up.create_run("local", "sleep 600");
+    up.run_in(&long, &["running"]);
+    // The built-in shell asks nobody, so somebody asks in its place.
+    let device = home.profiles()["profiles"].as_object().unwrap().values().next().unwrap().clone();
+    let token = device["runtime_token"].as_str().unwrap();
+    let asked = json!({ "tool": "Bash", "input": { "command": "cat secret-of-the-owner" } });
+    let asked = up.worker(token, "POST", &format!("/api/v1/task-runs/{long}/permission-requests"), &asked).expect(201);
+    let permission = asked.json()["permission_request_id"].as_str().unwrap().to_owned();
+    let allow = json!({ "approved": true, "scope": "once" });
+
+    for role in ["operator", "admin"] {
+        home.attache(&["users", "add", role, "--role", role]).succeeds();
+        let file = home.path().join(format!("{role}.key"));
+        let file = file.to_str().unwrap();
+        home.attache(&["keys", "add", role, "--user", role, "--role", role, "--to-file", file]).succeeds();
+        let bearer = format!("Bearer {}", std::fs::read_to_string(file).unwrap().trim());
+        let headers = [("authorization", bearer.as_str())];
+        let send = |method: &str, path: &str, body: Option<&Value>| {
+            http::json(method, &format!("{}{path}", up.url), &headers, body).unwrap()
+        };
+        for path in [
+            "/api/v1/task-runs".to_owned(),
+            "/api/v1/task-runs?agent=local".to_owned(),
+            "/api/v1/permission-requests".to_owned(),
+            "/api/v1/permission-requests?state=pending".to_owned(),
+        ] {
+            let listed = send("GET", &path, None).expect(200).text();
+            assert!(!listed.contains(id) && !listed.contains(&long), "{role} {path}: {listed}");
+        }
+        for path in [
+            format!("/api/v1/task-runs/{id}"),
+            format!("/api/v1/task-runs/{id}/events"),
+            format!("/api/v1/conversations/{conversation}/messages"),
+            format!("/api/v1/workspaces/{workspace}/artifacts"),
+            format!("/api/v1/artifacts/{artifact}"),
+            format!("/api/v1/permission-requests/{permission}"),
+        ] {
+            let refused = send("GET", &path, None);
+            assert_eq!(refused.status, 404, "{role} {path}: {}", refused.text());
+        }
+        let decide = format!("/api/v1/permission-requests/{permission}/decision");
+        for (path, body) in [
+            (decide, allow.clone()),
+            (format!("/api/v1/task-runs/{long}/cancel"), json!({})),
+            (format!("/api/v1/task-runs/{long}/input"), json!({ "text": "go on" })),
+            (format!("/api/v1/conversations/{conversation}/messages"), json!({ "text": "hello" })),
+        ] {
+            let refused = send("POST", &path, Some(&body));
+            assert_eq!(refused.status, 404, "{role} {path}: {}", refused.text());
+        }
+        let seen = home.attache(&["runs", "--key-file", file]).succeeds();
+        assert!(!seen.stdout.contains("secret-of-the-owner"), "{}", seen.stdout);
+        assert!(!home.attache(&["approvals", "--key-file", file]).succeeds().stdout.contains("secret-of"));
+    }
+    assert_eq!(up.run(&long)["status"], "running");
+    up.post(&format!("/api/v1/permission-requests/{permission}/decision"), &allow).expect(200);
+    home.attache(&["runs", "cancel", &long]).succeeds();
+    // Shared on purpose, it is everybody's again.
+    let shared = json!({ "callers": "everyone" });
+    up.call("PATCH", "/api/v1/agent-accounts/local", Some(&shared)).expect(200);
+    let file = home.path().join("operator.key");
+    let seen = home.attache(&["runs", "--key-file", file.to_str().unwrap()]).succeeds().stdout;
+    assert!(seen.contains("secret-of-the-owner"), "{seen}");
 }
 
 #[test]

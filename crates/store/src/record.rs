@@ -245,6 +245,8 @@ pub struct NewRun {
     pub agent: AgentRef,
     /// `None`: the run is a conversation of its own, with its own uuid.
     pub conversation: Option<ConversationId>,
+    /// Makes the conversation where there is none of this id, unless the run is refused.
+    pub opens_conversation: bool,
     pub parent: Option<RunId>,
     pub task_type: String,
     pub input: Json,

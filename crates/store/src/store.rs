@@ -92,7 +92,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `heartbeat` | `runtime.online {"agent_id","runtime_id"}` when it was offline, then the loss of unnamed claims |
 /// | `create_key` | `key.created {"key_id","name","role"}`; for a session `session.opened {"session_id","user_id","role","opener","address"}` |
 /// | `revoke_key` | `key.revoked {"key_id"}`, for a session `session.ended {"session_id"}`; then the same for every session that it opened and that was not revoked, in order of creation |
-/// | `create_run` | `task.created {"agent_id","task_type"}` with run seq 1 |
+/// | `create_run` | `conversation.created {"conversation_id"}` if it opens one; `task.created {"agent_id","task_type"}` with run seq 1 |
 /// | `claim` | `task.claimed {"runtime_id","epoch","attempt"}` |
 /// | `finish` | `task.completed {}` or `task.failed {"code"}`; plus `usage` as given when there is one |
 /// | `cancel_run` | `task.cancelled {"reason"}` |

@@ -92,7 +92,7 @@ impl Asked {
     async fn make(&self, request: SendMessage, push: Option<attache_hub::control::Push>) -> Result<Run> {
         let SendMessage { message, configuration, metadata, .. } = request;
         let conversation = match message.context_id.as_deref().filter(|name| !name.is_empty()) {
-            Some(name) => Some(self.conversation(name).await?),
+            Some(name) => Some(self.conversation_named(name).await?),
             None => None,
         };
         let invite = self.invitation(&message)?;
@@ -111,6 +111,8 @@ impl Asked {
         });
         let mut headers = self.call_headers();
         headers.push = push;
+        // It is made with the run or not at all: a refusal leaves nothing behind.
+        headers.opens_conversation = conversation.is_some();
         if let Some(same) = self.resend_key(&message, metadata.as_ref(), &modes) {
             headers.idempotency_key = Some(format!("a2a-{}", same.to_hex()));
             // The key says all of it: the version that a message comes in does not make it another one.
@@ -140,16 +142,7 @@ impl Asked {
         Some(blake3::hash(all.get().as_bytes()))
     }
 
-    /// One that we made and that the caller has a task in, or one that the caller named itself.
-    pub(super) async fn conversation(&self, name: &str) -> Result<ConversationId> {
-        let id = self.conversation_named(name).await?;
-        if id.to_string() != name {
-            self.hub.open_conversation(self.by(), id).await?;
-        }
-        Ok(id)
-    }
-
-    /// The same without making it.
+    /// One that we made and that the caller has a task in, or one that the caller named itself, which may not be there yet.
     pub(super) async fn conversation_named(&self, name: &str) -> Result<ConversationId> {
         if name.len() > 300 {
             return Err(Error::invalid("contextId", "must have at most 300 characters"));

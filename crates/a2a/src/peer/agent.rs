@@ -11,9 +11,11 @@ use attache_hub::{
     control::Outside,
     in_process::{Failure, InProcessAgent, Output, Work},
 };
+use attache_protocol::rules::run::FailureCode;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    message,
     notices::Notices,
     relay::{Inputs, Relay},
 };
@@ -107,6 +109,10 @@ impl InProcessAgent for PeerAgent {
         if known.is_none() && !self.takes_work().await {
             work.release().await?;
             return std::future::pending().await;
+        }
+        if known.is_none() && message::is_too_large(&work) {
+            let text = "What came with the task is too large for an agent outside: at most 700 KiB of files in all.";
+            return Err(Failure::new(text).code(FailureCode::Rejected));
         }
         let connection = self.connection(|_| true).await;
         let notice = self.notices.open(&self.hub);

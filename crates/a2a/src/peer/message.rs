@@ -27,6 +27,14 @@ pub(super) fn first(work: &Work, context: Option<String>, push: Option<PushConfi
     SendMessage { metadata: member("metadata"), ..request }
 }
 
+/// Whether a file of the run's is an artifact of ours, which an agent outside cannot fetch.
+pub(super) fn is_too_large(work: &Work) -> bool {
+    let input = work.claim().input.parse::<Members>().ok();
+    let message = input.as_ref().and_then(|input| input.find("message"));
+    let message = message.and_then(|message| message.parse::<Message>().ok());
+    message.is_some_and(|message| message.parts.iter().any(|part| part.as_artifact().is_some()))
+}
+
 /// The caller's answer to a question of the agent.
 pub(super) fn answer(work: &Work, ask: &str, task: &str, context: Option<String>, given: Given) -> SendMessage {
     let own = given.message.and_then(|message| message.parse::<Message>().ok());

@@ -126,6 +126,7 @@ impl World {
             id: self.env.run_id(),
             agent: AgentRef::Id(agent),
             conversation: None,
+            opens_conversation: false,
             parent: None,
             task_type: "prompt".to_owned(),
             input: input(),

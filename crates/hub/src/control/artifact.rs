@@ -68,6 +68,7 @@ impl Handle {
         let page = page.page()?;
         let conversation = workspace.conversation();
         let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about("workspace"))?;
+        self.check_kept(by, conversation.id, "workspace").await?;
         let is_open = verdict == Verdict::Yes || self.has_part_by_run(by, conversation.id).await?;
         let failed = about_list("workspace", &page);
         let listed = self.store().artifacts(by.tenant, workspace, page).await.map_err(failed)?;
@@ -87,6 +88,7 @@ impl Handle {
     async fn visible_artifact(&self, by: &Principal, artifact: ArtifactId) -> Result<record::Artifact> {
         let verdict = by.may(Action::SeeArtifacts)?;
         let record = self.store().artifact(by.tenant, artifact).await.map_err(about("artifact"))?;
+        self.check_kept(by, record.workspace.conversation(), "artifact").await?;
         if verdict == Verdict::Yes {
             return Ok(record);
         }

@@ -1,13 +1,9 @@
 //! Conversations by the names that their callers gave them.
 
 use attache_protocol::ConversationId;
-use attache_store::record::NewConversation;
+use attache_store::record::Conversation;
 
-use crate::{
-    Handle, Principal, Result,
-    error::about,
-    identity::{Action, Column},
-};
+use crate::{Error, Handle, Principal, Result, identity::Column};
 
 impl Handle {
     /// The conversation that this caller calls so. The same name means another conversation to another caller.
@@ -24,18 +20,14 @@ impl Handle {
         ConversationId::from_uuid(uuid::Builder::from_custom_bytes(half).into_uuid())
     }
 
-    /// Makes it, unless it is there.
-    pub async fn open_conversation(&self, by: &Principal, id: ConversationId) -> Result<()> {
-        by.may(Action::CreateRun)?;
-        let found = self.store().conversation(by.tenant, id).await;
-        if !matches!(found, Err(attache_store::Error::NotFound)) {
-            return found.map(drop).map_err(about("conversation"));
-        }
-        let new = NewConversation { id, title: None, metadata: None };
-        match self.store().create_conversation(self.context(by), new).await {
-            Ok(_) => Ok(()),
-            // Two messages of a new conversation at the same time: the other one was quicker.
-            Err(_) => self.store().conversation(by.tenant, id).await.map(drop).map_err(about("conversation")),
+    /// The conversation as a run of this caller would make it, unless it is there.
+    pub(super) async fn unopened(&self, by: &Principal, id: ConversationId) -> Result<Option<Conversation>> {
+        match self.store().conversation(by.tenant, id).await {
+            Ok(_) => Ok(None),
+            Err(attache_store::Error::NotFound) => {
+                Ok(Some(Conversation { id, title: None, metadata: None, user: by.user, created_at: self.now() }))
+            }
+            Err(error) => Err(Error::from_store("conversation", error)),
         }
     }
 }

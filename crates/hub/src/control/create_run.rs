@@ -50,6 +50,8 @@ pub struct CallHeaders {
     pub follow: Option<NewFollow>,
     /// Who is told of the run's changes from the first on.
     pub push: Option<Push>,
+    /// Makes the conversation that is named where there is none yet, together with the run.
+    pub opens_conversation: bool,
     /// What a person approved of this very request, for a run's token that was told to wait for it.
     pub approval: Option<PermissionId>,
 }
@@ -74,7 +76,11 @@ impl Handle {
         }
         check_within_run(by, &request, &headers)?;
         request.parent_task_run_id = parent(request.parent_task_run_id, headers.parent)?;
-        let origin = self.origin_of(by, &request).await?;
+        let new = match request.conversation_id.filter(|_| headers.opens_conversation) {
+            Some(conversation) => self.unopened(by, conversation).await?,
+            None => None,
+        };
+        let origin = self.origin_of(by, &request, new.as_ref()).await?;
         let ttl = ttl(origin.hops_left(), headers.ttl.unwrap_or(self.options().hops))?;
         let key = idempotency_key(request.idempotency_key.take(), headers.idempotency_key)?;
         let request_digest = headers.sameness.unwrap_or_else(|| digest(&request));
@@ -84,6 +90,7 @@ impl Handle {
         let step = self.task_to_approve(by, &request, key.as_deref()).await?;
         let mut run = self.new_run(by, &origin, request, headers.traceparent.as_deref(), key, request_digest)?;
         (run.ttl, run.follow, run.callback) = (ttl, headers.follow, callback);
+        run.opens_conversation = headers.opens_conversation;
         run.budget = self.part_of_budget(by, &origin, run.budget).await?;
         run.sandbox = origin.sandbox(run.sandbox);
         if let Some(push) = headers.push {
@@ -177,6 +184,7 @@ impl Handle {
             id: self.env().run_id(),
             agent,
             conversation: request.conversation_id,
+            opens_conversation: false,
             parent: request.parent_task_run_id,
             task_type,
             input,

@@ -19,7 +19,7 @@ use attache_protocol::{
         usage::Used,
     },
 };
-use attache_store::record::{Account, Page, RunFilter, RunRecord};
+use attache_store::record::{Account, Conversation, Page, RunFilter, RunRecord};
 
 use super::create_run::WHAT;
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     error::about,
     identity::{
         ANONYMOUS, Action, Column, Who,
-        access::{has_part, holds},
+        access::{Seen, has_part, holds},
     },
 };
 
@@ -85,7 +85,13 @@ impl Origin {
 
 impl Handle {
     /// Where the run comes from, and whether its caller, and everybody before, may make it.
-    pub(super) async fn origin_of(&self, by: &Principal, request: &CreateRunRequest) -> Result<Origin> {
+    /// `new` is the conversation that is made with the run, if there is none of its id yet.
+    pub(super) async fn origin_of(
+        &self,
+        by: &Principal,
+        request: &CreateRunRequest,
+        new: Option<&Conversation>,
+    ) -> Result<Origin> {
         if let Who::Anonymous { agent } = by.who {
             // Whoever lets everybody ask an agent gives them that agent alone.
             let target = check::agent_ref("agent_id", &request.agent_id)?;
@@ -97,9 +103,12 @@ impl Handle {
         }
         if !matches!(by.column(), Column::AgentKey | Column::Run) {
             let chains = match request.parent_task_run_id {
-                Some(parent) => vec![vec![self.store().run(by.tenant, parent).await.map_err(about(WHAT))?]],
+                Some(parent) => vec![vec![self.open_run(by, parent).await.map_err(unknown_parent)?]],
                 None => Vec::new(),
             };
+            if let Some(conversation) = request.conversation_id.filter(|_| new.is_none()) {
+                self.check_kept(by, conversation, WHAT).await?;
+            }
             let target = check::agent_ref("agent_id", &request.agent_id)?;
             let timeout = match self.store().account(by.tenant, target).await {
                 Ok(target) => {
@@ -119,8 +128,13 @@ impl Handle {
             return Err(Error::not_found(WHAT));
         }
         let is_named = reach.is_named(&target).await?;
-        if let Some(conversation) = request.conversation_id {
-            self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
+        match (request.conversation_id, new) {
+            (Some(_), Some(new)) if by.column() == Column::AgentKey && reach.conversation(new).await? == Seen::Yes => {}
+            (Some(_), Some(_)) => return Err(Error::not_found(WHAT)),
+            (Some(conversation), None) => {
+                self.check_conversation(by, Action::SeeConversations, conversation, WHAT).await?;
+            }
+            (None, _) => {}
         }
         let mut chains = Vec::new();
         let parents = self.parents(by, request.parent_task_run_id).await?;
@@ -141,7 +155,7 @@ impl Handle {
             if !is_named {
                 refuse_others(chain, &target)?;
             }
-            self.check_rights(by, chain, &target, request).await?;
+            self.check_rights(by, chain, &target, (request, new)).await?;
         }
         Ok(Origin { parent: request.parent_task_run_id.or(only), chains, timeout: target.run_timeout })
     }
@@ -282,7 +296,7 @@ impl Handle {
         by: &Principal,
         chain: &[RunRecord],
         target: &Account,
-        request: &CreateRunRequest,
+        (request, new): (&CreateRunRequest, Option<&Conversation>),
     ) -> Result<()> {
         let links = links(by, chain);
         let mut reach = self.reach(by).await?;
@@ -291,11 +305,18 @@ impl Handle {
         rights.reaches(target).await?.map_err(denied)?;
         let from_there = |conversation| chain.iter().any(|run| run.conversation == conversation);
         if let Some(conversation) = request.conversation_id.filter(|conversation| !from_there(*conversation)) {
-            let conversation = self.store().conversation(by.tenant, conversation).await.map_err(about(WHAT))?;
+            let conversation = match new {
+                Some(new) => new.clone(),
+                None => self.store().conversation(by.tenant, conversation).await.map_err(about(WHAT))?,
+            };
             rights.converses(&conversation).await?.map_err(denied)?;
         }
         Ok(())
     }
+}
+
+fn unknown_parent(error: Error) -> Error {
+    if error.code == Code::NotFound { Error::not_found(WHAT) } else { error }
 }
 
 /// The agents that asked and those that were asked, each once, without the caller, who is looked at already.

@@ -46,7 +46,11 @@ impl Handle {
         let listed = self.store().deliveries(by.tenant, filter, page).await.map_err(failed)?;
         let mut deliveries = Vec::new();
         for delivery in listed.items {
-            if verdict == Verdict::Yes || self.own_run(by, delivery.run).await.is_ok() {
+            let seen = match verdict {
+                Verdict::Yes => self.open_run(by, delivery.run).await,
+                Verdict::Own | Verdict::No => self.own_run(by, delivery.run).await,
+            };
+            if seen.is_ok() {
                 deliveries.push(render::delivery(delivery));
             }
         }
@@ -62,6 +66,9 @@ impl Handle {
         self.visible_delivery(by, Action::ResendDelivery, delivery).await?;
         self.urgent().add(delivery);
         let resent = self.store().resend_delivery(self.context(by), delivery).await;
+        if resent.is_err() {
+            self.urgent().take(delivery);
+        }
         resent.map(render::delivery).map_err(about(WHAT))
     }
 
@@ -89,9 +96,11 @@ impl Handle {
     async fn visible_delivery(&self, by: &Principal, action: Action, id: DeliveryId) -> Result<delivery::Delivery> {
         let verdict = by.may(action)?;
         let found = self.store().delivery(by.tenant, id).await.map_err(about(WHAT))?;
-        if verdict == Verdict::Own {
-            self.own_run(by, found.run).await.map_err(|_| Error::not_found(WHAT))?;
-        }
+        let seen = match verdict {
+            Verdict::Yes => self.open_run(by, found.run).await,
+            Verdict::Own | Verdict::No => self.own_run(by, found.run).await,
+        };
+        seen.map_err(|_| Error::not_found(WHAT))?;
         Ok(found)
     }
 

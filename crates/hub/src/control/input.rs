@@ -56,9 +56,7 @@ impl Handle {
         if by.may(Action::GiveInput)? == Verdict::Own {
             self.own_run(by, run).await?;
         } else {
-            let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
-            let account = self.store().account(by.tenant, record.agent.into()).await.map_err(about("agent"))?;
-            Self::check_caller(by, &account)?;
+            self.open_run(by, run).await?;
         }
         if let Some(key) = &request.idempotency_key {
             check::token("idempotency_key", key, 1..=200)?;

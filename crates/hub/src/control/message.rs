@@ -29,6 +29,7 @@ impl Handle {
         request: AddMessageRequest,
     ) -> Result<Message> {
         by.may(Action::AddMessage)?;
+        self.check_kept(by, conversation, "conversation").await?;
         check::text("text", &request.text, 1..=MAX_TEXT)?;
         if let Some(metadata) = &request.metadata {
             check::object("metadata", metadata, MAX_METADATA)?;

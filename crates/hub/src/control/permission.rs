@@ -11,7 +11,7 @@ use attache_protocol::{
     },
 };
 use attache_store::record::{
-    AgentRef,
+    AgentRef, Page,
     ask::{NewDecision, NewPermission, Permission, PermissionFilter},
 };
 use tokio::time::Instant;
@@ -139,20 +139,44 @@ impl Handle {
         let filter = PermissionFilter { state: query.state, run: query.run, agent };
         let failed = about_list("permission request", &page);
         let listed = self.store().permissions(by.tenant, filter, page).await.map_err(failed)?;
-        let permission_requests = listed.items.into_iter().map(render::permission).collect();
+        let (mut reach, mut permission_requests) = (self.reach(by).await?, Vec::new());
+        for request in listed.items {
+            if reach.belongings(request.agent).await? {
+                permission_requests.push(render::permission(request));
+            }
+        }
         Ok(PermissionList { permission_requests, next_cursor: listed.next })
+    }
+
+    /// The request, unless it is of an agent that is kept from the caller.
+    async fn open_permission(&self, by: &Principal, permission: PermissionId) -> Result<Permission> {
+        const WHAT: &str = "permission request";
+        let found = self.store().permission(by.tenant, permission).await.map_err(about(WHAT))?;
+        if self.reach(by).await?.belongings(found.agent).await? { Ok(found) } else { Err(Error::not_found(WHAT)) }
     }
 
     pub async fn permission(&self, by: &Principal, permission: PermissionId) -> Result<PermissionRequest> {
         by.may(Action::SeePermissions)?;
-        let found = self.store().permission(by.tenant, permission).await;
-        found.map(render::permission).map_err(about("permission request"))
+        self.open_permission(by, permission).await.map(render::permission)
     }
 
-    /// How many permission requests wait for a person.
+    /// How many permission requests wait for a person who may see them; those beyond the newest page are not looked at.
     pub async fn pending_permissions(&self, by: &Principal) -> Result<u64> {
         by.may(Action::SeePermissions)?;
-        self.store().pending_permissions(by.tenant).await.map_err(about("permission request"))
+        let mut pending = self.store().pending_permissions(by.tenant).await.map_err(about("permission request"))?;
+        if pending == 0 {
+            return Ok(0);
+        }
+        let filter = PermissionFilter { state: Some(State::Pending), ..PermissionFilter::default() };
+        let page = Page { limit: check::MAX_PAGE, cursor: None };
+        let newest = self.store().permissions(by.tenant, filter, page).await.map_err(about("permission request"))?;
+        let mut reach = self.reach(by).await?;
+        for request in &newest.items {
+            if !reach.belongings(request.agent).await? {
+                pending = pending.saturating_sub(1);
+            }
+        }
+        Ok(pending)
     }
 
     /// A person decides. The first decision counts; the same person repeating it gets it back; everybody else is told
@@ -166,8 +190,8 @@ impl Handle {
     ) -> Result<PermissionRequest> {
         by.may(Action::DecidePermission)?;
         check_decision(&request, self.now())?;
+        let asked = self.open_permission(by, permission).await?;
         if request.this_channel_only || request.scope != Scope::Once {
-            let asked = self.store().permission(by.tenant, permission).await.map_err(about("permission request"))?;
             // Without a channel the grant would hold everywhere.
             if request.this_channel_only && asked.channel.is_none() {
                 return Err(Error::invalid("this_channel_only", "needs a request that was asked over a channel"));
@@ -197,15 +221,37 @@ impl Handle {
         let page = page.page()?;
         let failed = about_list("grant", &page);
         let listed = self.store().grants(by.tenant, page).await.map_err(failed)?;
-        let permission_grants = listed.items.into_iter().map(render::grant).collect();
+        let (mut reach, mut permission_grants) = (self.reach(by).await?, Vec::new());
+        for grant in listed.items {
+            if reach.belongings(grant.agent).await? {
+                permission_grants.push(render::grant(grant));
+            }
+        }
         Ok(GrantList { permission_grants, next_cursor: listed.next })
     }
 
     /// From now on it answers nothing. Revoking again changes nothing.
     pub async fn revoke_grant(&self, by: &Principal, grant: GrantId) -> Result<PermissionGrant> {
         by.may(Action::RevokeGrant)?;
+        self.check_grant(by, grant).await?;
         let revoked = self.store().revoke_grant(self.context(by), grant).await;
         revoked.map(render::grant).map_err(about("grant"))
+    }
+
+    /// A grant of an agent that is kept from the caller is not there.
+    async fn check_grant(&self, by: &Principal, grant: GrantId) -> Result<()> {
+        let (mut reach, mut cursor) = (self.reach(by).await?, None);
+        loop {
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().grants(by.tenant, page).await.map_err(about("grant"))?;
+            if let Some(found) = listed.items.iter().find(|found| found.grant.id == grant) {
+                return if reach.belongings(found.agent).await? { Ok(()) } else { Err(Error::not_found("grant")) };
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Err(Error::not_found("grant"));
+            }
+        }
     }
 
     pub(super) async fn approval_policy(&self, by: &Principal, agent: AgentId) -> Result<ApprovalPolicy> {

@@ -136,6 +136,8 @@ impl Handle {
     pub async fn cancel_run(&self, by: &Principal, run: RunId, request: CancelRequest) -> Result<Run> {
         if by.may(Action::CancelRun)? == Verdict::Own {
             self.own_run(by, run).await?;
+        } else {
+            self.open_run(by, run).await?;
         }
         if let Some(reason) = &request.reason {
             check::text("reason", reason, 0..=4096)?;
@@ -186,6 +188,12 @@ impl Handle {
         if self.reach(by).await?.run(by, &record).await? { Ok(record) } else { Err(Error::not_found("run")) }
     }
 
+    /// The run, if what its agent does is not kept from the caller.
+    pub(crate) async fn open_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
+        let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
+        if self.reach(by).await?.belongings(record.agent).await? { Ok(record) } else { Err(Error::not_found("run")) }
+    }
+
     /// The run, if the caller asked for it.
     pub(crate) async fn own_run(&self, by: &Principal, run: RunId) -> Result<RunRecord> {
         let record = self.store().run(by.tenant, run).await.map_err(about("run"))?;
@@ -202,7 +210,7 @@ impl Handle {
         what: &'static str,
     ) -> Result<()> {
         if by.may(action)? != Verdict::Own {
-            return Ok(());
+            return self.check_kept(by, conversation, what).await;
         }
         if action == Action::SeeConversations && by.column() == Column::AgentKey {
             let found = self.store().conversation(by.tenant, conversation).await.map_err(about(what))?;
@@ -211,6 +219,33 @@ impl Handle {
             }
         }
         if self.has_part_in(by, action, conversation, what).await? { Ok(()) } else { Err(Error::not_found(what)) }
+    }
+
+    /// To a person a conversation is not there in which an agent works that is somebody else's alone.
+    pub(crate) async fn check_kept(
+        &self,
+        by: &Principal,
+        conversation: ConversationId,
+        what: &'static str,
+    ) -> Result<()> {
+        if !matches!(by.who, Who::Key { .. }) {
+            return Ok(());
+        }
+        let filter = RunFilter { conversation: Some(conversation), ..RunFilter::default() };
+        let (mut reach, mut cursor) = (self.reach(by).await?, None);
+        loop {
+            let page = Page { limit: check::MAX_PAGE, cursor };
+            let listed = self.store().runs(by.tenant, filter.clone(), page).await.map_err(about(what))?;
+            for run in listed.items {
+                if !reach.belongings(run.agent).await? {
+                    return Err(Error::not_found(what));
+                }
+            }
+            cursor = listed.next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     /// Whether one of the conversation's runs is the runtime's own.

@@ -119,7 +119,7 @@ impl Urgent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(delivery);
     }
 
-    fn take(&self, delivery: DeliveryId) -> bool {
+    pub(crate) fn take(&self, delivery: DeliveryId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&delivery)
     }
 }

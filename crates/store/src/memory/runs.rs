@@ -19,7 +19,10 @@ use crate::{
     Context, Error, Result, Woken,
     entry::{self, Entry},
     outcome,
-    record::{Created, Listed, Live, NewRun, Page, RunFilter, RunRecord, Runtime, RuntimeKind, delivery::Delivery},
+    record::{
+        Created, Listed, Live, NewConversation, NewRun, Page, RunFilter, RunRecord, Runtime, RuntimeKind,
+        delivery::Delivery,
+    },
 };
 
 // === impl State ===
@@ -40,9 +43,11 @@ impl State {
             }
         }
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
-        if let Some(conversation) = new.conversation {
-            self.conversation(context.tenant, conversation)?;
-        }
+        let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
+            Some((id, Err(Error::NotFound))) if new.opens_conversation => Some(id),
+            Some((_, found)) => found.map(|_| None)?,
+            None => None,
+        };
         if let Some(parent) = new.parent {
             self.place(context.tenant, parent)?;
         }
@@ -50,6 +55,10 @@ impl State {
             self.able_to_follow(context.tenant, follow.channel)?;
         }
         let reservation = self.reserve(context, agent, Request { budget: new.budget, ..Request::default() })?;
+        // Nothing is refused any more.
+        if let Some(id) = opens {
+            self.create_conversation(context, NewConversation { id, title: None, metadata: None })?;
+        }
         let place = self.runs.len();
         if let Some(key) = key {
             self.idempotency.insert(key, place);

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Context, Error, MAX_REFUSED, MAX_RUN_LOG_BYTES, Result, Woken, entry, outcome,
-    record::{AgentRef, Claimed, Created, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
+    record::{AgentRef, Claimed, Created, NewConversation, NewProgress, NewRun, Outcome, RunRecord, channel::Frame},
     weight::{self, has_room},
 };
 
@@ -37,9 +37,11 @@ impl Transaction<'_, '_> {
             return Ok(Created::Existing(existing));
         }
         let agent = self.callee(context.tenant, &new.agent)?;
-        if let Some(conversation) = new.conversation {
-            self.conversation(context.tenant, conversation)?;
-        }
+        let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
+            Some((id, Err(Error::NotFound))) if new.opens_conversation => Some(id),
+            Some((_, found)) => found.map(|_| None)?,
+            None => None,
+        };
         if let Some(parent) = new.parent {
             self.own_run(context.tenant, parent)?;
         }
@@ -48,6 +50,10 @@ impl Transaction<'_, '_> {
         }
         let request = quota::Request { budget: new.budget, ..quota::Request::default() };
         let reservation = self.reserve(&context, agent.id, request)?;
+        // Nothing is refused any more.
+        if let Some(id) = opens {
+            self.create_conversation(&context, &NewConversation { id, title: None, metadata: None })?;
+        }
         let state = State::created(new.limits, context.at);
         let stamp = Stamp { actor: &context.actor, at: context.at };
         let created = entry::task_created(agent.id, &new.task_type);

@@ -78,6 +78,7 @@ impl Desk {
             id: self.env.run_id(),
             agent: AgentRef::Id(self.agent),
             conversation: None,
+            opens_conversation: false,
             parent: None,
             task_type: "chat".to_owned(),
             input: json(r#"{"text":"hi"}"#),

@@ -80,6 +80,7 @@ impl World {
             id: self.env.run_id(),
             agent: AgentRef::Name("builder".to_owned()),
             conversation: None,
+            opens_conversation: false,
             parent: None,
             task_type: "prompt".to_owned(),
             input: json(r#"{"text":"hi"}"#),

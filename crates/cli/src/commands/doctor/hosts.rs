@@ -1,9 +1,10 @@
 //! What `attache doctor` says about the hosts of agents on this machine: where, how old, logged in or not, and the fix.
 
-use std::time::Duration;
+use std::{os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
 use attache_adapter::preset::{self, Found, Kind, Login, Surroundings};
-use attache_protocol::Secret;
+use attache_client as client;
+use attache_protocol::{Secret, env::Env, log};
 use attache_runtime::profile::Profile;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -13,6 +14,10 @@ use crate::{Context, config, hosts, supervised};
 
 /// How long a host may take to start.
 const START: Duration = Duration::from_secs(60);
+
+/// A private folder that is removed in the end.
+#[derive(Debug)]
+struct ScratchFolder(PathBuf);
 
 /// A host as `--json` shows it. The home folder is `~`, and of a login only how one sees it.
 #[derive(Debug, Clone, Serialize)]
@@ -66,17 +71,16 @@ pub(super) async fn try_start(context: &Context, profile: &Profile) -> Option<Fi
     if found.trouble.is_some() {
         return None;
     }
-    let scratch = context.home().ok()?.path().join("scratch");
-    // An empty folder: what is tried is the host, and nothing of a project.
-    let folder = scratch.join("doctor");
-    for folder in [&scratch, &folder] {
-        crate::home::private_folder(folder).ok()?;
-    }
+    // An empty folder of its own: what is tried is the host, and nothing of a project. Not below our home, which no
+    // agent may see.
+    let scratch = ScratchFolder::make(&context.env).ok()?;
+    let folder = scratch.0.join("work");
+    client::private::folder(&folder).ok()?;
     let label = host.preset.label.clone();
     let mut setup = host.preset.setup(&host.program);
     setup.args.extend(host.args);
     let driver = preset::driver(&host.preset, setup);
-    let mut options = attache_adapter::Options::new(driver, Secret::new(String::new()), &folder, &scratch);
+    let mut options = attache_adapter::Options::new(driver, Secret::new(String::new()), &folder, &scratch.0);
     options.environment = around.environment_of(&host.preset);
     let began = Instant::now();
     let tried = tokio::time::timeout(START, attache_adapter::try_start(&options)).await;
@@ -106,6 +110,25 @@ pub(super) fn check_executor(context: &Context, profile: &Profile) -> Option<Fin
             let failure = hosts::host(context, kind, reference).err()?;
             Some(Finding::problem("adapter", failure.message).fix(failure.hint))
         }
+    }
+}
+
+// === impl ScratchFolder ===
+
+impl ScratchFolder {
+    fn make(env: &Env) -> std::io::Result<Self> {
+        let mut random = [0; 16];
+        env.fill(&mut random);
+        let folder = config::temporary_folder().join(format!("attache-doctor-{}", log::hex(&random)));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        // What cannot be removed now is the system's to clear.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a caller may reach: people what their role says, a device its claims, an agent with a key of its own what the
 //! rules say. What an agent asked for itself, and what it was given to do, it sees whatever the rules say.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use attache_protocol::{
     AgentId, Code, ConversationId, UserId,
@@ -12,7 +15,7 @@ use attache_protocol::{
     wire::{account::Callers, key::Role},
 };
 use attache_store::record::{
-    Account, Conversation, RunRecord, RuntimeKind,
+    Account, AgentRef, Conversation, RunRecord, RuntimeKind,
     people::{User, UserRef},
 };
 use tokio::time::Instant;
@@ -27,9 +30,19 @@ use crate::{
 /// The reach of one caller, for as long as one request takes.
 #[derive(Debug)]
 pub(crate) enum Reach<'a> {
-    /// A person, or a device: the table says what they see, and no rule speaks about them.
+    /// A device, or somebody without a credential: the table says what they see, and no rule speaks about them.
     Table,
+    Person(Person<'a>),
     Rules(Agents<'a>),
+}
+
+/// A person sees what their role says, except for what belongs to an agent that is somebody else's alone.
+#[derive(Debug)]
+pub(crate) struct Person<'a> {
+    hub: &'a Handle,
+    by: &'a Principal,
+    /// Whether what belongs to an agent is kept from them, as far as it was looked up.
+    kept: HashMap<AgentId, bool>,
 }
 
 /// An agent under the rules, with what was looked up for it.
@@ -74,6 +87,9 @@ pub(crate) const NOBODY: &str = "_";
 
 impl Handle {
     pub(crate) async fn reach<'a>(&'a self, by: &'a Principal) -> Result<Reach<'a>> {
+        if matches!(by.who, Who::Key { .. }) {
+            return Ok(Reach::Person(Person { hub: self, by, kept: HashMap::new() }));
+        }
         let (Column::AgentKey | Column::Run, Who::Runtime { agent, .. } | Who::Run { agent, .. }) =
             (by.column(), by.who)
         else {
@@ -127,20 +143,19 @@ impl Handle {
 // === impl Reach ===
 
 impl<'a> Reach<'a> {
-    /// Seeing an agent and calling it are the same.
+    /// Seeing an agent and calling it are the same, but for people: they see every agent.
     pub(crate) async fn agent(&mut self, account: &Account) -> Result<bool> {
         match self {
-            Self::Table => Ok(true),
+            Self::Table | Self::Person(_) => Ok(true),
             Self::Rules(agents) => agents.reaches(account).await,
         }
     }
 
     /// A device sees what it holds, and what it held last once that has ended.
     pub(crate) async fn run(&mut self, by: &Principal, run: &RunRecord) -> Result<bool> {
-        if has_part(by, run) {
-            return Ok(true);
-        }
         match self {
+            Self::Person(person) => person.sees(run.agent).await,
+            _ if has_part(by, run) => Ok(true),
             Self::Table => Ok(false),
             // What the rules give the agent is not what they give to whoever asked it for this run.
             Self::Rules(_) if by.column() == Column::Run => Ok(false),
@@ -148,10 +163,18 @@ impl<'a> Reach<'a> {
         }
     }
 
+    /// Whether what belongs to this agent (its runs, requests, grants and artifacts) is not kept from the caller.
+    pub(crate) async fn belongings(&mut self, agent: AgentId) -> Result<bool> {
+        match self {
+            Self::Person(person) => person.sees(agent).await,
+            Self::Table | Self::Rules(_) => Ok(true),
+        }
+    }
+
     /// Whether the rules give a conversation to the caller.
     pub(crate) async fn conversation(&mut self, conversation: &Conversation) -> Result<Seen> {
         match self {
-            Self::Table => Ok(Seen::No),
+            Self::Table | Self::Person(_) => Ok(Seen::No),
             Self::Rules(agents) => agents.conversation(conversation.user, conversation.id).await,
         }
     }
@@ -159,7 +182,7 @@ impl<'a> Reach<'a> {
     /// Whether the rules give an artifact of a conversation to the caller.
     pub(crate) async fn artifact(&mut self, of: &Conversation, name: &str) -> Result<Seen> {
         match self {
-            Self::Table => Ok(Seen::No),
+            Self::Table | Self::Person(_) => Ok(Seen::No),
             Self::Rules(agents) => agents.artifact(of, name).await,
         }
     }
@@ -168,7 +191,7 @@ impl<'a> Reach<'a> {
     /// alone otherwise.
     pub(crate) async fn is_named(&self, account: &Account) -> Result<bool> {
         match self {
-            Self::Table => Ok(false),
+            Self::Table | Self::Person(_) => Ok(false),
             Self::Rules(agents) => agents.is_named(account).await,
         }
     }
@@ -193,7 +216,7 @@ pub(crate) fn holds(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
-/// A person has a part in everything, a worker in what it holds or held last, an agent also in what it asked for, a run in
+/// A person has a part in everything that is not kept from them ([`Reach::run`]), a worker in what it holds or held last, an agent also in what it asked for, a run in
 /// what it asked for. Whoever shows no credential has a part in what such callers asked of the same agent.
 pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     let (runtime, kind) = match by.who {
@@ -212,6 +235,23 @@ pub(crate) fn has_part(by: &Principal, run: &RunRecord) -> bool {
     }
 }
 
+// === impl Person ===
+
+impl Person<'_> {
+    /// An agent that is its owner's alone shows what it did to nobody else.
+    async fn sees(&mut self, agent: AgentId) -> Result<bool> {
+        match self.kept.entry(agent) {
+            Entry::Occupied(known) => Ok(!known.get()),
+            Entry::Vacant(unknown) => {
+                let account = self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await;
+                let kept = Handle::check_caller(self.by, &account.map_err(about("agent"))?).is_err();
+                unknown.insert(kept);
+                Ok(!kept)
+            }
+        }
+    }
+}
+
 // === impl Agents ===
 
 impl Agents<'_> {
@@ -221,8 +261,7 @@ impl Agents<'_> {
     }
 
     async fn account(&self, agent: AgentId) -> Result<Account> {
-        let agent = attache_store::record::AgentRef::Id(agent);
-        self.hub.store().account(self.by.tenant, agent).await.map_err(about("agent"))
+        self.hub.store().account(self.by.tenant, AgentRef::Id(agent)).await.map_err(about("agent"))
     }
 
     async fn named(&self, agent: AgentId) -> Result<Named> {

@@ -70,6 +70,7 @@ impl Generator {
             timeout: self.millis(&[5_000, HOUR, HOUR, DAY]),
             queue_ttl: self.millis(&[0, 1_000, 600_000, 600_000, DAY, DAY]),
         };
+        let opens_conversation = self.draw.percent(5);
         let new = NewRun {
             callback: self.callback(),
             push: self.draw.percent(20).then(|| self.push_config()),
@@ -78,10 +79,14 @@ impl Generator {
             follow: self.follow(),
             id: self.draw.env.run_id(),
             agent,
-            conversation: self
-                .draw
-                .percent(if self.known.conversations.is_empty() { 3 } else { 35 })
-                .then(|| self.conversation()),
+            conversation: match opens_conversation {
+                true => Some(self.draw.env.conversation_id()),
+                false => self
+                    .draw
+                    .percent(if self.known.conversations.is_empty() { 3 } else { 35 })
+                    .then(|| self.conversation()),
+            },
+            opens_conversation,
             parent: self.draw.percent(if self.known.runs.is_empty() { 3 } else { 25 }).then(|| self.run()),
             task_type: self.draw.text(),
             input: self.draw.json(),
