@@ -14,7 +14,7 @@ use attache_protocol::{
     Json,
     wire::{
         a2a::{Content, Part, base64},
-        adapter::TaskReply,
+        adapter::{TaskFile, TaskReply},
     },
 };
 use serde::Deserialize;
@@ -23,6 +23,9 @@ use crate::Job;
 
 /// Where the files of runs lie, below the folder in which the host works.
 const FOLDER: &str = ".attache";
+
+/// A file up to this size is read, so that a host which takes its kind gets it as that.
+const IN_MEMORY: u64 = 4 << 20;
 
 /// One thing that came along.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct Attachment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
     Bytes(Vec<u8>),
+    /// Too large for memory: a file that the runtime fetched.
+    File(PathBuf),
     /// Nothing here opens a link that a caller chose; the host is told of it.
     Link(String),
 }
@@ -70,10 +75,10 @@ struct Message {
 pub(crate) fn of(job: &Job) -> Result<Vec<Attachment>, TaskReply> {
     let Ok(Input { message, parts }) = job.task.input.parse::<Input>() else { return Ok(Vec::new()) };
     let parts = message.map(|message| message.parts).or(parts).unwrap_or_default();
-    read(&parts).map_err(|message| TaskReply::failed("rejected", message))
+    read(&parts, &job.task.files).map_err(|message| TaskReply::failed("rejected", message))
 }
 
-fn read(parts: &[Json]) -> Result<Vec<Attachment>, String> {
+fn read(parts: &[Json], files: &[TaskFile]) -> Result<Vec<Attachment>, String> {
     let mut attachments: Vec<Attachment> = Vec::new();
     for (index, json) in parts.iter().enumerate() {
         let number = index + 1;
@@ -85,7 +90,10 @@ fn read(parts: &[Json]) -> Result<Vec<Attachment>, String> {
                 (Body::Bytes(bytes), "application/octet-stream", "bin")
             }
             Content::Data(json) => (Body::Bytes(json.get().as_bytes().to_vec()), "application/json", "json"),
-            Content::Url(url) => (Body::Link(url), "application/octet-stream", "url"),
+            Content::Url(url) => match files.iter().find(|file| file.url == url) {
+                Some(file) => (fetched(Path::new(&file.path))?, "application/octet-stream", "bin"),
+                None => (Body::Link(url), "application/octet-stream", "url"),
+            },
         };
         let media_type = part.media_type.filter(|kind| !kind.trim().is_empty()).unwrap_or_else(|| usual.to_owned());
         let wanted = part.filename.as_deref().and_then(plain).unwrap_or_else(|| format!("part-{number}.{extension}"));
@@ -94,6 +102,15 @@ fn read(parts: &[Json]) -> Result<Vec<Attachment>, String> {
         attachments.push(Attachment { name, media_type, body });
     }
     Ok(attachments)
+}
+
+/// A small one is as good as one that came in the request itself.
+fn fetched(path: &Path) -> Result<Body, String> {
+    let failed = |error: io::Error| format!("a file that came with the task cannot be read: {error}");
+    if fs::metadata(path).map_err(failed)?.len() <= IN_MEMORY {
+        return fs::read(path).map(Body::Bytes).map_err(failed);
+    }
+    Ok(Body::File(path.to_owned()))
 }
 
 /// The last step of a path, where that is a name that no tool treats in a way of its own.
@@ -122,7 +139,7 @@ pub(crate) fn give(
     takes: impl Fn(&Attachment) -> bool,
 ) -> Result<Given, TaskReply> {
     let (native, rest): (Vec<Attachment>, Vec<Attachment>) =
-        attached.into_iter().partition(|one| !one.is_link() && takes(one));
+        attached.into_iter().partition(|one| one.bytes().is_some() && takes(one));
     let rest: Vec<&Attachment> = rest.iter().collect();
     let placed = Placed::put(job, &rest)?;
     let links: Vec<&Attachment> = rest.iter().copied().filter(|one| one.is_link()).collect();
@@ -148,7 +165,7 @@ fn told(task: &str, placed: &Placed, links: &[&Attachment]) -> String {
     let files = placed.files.iter().map(|file| format!("- {} ({})", file.path.display(), file.media_type));
     let links = links.iter().filter_map(|link| match &link.body {
         Body::Link(url) => Some(format!("- {url} ({})", link.media_type)),
-        Body::Bytes(_) => None,
+        Body::Bytes(_) | Body::File(_) => None,
     });
     let list: Vec<String> = files.chain(links).collect();
     format!("{task}\n\nThese came with the task:\n{}", list.join("\n"))
@@ -160,7 +177,7 @@ impl Attachment {
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match &self.body {
             Body::Bytes(bytes) => Some(bytes),
-            Body::Link(_) => None,
+            Body::File(_) | Body::Link(_) => None,
         }
     }
 
@@ -211,8 +228,12 @@ impl Placed {
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
         let mut placed = Self { folder: Some(folder.clone()), files: Vec::new() };
         for attachment in attachments {
-            let Some(bytes) = attachment.bytes() else { continue };
-            create(&folder.join(&attachment.name), bytes)?;
+            let path = folder.join(&attachment.name);
+            match &attachment.body {
+                Body::Bytes(bytes) => create(&path, bytes)?,
+                Body::File(from) => copy(from, &path)?,
+                Body::Link(_) => continue,
+            }
             let path = Path::new(FOLDER).join(run).join(&attachment.name);
             placed.files.push(PlacedFile { path, media_type: attachment.media_type.clone() });
         }
@@ -228,6 +249,11 @@ impl Placed {
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use io::Write as _;
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut from = fs::File::open(from)?;
+    io::copy(&mut from, &mut fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?).map(drop)
 }
 
 impl Drop for Placed {
@@ -256,7 +282,7 @@ mod tests {
 
     fn parts(text: &str) -> Result<Vec<Attachment>, String> {
         let parts: Vec<Json> = serde_json::from_str(text).unwrap();
-        read(&parts)
+        read(&parts, &[])
     }
 
     #[test]

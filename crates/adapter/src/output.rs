@@ -239,19 +239,22 @@ impl Head {
         pass
     }
 
+    pub(crate) const fn total(&self) -> u64 {
+        self.gate.total as u64
+    }
+
+    /// How many bytes are kept.
+    pub(crate) const fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(crate) const fn is_cut(&self) -> bool {
+        self.gate.total > self.kept.len()
+    }
+
     /// The text as far as it was kept.
     pub(crate) fn into_kept(self) -> String {
         self.kept
-    }
-
-    /// The text, with a note at its end when it is not all.
-    pub(crate) fn into_text(self) -> String {
-        let (mut text, total) = (self.kept, self.gate.total);
-        if total > text.len() {
-            let note = format!("\n[attache: the output was cut: {} of {total} bytes are kept]\n", text.len());
-            text.push_str(&note);
-        }
-        text
     }
 }
 
@@ -335,10 +338,10 @@ mod tests {
     fn a_head_keeps_the_start_and_says_what_it_left_out() {
         let mut whole = head(5, 100);
         assert_eq!([whole.push("ab€"), whole.push("")], [Pass::All("ab€"), Pass::All("")]);
-        assert_eq!(whole.into_text(), "ab€");
+        assert_eq!((whole.is_cut(), whole.total(), whole.into_kept()), (false, 5, "ab€".to_owned()));
         let mut cut = head(4, 100);
         assert_eq!([cut.push("ab€"), cut.push("c")], [Pass::Last("ab"), Pass::Nothing]);
-        assert_eq!(cut.into_text(), "ab\n[attache: the output was cut: 2 of 6 bytes are kept]\n");
+        assert_eq!((cut.is_cut(), cut.total(), cut.into_kept()), (true, 6, "ab".to_owned()));
     }
 
     #[test]

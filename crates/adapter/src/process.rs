@@ -77,6 +77,14 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
     tracing::info!(run.id = %job.task.task_run_id, pid = child.id(), program = %program.name.display(), "process started");
     let ended = supervise(&mut child, group, program.stdin, Spool::new(scratch.file("output")), &job).await;
     let name = program.name.display();
+    let failed = !matches!(&ended.status, Some(Ok(status)) if status.success());
+    if failed && let Some(total) = ended.answer.is_cut().then(|| ended.answer.total()) {
+        let kept = ended.answer.kept();
+        job.events.log(
+            "warning",
+            format!("the output was cut: {kept} of {total} bytes are here; only a task that completes hands over the rest"),
+        );
+    }
     match ended.status {
         None => TaskReply::failed("cancelled", format!("`{name}` was stopped")),
         Some(Err(error)) => TaskReply::failed("host_crashed", format!("`{name}` could not be waited for: {error}")),
@@ -168,7 +176,7 @@ async fn supervise(child: &mut Child, group: Group, input: Option<String>, mut s
                         }
                         events.log(
                             "warning",
-                            "the output is long: what follows is not shown here, and handed over as a file",
+                            "the output is long: what follows is not shown here, and handed over as a file if the task completes",
                         );
                     }
                     Pass::Nothing => {}

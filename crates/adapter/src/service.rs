@@ -126,6 +126,7 @@ pub async fn try_start(options: &Options) -> Result<(), String> {
         // Nothing listens there: what is tried is whether the host takes them.
         mcp: Some(Tools { url: "http://127.0.0.1:9/mcp".to_owned(), token: "none".to_owned() }),
         deadline: None,
+        files: Vec::new(),
     };
     let execution = Arc::new(Execution::new(task.task_run_id));
     let reply = options.driver.try_start(job(options, task, &execution)).await;

@@ -282,10 +282,50 @@ fn files_come_with_the_task() {
         home.attache(&args).succeeds().stdout
     };
     assert_eq!(again(), again());
-    std::fs::write(home.path().join("large.bin"), vec![0; 1 << 20]).unwrap();
-    let refused = home.attache(&["ask", "builder", "look", "--file", "large.bin"]).exits(2);
-    assert!(refused.stderr.contains("larger than"), "{}", refused.stderr);
     home.attache(&["ask", "builder", "look", "--file", "nowhere"]).exits(2);
+    home.attache(&["ask", "builder", "look", "--file", "."]).exits(2);
+}
+
+/// What is too large for the request travels as an artifact, and the device puts it where smaller files are.
+#[test]
+fn a_large_file_comes_with_the_task_too() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    up.agent_is("local", "online");
+    let bytes: Vec<u8> = (0..9_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(home.path().join("large.bin"), &bytes).unwrap();
+    std::fs::write(home.path().join("note.txt"), "small\n").unwrap();
+    let task = "cat \"$ATTACHE_FILES/note.txt\" \"$ATTACHE_FILES/large.bin\"; ls -A \"$TMPDIR\" /tmp >&2";
+    let files = ["--file", "large.bin", "--file", "note.txt"];
+    let mut command = home.command(&[&["ask", "local", task], &files[..]].concat());
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.stdout == [b"small\n", &bytes[..]].concat(), "{} bytes came back", out.stdout.len());
+    let run = up.get("/api/v1/task-runs?agent=local")["task_runs"][0].clone();
+    let parts = run["input"]["message"]["parts"].as_array().unwrap();
+    assert!(parts[1]["url"].as_str().unwrap().starts_with("artifact:art_"), "{}", parts[1]);
+    assert_eq!(parts[1]["filename"], "large.bin");
+    // Nothing of it stays on the device.
+    let left = std::fs::read_dir(home.path().join(".attache")).map(Iterator::count).unwrap_or(0);
+    assert_eq!(left, 0);
+    // The caller names no file of the device.
+    let passwd = json!([{ "url": "file:///etc/passwd", "filename": "x" }]);
+    let call = json!({ "agent_type": "local", "task": "cat \"$ATTACHE_FILES\"/x", "parts": passwd });
+    let call = up.post("/api/a2a/call", &call).expect(202).json();
+    let run = call["call_id"].as_str().unwrap().replace("a2a-", "run_");
+    assert_eq!(up.ended(&run)["task_result"]["text"], "file:///etc/passwd\n");
+}
+
+#[test]
+fn a_file_that_is_too_large_for_the_hub_is_refused_before_anything_runs() {
+    let home = Home::new();
+    let hub = home.hub(&["--max-artifact-bytes", "1000000"]);
+    hub.add_agent("builder");
+    std::fs::write(home.path().join("large.bin"), vec![0; 2_000_000]).unwrap();
+    let refused = home.attache(&["ask", "builder", "look", "--file", "large.bin"]).exits(2);
+    assert!(refused.stderr.contains("large.bin (1.9 MiB) is larger than what this hub takes"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("attache delegate --help"), "{}", refused.stderr);
+    assert_eq!(hub.get("/api/v1/task-runs")["task_runs"], json!([]));
 }
 
 #[test]

@@ -3,12 +3,13 @@
 
 use std::{
     fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, process, until};
+use crate::harness::{Home, Server, is_long, process, until};
 
 /// A hub with the agent `builder`, paired with this home.
 fn paired(home: &Home) -> Server {
@@ -128,6 +129,39 @@ fn output_of_any_size_and_kind_reaches_a_pipe_whole() {
 
     let short = asked(&home, "echo all of it");
     assert_eq!(short, b"all of it\n");
+
+    // A run that fails hands over no file: what came is there, and what is missing is said.
+    let mut failed = home.command(&["ask", "builder", "yes | head -c 5000000; exit 3"]);
+    let failed = failed.stdin(Stdio::null()).output().unwrap();
+    assert_eq!((failed.status.code(), failed.stdout.len()), (Some(1), 1 << 20));
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(said.contains("the output was cut: 1048576 of 5000000 bytes are here"), "{said}");
+}
+
+/// However long the output is, nobody on its way holds it whole.
+#[test]
+fn two_hundred_megabytes_reach_a_pipe_in_little_memory() {
+    let home = Home::new();
+    let hub = paired(&home);
+    let runtime = home.runtime(&[]);
+    let size = if is_long() { 200_000_000 } else { 60_000_000 };
+    let script = format!("head -c {size} /dev/urandom | tee whole.bin");
+    let out = home.path().join("out.bin");
+    let mut command = home.command(&["ask", "builder", &script]);
+    let status = command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).status().unwrap();
+    assert!(status.success());
+    let whole = until("the file of the task", || find(home.path(), "whole.bin"));
+    let same = Command::new("cmp").args([&whole, &out]).status().unwrap();
+    assert!(same.success() && std::fs::metadata(&out).unwrap().len() == size, "bytes were lost or changed");
+    for (name, peak) in [("hub", hub.process.peak_memory()), ("runtime", runtime.peak_memory())] {
+        assert!(peak < 250 << 20, "the {name} had {peak} bytes");
+    }
+}
+
+/// The first file of this name below a folder.
+fn find(below: &Path, name: &str) -> Option<PathBuf> {
+    let found = Command::new("find").arg(below).args(["-name", name]).output().unwrap();
+    String::from_utf8_lossy(&found.stdout).lines().next().map(PathBuf::from)
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::{
     Notice,
     adapter::{Happening, Session, Trouble, member},
     artifacts::Shelf,
+    attachments::Attachments,
     collaborator,
     device::Device,
     ledger::{Outcome, Step},
@@ -155,6 +156,14 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
     if !sent && let Err(Failure { code, message }) = instruct(device, &mut task).await {
         return (Outcome::failed(code, &message, None), None);
     }
+    let attachments = match sent {
+        true => Attachments::default(),
+        false => match Attachments::fetch(device.hub(), &task.input, &device.scratch, &device.env).await {
+            Ok(attachments) => attachments,
+            Err(message) => return (Outcome::failed("rejected", &message, None), None),
+        },
+    };
+    task.files.clone_from(&attachments.files);
     let inputs = question::pass_on_input(device.clone(), claimant.run, progress.teller());
     let inputs = AbortOnDropHandle::new(tokio::spawn(inputs));
     let mut listener = Listener {
@@ -170,6 +179,7 @@ async fn work(device: &Arc<Device>, job: Job, claimant: Claimant) -> (Outcome, O
         Way::Start | Way::Join => drive(device, &task, sent, &mut listener).await,
     };
     drop(inputs);
+    drop(attachments);
     listener.wind_up().await;
     let outcome = match reply {
         Ok(reply) => outcome(&shelf, reply).await,

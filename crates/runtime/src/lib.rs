@@ -6,6 +6,7 @@
 
 mod adapter;
 mod artifacts;
+mod attachments;
 pub mod awcp_policy;
 mod backlog;
 mod claims;

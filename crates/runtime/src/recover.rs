@@ -113,6 +113,7 @@ fn task(device: &Device, run: RunId, line: &Line) -> Option<RunTask> {
         sandbox: None,
         mcp: None,
         deadline: line.deadline,
+        files: Vec::new(),
     })
 }
 

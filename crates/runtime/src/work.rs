@@ -268,6 +268,7 @@ fn task(device: &Device, claimed: ClaimedRun, deadline: Timestamp) -> RunTask {
         sandbox: claimed.sandbox.as_ref().map(Json::of),
         mcp: claimed.mcp.map(|tools| from_here(device, tools)),
         deadline: Some(deadline),
+        files: Vec::new(),
     }
 }
 

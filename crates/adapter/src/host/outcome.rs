@@ -4,10 +4,13 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use attache_protocol::{
     Json, Timestamp,
-    wire::adapter::{TaskOutput, TaskReply},
+    wire::adapter::{FullOutput, TaskOutput, TaskReply},
 };
 
-use super::{process::Ended, turn::Summary};
+use super::{
+    process::Ended,
+    turn::{Summary, cut},
+};
 use crate::{
     output::{Head, Pass},
     process::STREAM_LIMIT,
@@ -141,7 +144,8 @@ pub(super) fn over_budget(host: &str, message: &str) -> TaskReply {
 
 /// A turn that ended after a no is done only if something else was got done since.
 fn done(text: Option<String>, turn: &Summary) -> TaskReply {
-    let text = text.filter(|text| !text.trim().is_empty()).map_or_else(|| turn.text.clone(), whole_or_cut);
+    let repeated = text.filter(|text| !text.trim().is_empty()).map(whole_or_cut);
+    let (text, full_output) = repeated.unwrap_or_else(|| (turn.text.clone(), turn.cut.clone()));
     let stuck: Vec<String> = turn
         .denied
         .iter()
@@ -152,7 +156,7 @@ fn done(text: Option<String>, turn: &Summary) -> TaskReply {
         })
         .collect();
     if stuck.is_empty() {
-        return TaskReply::done(&TaskOutput { text, ..TaskOutput::default() });
+        return TaskReply::done(&TaskOutput { text, full_output, ..TaskOutput::default() });
     }
     let said = if text.trim().is_empty() { String::new() } else { format!(". It said: {}", text.trim()) };
     let message = format!("{} was not allowed to do this: {}{said}", turn.label, stuck.join("; "));
@@ -160,11 +164,14 @@ fn done(text: Option<String>, turn: &Summary) -> TaskReply {
 }
 
 /// An answer that is repeated at the end is as long as one that was streamed may be.
-fn whole_or_cut(text: String) -> String {
+fn whole_or_cut(text: String) -> (String, Option<FullOutput>) {
     let mut kept = Head::new(STREAM_LIMIT);
     match kept.push(&text) {
-        Pass::All(_) => text,
-        Pass::Last(_) | Pass::Nothing => kept.into_text(),
+        Pass::All(_) => (text, None),
+        Pass::Last(_) | Pass::Nothing => {
+            let full_output = cut(&kept);
+            (kept.into_kept(), full_output)
+        }
     }
 }
 
@@ -204,6 +211,7 @@ mod tests {
         Summary {
             label: "The host".to_owned(),
             text: "all that was said".to_owned(),
+            cut: None,
             usage: Usage::default(),
             denied: Vec::new(),
             exceeded: None,

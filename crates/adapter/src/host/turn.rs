@@ -1,6 +1,9 @@
 //! What is told of a run while its host works on it, and what is known of it at the end.
 
-use attache_protocol::{Json, wire::adapter::Progress};
+use attache_protocol::{
+    Json,
+    wire::adapter::{FullOutput, Progress},
+};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde::Serialize;
 
@@ -50,6 +53,8 @@ pub(crate) struct Summary {
     pub(crate) label: String,
     /// Everything that was said, as far as it is kept.
     pub(crate) text: String,
+    /// How long it was, where not all of it is kept.
+    pub(crate) cut: Option<FullOutput>,
     pub(crate) usage: Usage,
     pub(crate) denied: Vec<Denied>,
     pub(crate) exceeded: Option<String>,
@@ -83,6 +88,15 @@ const LONGEST_OUTPUT: usize = 4 * 1024;
 
 /// How much of its input; a tool that writes a file is given all of it.
 const LONGEST_INPUT: usize = 32 * 1024;
+
+/// What is told of an answer that is longer than what is kept of one.
+pub(super) fn cut(said: &Head) -> Option<FullOutput> {
+    said.is_cut().then(|| FullOutput {
+        bytes: said.total(),
+        artifact_index: None,
+        lost: Some("Of a host's answer the first MiB is kept. Let it write long output to a file.".to_owned()),
+    })
+}
 
 // === impl Turn ===
 
@@ -242,7 +256,8 @@ impl Turn {
         let said = std::mem::replace(&mut self.said, Head::new(STREAM_LIMIT));
         Summary {
             label: self.label.clone(),
-            text: said.into_text(),
+            cut: cut(&said),
+            text: said.into_kept(),
             usage: self.usage,
             denied: std::mem::take(&mut self.denied),
             exceeded,

@@ -160,7 +160,7 @@ async fn a_failure_is_remembered_too() {
 #[tokio::test]
 async fn what_is_streamed_is_what_is_kept() {
     let world = World::shell().await;
-    let cut = "the output is long: what follows is not shown here, and handed over as a file";
+    let cut = "the output is long: what follows is not shown here, and handed over as a file if the task completes";
     let cut_errors = "the standard error is too long: what follows is not shown";
     let warnings = |events: &[Event]| -> Vec<Value> {
         events
@@ -177,6 +177,13 @@ async fn what_is_streamed_is_what_is_kept() {
         assert_eq!(events.last().unwrap().2["output"]["full_output"]["bytes"], 5_000_000);
         assert_eq!(warnings(&events), [cut], "{script}");
     }
+    // A task that fails hands over no file, and says what is missing.
+    let events = world.stream(&task("yes | head -c 5000000; exit 3")).await.rest().await;
+    let kept = texts(&events, "chunk", "text").len();
+    let lost = format!(
+        "the output was cut: {kept} of 5000000 bytes are here; only a task that completes hands over the rest"
+    );
+    assert_eq!(warnings(&events), [json!(cut), json!(lost)]);
     let events = world.stream(&task("yes | head -c 5000000 >&2; echo fine")).await.rest().await;
     assert_eq!(warnings(&events), [cut_errors]);
     let shown = texts(&events, "log", "message").len();

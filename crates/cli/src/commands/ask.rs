@@ -1,10 +1,8 @@
 //! `attache ask`: put an agent to work and wait for its answer.
 
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod attachment;
+
+use std::{io::Read as _, path::PathBuf, time::Duration};
 
 use attache_client::{Call, Client, Hub};
 use attache_protocol::{
@@ -18,7 +16,7 @@ use crate::{
     Context, Failure, amount,
     context::HubArgs,
     follow::{self, Ended, Follower, Show},
-    output::time,
+    ids::IdArg,
     queue,
 };
 
@@ -44,7 +42,7 @@ pub(crate) struct Args {
     agent: String,
     /// What to do; `-` reads it from standard input
     task: String,
-    /// Hand this file to the agent with the task; may be repeated
+    /// Hand this file to the agent with the task, of any size that the hub takes as an artifact; may be repeated
     #[arg(long = "file", short = 'f', value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the answer to a pipe or a file as it comes, as a terminal sees it
@@ -62,9 +60,9 @@ pub(crate) struct Args {
     /// Print the run's id and do not wait
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// Ask within this conversation
+    /// Ask within this conversation: its title or id, a part of the id, or `last`
     #[arg(long, value_name = "CONVERSATION")]
-    conversation: Option<ConversationId>,
+    conversation: Option<IdArg>,
     /// The same key makes the same run, however often it is sent [default: a new one]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -96,8 +94,9 @@ enum Limit {
     NoExec,
 }
 
-/// The input of a run has at most 1 MiB, and base64 makes four bytes of three.
-const MAX_ATTACHED: u64 = 700 * 1024;
+/// Files up to this size in all travel in the request itself: the input of a run has at most 1 MiB, and base64 makes four
+/// bytes of three. Larger ones are artifacts, which the device fetches.
+const MAX_INLINE: u64 = 700 * 1024;
 
 pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let text = if args.task == "-" { read_all("the task")? } else { args.task.clone() };
@@ -105,7 +104,16 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         return Err(Failure::usage("the task is empty").hint("Say what to do: attache ask AGENT \"…\""));
     }
     let hub = context.hub(&args.hub)?;
-    let started = call(&hub, text, &args)?.start().await.map_err(|error| explain(error, &args))?;
+    let conversation = match &args.conversation {
+        Some(conversation) => Some(conversation.conversation(&hub).await?),
+        None => None,
+    };
+    let files = attachment::Files::look(&args.files)?;
+    let (conversation, parts) = match files.total() <= MAX_INLINE {
+        true => (conversation, files.inline()?),
+        false => files.upload(&context, &hub, conversation, &text).await?,
+    };
+    let started = call(&hub, text, (conversation, parts), &args).start().await.map_err(|error| explain(error, &args))?;
     let run = started.call_id.run();
     if args.no_wait {
         if context.output.is_json() {
@@ -145,15 +153,20 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 /// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
-fn call(hub: &Hub, text: String, args: &Args) -> Result<Call, Failure> {
+fn call(
+    hub: &Hub,
+    text: String,
+    (conversation, parts): (Option<ConversationId>, Vec<Part>),
+    args: &Args,
+) -> Call {
     let mut call = Client::from(hub.clone()).call(text).agent_type(&args.agent);
-    if let Some(conversation) = args.conversation {
+    if let Some(conversation) = conversation {
         call = call.conversation(conversation);
     }
     if let Some(priority) = args.priority {
         call = call.priority(priority);
     }
-    for part in attachments(&args.files)? {
+    for part in parts {
         call = call.part(part);
     }
     if let Some(timeout) = args.run_timeout {
@@ -175,56 +188,13 @@ fn call(hub: &Hub, text: String, args: &Args) -> Result<Call, Failure> {
     if let Some(key) = &args.idempotency_key {
         call = call.idempotency_key(key);
     }
-    Ok(call)
-}
-
-/// Files as parts of the task's message. They travel in the request itself, so all of them together have a limit.
-fn attachments(files: &[PathBuf]) -> Result<Vec<Part>, Failure> {
-    let (mut parts, mut total) = (Vec::new(), 0);
-    for path in files {
-        let failed = |error: std::io::Error| Failure { exit: exit::USAGE, ..Failure::file("read", path, &error) };
-        let metadata = std::fs::metadata(path).map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(
-                Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each.")
-            );
-        }
-        total += metadata.len();
-        if total > MAX_ATTACHED {
-            let most = time::size(MAX_ATTACHED);
-            return Err(Failure::usage(format!("the files are larger than {most} together")).hint(
-                "Put larger ones where the agent can reach them, or lend it the folder: attache delegate --help",
-            ));
-        }
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        parts.push(Part::file(&std::fs::read(path).map_err(failed)?, name, media_type(path)));
-    }
-    Ok(parts)
-}
-
-/// By the end of the name, for what hosts of agents look at; anything else is bytes.
-fn media_type(path: &Path) -> &'static str {
-    let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
-    match extension.as_str() {
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "svg" => "image/svg+xml",
-        "pdf" => "application/pdf",
-        "json" => "application/json",
-        "csv" => "text/csv",
-        "html" | "htm" => "text/html",
-        "md" => "text/markdown",
-        "txt" | "log" | "diff" | "patch" => "text/plain",
-        _ => "application/octet-stream",
-    }
+    call
 }
 
 /// The hub's own hint lists the agents that there are.
 fn explain(error: attache_client::Error, args: &Args) -> Failure {
     let failure = Failure::from(error);
-    match args.conversation {
+    match &args.conversation {
         _ if failure.code != "not_found" => failure,
         Some(conversation) => Failure {
             message: format!("there is no agent `{}`, or no conversation {conversation}", args.agent),

@@ -71,6 +71,17 @@ pub struct RunTask {
     pub mcp: Option<Tools>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// What came with the task as artifacts, fetched by the runtime: parts of the message whose `url` is `artifact:art_…`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<TaskFile>,
+}
+
+/// A file on this device that stands for a part of the task's message. It is there until the task is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFile {
+    /// The part's `url`.
+    pub url: String,
+    pub path: String,
 }
 
 /// An MCP server over HTTP, and the bearer token that it wants of this run.

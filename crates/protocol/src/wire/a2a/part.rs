@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap as _};
 
 use super::base64;
-use crate::Json;
+use crate::{ArtifactId, Json};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -24,6 +24,9 @@ pub enum Content {
     /// Any JSON, `null` included.
     Data(Json),
 }
+
+/// Of the URL of a part that is an artifact of the run's own workspace.
+const ARTIFACT_SCHEME: &str = "artifact:";
 
 const MEMBERS: &str = "one of `text`, `raw`, `url` and `data`";
 
@@ -50,6 +53,20 @@ impl Part {
     pub fn file(bytes: &[u8], filename: impl Into<String>, media_type: impl Into<String>) -> Self {
         let content = Content::Raw(base64::encode(bytes));
         Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
+    }
+
+    /// A file that is an artifact of the run's workspace: the device fetches it.
+    pub fn artifact(id: ArtifactId, filename: impl Into<String>, media_type: impl Into<String>) -> Self {
+        let content = Content::Url(format!("{ARTIFACT_SCHEME}{id}"));
+        Self { content, filename: Some(filename.into()), media_type: Some(media_type.into()), metadata: None }
+    }
+
+    /// The artifact that this part is, if it is one.
+    pub fn as_artifact(&self) -> Option<ArtifactId> {
+        match &self.content {
+            Content::Url(url) => url.strip_prefix(ARTIFACT_SCHEME)?.parse().ok(),
+            Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+        }
     }
 
     pub fn data(data: Json) -> Self {

@@ -1,0 +1,119 @@
+//! Files that go with a task: in the request itself while they are small, as artifacts that the device fetches when not.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use attache_client::{Hub, Upload};
+use attache_protocol::{
+    ConversationId,
+    error::exit,
+    wire::{a2a::Part, conversation::CreateConversationRequest},
+};
+use tokio::fs::File;
+
+use crate::{Context, Failure, output::time};
+
+/// Files that are there and can be read, with their sizes.
+#[derive(Debug)]
+pub(super) struct Files(Vec<(PathBuf, u64)>);
+
+/// How much of the task is the title of a conversation that is made for its files.
+const TITLE: usize = 80;
+
+// === impl Files ===
+
+impl Files {
+    pub(super) fn look(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let mut files = Vec::new();
+        for path in paths {
+            let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+            if !metadata.is_file() {
+                return Err(
+                    Failure::usage(format!("{} is not a file", path.display())).hint("Name files, one --file each.")
+                );
+            }
+            files.push((path.clone(), metadata.len()));
+        }
+        Ok(Self(files))
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().map(|(_, size)| size).sum()
+    }
+
+    pub(super) fn inline(&self) -> Result<Vec<Part>, Failure> {
+        let part = |(path, _): &(PathBuf, u64)| {
+            let bytes = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+            Ok(Part::file(&bytes, name(path), media_type(path)))
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// Uploads them to the conversation's workspace, which is made if the task is in none. None is ever whole in memory.
+    pub(super) async fn upload(
+        &self,
+        context: &Context,
+        hub: &Hub,
+        conversation: Option<ConversationId>,
+        task: &str,
+    ) -> Result<(Option<ConversationId>, Vec<Part>), Failure> {
+        let conversation = match conversation {
+            Some(conversation) => conversation,
+            None => {
+                let title = task.trim().lines().next().unwrap_or_default().chars().take(TITLE).collect();
+                let request = CreateConversationRequest { title: Some(title), metadata: None };
+                hub.create_conversation(&request).await?.conversation_id
+            }
+        };
+        let mut parts = Vec::new();
+        for (path, size) in &self.0 {
+            let (name, kind) = (name(path), media_type(path));
+            let file = File::open(path).await.map_err(|error| unreadable(path, &error))?;
+            let upload = Upload::File { file, size: *size };
+            let stored = hub.put_artifact(conversation.workspace(), &name, Some(kind), upload).await;
+            let artifact = stored.map_err(|error| too_large(error.into(), path, *size))?;
+            parts.push(Part::artifact(artifact.artifact_id, name, kind));
+            if !context.output.is_json() {
+                context.output.say(format_args!("Uploaded {} ({}).", path.display(), time::size(*size)));
+            }
+        }
+        Ok((Some(conversation), parts))
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure { exit: exit::USAGE, ..Failure::file("read", path, error) }
+}
+
+fn too_large(failure: Failure, path: &Path, size: u64) -> Failure {
+    if failure.code != "too_large" {
+        return failure;
+    }
+    Failure { message: format!("{} ({}) is larger than what this hub takes", path.display(), time::size(size)), ..failure }
+        .hint("Lend the agent the folder instead (attache delegate --help), or have the hub take more: --max-artifact-bytes.")
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// By the end of the name, for what hosts of agents look at; anything else is bytes.
+fn media_type(path: &Path) -> &'static str {
+    let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+    match extension.as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "svg" => "image/svg+xml",
+        "pdf" => "application/pdf",
+        "json" => "application/json",
+        "csv" => "text/csv",
+        "html" | "htm" => "text/html",
+        "md" => "text/markdown",
+        "txt" | "log" | "diff" | "patch" => "text/plain",
+        _ => "application/octet-stream",
+    }
+}

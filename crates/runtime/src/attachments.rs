@@ -1,0 +1,101 @@
+//! Files that came with a task as artifacts: fetched into a private folder of this device before the adapter gets the task.
+
+use std::{
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use attache_client::Hub;
+use attache_protocol::{
+    ArtifactId, Json,
+    env::Env,
+    wire::{
+        a2a::{Content, Part},
+        adapter::TaskFile,
+    },
+};
+use serde::Deserialize;
+use tokio::{fs, io::AsyncWriteExt as _};
+
+/// The files of one run. They are removed when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments {
+    folder: Option<PathBuf>,
+    pub(crate) files: Vec<TaskFile>,
+}
+
+#[derive(Default, Deserialize)]
+struct Input {
+    message: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    parts: Vec<Json>,
+}
+
+// === impl Attachments ===
+
+impl Attachments {
+    /// Fetches what the input names. An error is a sentence for the person who asked for the run.
+    pub(crate) async fn fetch(hub: &Hub, input: &Json, below: &Path, env: &Env) -> Result<Self, String> {
+        let mut fetched = Self::default();
+        for (url, artifact) in named(input) {
+            if fetched.files.iter().any(|file| file.url == url) {
+                continue;
+            }
+            let failed = |why: String| format!("A file that came with the task ({artifact}) cannot be fetched: {why}");
+            let folder = match &fetched.folder {
+                Some(folder) => folder.clone(),
+                None => fetched.folder.insert(private_folder(below, env).map_err(|e| failed(e.to_string()))?).clone(),
+            };
+            let path = folder.join(fetched.files.len().to_string());
+            write(hub, artifact, &path).await.map_err(failed)?;
+            fetched.files.push(TaskFile { url, path: path.display().to_string() });
+        }
+        Ok(fetched)
+    }
+}
+
+impl Drop for Attachments {
+    fn drop(&mut self) {
+        if let Some(folder) = self.folder.take()
+            && let Err(error) = std::fs::remove_dir_all(&folder)
+        {
+            tracing::warn!(path = %folder.display(), %error, "files that came with a task could not be removed");
+        }
+    }
+}
+
+fn named(input: &Json) -> Vec<(String, ArtifactId)> {
+    let parts = input.parse::<Input>().unwrap_or_default().message.map(|message| message.parts).unwrap_or_default();
+    let part = |json: Json| -> Option<(String, ArtifactId)> {
+        let part: Part = json.parse().ok()?;
+        let artifact = part.as_artifact()?;
+        match part.content {
+            Content::Url(url) => Some((url, artifact)),
+            Content::Text(_) | Content::Raw(_) | Content::Data(_) => None,
+        }
+    };
+    parts.into_iter().filter_map(part).collect()
+}
+
+/// Named as adapters name theirs, so that what a killed runtime left behind is swept with what they left.
+fn private_folder(below: &Path, env: &Env) -> io::Result<PathBuf> {
+    let path = below.join(format!("attache-{}-{}", std::process::id(), env.uuid().simple()));
+    std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}
+
+async fn write(hub: &Hub, artifact: ArtifactId, path: &Path) -> Result<(), String> {
+    let mut download = hub.artifact(artifact).await.map_err(|error| error.to_string())?;
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path).await;
+    let mut file = file.map_err(|error| error.to_string())?;
+    while let Some(part) = download.chunk().await.map_err(|error| error.to_string())? {
+        file.write_all(&part).await.map_err(|error| error.to_string())?;
+    }
+    file.flush().await.map_err(|error| error.to_string())
+}
