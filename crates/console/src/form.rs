@@ -8,8 +8,11 @@ use axum::{
     http::{HeaderMap, header},
 };
 
+use bytes::Bytes;
+
 use crate::{
     Console,
+    multipart::{Multipart, PartHead},
     problem::{Fault, Result},
     session::Session,
 };
@@ -24,6 +27,19 @@ pub(crate) struct Posted {
     pub(crate) session: Session,
     pub(crate) fields: Fields,
 }
+
+/// The same with files behind the fields, which are read when they are wanted.
+#[derive(Debug)]
+pub(crate) struct PostedFiles {
+    pub(crate) session: Session,
+    pub(crate) fields: Fields,
+    files: Option<Multipart>,
+    /// The first file, whose bytes come next.
+    first: Option<PartHead>,
+}
+
+/// The longest field beside files.
+const MAX_FIELD: usize = 256 * 1024;
 
 // === impl Fields ===
 
@@ -51,6 +67,69 @@ impl Fields {
     pub(crate) fn given(&self, name: &str) -> Option<String> {
         let text = self.get(name).trim();
         (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
+// === impl PostedFiles ===
+
+impl PostedFiles {
+    /// The next file that was chosen; its bytes are in [`Self::chunk`].
+    pub(crate) async fn next_file(&mut self) -> Result<Option<PartHead>> {
+        let Some(files) = &mut self.files else { return Ok(None) };
+        let mut head = self.first.take();
+        loop {
+            let found = match head.take() {
+                Some(head) => Some(head),
+                None => files.next().await?,
+            };
+            match found {
+                // A field that was left empty is a file without a name.
+                Some(head) if head.filename.as_deref().is_some_and(|name| !name.is_empty()) => return Ok(Some(head)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        match &mut self.files {
+            Some(files) => files.chunk().await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl FromRequest<Console> for PostedFiles {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self> {
+        if is_foreign(request.headers()) {
+            return Err(Fault::Foreign);
+        }
+        let (mut parts, body) = request.into_parts();
+        let session = Session::from_request_parts(&mut parts, console).await?;
+        let mut files = match Multipart::of(&parts.headers, body) {
+            Ok(files) => files,
+            Err(body) => {
+                let fields = Fields::read(Request::from_parts(parts, body)).await?;
+                let made = session.made(fields.get("csrf"));
+                return if made { Ok(Self { session, fields, files: None, first: None }) } else { Err(Fault::Csrf) };
+            }
+        };
+        let (mut fields, mut first) = (Fields::default(), None);
+        while let Some(head) = files.next().await? {
+            if head.filename.is_some() {
+                first = Some(head);
+                break;
+            }
+            let value = files.text(MAX_FIELD).await?;
+            fields.0.entry(head.name).or_insert(value);
+        }
+        // Nothing of a file is taken before it is known who sends it.
+        if !session.made(fields.get("csrf")) {
+            return Err(Fault::Csrf);
+        }
+        Ok(Self { session, fields, files: Some(files), first })
     }
 }
 

@@ -8,6 +8,7 @@ mod docs;
 mod form;
 mod headers;
 mod live;
+mod multipart;
 mod options;
 mod page;
 mod problem;

@@ -4,7 +4,6 @@ use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 use askama::Template;
 use attache_hub::{
-    Handle,
     identity::{Action, Verdict},
     stream::{Changes, RunFollow, TenantFollow},
 };
@@ -23,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::{
     Console,
-    page::{Viewer, run},
+    page::{names, run},
     problem::{Fault, Result},
     session::Session,
     view::{
@@ -71,7 +70,7 @@ struct Fragment<'a> {
 }
 
 struct Log {
-    hub: Handle,
+    console: Console,
     session: Session,
     run: RunId,
     follow: RunFollow,
@@ -113,9 +112,9 @@ pub(crate) async fn run(
     let after = last_id(&headers).or(asked.after);
     let follow = console.hub.follow_run(&session.principal, id, after).await?;
     let runtimes = run::runtimes(&console, &session, &run).await?;
-    let viewer = Viewer::new(&console, &session);
+    let viewer = run::viewer(&console, &session, &run, &[]).await?;
     let reader = run::reader(&run, &runtimes, &viewer, session.t);
-    let log = Log { hub: console.hub.clone(), session, run: id, follow, reader, ready: VecDeque::new(), over: false };
+    let log = Log { console, session, run: id, follow, reader, ready: VecDeque::new(), over: false };
     let events = stream::unfold(log, async |mut log| {
         let event = log.next().await?;
         Some((Ok::<_, Infallible>(event), log))
@@ -195,6 +194,11 @@ impl Log {
             }
             match self.follow.next().await {
                 Some(event) => {
+                    if let Some(actor) = self.reader.unknown(&event)
+                        && let Ok(names) = names(&self.console, &self.session, [actor]).await
+                    {
+                        self.reader.learn(names);
+                    }
                     let item = self.reader.item(&event);
                     // A carriage return would end a line of the stream.
                     let html = Fragment { item: &item }.render().unwrap_or_default().replace('\r', "");
@@ -205,7 +209,7 @@ impl Log {
                 }
                 None => {
                     self.over = true;
-                    let ended = self.hub.run(&self.session.principal, self.run).await;
+                    let ended = self.console.hub.run(&self.session.principal, self.run).await;
                     // A stream that stops for another reason is opened again by the browser.
                     if ended.is_ok_and(|run| status::has_ended(run.status)) {
                         self.ready.push_back(Event::default().event("end").data("end"));

@@ -88,7 +88,7 @@ pub(crate) async fn decide(
                 Some(request) => *request,
                 None => console.hub.permission(&session.principal, id).await?,
             };
-            let outcome = Outcome { late: Some(late(&request, &console, &session)), problem: None };
+            let outcome = Outcome { late: Some(late(&request, &console, &session).await?), problem: None };
             page(&console, &session, &uri, &request, outcome).await
         }
         Err(error) if error.code == Code::InvalidRequest => {
@@ -128,11 +128,12 @@ fn decision(fields: &Fields, console: &Console) -> Result<DecisionRequest> {
 }
 
 /// Who was first, and when.
-fn late(request: &PermissionRequest, console: &Console, session: &Session) -> Markup {
-    let viewer = Viewer::new(console, session);
+async fn late(request: &PermissionRequest, console: &Console, session: &Session) -> Result<Markup> {
+    let viewer = Viewer::naming(console, session, request.decided_by.clone()).await?;
     let verdict = verdict(request, viewer.scene());
     let at = When::relative(request.decided_at.unwrap_or(request.requested_at));
-    Markup::sentence(session.t.lost_race, &[("verdict", Blank::Markup(&verdict)), ("at", Blank::When(at))])
+    let blanks = [("verdict", Blank::Markup(&verdict)), ("at", Blank::When(at))];
+    Ok(Markup::sentence(session.t.lost_race, &blanks))
 }
 
 async fn page(

@@ -73,7 +73,9 @@ pub(crate) async fn list(
     let page = PageRequest { limit: Some(GRANTS), cursor: cursor(&asked.grants) };
     let grants = hub.grants(by, page).await?;
     let names = agent_names(&console, &session).await?;
-    let viewer = Viewer::new(&console, &session);
+    let deciders = all.permission_requests.iter().filter_map(|request| request.decided_by.clone());
+    let grantors = grants.permission_grants.iter().map(|grant| grant.created_by.clone());
+    let viewer = Viewer::naming(&console, &session, deciders.chain(grantors)).await?;
     let count = usize::try_from(shell.asked).unwrap_or(usize::MAX).max(cards.len());
     html(&Page {
         t,
@@ -103,14 +105,15 @@ pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Pa
 /// Requests with their runs and devices looked up.
 pub(crate) async fn cards(console: &Console, session: &Session, requests: &[PermissionRequest]) -> Result<Vec<Card>> {
     let (hub, by) = (&console.hub, &session.principal);
-    let viewer = Viewer::new(console, session);
-    let mut cards = Vec::with_capacity(requests.len());
+    let mut known = Vec::with_capacity(requests.len());
     for request in requests {
         // A card without these is still a card.
         let run = hub.run(by, request.task_run_id).await.ok();
         let device = hub.runtime(by, request.runtime_id).await.ok();
-        let about = About { run, device: device.map(|runtime| device_name(&runtime, session.t)) };
-        cards.push(Card::new(request, &about, viewer.scene()));
+        known.push(About { run, device: device.map(|runtime| device_name(&runtime, session.t)) });
     }
-    Ok(cards)
+    let callers = known.iter().filter_map(|about| about.run.as_ref()).map(|run| run.caller.clone());
+    let deciders = requests.iter().filter_map(|request| request.decided_by.clone());
+    let viewer = Viewer::naming(console, session, callers.chain(deciders)).await?;
+    Ok(requests.iter().zip(&known).map(|(request, about)| Card::new(request, about, viewer.scene())).collect())
 }

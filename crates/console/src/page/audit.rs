@@ -19,10 +19,10 @@ use crate::{
     shell::{Place, Shell},
     text::{Text, fill},
     view::{
-        caller::{Caller, short},
+        caller::{Caller, mentioned, short},
         html::Markup,
         plain::plain,
-        run::caller,
+        run::Scene,
         time::When,
     },
 };
@@ -126,14 +126,17 @@ pub(crate) async fn list(
     let kind: String = asked.kind.trim().chars().take(64).collect();
     let before = asked.before.unwrap_or(head.saturating_add(1)).clamp(1, head.saturating_add(1));
     let found = find(&console, &session, &kind, before).await?;
-    let viewer = Viewer::new(&console, &session);
-    let me = viewer.scene().me;
+    let mentioned = found.rows.iter().flat_map(|row| {
+        let run = row.run.map(|run| run.to_string());
+        mentioned(head_of(row.data.get())).chain([row.actor.clone()]).chain(run)
+    });
+    let viewer = Viewer::naming(&console, &session, mentioned).await?;
     let (chain, chain_ok) = chain(&found, t);
     html(&Page {
         t,
         shell,
         summary: fill(t.audit_summary, &[("head", &head.to_string())]),
-        rows: found.rows.iter().map(|row| Line::new(row, me, t)).collect(),
+        rows: found.rows.iter().map(|row| Line::new(row, viewer.scene())).collect(),
         chain,
         chain_ok,
         scanned: (!kind.is_empty()).then(|| fill(t.scanned, &[("n", &found.scanned.to_string())])),
@@ -203,6 +206,19 @@ fn chain(found: &Found, t: &Text) -> (Markup, bool) {
     }
 }
 
+/// As much of a row's data as is looked at; a task may be long.
+fn head_of(data: &str) -> &str {
+    &data[..data.floor_char_boundary(4096)]
+}
+
+/// A run is called by its agent, and by the end of its id.
+fn run_name(run: &str, scene: Scene<'_>) -> String {
+    match scene.names.get(run) {
+        Some(agent) => format!("{agent} · {}", short(run)),
+        None => short(run),
+    }
+}
+
 // === impl Found ===
 
 impl Found {
@@ -226,22 +242,22 @@ impl Found {
 // === impl Line ===
 
 impl Line {
-    fn new(row: &Row, me: &str, t: &Text) -> Self {
+    fn new(row: &Row, scene: Scene<'_>) -> Self {
         let class = match row.kind.as_str() {
             "task.failed" | "task.refused" | "runtime.revoked" | "runtime.token_reused" | "key.revoked" => "fail",
             "task.completed" | "runtime.online" | "runtime.attached" => "done",
             "task.claimed" => "live",
             _ => "",
         };
-        let data = plain(row.data.get());
+        let data = plain(&scene.names.fill(head_of(row.data.get())));
         Self {
             seq: row.seq,
             kind: row.kind.clone(),
             class,
             data: data.chars().take(400).collect(),
             run: row.run.map(|run| run.to_string()),
-            run_short: row.run.map(|run| short(&run.to_string())).unwrap_or_default(),
-            actor: caller(&row.actor, me, t),
+            run_short: row.run.map(|run| run_name(&run.to_string(), scene)).unwrap_or_default(),
+            actor: scene.caller(&row.actor),
             at: When::relative(row.at),
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod person;
 pub(crate) mod quota;
 pub(crate) mod rules;
 pub(crate) mod run;
+pub(crate) mod run_attach;
 pub(crate) mod run_facts;
 pub(crate) mod run_files;
 pub(crate) mod run_new;
@@ -45,8 +46,11 @@ use crate::{
     session::Session,
     shell::{Place, Shell},
     text::Text,
-    view::run::Scene,
+    view::{caller::Names, run::Scene},
 };
+
+/// So many names are looked up at once.
+const NAMES: usize = 200;
 
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -143,8 +147,27 @@ pub(crate) async fn person_name(console: &Console, session: &Session, user: User
         return Ok(o.you.to_owned());
     }
     let id = user.to_string();
-    let mut found = console.hub.names(by, std::slice::from_ref(&id)).await?.names;
-    Ok(found.remove(&id).unwrap_or_else(|| o.somebody.to_owned()))
+    let found = names(console, session, [id.clone()]).await?;
+    Ok(found.get(&id).unwrap_or(o.somebody).to_owned())
+}
+
+/// What the hub calls them; nothing where the viewer may not know.
+pub(crate) async fn names(
+    console: &Console,
+    session: &Session,
+    ids: impl IntoIterator<Item = String>,
+) -> Result<Names> {
+    let mut ids: Vec<String> = ids.into_iter().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut names = Names::default();
+    if session.principal.verdict(Action::SeeRuntimes) == Verdict::No {
+        return Ok(names);
+    }
+    for ids in ids.chunks(NAMES) {
+        names.0.extend(console.hub.names(&session.principal, ids).await?.names);
+    }
+    Ok(names)
 }
 
 /// Who looks, and when.
@@ -153,16 +176,27 @@ pub(crate) struct Viewer {
     me: String,
     t: &'static Text,
     now: Timestamp,
+    names: Names,
 }
 
 // === impl Viewer ===
 
 impl Viewer {
     pub(crate) fn new(console: &Console, session: &Session) -> Self {
-        Self { me: session.principal.actor(), t: session.t, now: console.hub.now() }
+        Self { me: session.principal.actor(), t: session.t, now: console.hub.now(), names: Names::default() }
+    }
+
+    /// With the names of those whom the page mentions, by id or actor.
+    pub(crate) async fn naming(
+        console: &Console,
+        session: &Session,
+        ids: impl IntoIterator<Item = String>,
+    ) -> Result<Self> {
+        let names = names(console, session, ids).await?;
+        Ok(Self { names, ..Self::new(console, session) })
     }
 
     pub(crate) fn scene(&self) -> Scene<'_> {
-        Scene { t: self.t, now: self.now, me: &self.me }
+        Scene { t: self.t, now: self.now, me: &self.me, names: &self.names }
     }
 }

@@ -41,6 +41,7 @@ use crate::{
         failure,
         html::{Blank, Markup},
         log::{Body, Item, Reader, join, requeue_reason},
+        log_ask,
         permission::Card,
         plain::{excerpt, plain},
         run::{Around, Detail, device_names, task},
@@ -134,9 +135,9 @@ pub(crate) async fn show(
     let after = asked.after.max(0);
     let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
-    let viewer = Viewer::new(&console, &session);
-    let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
     let events = log_page(&console, &session, &loaded.run, after).await?;
+    let viewer = viewer(&console, &session, &loaded.run, &events).await?;
+    let mut reader = reader(&loaded.run, &loaded.runtimes, &viewer, t);
     let last = events.last().map_or(after, |event| event.seq);
     let log = join(events.iter().map(|event| reader.item(event)));
     html(&Page {
@@ -166,7 +167,7 @@ pub(crate) async fn part(
     let t = session.t;
     let shell = Shell::new(&console, &session, Place::Runs, &uri).await?;
     let loaded = load(&console, &session, &run).await?;
-    let viewer = Viewer::new(&console, &session);
+    let viewer = viewer(&console, &session, &loaded.run, &[]).await?;
     html(&Part {
         t,
         run: Detail::new(&loaded.run, loaded.around(), viewer.scene()),
@@ -193,11 +194,16 @@ pub(crate) async fn cancel(State(console): State<Console>, Path(run): Path<Strin
     Ok(go(&format!("/runs/{id}")))
 }
 
+/// Who looks at a run, with the names of those whom it and these events mention.
+pub(crate) async fn viewer(console: &Console, session: &Session, run: &Run, events: &[Event]) -> Result<Viewer> {
+    Viewer::naming(console, session, events.iter().filter_map(log_ask::actor).chain([run.caller.clone()])).await
+}
+
 /// Reads the log of one run, for its page and for its stream.
 pub(crate) fn reader(run: &Run, runtimes: &[Runtime], viewer: &Viewer, t: &'static Text) -> Reader {
     let scene = viewer.scene();
-    let asked_by = crate::view::run::caller(&run.caller, scene.me, t).kind;
-    Reader::new(t, asked_by, excerpt(task(run), t), device_names(runtimes, t))
+    let asked_by = scene.caller(&run.caller).who;
+    Reader::new(scene, asked_by, excerpt(task(run), t), device_names(runtimes, t))
 }
 
 /// The devices of the run's agent, newest first.
@@ -287,7 +293,7 @@ fn timeline(loaded: &Loaded, viewer: &Viewer, t: &'static Text) -> Vec<Step> {
     }
     let run = &loaded.run;
     let names: HashMap<_, _> = device_names(&loaded.runtimes, t);
-    let caller = crate::view::run::caller(&run.caller, viewer.scene().me, t).kind;
+    let caller = viewer.scene().caller(&run.caller).who;
     let mut steps = vec![Step {
         class: "",
         icon: "s-dot",

@@ -2,7 +2,10 @@
 
 use askama::Template;
 use attache_hub::control::{CallHeaders, CreatedRun};
-use attache_protocol::{Json, RunId, wire::run::CreateRunRequest};
+use attache_protocol::{
+    Json, RunId,
+    wire::{call::CallRequest, run::CreateRunRequest},
+};
 use axum::{
     extract::{Path, Query, State},
     http::Uri,
@@ -11,8 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Console,
-    form::{Fields, Posted},
-    page::{agents, go, html},
+    form::{Fields, Posted, PostedFiles},
+    page::{
+        agents, go, html,
+        run_attach::{self, Attached},
+    },
     problem::{Fault, Result},
     session::Session,
     shell::{Place, Shell},
@@ -54,27 +60,52 @@ pub(crate) async fn show(
     form(&console, &session, &uri, &asked.agent, String::new(), None).await
 }
 
-pub(crate) async fn create(State(console): State<Console>, uri: Uri, posted: Posted) -> Result {
-    let Posted { session, fields } = posted;
-    let text = fields.get("text").replace("\r\n", "\n");
-    let agent = fields.given("agent").ok_or(Fault::Form)?;
-    let request = CreateRunRequest {
-        agent_id: agent.clone(),
-        input: Some(Json::of(&Input { text: &text })),
-        idempotency_key: fields.given("key"),
-        timeout_ms: timeout(&fields)?,
-        ..CreateRunRequest::default()
-    };
+pub(crate) async fn create(State(console): State<Console>, uri: Uri, mut posted: PostedFiles) -> Result {
+    let text = posted.fields.get("text").replace("\r\n", "\n");
+    let agent = posted.fields.given("agent").ok_or(Fault::Form)?;
     if text.trim().is_empty() {
         return Err(Fault::Form);
     }
-    match start(&console, &session, request).await {
+    let started = begin(&console, &mut posted, &agent, &text).await;
+    let session = posted.session;
+    match started {
         Ok(run) => Ok(go(&format!("/runs/{run}"))),
         Err(Fault::Hub(error)) if error.code.http_status() < 500 && error.code.http_status() != 403 => {
             form(&console, &session, &uri, &agent, text, Some(error.message.into_owned())).await
         }
         Err(fault) => Err(fault),
     }
+}
+
+/// What is handed over goes the way of a call, as `ask --file` does.
+async fn begin(console: &Console, posted: &mut PostedFiles, agent: &str, text: &str) -> Result<RunId> {
+    let timeout_ms = timeout(&posted.fields)?;
+    let idempotency_key = posted.fields.given("key");
+    let Attached { parts, conversation } = run_attach::take(console, posted, first_line(text)).await?;
+    if parts.is_empty() {
+        let request = CreateRunRequest {
+            agent_id: agent.to_owned(),
+            input: Some(Json::of(&Input { text })),
+            idempotency_key,
+            timeout_ms,
+            ..CreateRunRequest::default()
+        };
+        return start(console, &posted.session, request).await;
+    }
+    let call = CallRequest {
+        task: text.to_owned(),
+        agent_type: Some(agent.to_owned()),
+        conversation_id: conversation,
+        parts: Some(parts),
+        timeout_ms,
+        ..CallRequest::default()
+    };
+    let headers = CallHeaders { idempotency_key, ..CallHeaders::default() };
+    Ok(console.hub.call(&posted.session.principal, call, headers).await?.run())
+}
+
+fn first_line(text: &str) -> &str {
+    text.trim().lines().next().unwrap_or_default()
 }
 
 /// How long it may take, where that was chosen.

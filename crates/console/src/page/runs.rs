@@ -178,7 +178,7 @@ pub(crate) async fn rows(
 
 /// Runs as rows, each agent looked up once.
 pub(crate) async fn views(console: &Console, session: &Session, runs: &[Run]) -> Result<Vec<Row>> {
-    let viewer = Viewer::new(console, session);
+    let viewer = Viewer::naming(console, session, runs.iter().map(|run| run.caller.clone())).await?;
     let mut accounts: HashMap<AgentId, Account> = HashMap::new();
     for run in runs {
         if accounts.contains_key(&run.agent_id) {

@@ -132,6 +132,8 @@ pub(super) const TEXT: Text = Text {
     log: "Log",
     task: "Task",
     task_hint: "What should the agent do?",
+    files: "Files",
+    files_hint: "They go with the task. The agent finds them in its folder.",
     new_run_lead: "The run waits until the agent’s device takes it.",
     start_run: "Start",
     limit_default: "Default",

@@ -156,6 +156,8 @@ text! {
     log
     task
     task_hint
+    files
+    files_hint
     new_run_lead
     start_run
     limit_default

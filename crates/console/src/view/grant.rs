@@ -9,7 +9,7 @@ use super::{
     exact::exact_line,
     html::{Blank, Markup},
     permission::scope,
-    run::{Scene, caller},
+    run::Scene,
     time::When,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(grant: &PermissionGrant, agents: &HashMap<AgentId, String>, scene: Scene<'_>) -> Self {
-        let Scene { t, now, me } = scene;
+        let Scene { t, now, .. } = scene;
         let ended = grant.ends_at().is_some_and(|end| end <= now);
         let alive = grant.revoked_at.is_none() && !ended;
         let (class, icon) = match (alive, grant.approved) {
@@ -63,7 +63,7 @@ impl Line {
             (None, None) if grant.scope == Scope::Run => Markup::text(t.grant_until_run_ends),
             (None, None) => Markup::text(t.grant_until_revoked),
         };
-        let who = caller(&grant.created_by, me, t).kind;
+        let who = scene.caller(&grant.created_by).who;
         let by = [("who", Blank::Text(&who)), ("at", Blank::When(When::relative(grant.created_at)))];
         Self {
             id: grant.grant_id.to_string(),

@@ -10,10 +10,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    caller::{Caller, Names},
     failure,
     html::{Blank, Markup},
     log_ask,
     plain::{Plain, plain},
+    run::Scene,
     time::{When, size},
 };
 use crate::text::{Text, fill};
@@ -76,6 +78,9 @@ pub(crate) struct Reader {
     asked_by: String,
     task: String,
     devices: HashMap<RuntimeId, String>,
+    /// The viewer, as the log names them.
+    me: String,
+    names: Names,
     chunks: Plain,
     thoughts: Plain,
 }
@@ -97,8 +102,18 @@ struct Data {
 // === impl Reader ===
 
 impl Reader {
-    pub(crate) fn new(t: &'static Text, asked_by: String, task: String, devices: HashMap<RuntimeId, String>) -> Self {
-        Self { t, asked_by, task, devices, chunks: Plain::default(), thoughts: Plain::default() }
+    pub(crate) fn new(scene: Scene<'_>, asked_by: String, task: String, devices: HashMap<RuntimeId, String>) -> Self {
+        let (me, names) = (scene.me.to_owned(), scene.names.clone());
+        Self { t: scene.t, asked_by, task, devices, me, names, chunks: Plain::default(), thoughts: Plain::default() }
+    }
+
+    /// One whom this event mentions and whose name is not known yet.
+    pub(crate) fn unknown(&self, event: &Event) -> Option<String> {
+        log_ask::actor(event).filter(|actor| self.names.get(actor).is_none())
+    }
+
+    pub(crate) fn learn(&mut self, names: Names) {
+        self.names.0.extend(names.0);
     }
 
     pub(crate) fn item(&mut self, event: &Event) -> Item {
@@ -166,7 +181,7 @@ impl Reader {
                 let blanks = [("name", Blank::Code(&name)), ("about", Blank::Text(&about))];
                 ("", "s-dot", Markup::sentence(t.log_artifact, &blanks))
             }
-            _ if let Some(step) = log_ask::step(event, t) => step,
+            _ if let Some(step) = log_ask::step(event, |actor| Caller::of(actor, &self.me, &self.names, t), t) => step,
             other => {
                 let about = format!("{} {}", plain(other), plain(event.data.get()));
                 ("", "s-dot", Markup::text(&cut(&about, 2_000).0))
@@ -323,7 +338,9 @@ mod tests {
     }
 
     fn reader() -> Reader {
-        Reader::new(ALL[0], "planner".to_owned(), "do it".to_owned(), HashMap::new())
+        let names = Names::default();
+        let scene = Scene { t: ALL[0], now: Timestamp::from_millis(0), me: "", names: &names };
+        Reader::new(scene, "planner".to_owned(), "do it".to_owned(), HashMap::new())
     }
 
     #[test]

@@ -37,7 +37,11 @@ struct Data {
 }
 
 /// Class, icon and words of such an event; `None` for any other.
-pub(crate) fn step(event: &Event, t: &'static Text) -> Option<(&'static str, &'static str, Markup)> {
+pub(crate) fn step(
+    event: &Event,
+    who: impl Fn(&str) -> Caller,
+    t: &'static Text,
+) -> Option<(&'static str, &'static str, Markup)> {
     let data = || event.data.parse::<Data>().unwrap_or_default();
     Some(match event.kind.as_str() {
         "permission.requested" => {
@@ -53,7 +57,7 @@ pub(crate) fn step(event: &Event, t: &'static Text) -> Option<(&'static str, &'s
             let blanks = [("tool", Blank::Markup(&tool)), ("input", Blank::Markup(&input))];
             ("wait", "s-wait", Markup::sentence(t.log_asked, &blanks))
         }
-        "permission.decided" => decided(&data(), t),
+        "permission.decided" => decided(&data(), who, t),
         "action.required" => match data().kind.as_deref() {
             Some("input") => ("wait", "s-dot", Markup::text(t.log_person_input)),
             _ => ("wait", "s-dot", Markup::text(t.log_person_approval)),
@@ -80,9 +84,20 @@ pub(crate) fn step(event: &Event, t: &'static Text) -> Option<(&'static str, &'s
     })
 }
 
-fn decided(data: &Data, t: &'static Text) -> (&'static str, &'static str, Markup) {
-    let who = Caller::of(data.by.as_deref().unwrap_or("system"), t);
-    let who = if who.id.is_empty() { who.kind } else { format!("{} {}", who.kind, who.id) };
+/// Whom the item of such an event mentions, as the log names them.
+pub(crate) fn actor(event: &Event) -> Option<String> {
+    if event.kind != "permission.decided" {
+        return None;
+    }
+    event.data.parse::<Data>().ok().and_then(|data| data.by)
+}
+
+fn decided(
+    data: &Data,
+    who: impl Fn(&str) -> Caller,
+    t: &'static Text,
+) -> (&'static str, &'static str, Markup) {
+    let who = who(data.by.as_deref().unwrap_or("system")).in_words();
     let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(data.scope.unwrap_or_default(), t)))];
     let (class, icon, words) = match (data.state.unwrap_or(State::Cancelled), data.source) {
         (State::Approved, Some(Source::Policy)) => ("done", "s-done", Markup::text(t.verdict_granted)),

@@ -12,7 +12,7 @@ use super::{
     exact::{exact, exact_line},
     fact::Fact,
     html::{Blank, Markup},
-    run::{Scene, caller, title},
+    run::{Scene, title},
     sign,
     time::{Took, When},
 };
@@ -106,8 +106,8 @@ fn place(run: &str, about: &About, scene: Scene<'_>) -> Markup {
     match &about.run {
         Some(known) => {
             let title = title(known, scene.t);
-            let by = caller(&known.caller, scene.me, scene.t);
-            let blanks = [("run", Blank::Link(&href, &title)), ("who", Blank::Text(&by.kind))];
+            let by = scene.caller(&known.caller);
+            let blanks = [("run", Blank::Link(&href, &title)), ("who", Blank::Text(&by.who))];
             Markup::sentence(scene.t.wants_in, &blanks)
         }
         None => Markup::sentence("{run}", &[("run", Blank::Link(&href, &short(run)))]),
@@ -247,8 +247,7 @@ impl Decided {
 /// Who settled it and how, as a sentence.
 pub(crate) fn verdict(request: &PermissionRequest, scene: Scene<'_>) -> Markup {
     let t = scene.t;
-    let who = caller(request.decided_by.as_deref().unwrap_or("system"), scene.me, t);
-    let who = if who.id.is_empty() || who.kind == t.caller_you { who.kind } else { format!("{} {}", who.kind, who.id) };
+    let who = scene.caller(request.decided_by.as_deref().unwrap_or("system")).in_words();
     let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(request.scope.unwrap_or_default(), t)))];
     match (request.state, request.source) {
         (State::Pending, _) => Markup::text(t.verdict_pending),

@@ -13,7 +13,7 @@ use attache_protocol::{
 };
 
 use super::{
-    caller::{Caller, short},
+    caller::{Caller, Names, short},
     failure, host,
     html::{Blank, Markup},
     plain::{excerpt, plain},
@@ -31,6 +31,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) now: Timestamp,
     /// The viewer, as the log names them.
     pub(crate) me: &'a str,
+    /// Of those whom the page mentions.
+    pub(crate) names: &'a Names,
 }
 
 #[derive(Debug, Clone)]
@@ -99,11 +101,19 @@ pub(crate) struct Around<'a> {
     pub(crate) moved: Option<Timestamp>,
 }
 
+// === impl Scene ===
+
+impl Scene<'_> {
+    pub(crate) fn caller(&self, actor: &str) -> Caller {
+        Caller::of(actor, self.me, self.names, self.t)
+    }
+}
+
 // === impl Row ===
 
 impl Row {
     pub(crate) fn new(run: &Run, account: Option<&Account>, scene: Scene<'_>) -> Self {
-        let Scene { t, now, me } = scene;
+        let Scene { t, now, .. } = scene;
         let runtime = account.and_then(|account| account.runtime.as_ref());
         let device = runtime
             .filter(|runtime| run.runtime_id.is_none_or(|id| id == runtime.runtime_id))
@@ -124,7 +134,7 @@ impl Row {
             agent: run.agent_name.clone(),
             sign: sign::small(run.agent_id),
             device,
-            caller: caller(&run.caller, me, t),
+            caller: scene.caller(&run.caller),
             ribbon: ribbon(run, now, t, Scale::Absolute),
             duration: took(run, now, t),
             started: When::clock(run.created_at),
@@ -164,7 +174,7 @@ fn row_why(run: &Run, account: Option<&Account>, t: &'static Text) -> (Option<Ma
 
 impl Detail {
     pub(crate) fn new(run: &Run, around: Around<'_>, scene: Scene<'_>) -> Self {
-        let Scene { t, now, me } = scene;
+        let Scene { t, now, .. } = scene;
         let task = excerpt(task(run), t);
         let title = title(run, t);
         let device = around.device.map(|runtime| device_name(runtime, t));
@@ -194,7 +204,7 @@ impl Detail {
             agent_id: run.agent_id.to_string(),
             sign: sign::small(run.agent_id),
             host_on,
-            caller: caller(&run.caller, me, t),
+            caller: scene.caller(&run.caller),
             ribbon: ribbon(run, now, t, Scale::Whole),
             ribbon_caption: caption,
             failure: failure_of(run, t),
@@ -289,14 +299,6 @@ pub(crate) fn device_name(runtime: &Runtime, t: &Text) -> String {
 /// The names of devices by runtime, for the log.
 pub(crate) fn device_names(runtimes: &[Runtime], t: &Text) -> HashMap<RuntimeId, String> {
     runtimes.iter().map(|runtime| (runtime.runtime_id, device_name(runtime, t))).collect()
-}
-
-pub(crate) fn caller(actor: &str, me: &str, t: &Text) -> Caller {
-    let mut caller = Caller::of(actor, t);
-    if actor == me {
-        t.caller_you.clone_into(&mut caller.kind);
-    }
-    caller
 }
 
 /// The task as a person wrote it: the input's text, or the whole input.

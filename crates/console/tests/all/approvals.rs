@@ -205,7 +205,7 @@ async fn whoever_is_late_is_told_who_decided_and_when() {
     let path = format!("/approvals/{}", asked.permission_request_id);
     let late = visitor.post(&path, &[("answer", "deny"), ("back", "approvals")]).await;
     assert_eq!(late.status, StatusCode::OK);
-    assert!(late.body.contains("You were too late. Allowed <bdi>this once</bdi> by <bdi>API key"), "{}", late.body);
+    assert!(late.body.contains("You were too late. Allowed <bdi>this once</bdi> by <bdi>owner</bdi>"), "{}", late.body);
     assert!(late.body.contains("over rest from <bdi>192.0.2.9</bdi>"), "{}", late.body);
     assert!(!late.body.contains("value=\"deny\""), "nothing is left to decide");
     assert_eq!(device.answer(run, &asked).await.state, State::Approved);

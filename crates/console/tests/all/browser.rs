@@ -272,3 +272,31 @@ async fn furnish(world: &World) -> (attache_protocol::RunId, attache_protocol::R
     }
     (run, failed)
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_hands_a_file_over_with_a_task() {
+    let Some(browser) = Browser::open().await else { return };
+    let site = Site::new().await;
+    site.world.agent("builder").await;
+    site.sign_in(&browser).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (small, large) = (folder.path().join("note.txt"), folder.path().join("large.bin"));
+    std::fs::write(&small, "hello\n").unwrap();
+    std::fs::write(&large, vec![7; 2_000_000]).unwrap();
+    browser.go(&site.at("/runs/new")).await;
+    browser.write("textarea[name=text]", "Look at these").await;
+    browser.write("input[type=file]", &format!("{}\n{}", small.display(), large.display())).await;
+    browser.screenshot(&site.shots, "new-with-files").await;
+    browser.click(".form button[type=submit]").await;
+    browser.wait("location.pathname.startsWith('/runs/run_')").await;
+    let run = browser.run("return location.pathname").await.as_str().unwrap().replace("/runs/", "");
+    let run = site.world.hub.run(&site.world.owner, run.parse().unwrap()).await.unwrap();
+    let input: serde_json::Value = run.input.parse().unwrap();
+    let parts = input["message"]["parts"].as_array().unwrap();
+    assert_eq!(parts[1]["raw"], "aGVsbG8K");
+    assert_eq!([&parts[1]["filename"], &parts[2]["filename"]], ["note.txt", "large.bin"]);
+    let artifact = parts[2]["url"].as_str().unwrap().strip_prefix("artifact:").unwrap().parse().unwrap();
+    assert_eq!(site.world.hub.artifact(&site.world.owner, artifact).await.unwrap().size, 2_000_000);
+    drop(browser);
+    site.close().await;
+}

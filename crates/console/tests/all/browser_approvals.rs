@@ -82,7 +82,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     world.hub.decide(&world.owner, id, yes, place).await.unwrap();
     browser
         .wait(&format!(
-            "document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by API key')"
+            "document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by owner')"
         ))
         .await;
     let dead = format!("return document.querySelector('#{id} button[value=deny]').disabled");

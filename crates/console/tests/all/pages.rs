@@ -1,9 +1,16 @@
 //! Every page for every role: what it shows, what it offers, how it is paged.
 
-use attache_protocol::wire::key::Role;
-use axum::http::StatusCode;
+use attache_hub::control::Place;
+use attache_protocol::{
+    rules::permission::Scope,
+    wire::{key::Role, permission::DecisionRequest, run::CreateRunRequest},
+};
+use axum::{
+    body::Body,
+    http::{Request, StatusCode},
+};
 
-use crate::world::{World, asking, between};
+use crate::world::{Answer, Visitor, World, asking, between};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -274,4 +281,88 @@ async fn artifacts_are_saved_never_shown_and_long_output_is_folded() {
     assert_eq!(file.header("content-type"), "application/octet-stream");
     assert_eq!(file.header("content-disposition"), "attachment; filename*=UTF-8''evil%20%22page%22.html");
     assert_eq!(file.header("content-security-policy"), POLICY);
+}
+
+#[tokio::test]
+async fn people_and_devices_are_called_by_their_names() {
+    let world = World::new().await;
+    world.agent("builder").await;
+    let device = world.pair("builder", "workbench", "claude_cli").await;
+    let (_, ada) = world.person("ada", Role::Operator).await;
+    let ada = ada.principal(&world).await;
+    let run = world.ask_with(&ada, "builder", "Publish it", CreateRunRequest::default()).await;
+    assert_eq!(device.claim().await, run);
+    let request = device.ask(run, asking("Run", r#"{"command":"cargo publish"}"#)).await;
+    let place = Place { via: "api", from: None };
+    let yes = DecisionRequest {
+        approved: true,
+        scope: Scope::Once,
+        tool_pattern: None,
+        until: None,
+        this_channel_only: false,
+        comment: None,
+    };
+    world.hub.decide(&ada, request.permission_request_id, yes, place).await.unwrap();
+
+    let visitor = world.signed_in(Role::Admin).await;
+    let rows = visitor.get("/runs").await.body;
+    assert!(rows.contains("<bdi>ada</bdi></span><span class=\"sub clip\">API key</span>"), "{rows}");
+    let page = visitor.get(&format!("/runs/{run}")).await.body;
+    assert!(page.contains("<bdi>ada</bdi> <span class=\"dim\">API key</span>"), "{page}");
+    assert!(page.contains("by <bdi>ada</bdi>"), "who decided is named in the log: {page}");
+    assert!(!page.contains("key_…"), "{page}");
+    let log = visitor.get("/audit").await.body;
+    assert!(log.contains("<bdi>ada</bdi></span><span class=\"sub clip\">API key</span>"), "{log}");
+    assert!(log.contains("&quot;runtime_id&quot;:&quot;workbench&quot;"), "{log}");
+    assert!(log.contains(">builder · run_"), "{log}");
+    assert!(!log.contains("key_…"), "{log}");
+    let decided = visitor.get("/approvals").await.body;
+    assert!(decided.contains("by <bdi>ada</bdi>"), "{decided}");
+}
+
+/// A form with files, as a browser sends it.
+async fn send_files(visitor: &Visitor, fields: &[(&str, &str)], files: &[(&str, &[u8])]) -> Answer {
+    let page = visitor.get("/settings").await;
+    let token = between(&page.body, "name=\"csrf\" value=\"", "\"").to_owned();
+    let mut body = Vec::new();
+    for (name, value) in fields.iter().chain([&("csrf", token.as_str())]) {
+        body.extend(format!("--XyZ\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n").bytes());
+    }
+    for (name, bytes) in files {
+        let head = format!("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n");
+        body.extend(format!("{head}Content-Type: image/png\r\n\r\n").bytes());
+        body.extend_from_slice(bytes);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--XyZ--\r\n");
+    let request = Request::post("/runs").header("content-type", "multipart/form-data; boundary=XyZ");
+    visitor.send(request, Body::from(body)).await
+}
+
+#[tokio::test]
+async fn files_go_with_a_task_small_ones_in_it_and_large_ones_as_artifacts() {
+    let world = World::new().await;
+    let agent = world.agent("builder").await.agent_id.to_string();
+    let visitor = world.signed_in(Role::Operator).await;
+    let fields = [("agent", agent.as_str()), ("text", "Look at this\r\nand that"), ("key", "k1")];
+    let large: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let answer = send_files(&visitor, &fields, &[("dot.png", b"\x89PNG\r\n--Xy"), ("large.png", &large)]).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.body);
+    let run = answer.header("location").strip_prefix("/runs/").unwrap().parse().unwrap();
+    let run = world.hub.run(&world.owner, run).await.unwrap();
+    let input: serde_json::Value = run.input.parse().unwrap();
+    assert_eq!(input["text"], "Look at this\nand that");
+    let parts = input["message"]["parts"].as_array().unwrap();
+    assert_eq!(parts[1], serde_json::json!({"raw": "iVBORw0KLS1YeQ==", "filename": "dot.png", "mediaType": "image/png"}));
+    let artifact = parts[2]["url"].as_str().unwrap().strip_prefix("artifact:").unwrap().parse().unwrap();
+    let (stored, mut file) = world.hub.open_artifact(&world.owner, artifact).await.unwrap();
+    let mut bytes = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut file, &mut bytes).await.unwrap();
+    assert!(bytes == large && stored.name == "large.png", "{} bytes", bytes.len());
+    // The same form again is the same run, an empty field is no file, and a foreign form brings nothing.
+    let none = send_files(&visitor, &[("agent", &agent), ("text", "No file")], &[("", b"")]).await;
+    assert_eq!(none.status, StatusCode::SEE_OTHER, "{}", none.body);
+    let body = "--XyZ\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\nwrong\r\n--XyZ--\r\n";
+    let request = Request::post("/runs").header("content-type", "multipart/form-data; boundary=XyZ");
+    assert_eq!(visitor.send(request, Body::from(body)).await.status, StatusCode::FORBIDDEN);
 }
