@@ -233,3 +233,37 @@ fn the_second_name_is_the_runtime_command() {
     let ran = crate::harness::Ran::of(command.arg("--help"), &home.logs()).succeeds();
     assert!(ran.stdout.contains("pair") && ran.stdout.contains("unpair"), "{}", ran.stdout);
 }
+
+/// As the scripts ask: names from the hub, words from the help, and silence where nobody answers.
+#[test]
+fn agents_and_words_are_completed() {
+    let home = Home::new();
+    let complete = |words: &[&str]| {
+        let ran = home.attache(&[&["complete", "--"], words].concat()).succeeds();
+        assert_eq!(ran.stderr, "", "{words:?}");
+        ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Without a hub, at once and without a word.
+    assert_eq!(complete(&["ask", ""]), [""; 0]);
+    assert_eq!(complete(&["ask", "--hub", "http://127.0.0.1:9", ""]), [""; 0]);
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    hub.add_agent("reviewer");
+    assert_eq!(complete(&["ask", ""]), ["builder", "reviewer"]);
+    assert_eq!(complete(&["ask", "re"]), ["reviewer"]);
+    assert_eq!(complete(&["runs", "--agent", "b"]), ["builder"]);
+    assert_eq!(complete(&["keys", "add", "ci", "--role", "o"]), ["operator", "owner"]);
+    assert_eq!(complete(&["ask", "builder", ""]), [""; 0]);
+    // Bash, with the script that a person installs.
+    let script = home.path().join("attache.bash");
+    std::fs::write(&script, home.attache(&["completions", "bash"]).succeeds().stdout).unwrap();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_attache")).parent().unwrap().display().to_string();
+    let press = format!(
+        "PATH={bin}:$PATH; source '{}'; COMP_WORDS=(attache ask re); COMP_CWORD=2; _attache_names attache re ask; \
+         echo \"${{COMPREPLY[*]}}\"; COMP_WORDS=(attache comp); COMP_CWORD=1; _attache_names attache comp attache; \
+         echo \"${{COMPREPLY[*]}}\"",
+        script.display()
+    );
+    let ran = crate::harness::Ran::of(home.program("bash").args(["-c", &press]), &home.logs()).succeeds();
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("reviewer\ncompletions\n", ""));
+}

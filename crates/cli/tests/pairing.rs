@@ -241,3 +241,27 @@ fn the_second_name_runs_a_paired_device() {
     assert_eq!(hub.ask("builder", "echo hi")["status"], "completed");
     until("a clean end", || Some(runtime.terminate().success())).then_some(()).unwrap();
 }
+
+/// The hub has moved: the device is told where to, and keeps its pairing.
+#[test]
+fn a_device_follows_a_hub_that_has_moved() {
+    let (platform, device) = (Home::new(), Home::new());
+    let hub = platform.hub(&[]);
+    let agent = hub.add_agent("builder");
+    let old = hub.url.clone();
+    device.attache(&["runtime", "pair", &hub.pairing_code("builder"), "--api-base", &old]).succeeds();
+    hub.process.terminate();
+    let hub = platform.hub(&[]);
+    assert_ne!(hub.url, old, "it listens elsewhere");
+    device.attache(&["runtime", "set"]).exits(2);
+    device.attache(&["runtime", "set", "--api-base", "nonsense"]).exits(2);
+    let shown = device.attache(&["runtime", "set", "--api-base", &hub.url, "--device-name", "desk", "--json"]);
+    shown.succeeds();
+    let profiles = device.profiles();
+    let profile = profiles["profiles"].as_object().unwrap().values().next().unwrap();
+    assert!(profile["api_base"].as_str().unwrap().starts_with(&hub.url), "{}", profile["api_base"]);
+    assert_eq!((&profile["device_name"], &profile["agent_id"]), (&json!("desk"), &json!(agent)));
+    let _runtime = device.runtime(&[]);
+    hub.agent_is("builder", "online");
+    assert_eq!(hub.ask("builder", "echo moved")["task_result"]["text"], "moved\n");
+}

@@ -170,3 +170,28 @@ fn a_person_decides_where_the_question_is_asked() {
     device.tells("complete", json!({ "output": { "text": "done\n" } }));
     assert!(terminal.ends(), "{}", terminal.screen());
 }
+
+#[test]
+fn an_agent_is_removed_only_after_a_yes() {
+    if !has_script() {
+        return;
+    }
+    let home = Home::new();
+    let hub = home.hub(&[]);
+    hub.add_agent("builder");
+    let mut terminal = Terminal::run(&home, "agents remove builder");
+    terminal.shows("[y/N]");
+    terminal.types("");
+    assert!(!terminal.ends(), "{}", terminal.screen());
+    assert_eq!(hub.get("/api/v1/agent-accounts/builder")["archived_at"], Value::Null);
+    let mut terminal = Terminal::run(&home, "agents remove builder");
+    terminal.shows("[y/N]");
+    terminal.types("y");
+    assert!(terminal.ends(), "{}", terminal.screen());
+    assert_eq!(hub.get("/api/v1/agent-accounts")["agent_accounts"], json!([]));
+    // A script says it in the command.
+    hub.add_agent("other");
+    let mut terminal = Terminal::run(&home, "agents remove other --yes");
+    assert!(terminal.ends(), "{}", terminal.screen());
+    assert!(!terminal.screen().contains("[y/N]"), "{}", terminal.screen());
+}

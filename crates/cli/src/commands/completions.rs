@@ -19,5 +19,34 @@ pub(crate) struct Args {
 pub(super) fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "attache", &mut script);
-    context.output.line(String::from_utf8_lossy(&script).trim_end())
+    context.output.line(String::from_utf8_lossy(&script).trim_end())?;
+    match args.shell {
+        Shell::Bash => context.output.line(BASH),
+        Shell::Zsh => context.output.line(ZSH),
+        Shell::Fish => context.output.line(FISH),
+        _ => Ok(()),
+    }
 }
+
+/// Names that the hub knows come first; where there are none, what was generated.
+const BASH: &str = r#"
+_attache_names() {
+    local name
+    COMPREPLY=()
+    while IFS= read -r name; do
+        COMPREPLY+=("$(printf '%q' "$name")")
+    done < <(attache complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    [[ ${#COMPREPLY[@]} -gt 0 ]] || _attache "$@"
+}
+complete -F _attache_names -o bashdefault -o default attache"#;
+
+const ZSH: &str = r#"
+_attache_names() {
+    local -a names
+    names=("${(@f)$(attache complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${names[1]}" ]]; then compadd -a names; else _attache "$@"; fi
+}
+compdef _attache_names attache"#;
+
+const FISH: &str = r#"
+complete -c attache -a '(attache complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'"#;

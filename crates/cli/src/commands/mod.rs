@@ -10,6 +10,7 @@ mod audit;
 mod backup;
 mod bench;
 mod channels;
+mod complete;
 mod completions;
 mod context;
 mod conversations;
@@ -103,6 +104,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     Completions(completions::Args),
     #[command(hide = true)]
+    Complete(complete::Args),
+    #[command(hide = true)]
     MountGuard(mount_guard::Args),
 }
 
@@ -154,6 +157,7 @@ impl Command {
             | Self::Login(_)
             | Self::Doctor(_)
             | Self::Completions(_)
+            | Self::Complete(_)
             | Self::MountGuard(_) => Weight::Client,
         }
     }
@@ -192,6 +196,7 @@ impl Command {
             Self::Login(args) => Box::pin(login::run(context, args)).await,
             Self::Doctor(args) => Box::pin(doctor::run(context, args)).await,
             Self::Completions(args) => completions::run(&context, &args),
+            Self::Complete(args) => Box::pin(complete::run(context, args)).await,
             Self::MountGuard(args) => mount_guard::run(&context, &args),
         }
     }

@@ -1,0 +1,185 @@
+//! What may stand next on a command line, for the scripts of `attache completions`: names that the hub knows, and the words of
+//! flags. It answers quickly or with nothing, and never with an error.
+
+use std::{ffi::OsString, time::Duration};
+
+use attache_client::{Hub, Page};
+use clap::{Arg, ArgAction, CommandFactory as _};
+
+use super::Cli;
+use crate::{Context, Failure, context::HubArgs, contexts::Contexts, output::clean};
+
+/// Print what may stand next on a command line (for completion scripts)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The words after `attache`, the last of them as far as it was typed
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Nobody waits longer for a list of names.
+const PATIENCE: Duration = Duration::from_millis(800);
+const PAGE: Page = Page { limit: Some(200), cursor: None };
+
+/// What is known by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Agent,
+    User,
+    Device,
+    Key,
+    Conversation,
+    Context,
+}
+
+/// Where the last word stands.
+#[derive(Debug, PartialEq, Eq)]
+enum Slot {
+    Words(Vec<String>),
+    Names(Kind),
+    /// The shell's own script knows it, or nobody does.
+    Elsewhere,
+}
+
+pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
+    let words: Vec<String> = args.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let Some((last, before)) = words.split_last() else { return Ok(()) };
+    let found = match slot(before) {
+        Slot::Words(words) => words,
+        Slot::Names(kind) => {
+            let names = names(&context, &hub_args(before), kind);
+            tokio::time::timeout(PATIENCE, names).await.ok().and_then(Result::ok).unwrap_or_default()
+        }
+        Slot::Elsewhere => Vec::new(),
+    };
+    for name in found.iter().filter(|name| name.starts_with(last)) {
+        context.output.line(clean::line(name))?;
+    }
+    Ok(())
+}
+
+/// Walks along the words as the parser would, to the argument that comes next.
+fn slot(before: &[String]) -> Slot {
+    let mut root = Cli::command();
+    root.build();
+    let (mut command, mut path, mut place) = (&root, String::new(), 0);
+    let mut words = before.iter();
+    while let Some(word) = words.next() {
+        if let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty()) {
+            let option = option(command, flag.trim_start_matches('-'));
+            match option.filter(|option| takes_value(option) && !word.contains('=')) {
+                // Its value is what is typed now.
+                Some(option) if words.len() == 0 => return of_argument(option, &path),
+                Some(_) => {
+                    words.next();
+                }
+                None => {}
+            }
+        } else if let Some(found) = command.find_subcommand(word) {
+            (command, place) = (found, 0);
+            path = found.get_name().to_owned();
+        } else {
+            place += 1;
+        }
+    }
+    let positional = command.get_positionals().nth(place).or_else(|| {
+        // The last one may stand for many.
+        command.get_positionals().last().filter(|last| matches!(last.get_action(), ArgAction::Append))
+    });
+    positional.map_or(Slot::Elsewhere, |argument| of_argument(argument, parent(before, &path)))
+}
+
+/// `agents show`: what `show` shows is of the word before it.
+fn parent<'a>(before: &'a [String], path: &'a str) -> &'a str {
+    let at = before.iter().position(|word| word == path).unwrap_or(0);
+    before[..at].iter().rev().find(|word| !word.starts_with('-')).map_or(path, String::as_str)
+}
+
+fn option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a Arg> {
+    let name = name.split('=').next().unwrap_or(name);
+    command.get_arguments().find(|argument| {
+        argument.get_long() == Some(name) || argument.get_short().is_some_and(|short| name == short.to_string())
+    })
+}
+
+fn takes_value(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
+fn of_argument(argument: &Arg, of: &str) -> Slot {
+    // Words that the help shows as `one|another`.
+    let shown = argument.get_value_names().and_then(|names| names.first()).map(|name| name.to_string());
+    if let Some(words) = shown.filter(|shown| shown.contains('|')) {
+        return Slot::Words(words.split('|').filter(|word| *word == word.to_lowercase()).map(str::to_owned).collect());
+    }
+    match (argument.get_id().as_str(), of) {
+        ("agent" | "default_agent", _) => Slot::Names(Kind::Agent),
+        ("user" | "owner", _) => Slot::Names(Kind::User),
+        ("runtime", "runtimes") => Slot::Names(Kind::Device),
+        ("key", "keys") => Slot::Names(Kind::Key),
+        ("conversation", _) => Slot::Names(Kind::Conversation),
+        ("context", _) | ("name", "context") => Slot::Names(Kind::Context),
+        _ => Slot::Elsewhere,
+    }
+}
+
+/// Which hub the command line means, as far as it was typed.
+fn hub_args(words: &[String]) -> HubArgs {
+    let given = |name: &str| {
+        let flag = format!("--{name}");
+        words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1].clone())
+    };
+    HubArgs {
+        hub: given("hub"),
+        context: given("context"),
+        key_file: given("key-file").map(Into::into),
+        pin: given("pin").and_then(|pin| pin.parse().ok()),
+    }
+}
+
+async fn names(context: &Context, args: &HubArgs, kind: Kind) -> Result<Vec<String>, Failure> {
+    if kind == Kind::Context {
+        let Some(home) = &context.config.home else { return Ok(Vec::new()) };
+        return Ok(Contexts::load(home)?.contexts.into_keys().collect());
+    }
+    let hub: Hub = context.hub(args)?;
+    Ok(match kind {
+        Kind::Agent => hub.accounts(&PAGE).await?.agent_accounts.into_iter().map(|agent| agent.name).collect(),
+        Kind::User => hub.users(&PAGE).await?.users.into_iter().map(|user| user.name).collect(),
+        Kind::Device => {
+            let devices = hub.runtimes(&PAGE).await?.agent_runtimes.into_iter();
+            devices.filter(|device| device.ended_at.is_none()).filter_map(|device| device.device_name).collect()
+        }
+        Kind::Key => {
+            let keys = hub.keys(&PAGE).await?.api_keys.into_iter();
+            keys.filter(|key| key.revoked_at.is_none()).map(|key| key.name).collect()
+        }
+        Kind::Conversation => {
+            hub.conversations(&PAGE).await?.conversations.into_iter().filter_map(|one| one.title).collect()
+        }
+        Kind::Context => Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_argument_is_found() {
+        let slot = |line: &str| slot(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        for line in ["ask", "agents show", "agents remove", "runs --agent", "ask --timeout 5", "--json ask", "agents code"] {
+            assert_eq!(slot(line), Slot::Names(Kind::Agent), "{line}");
+        }
+        assert_eq!(slot("keys add ci --role"), Slot::Words(["viewer", "operator", "admin", "owner"].map(Into::into).into()));
+        assert_eq!(slot("keys add ci --user"), Slot::Names(Kind::User));
+        assert_eq!(slot("keys revoke"), Slot::Names(Kind::Key));
+        assert_eq!(slot("runtimes revoke"), Slot::Names(Kind::Device));
+        assert_eq!(slot("conversations show"), Slot::Names(Kind::Conversation));
+        assert_eq!(slot("runs --context"), Slot::Names(Kind::Context));
+        assert_eq!(slot("context use"), Slot::Names(Kind::Context));
+        for line in ["ask local", "runs show", "", "nonsense"] {
+            assert_eq!(slot(line), Slot::Elsewhere, "{line}");
+        }
+    }
+}
