@@ -260,10 +260,10 @@ fn agents_and_words_are_completed() {
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_attache")).parent().unwrap().display().to_string();
     let press = format!(
         "PATH={bin}:$PATH; source '{}'; COMP_WORDS=(attache ask re); COMP_CWORD=2; _attache_names attache re ask; \
-         echo \"${{COMPREPLY[*]}}\"; COMP_WORDS=(attache comp); COMP_CWORD=1; _attache_names attache comp attache; \
+         echo \"${{COMPREPLY[*]}}\"; COMP_WORDS=(attache conv); COMP_CWORD=1; _attache_names attache conv attache; \
          echo \"${{COMPREPLY[*]}}\"",
         script.display()
     );
     let ran = crate::harness::Ran::of(home.program("bash").args(["-c", &press]), &home.logs()).succeeds();
-    assert_eq!((&*ran.stdout, &*ran.stderr), ("reviewer\ncompletions\n", ""));
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("reviewer\nconversations\n", ""));
 }

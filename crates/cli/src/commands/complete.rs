@@ -47,7 +47,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let found = match slot(before) {
         Slot::Words(words) => words,
         Slot::Names(kind) => {
-            let names = names(&context, &hub_args(before), kind);
+            let hub = hub_args(before);
+            let names = names(&context, &hub, kind);
             tokio::time::timeout(PATIENCE, names).await.ok().and_then(Result::ok).unwrap_or_default()
         }
         Slot::Elsewhere => Vec::new(),

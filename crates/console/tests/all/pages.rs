@@ -313,7 +313,7 @@ async fn people_and_devices_are_called_by_their_names() {
     assert!(!page.contains("key_…"), "{page}");
     let log = visitor.get("/audit").await.body;
     assert!(log.contains("<bdi>ada</bdi></span><span class=\"sub clip\">API key</span>"), "{log}");
-    assert!(log.contains("&quot;runtime_id&quot;:&quot;workbench&quot;"), "{log}");
+    assert!(log.contains("&#34;runtime_id&#34;:&#34;workbench&#34;"), "{log}");
     assert!(log.contains(">builder · run_"), "{log}");
     assert!(!log.contains("key_…"), "{log}");
     let decided = visitor.get("/approvals").await.body;
