@@ -82,7 +82,9 @@ pub(crate) async fn run(program: Program, scratch: Scratch, job: Job) -> TaskRep
         let kept = ended.answer.kept();
         job.events.log(
             "warning",
-            format!("the output was cut: {kept} of {total} bytes are here; only a task that completes hands over the rest"),
+            format!(
+                "the output was cut: {kept} of {total} bytes are here; only a task that completes hands over the rest"
+            ),
         );
     }
     match ended.status {

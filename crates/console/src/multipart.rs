@@ -153,7 +153,8 @@ mod tests {
     fn form(text: &str, pieces: usize) -> Multipart {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, "multipart/form-data; boundary=XX".parse().unwrap());
-        let pieces: Vec<_> = text.as_bytes().chunks(pieces).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
+        let pieces: Vec<_> =
+            text.as_bytes().chunks(pieces).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
         Multipart::of(&headers, Body::from_stream(stream::iter(pieces))).unwrap()
     }
 

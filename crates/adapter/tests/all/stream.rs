@@ -180,9 +180,8 @@ async fn what_is_streamed_is_what_is_kept() {
     // A task that fails hands over no file, and says what is missing.
     let events = world.stream(&task("yes | head -c 5000000; exit 3")).await.rest().await;
     let kept = texts(&events, "chunk", "text").len();
-    let lost = format!(
-        "the output was cut: {kept} of 5000000 bytes are here; only a task that completes hands over the rest"
-    );
+    let lost =
+        format!("the output was cut: {kept} of 5000000 bytes are here; only a task that completes hands over the rest");
     assert_eq!(warnings(&events), [json!(cut), json!(lost)]);
     let events = world.stream(&task("yes | head -c 5000000 >&2; echo fine")).await.rest().await;
     assert_eq!(warnings(&events), [cut_errors]);

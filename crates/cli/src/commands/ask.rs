@@ -113,7 +113,8 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         true => (conversation, files.inline()?),
         false => files.upload(&context, &hub, conversation, &text).await?,
     };
-    let started = call(&hub, text, (conversation, parts), &args).start().await.map_err(|error| explain(error, &args))?;
+    let started =
+        call(&hub, text, (conversation, parts), &args).start().await.map_err(|error| explain(error, &args))?;
     let run = started.call_id.run();
     if args.no_wait {
         if context.output.is_json() {
@@ -153,12 +154,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
 }
 
 /// What the arguments ask for. A request whose answer got lost is sent again and makes one run.
-fn call(
-    hub: &Hub,
-    text: String,
-    (conversation, parts): (Option<ConversationId>, Vec<Part>),
-    args: &Args,
-) -> Call {
+fn call(hub: &Hub, text: String, (conversation, parts): (Option<ConversationId>, Vec<Part>), args: &Args) -> Call {
     let mut call = Client::from(hub.clone()).call(text).agent_type(&args.agent);
     if let Some(conversation) = conversation {
         call = call.conversation(conversation);

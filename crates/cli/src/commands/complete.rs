@@ -169,10 +169,15 @@ mod tests {
     #[test]
     fn the_next_argument_is_found() {
         let slot = |line: &str| slot(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        for line in ["ask", "agents show", "agents remove", "runs --agent", "ask --timeout 5", "--json ask", "agents code"] {
+        for line in
+            ["ask", "agents show", "agents remove", "runs --agent", "ask --timeout 5", "--json ask", "agents code"]
+        {
             assert_eq!(slot(line), Slot::Names(Kind::Agent), "{line}");
         }
-        assert_eq!(slot("keys add ci --role"), Slot::Words(["viewer", "operator", "admin", "owner"].map(Into::into).into()));
+        assert_eq!(
+            slot("keys add ci --role"),
+            Slot::Words(["viewer", "operator", "admin", "owner"].map(Into::into).into())
+        );
         assert_eq!(slot("keys add ci --user"), Slot::Names(Kind::User));
         assert_eq!(slot("keys revoke"), Slot::Names(Kind::Key));
         assert_eq!(slot("runtimes revoke"), Slot::Names(Kind::Device));

@@ -188,9 +188,7 @@ async fn perform(context: &Context, command: Command) -> Result<(), Failure> {
             }
             context.output.raw(&text)
         }
-        Command::Revert { delegation, paths, take } => {
-            revert::run(context, &delegation, paths, take.as_deref()).await
-        }
+        Command::Revert { delegation, paths, take } => revert::run(context, &delegation, paths, take.as_deref()).await,
         Command::Wait { delegation, session, timeout } => wait(context, delegation, session, timeout).await,
         Command::Allow(Allowed { peer, key_file, pin, folder }) => {
             let key_file = key_file.map(|file| std::path::absolute(&file).unwrap_or(file));
@@ -449,11 +447,7 @@ async fn ended_of_session(daemon: &DaemonClient, session: &str) -> Result<Vec<De
     Ok(ended)
 }
 
-async fn ended_of(
-    context: &Context,
-    daemon: &DaemonClient,
-    wanted: Vec<IdArg>,
-) -> Result<Vec<Delegation>, Failure> {
+async fn ended_of(context: &Context, daemon: &DaemonClient, wanted: Vec<IdArg>) -> Result<Vec<Delegation>, Failure> {
     let all = if wanted.is_empty() {
         daemon.list().await?.into_iter().filter(|delegation| !delegation.status.has_ended()).collect()
     } else {

@@ -116,9 +116,7 @@ async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failu
             ("AGENT", &|runtime| Cell::plain(names.get(runtime.agent_id))),
             ("STATE", &state),
             ("HOST", &|runtime| Cell::plain(runtime.labels.text_member("host_type").as_deref().unwrap_or("–"))),
-            ("LAST SEEN", &|runtime| {
-                Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never"))
-            }),
+            ("LAST SEEN", &|runtime| Cell::plain(time::relative_or(runtime.last_heartbeat_at, context.now(), "never"))),
             ("PAIRED", &|runtime| Cell::plain(time::relative(runtime.attached_at, context.now()))),
             ("ID", &|runtime| Cell::dim(runtime.runtime_id.to_string())),
         ],

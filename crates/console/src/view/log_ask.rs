@@ -92,11 +92,7 @@ pub(crate) fn actor(event: &Event) -> Option<String> {
     event.data.parse::<Data>().ok().and_then(|data| data.by)
 }
 
-fn decided(
-    data: &Data,
-    who: impl Fn(&str) -> Caller,
-    t: &'static Text,
-) -> (&'static str, &'static str, Markup) {
+fn decided(data: &Data, who: impl Fn(&str) -> Caller, t: &'static Text) -> (&'static str, &'static str, Markup) {
     let who = who(data.by.as_deref().unwrap_or("system")).in_words();
     let blanks = [("who", Blank::Text(&who)), ("scope", Blank::Text(scope(data.scope.unwrap_or_default(), t)))];
     let (class, icon, words) = match (data.state.unwrap_or(State::Cancelled), data.source) {

@@ -81,9 +81,7 @@ async fn requests_arrive_and_are_decided_without_a_reload() {
     let place = Place { via: "rest", from: None };
     world.hub.decide(&world.owner, id, yes, place).await.unwrap();
     browser
-        .wait(&format!(
-            "document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by owner')"
-        ))
+        .wait(&format!("document.querySelector('#{id}.gone .st')?.textContent.includes('Allowed this once by owner')"))
         .await;
     let dead = format!("return document.querySelector('#{id} button[value=deny]').disabled");
     assert_eq!(browser.run(&dead).await, true);

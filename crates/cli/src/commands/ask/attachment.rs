@@ -91,8 +91,13 @@ fn too_large(failure: Failure, path: &Path, size: u64) -> Failure {
     if failure.code != "too_large" {
         return failure;
     }
-    Failure { message: format!("{} ({}) is larger than what this hub takes", path.display(), time::size(size)), ..failure }
-        .hint("Lend the agent the folder instead (attache delegate --help), or have the hub take more: --max-artifact-bytes.")
+    Failure {
+        message: format!("{} ({}) is larger than what this hub takes", path.display(), time::size(size)),
+        ..failure
+    }
+    .hint(
+        "Lend the agent the folder instead (attache delegate --help), or have the hub take more: --max-artifact-bytes.",
+    )
 }
 
 fn name(path: &Path) -> String {
