@@ -166,15 +166,23 @@ fn the_time_of_a_lease_does_not_run_while_it_is_queued() {
 }
 
 #[test]
-fn what_a_limit_of_the_lease_refused_is_told_in_the_report() {
+fn what_a_limit_of_the_lease_refused_ends_it_as_an_error_unless_it_is_made_good() {
     let Some(world) = World::new(Way::Direct, "") else { return };
     let file = world.host.path().join(".AWCP/policy.toml");
     let policy = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{policy}\n[delegator.export]\nmax_bytes = 1000\n")).unwrap();
+    let refused = "refused by a limit of the lease (bytes written)";
     let ended = world.delegate(&[], "head -c 5000 /dev/zero > large.bin; echo small > small.txt; true");
-    assert_eq!(ended["status"], "completed", "{ended:#}");
-    let notes = ended["result"]["notes"].as_str().unwrap_or_default();
-    assert!(notes.contains("refused by a limit of the lease (bytes written)"), "{ended:#}");
+    assert_eq!(
+        (&ended["status"], &ended["result"]["error"]["code"]),
+        (&"error".into(), &"TASK_FAILED".into()),
+        "{ended:#}"
+    );
+    assert!(ended["result"]["error"]["message"].as_str().unwrap().ends_with("missing: large.bin"), "{ended:#}");
+    assert!(ended["result"]["notes"].as_str().unwrap().contains(refused), "{ended:#}");
+    let ended = world.delegate(&[], "head -c 5000 /dev/zero > other.bin; echo small > other.bin");
+    assert_eq!((&ended["status"], world.read("other.bin").as_str()), (&"completed".into(), "small\n"), "{ended:#}");
+    assert!(ended["result"]["notes"].as_str().unwrap().contains(refused), "{ended:#}");
 }
 
 #[test]
