@@ -427,3 +427,15 @@ CREATE TABLE channel_tools (
     text text not null
 );
 CREATE INDEX api_keys_opener on api_keys (opener, no) where opener is not null;
+CREATE TABLE deleted_keys (
+    tenant blob not null,
+    key blob not null,
+    created integer not null,
+    primary key (tenant, key)
+) without rowid;
+CREATE INDEX artifacts_blake3 on artifacts (blake3);
+CREATE INDEX artifact_edges_run on artifact_edges (run);
+CREATE INDEX inputs_run on inputs (run);
+CREATE INDEX permission_grants_run on permission_grants (run) where run is not null;
+CREATE INDEX permission_grants_conversation on permission_grants (conversation) where conversation is not null;
+CREATE INDEX permission_grants_permission on permission_grants (permission);

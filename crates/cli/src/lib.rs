@@ -20,6 +20,7 @@ mod home;
 mod hosts;
 mod hub_agents;
 mod ids;
+mod keep;
 mod lending;
 mod log;
 mod names;

@@ -37,6 +37,7 @@ mod pairing;
 mod people;
 mod presets;
 mod release;
+mod removal;
 mod sessions;
 mod storm;
 mod terminal;

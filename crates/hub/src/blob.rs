@@ -8,12 +8,19 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use attache_protocol::{Code, log::hex};
+use attache_protocol::{
+    Code,
+    log::{hex, unhex},
+};
 use attache_store::Fault;
 use axum::body::BodyDataStream;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
-use tokio::{fs::File, io::AsyncWriteExt as _};
+use tokio::{
+    fs::File,
+    io::AsyncWriteExt as _,
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use crate::{Error, Options, Result};
 
@@ -28,6 +35,8 @@ pub(crate) struct Blobs {
     root: PathBuf,
     /// Files whose content was read and fits their name, as they were then.
     verified: Mutex<HashMap<[u8; 32], State>>,
+    /// Shared by those who place a file and write its row, held alone by who removes files that have none.
+    placing: RwLock<()>,
 }
 
 /// Size and time of change of a file.
@@ -56,20 +65,72 @@ impl Blobs {
         for entry in fs::read_dir(&incoming)? {
             fs::remove_file(entry?.path())?;
         }
-        Ok(Self { root, verified: Mutex::default() })
+        Ok(Self { root, verified: Mutex::default(), placing: RwLock::default() })
     }
 
-    /// Streams to an unfinished file while hashing, flushes it to the disk, then gives it its name.
-    pub(crate) async fn write(&self, name: &str, bytes: BodyDataStream, options: &Options) -> Result<Blob> {
+    /// Streams to an unfinished file while hashing, flushes it to the disk, then gives it its name. The content is not
+    /// removed while the guard lives: write its row before that.
+    pub(crate) async fn write(
+        &self,
+        name: &str,
+        bytes: BodyDataStream,
+        options: &Options,
+    ) -> Result<(Blob, RwLockReadGuard<'_, ()>)> {
         let mut incoming = Incoming { path: self.root.join("incoming").join(name), kept: false };
         let file = File::create_new(&incoming.path).await.map_err(failed)?;
         let blob = receive(file, bytes, options).await?;
+        let placing = self.placing.read().await;
         let target = self.path(&blob.blake3);
         let from = incoming.path.clone();
         let placed = tokio::task::spawn_blocking(move || place(&from, &target)).await;
         placed.map_err(|error| Error::internal(&error))?.map_err(failed)?;
         incoming.kept = true;
-        Ok(blob)
+        Ok((blob, placing))
+    }
+
+    /// While the guard lives, nobody places a file.
+    pub(crate) async fn without_uploads(&self) -> RwLockWriteGuard<'_, ()> {
+        self.placing.write().await
+    }
+
+    /// Removes these files. One that is not there is fine.
+    pub(crate) async fn remove(&self, blobs: Vec<[u8; 32]>) -> Result<()> {
+        {
+            let mut verified = self.verified();
+            for blob in &blobs {
+                verified.remove(blob);
+            }
+        }
+        let paths: Vec<PathBuf> = blobs.iter().map(|blob| self.path(blob)).collect();
+        let removed = tokio::task::spawn_blocking(move || {
+            for path in paths {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
+            Ok(())
+        });
+        removed.await.map_err(|error| Error::internal(&error))?.map_err(failed)
+    }
+
+    /// Everything that lies here, folder by folder: what a stop has left between a file and its row is among it.
+    pub(crate) async fn all(&self) -> Result<Vec<[u8; 32]>> {
+        let root = self.root.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let mut found = Vec::new();
+            for folder in fs::read_dir(root)? {
+                let folder = folder?;
+                let start = folder.file_name();
+                let Some(start) = start.to_str().filter(|start| start.len() == 2) else { continue };
+                for file in fs::read_dir(folder.path())? {
+                    let end = file?.file_name();
+                    found.extend(end.to_str().and_then(|end| unhex(&format!("{start}{end}"))));
+                }
+            }
+            io::Result::Ok(found)
+        });
+        found.await.map_err(|error| Error::internal(&error))?.map_err(failed)
     }
 
     /// The content of this hash, and nothing else: a file that was changed on the disk is not given out.

@@ -13,7 +13,7 @@ use attache_protocol::{
     },
 };
 
-use attache_store::{Fault, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES};
+use attache_store::{Fault, MAX_PUSH_CONFIGS, MAX_RUN_LOG_BYTES, Use};
 
 use crate::{identity::Left, render};
 
@@ -81,7 +81,14 @@ impl Error {
 
     /// Unknown and not yours are the same answer.
     pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("There is no such {what}."))
+        let error = Self::new(Code::NotFound, format!("There is no such {what}."));
+        match what {
+            "run" => error.hint(
+                "Check the id, and that the credential belongs to the same tenant. Runs that have ended are removed after \
+                 a time (`attache hub --keep`), or by people; the log says so: `attache audit`.",
+            ),
+            _ => error,
+        }
     }
 
     pub fn forbidden(what: &'static str) -> Self {
@@ -189,6 +196,22 @@ impl Error {
             }
             E::KeyReused => {
                 Self::new(Code::KeyReused, "This idempotency key was used before, for a different request.")
+            }
+            E::RunDeleted => Self::new(Code::KeyReused, "The run that this idempotency key made was deleted.")
+                .hint("To have the work done again, use a new idempotency key."),
+            E::InUse(used) => {
+                let (message, hint) = match used {
+                    Use::Live => ("It has not ended.", "Wait until it has ended, or cancel it: `attache runs cancel RUN`."),
+                    Use::LiveChild => (
+                        "A run that it started has not ended.",
+                        "Wait until that has ended, or cancel it: `attache runs cancel RUN`.",
+                    ),
+                    Use::Grant => (
+                        "A decision that was made in it stands for later requests too.",
+                        "Revoke it first: `attache approvals grants` shows it, `attache approvals revoke GRANT` revokes it.",
+                    ),
+                };
+                Self::new(Code::InUse, message).hint(hint)
             }
             E::ForeignArtifact(id) => Self::invalid(
                 "output.artifact_refs",

@@ -53,6 +53,14 @@ pub struct Options {
     pub keep_streams: Duration,
     /// How long a channel that is disconnected can be resumed.
     pub keep_channels: Duration,
+    /// How long a run that has ended is kept, with its result and everything that belongs to it.
+    pub keep_runs: Duration,
+    /// How long messages are kept, and conversations that nothing happens in.
+    pub keep_conversations: Duration,
+    /// How long artifacts are kept that no run produced; those that one did go with the run.
+    pub keep_artifacts: Duration,
+    /// How long keys, sessions and grants are kept after their end.
+    pub keep_credentials: Duration,
     /// What a run gets when its creator does not say.
     pub run_timeout: Duration,
     pub queue_ttl: Duration,
@@ -159,6 +167,10 @@ impl Options {
             keep_log: 400 * DAY,
             keep_streams: 60 * MINUTE,
             keep_channels: 30 * DAY,
+            keep_runs: 90 * DAY,
+            keep_conversations: 365 * DAY,
+            keep_artifacts: 365 * DAY,
+            keep_credentials: 90 * DAY,
             run_timeout: 60 * MINUTE,
             queue_ttl: DAY,
             permission_timeout: DAY,

@@ -8,6 +8,8 @@ use crate::{Handle, pulse::Pulse};
 
 /// How many rows of the log are removed in one transaction.
 const ROWS_PER_REMOVAL: usize = 5_000;
+/// How many files uploads wait for at most while it is looked up whether an artifact has them.
+const BLOBS_PER_LOOK: usize = 500;
 
 /// Runs until the hub drains. A sweep that fails is tried again at the next tick.
 pub(crate) async fn run(hub: Handle) {
@@ -50,6 +52,9 @@ pub(crate) async fn run(hub: Handle) {
         warn_of_clock(&hub, &mut clock_set);
         match pulse.during(hub.store().advance_clock(hub.options().clock_step, hub.now())).await {
             Ok(clock) if retained_at.is_none_or(|at| at.elapsed() >= hub.options().retain_every) => {
+                if retained_at.is_none() {
+                    pulse.during(remove_lost_blobs(&hub)).await;
+                }
                 retained_at = Some(Instant::now());
                 pulse.during(retain(&hub, clock)).await;
             }
@@ -74,6 +79,23 @@ fn warn_of_clock(hub: &Handle, clock_set: &mut bool) {
     }
 }
 
+/// Removes files of artifacts that no row knows: a stop came between the file and its row, or between the row's removal and
+/// the file's.
+async fn remove_lost_blobs(hub: &Handle) {
+    let removed = async {
+        for part in hub.blobs().all().await?.chunks(BLOBS_PER_LOOK) {
+            if hub.is_draining() {
+                break;
+            }
+            hub.remove_blobs(part.to_vec()).await?;
+        }
+        Ok::<_, crate::Error>(())
+    };
+    if let Err(error) = removed.await {
+        tracing::warn!(%error, "files that no artifact has could not be looked for");
+    }
+}
+
 /// Forgets what is old by the store's own clock.
 async fn retain(hub: &Handle, clock: Timestamp) {
     let retention = Retention {
@@ -83,13 +105,23 @@ async fn retain(hub: &Handle, clock: Timestamp) {
         log_before: clock.minus(hub.options().keep_log),
         streams_before: clock.minus(hub.options().keep_streams),
         channels_before: clock.minus(hub.options().keep_channels),
+        runs_before: clock.minus(hub.options().keep_runs),
+        conversations_before: clock.minus(hub.options().keep_conversations),
+        artifacts_before: clock.minus(hub.options().keep_artifacts),
+        credentials_before: clock.minus(hub.options().keep_credentials),
     };
     // In small steps, so that nobody who writes has to wait for all of it.
     loop {
-        match hub.store().retain(retention).await {
-            Ok(Retained { more: true }) if !hub.is_draining() => {}
-            Ok(_) | Err(attache_store::Error::Unwritable(_)) => return,
+        let Retained { more, blobs } = match hub.store().retain(retention).await {
+            Ok(retained) => retained,
+            Err(attache_store::Error::Unwritable(_)) => return,
             Err(error) => return tracing::warn!(%error, "retention failed"),
+        };
+        if let Err(error) = hub.remove_blobs(blobs).await {
+            tracing::warn!(%error, "the files of removed artifacts could not be removed; the next start tries again");
+        }
+        if !more || hub.is_draining() {
+            return;
         }
     }
 }

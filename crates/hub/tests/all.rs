@@ -38,6 +38,7 @@ mod quota;
 mod rates;
 mod recovery;
 mod register;
+mod removal;
 mod run_token;
 mod sessions;
 mod streams;

@@ -123,6 +123,9 @@ counted! {
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
     fn retain(retention: Retention) -> Result<Retained>;
+    fn delete_run(context: Context, run: RunId) -> Result<Retained>;
+    fn delete_conversation(context: Context, conversation: ConversationId) -> Result<Retained>;
+    fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
     fn run_events(tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents>;
     fn run_outline(tenant: TenantId, run: RunId, upto: i64, shown: Outlined) -> Result<RunOutline>;
     fn log(tenant: TenantId, after: i64, limit: usize) -> Result<LogPage>;

@@ -17,6 +17,7 @@ runtimes      revoke      yes   yes   own      -      -         -       -   -
 runs          see         yes   yes   yes      yes    own       own     own own
 runs          create      yes   yes   yes      -      yes       -       own own
 runs          cancel      yes   yes   yes      -      own       -       own own
+runs          delete      yes   yes   own      -      -         -       -   -
 runs          give_input  yes   yes   yes      -      own       -       own own
 runs          work        -     -     -        -      own       own     -   -
 permissions   see         yes   yes   yes      yes    -         -       -   -
@@ -29,6 +30,7 @@ conversations see         yes   yes   yes      yes    own       own     -   -
 conversations list        yes   yes   yes      yes    -         -       -   -
 conversations create      yes   yes   yes      -      -         -       -   -
 conversations add_message yes   yes   yes      -      -         -       -   -
+conversations delete      yes   yes   own      -      -         -       -   -
 artifacts     see         yes   yes   yes      yes    own       own     -   -
 artifacts     upload      yes   yes   yes      -      own       own     -   -
 tunnels       open        own   own   own      -      own       -       -   -
@@ -108,6 +110,7 @@ async fn the_endpoints_keep_to_the_table() {
         ("GET", "/api/v1/task-runs".to_owned(), "yyyyyy"),
         ("POST", "/api/v1/task-runs".to_owned(), "yyynyn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/cancel"), "yyynyn"),
+        ("DELETE", format!("/api/v1/task-runs/{missing_run}"), "yyynnn"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/progress"), "nnnnyy"),
         ("POST", format!("/api/v1/task-runs/{missing_run}/release"), "nnnnyy"),
         ("POST", "/api/v1/agent-runtimes/runtime/heartbeat".to_owned(), "nnnnny"),

@@ -65,6 +65,7 @@ codes! {
     StaleEpoch       "stale_epoch"        409 FAILED      "Another claim owns this run now; stop working on it.";
     RunEnded         "run_ended"          409 FAILED      "The run has ended and does not change any more.";
     NotRunning       "not_running"        409 FAILED      "Only a claimed run takes this call.";
+    InUse            "in_use"             409 FAILED      "Only what has ended can be deleted.";
     AlreadyBegun     "already_begun"      409 FAILED      "Only a claim of which nothing was reported can be handed back. Complete or fail the run instead.";
     KeyReused        "idempotency_key_reused" 409 FAILED  "Use a new idempotency key for a different request.";
     AlreadyDecided   "already_decided"    409 FAILED      "A permission is decided once. To change what happens next time, look at `attache approvals grants`.";

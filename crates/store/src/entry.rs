@@ -6,6 +6,7 @@ pub(crate) mod delegation;
 pub(crate) mod key;
 pub(crate) mod peer;
 pub(crate) mod people;
+pub(crate) mod removal;
 
 use attache_protocol::{
     AgentId, ArtifactId, ConversationId, Json, MessageId, RunId, RuntimeId, Timestamp, WorkspaceId, log,

@@ -6,6 +6,17 @@ use crate::record::RunRecord;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why something cannot be deleted yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Use {
+    #[error("the run has not ended")]
+    Live,
+    #[error("a run that it started has not ended")]
+    LiveChild,
+    #[error("a standing decision that was made in it is in force")]
+    Grant,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Unknown, or of another tenant: the same answer.
@@ -21,6 +32,12 @@ pub enum Error {
     /// The same idempotency key came with a different request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
+    /// The run that the idempotency key made was deleted.
+    #[error("the run that the idempotency key made was deleted")]
+    RunDeleted,
+    /// It cannot be deleted yet.
+    #[error("{0}")]
+    InUse(Use),
     /// The artifact does not belong to the run's workspace.
     #[error("{0} is not an artifact of this run's workspace")]
     ForeignArtifact(String),

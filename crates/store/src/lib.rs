@@ -30,7 +30,7 @@ pub use asks::Asks;
 pub use channels::{Channels, MAX_FRAMES};
 pub use delegations::Delegations;
 pub use deliveries::Deliveries;
-pub use error::{Error, Result};
+pub use error::{Error, Result, Use};
 pub use fault::Fault;
 pub use peers::Peers;
 pub use people::People;

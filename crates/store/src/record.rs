@@ -8,6 +8,7 @@ pub mod key;
 pub mod peer;
 pub mod people;
 pub mod push;
+pub mod retention;
 pub mod spending;
 pub mod task;
 
@@ -31,6 +32,7 @@ use attache_protocol::{
 };
 
 pub use key::{AuditEvent, Key, KeyKind, NewKey, Opening};
+pub use retention::{Class, Retained, Retention};
 
 /// How an agent is named: by id or by name, wherever an agent is named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -527,34 +529,4 @@ pub struct Swept {
     pub runs: Vec<RunId>,
     /// Runtimes that fell silent.
     pub offline: Vec<RuntimeId>,
-}
-
-/// What old things to forget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
-    /// When it happens.
-    pub at: Timestamp,
-    /// How many rows of each tenant's log are removed at most, so that nobody waits for long.
-    pub max_rows: usize,
-    /// Chunks of runs that ended before this are removed. Of such a run's stream only the last event stays readable. The
-    /// line only moves forward, and holds for runs that end later with an earlier time. Pairing requests that nobody
-    /// confirmed and that expired before this are removed too.
-    pub chunks_before: Timestamp,
-    /// Log rows older than this are removed from the front, up to the first newer one; the chain keeps its hash there.
-    /// Deliveries that are not pending and were made before this are removed too, and the push configs of runs that ended
-    /// before this.
-    pub log_before: Timestamp,
-    /// Streams (channels over SSE that follow a run) that were disconnected before this, and …
-    pub streams_before: Timestamp,
-    /// … other channels that were disconnected before this are removed, with their frames and what they follow, unless a
-    /// live run is claimed over them or followed by them. At most `max_rows` at a time, and never the newest channel. What
-    /// the log says of them stays.
-    pub channels_before: Timestamp,
-}
-
-/// What a call of `retain` left to do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Retained {
-    /// There are more rows to remove.
-    pub more: bool,
 }

@@ -104,6 +104,8 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |
 /// | `add_message` | `message.added {"conversation_id","message_id"}` |
+/// | `delete_run` | `task.deleted {"task_run_id","agent_id"}` in the tenant's log only (no run, no run seq) |
+/// | `delete_conversation` | `task.deleted` for each run, at last `conversation.deleted {"conversation_id"}` |
 /// | `add_artifact` | `artifact.changed {"artifact_id","workspace_id","name","size"}` |
 ///
 /// Members appear in the order shown; optional ones that are absent are `null`. `at` is the call's time. The actor is the
@@ -233,7 +235,8 @@ pub trait Store:
     // --- runs
 
     /// An idempotency key stands for the newest run that was made with it in the tenant, until 24 hours after that run's
-    /// creation by the clock of [`Store::advance_clock`]: the same request answers that run, another one is `KeyReused`. The key is looked at first; then
+    /// creation by the clock of [`Store::advance_clock`]: the same request answers that run, another one is `KeyReused`, any
+    /// is `RunDeleted` if somebody deleted it. The key is looked at first; then
     /// `NotFound` or `AgentArchived` for the agent, `NotFound` for the conversation (made explicitly, or a run's own), for
     /// the parent, and for the follower's channel if it is unknown or was superseded. The same request again over another
     /// channel of the principal that follows the run moves the follow there, from the run's first event on.
@@ -310,8 +313,22 @@ pub trait Store:
 
     /// Logged as `log.removed {"through","hash"}` in every tenant whose log it cuts, after the cut: what is missing from the
     /// front of a log is explained by the newest such row. A run's floor is the highest of: its newest seq less one once its chunks were due, whether or not there
-    /// were any; and the highest run seq of its rows that were removed from the log.
+    /// were any; and the highest run seq of its rows that were removed from the log. Then what is old of every
+    /// [`crate::record::Class`] is removed, logged as `data.removed {"class","count"}` by `system`, once for every 200 things
+    /// and each tenant that they were of.
     async fn retain(&self, retention: Retention) -> Result<Retained>;
+
+    /// Deletes a run that has ended, as [`crate::record::Class::Runs`] says; its idempotency key stays taken for as long as
+    /// it is remembered (`RunDeleted`). `InUse` for one that cannot be deleted yet.
+    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained>;
+
+    /// Deletes a conversation, explicit or a run's own, with everything in it: its runs like `delete_run`, in order of
+    /// creation, the one that it belongs to last. `InUse` if one of them cannot be deleted; then nothing is. With many runs
+    /// some are left: as long as `more` is true, call again.
+    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained>;
+
+    /// Those of this content that no artifact has.
+    async fn unused_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
 
     // --- streams
 

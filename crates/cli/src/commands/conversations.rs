@@ -3,9 +3,11 @@
 use attache_client::{Hub, Page};
 use attache_protocol::{
     ConversationId,
+    error::exit,
     wire::conversation::{CreateConversationRequest, Role},
 };
 use clap::Subcommand;
+use serde::Serialize;
 
 use super::page::{self, Listing, PageArgs};
 use crate::{
@@ -14,16 +16,18 @@ use crate::{
     ids::IdArg,
     names::Names,
     output::{Cell, Style, clean, time},
+    prompt,
 };
 
-/// List conversations, begin one, and read what was said in it
+/// List conversations, begin one, read what was said in it, and delete it
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
   attache conversations
   attache conversations add --title \"Release 2\"
   attache ask builder --conversation cnv_… \"go on\"
-  attache conversations show \"Release 2\"     by its title, its id, a part of it, or `last`",
+  attache conversations show \"Release 2\"     by its title, its id, a part of it, or `last`
+  attache conversations delete cnv_…",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -43,6 +47,14 @@ enum Conversations {
     Add {
         #[arg(long)]
         title: Option<String>,
+    },
+    /// Delete a conversation with its runs, which must have ended, its messages and its artifacts
+    Delete {
+        /// Its title or id, a part of the id, or `last`
+        conversation: IdArg,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Show the messages of a conversation
     Show {
@@ -65,10 +77,35 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             }
             context.output.line(conversation.conversation_id)
         }
+        Conversations::Delete { conversation, yes } => {
+            delete(&context, &hub, conversation.conversation(&hub).await?, yes).await
+        }
         Conversations::Show { conversation, page } => {
             show(&context, &hub, conversation.conversation(&hub).await?, &page.page()).await
         }
     }
+}
+
+/// What `--json` prints of a conversation that is no more.
+#[derive(Serialize)]
+struct Deleted {
+    deleted: ConversationId,
+}
+
+async fn delete(context: &Context, hub: &Hub, conversation: ConversationId, yes: bool) -> Result<(), Failure> {
+    if !yes {
+        let question =
+            format!("Delete {conversation}? This cannot be undone: its runs, messages and artifacts go with it.");
+        if prompt::confirm(context, &question)? == Some(false) {
+            return Err(Failure::new("cancelled", exit::FAILED, "nothing was deleted"));
+        }
+    }
+    hub.delete_conversation(conversation).await?;
+    if context.output.is_json() {
+        return context.output.json(&Deleted { deleted: conversation });
+    }
+    context.output.say(format_args!("Deleted {conversation}, with its runs."));
+    Ok(())
 }
 
 async fn list(context: &Context, hub: &Hub, page: &PageArgs) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use attache_protocol::wire::system::Ready;
 use crate::{
     Context, Failure, amount,
     home::DEFAULT_LISTEN,
+    keep::Keep,
     output::Style,
     process::{self, Ending},
     site::{Place, Site},
@@ -50,6 +51,9 @@ pub(crate) struct Args {
     /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
+    /// For how long to keep what has ended, as CLASS=TIME (runs=90d, conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h); `forever` is a time too; repeatable
+    #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
+    keep: Vec<Keep>,
     /// Let webhooks and outside agents (--peer) be on this private network or host (10.0.0.0/8, an address, a name, *.example.org); repeatable
     #[arg(long, value_name = "CIDR|HOST")]
     egress_allow: Vec<Allow>,
@@ -117,7 +121,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (public_url, default_agent, tuning) = (args.public_url, args.default_agent, args.tuning);
     let (rate_limit, run_timeout, recover) = (args.rate_limit, args.run_timeout, args.recover_owner_key);
-    let (max_connections, proxies) = (args.max_connections, args.trusted_proxy);
+    let (max_connections, proxies, keep) = (args.max_connections, args.trusted_proxy, args.keep);
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         options.permissions = permissions;
@@ -128,6 +132,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
         options.max_connections = max_connections.map_or(options.max_connections, |limit| limit as usize);
         options.trusted_proxies = proxies;
+        keep.into_iter().for_each(|keep| keep.apply(options));
         if recover {
             options.owner_key = OwnerKey::Recover;
         }

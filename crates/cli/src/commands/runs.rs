@@ -16,6 +16,7 @@ use attache_protocol::{
     },
 };
 use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
 
 use super::{
     ask,
@@ -29,12 +30,13 @@ use crate::{
     ids::IdArg,
     names::Names,
     output::{self, Cell, Style, Table, clean, time},
+    prompt,
 };
 
 /// How long a device gets to say that its agent heard nothing.
 const LISTEN: Duration = Duration::from_secs(3);
 
-/// List, show, answer and cancel runs
+/// List, show, answer, cancel and delete runs
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:
@@ -44,7 +46,8 @@ const LISTEN: Duration = Duration::from_secs(3);
   attache runs list --since 8h --caller ada --text deploy
   attache runs show run_…                    one run with its result
   attache runs cancel run_… --reason \"no longer needed\"
-  attache runs input run_… \"use the other branch\"   answer what the agent asks",
+  attache runs input run_… \"use the other branch\"   answer what the agent asks
+  attache runs delete run_…                  with its result and all that belongs to it",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Args {
@@ -75,6 +78,15 @@ enum Runs {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Delete a run that has ended, with its result, events, approvals and what it produced
+    Delete {
+        /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
+        #[arg(value_parser = IdArg::of_run)]
+        run: IdArg,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Give a run input: it answers the oldest open question of the agent
     Input {
         /// `run_…`, a part of it, or `last`; a call's `a2a-…` as well
@@ -83,6 +95,12 @@ enum Runs {
         /// What to say; `-` reads it from standard input
         text: String,
     },
+}
+
+/// What `--json` prints of a run that is no more.
+#[derive(Serialize)]
+struct Deleted {
+    deleted: RunId,
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -148,8 +166,24 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
             context.output.say(format_args!("{} is {}.", run.task_run_id, run.status.as_str()));
             Ok(())
         }
+        Runs::Delete { run, yes } => delete(&context, &hub, run.run(&hub).await?, yes).await,
         Runs::Input { run, text } => input(&context, &hub, run.run(&hub).await?, text).await,
     }
+}
+
+async fn delete(context: &Context, hub: &Hub, run: RunId, yes: bool) -> Result<(), Failure> {
+    if !yes {
+        let question = format!("Delete {run}? This cannot be undone: its result and what it produced go with it.");
+        if prompt::confirm(context, &question)? == Some(false) {
+            return Err(Failure::new("cancelled", exit::FAILED, "nothing was deleted"));
+        }
+    }
+    hub.delete_run(run).await?;
+    if context.output.is_json() {
+        return context.output.json(&Deleted { deleted: run });
+    }
+    context.output.say(format_args!("Deleted {run}. The log keeps that it was there, and who deleted it."));
+    Ok(())
 }
 
 async fn input(context: &Context, hub: &Hub, run: RunId, text: String) -> Result<(), Failure> {

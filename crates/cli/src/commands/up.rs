@@ -29,7 +29,9 @@ use tokio::sync::Notify;
 use crate::{
     Context, Failure, amount, config,
     home::{self, DEFAULT_LISTEN, Home},
-    hosts, notices,
+    hosts,
+    keep::Keep,
+    notices,
     output::Style,
     process::{self, Ending},
     site::{Place, Site},
@@ -65,6 +67,9 @@ pub(crate) struct Args {
     /// How long a run may take when neither its caller nor its agent says (90s, 30m, 8h, 7d) [default: 60m]
     #[arg(long, value_name = "TIME", value_parser = amount::duration)]
     run_timeout: Option<Duration>,
+    /// For how long to keep what has ended, as CLASS=TIME (runs=90d, conversations=365d, artifacts=365d, credentials=90d, events=30d, log=400d, channels=30d, streams=1h); `forever` is a time too; repeatable
+    #[arg(long, value_name = "CLASS=TIME", value_parser = Keep::from_text)]
+    keep: Vec<Keep>,
     /// The access rules of agents, taken over when the file changes [default: in the store]
     #[arg(long, value_name = "FILE")]
     permissions: Option<PathBuf>,
@@ -128,7 +133,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
     let ending = Ending::of_signals()?;
     let place = Place { listen: args.listen, data: args.data, tls: args.tls };
     let (default_agent, permissions, recover) = (args.default_agent, args.permissions, args.recover_owner_key);
-    let run_timeout = args.run_timeout;
+    let (run_timeout, keep) = (args.run_timeout, args.keep);
     let egress = Guard::new(Policy { allow: args.egress_allow });
     let site = Site::open(&context, place, |options| {
         if recover {
@@ -138,6 +143,7 @@ pub(super) async fn run(context: Context, args: Args) -> Result<(), Failure> {
         options.default_agent = Some(default_agent);
         options.egress = egress;
         options.run_timeout = run_timeout.unwrap_or(options.run_timeout);
+        keep.into_iter().for_each(|keep| keep.apply(options));
     })
     .await?;
     let owner = site.owner().await?;

@@ -7,7 +7,9 @@ use attache_protocol::{
     },
 };
 
-use crate::{Hub, Page, Result};
+use reqwest::Method;
+
+use crate::{Hub, Page, Result, hub::Ask};
 
 // === impl Hub ===
 
@@ -24,6 +26,12 @@ impl Hub {
 
     pub async fn conversation(&self, conversation: ConversationId) -> Result<Conversation> {
         self.get(self.api(&["conversations", &conversation.to_string()])).await
+    }
+
+    /// Deletes a conversation with its runs, messages and artifacts.
+    pub async fn delete_conversation(&self, conversation: ConversationId) -> Result<()> {
+        let url = self.api(&["conversations", &conversation.to_string()]);
+        self.send(&Ask::new(Method::DELETE, url)).await.map(drop)
     }
 
     pub async fn messages(&self, conversation: ConversationId, page: &Page) -> Result<MessageList> {

@@ -79,6 +79,12 @@ impl Hub {
         self.ask(&Ask::new(Method::POST, url).json(&body).repeat(Repeat::Safe)).await
     }
 
+    /// Deletes a run that has ended, with its result and everything that belongs to it.
+    pub async fn delete_run(&self, run: RunId) -> Result<()> {
+        let url = self.api(&["task-runs", &run.to_string()]);
+        self.send(&Ask::new(Method::DELETE, url)).await.map(drop)
+    }
+
     /// One page of the run's events, after the event with the seq `after`.
     pub async fn run_events(&self, run: RunId, after: i64, limit: Option<u32>) -> Result<EventPage> {
         let mut url = self.api(&["task-runs", &run.to_string(), "events"]);

@@ -43,11 +43,12 @@ impl Handle {
         check::line("content-type", &media_type, 1..=200)?;
         self.store().conversation(by.tenant, workspace.conversation()).await.map_err(about("workspace"))?;
         let id = self.env().artifact_id();
-        let blob = self.blobs().write(&id.to_string(), bytes, self.options()).await?;
+        let (blob, placing) = self.blobs().write(&id.to_string(), bytes, self.options()).await?;
         // A long upload may outlive the credential that began it.
         self.recheck(by).await?;
         let new = NewArtifact { id, workspace, name: upload.name, media_type, size: blob.size, blake3: blob.blake3 };
         let added = self.store().add_artifact(self.context(by), new).await;
+        drop(placing);
         added.map(render::artifact).map_err(about("workspace"))
     }
 

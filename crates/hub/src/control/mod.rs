@@ -19,6 +19,7 @@ mod conversation;
 mod create_run;
 mod delegate;
 mod delegation;
+mod delete;
 mod delivery;
 mod face;
 mod finish;

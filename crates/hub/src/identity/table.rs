@@ -46,6 +46,7 @@ actions! {
     SeeRuns             "runs"          "see";
     CreateRun           "runs"          "create";
     CancelRun           "runs"          "cancel";
+    DeleteRun           "runs"          "delete";
     GiveInput           "runs"          "give_input";
     Work                "runs"          "work";
     SeePermissions      "permissions"   "see";
@@ -58,6 +59,7 @@ actions! {
     ListConversations   "conversations" "list";
     CreateConversation  "conversations" "create";
     AddMessage          "conversations" "add_message";
+    DeleteConversation  "conversations" "delete";
     SeeArtifacts        "artifacts"     "see";
     UploadArtifact      "artifacts"     "upload";
     OpenTunnel          "tunnels"       "open";
@@ -156,7 +158,13 @@ pub const fn verdict(column: Column, action: Action) -> Verdict {
             Column::AgentKey => Own,
             Column::Role(Role::Viewer) | Column::Runtime | Column::Run | Column::Anonymous => No,
         },
-        A::EditAgent | A::ArchiveAgent | A::CreatePairingCode | A::DecidePairing | A::RevokeRuntime => match column {
+        A::EditAgent
+        | A::ArchiveAgent
+        | A::CreatePairingCode
+        | A::DecidePairing
+        | A::RevokeRuntime
+        | A::DeleteRun
+        | A::DeleteConversation => match column {
             Column::Role(Role::Owner | Role::Admin) => Yes,
             Column::Role(Role::Operator) => Own,
             Column::Role(Role::Viewer) | Column::AgentKey | Column::Runtime | Column::Run | Column::Anonymous => No,
@@ -260,7 +268,9 @@ impl Action {
             | Self::RegisterAgent
             | Self::CreatePairingCode
             | Self::DecidePairing
-            | Self::RevokeRuntime => Scope::Manage,
+            | Self::RevokeRuntime
+            | Self::DeleteRun
+            | Self::DeleteConversation => Scope::Manage,
             Self::ResendDelivery
             | Self::SeeKeys
             | Self::CreateKey

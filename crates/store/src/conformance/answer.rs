@@ -38,6 +38,7 @@ pub enum Value {
     Live(Live),
     Clock(Option<Timestamp>),
     Retained(Retained),
+    Blobs(Vec<[u8; 32]>),
     Swept(Swept),
     RunEvents(RunEvents),
     RunOutline(RunOutline),

@@ -49,6 +49,8 @@ pub(super) struct Known {
     /// Those among them that hold messages or artifacts.
     pub(super) filled: BTreeSet<ConversationId>,
     pub(super) artifacts: Vec<ArtifactId>,
+    /// The content of artifacts.
+    pub(super) blobs: Vec<[u8; 32]>,
     /// With the token that resumes it, unless it was superseded since.
     pub(super) channels: Vec<(ChannelId, SecretHash)>,
     /// Channels with the runs that they were made to follow.
@@ -165,6 +167,7 @@ impl Known {
             }
             (Step::AddArtifact(_, new), _) => {
                 self.artifacts.push(new.id);
+                self.blobs.push(new.blake3);
                 self.filled.insert(new.workspace.conversation());
             }
             (Step::OpenChannel(_, new), _) => self.channels.push((new.id, new.resume)),

@@ -90,6 +90,11 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::AdvanceClock { step, at } => Value::Clock(Some(store.advance_clock(step, at).await?)),
         Step::Clock => Value::Clock(store.clock().await?),
         Step::Retain(retention) => Value::Retained(store.retain(retention).await?),
+        Step::DeleteRun(context, run) => Value::Retained(store.delete_run(context, run).await?),
+        Step::DeleteConversation(context, conversation) => {
+            Value::Retained(store.delete_conversation(context, conversation).await?)
+        }
+        Step::UnusedBlobs(blobs) => Value::Blobs(store.unused_blobs(blobs).await?),
 
         Step::RunEvents { tenant, run, after, limit } => {
             Value::RunEvents(store.run_events(tenant, run, after, limit).await?)

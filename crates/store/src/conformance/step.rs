@@ -114,6 +114,9 @@ pub enum Step {
     },
     Clock,
     Retain(Retention),
+    DeleteRun(Context, RunId),
+    DeleteConversation(Context, ConversationId),
+    UnusedBlobs(Vec<[u8; 32]>),
 
     RunOutline {
         tenant: TenantId,

@@ -102,6 +102,7 @@ pub(super) fn reads(known: &Known, at: Option<Timestamp>) -> Vec<Step> {
         reads.push(list(List::Messages(*conversation)));
         reads.push(list(List::Artifacts(conversation.workspace())));
     }
+    reads.push(Step::UnusedBlobs(known.blobs.clone()));
     reads.extend(known.runs.last().into_iter().flat_map(|run| strange_reads(known, *run)));
     reads
 }

@@ -81,7 +81,7 @@ impl State {
         if let Some(runtime) = self.active_runtime(id) {
             self.end_runtime(runtime, RuntimeState::Revoked, &context.actor, context.at);
         }
-        for place in 0..self.runs.len() {
+        for place in self.runs.places() {
             let record = &self.runs[place].record;
             if record.agent == id && !record.state.status().is_terminal() {
                 let transition = self

@@ -102,7 +102,7 @@ impl State {
             let record = &self.runs[*place].record;
             record.state.claim().is_some() && record.channel.is_some_and(|channel| channels.contains(&channel))
         };
-        let claims = (0..self.runs.len()).filter(over);
+        let claims = self.runs.places().into_iter().filter(over);
         claims.partition(|place| {
             let run = &self.runs[*place];
             match running {

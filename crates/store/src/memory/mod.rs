@@ -18,6 +18,7 @@ mod peers;
 mod people;
 mod permissions;
 mod pushes;
+mod removal;
 mod runs;
 mod runtimes;
 mod spending;
@@ -324,6 +325,18 @@ impl Store for Memory {
 
     async fn retain(&self, retention: Retention) -> Result<Retained> {
         self.write(|state| Ok(state.retain(retention)))
+    }
+
+    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained> {
+        self.write(|state| state.delete_run(&context, run))
+    }
+
+    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained> {
+        self.write(|state| state.delete_conversation(&context, conversation))
+    }
+
+    async fn unused_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>> {
+        self.read(|state| Ok(state.unused_blobs(blobs)))
     }
 
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {

@@ -42,6 +42,11 @@ impl State {
                 return Ok(Created::Existing(self.shown(place)));
             }
         }
+        if let Some(created) = key.and_then(|key| self.deleted_keys.get(&key))
+            && !retention::is_key_over(*created, self.clock)
+        {
+            return Err(Error::RunDeleted);
+        }
         let agent = self.living_agent(context.tenant, &new.agent)?.id;
         let opens = match new.conversation.map(|id| (id, self.conversation(context.tenant, id))) {
             Some((id, Err(Error::NotFound))) if new.opens_conversation => Some(id),
@@ -59,7 +64,7 @@ impl State {
         if let Some(id) = opens {
             self.create_conversation(context, NewConversation { id, title: None, metadata: None })?;
         }
-        let place = self.runs.len();
+        let place = self.runs.next_place();
         if let Some(key) = key {
             self.idempotency.insert(key, place);
         }
@@ -148,7 +153,7 @@ impl State {
                 && filter.parent.is_none_or(|parent| Some(parent) == record.parent)
                 && filter.user.is_none_or(|user| Some(user) == record.user)
         };
-        let places = (0..self.runs.len()).rev().filter(|place| wanted(&self.runs[*place].record));
+        let places = self.runs.places().into_iter().rev().filter(|place| wanted(&self.runs[*place].record));
         page::cut(places.map(|place| (place, self.shown(place))), Order::Descending, page)
     }
 

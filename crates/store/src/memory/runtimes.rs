@@ -164,11 +164,11 @@ impl State {
     pub(super) fn claims_of(&self, runtime: RuntimeId) -> Vec<usize> {
         let holds =
             |place: &usize| self.runs[*place].record.state.claim().is_some_and(|claim| claim.runtime == runtime);
-        (0..self.runs.len()).filter(holds).collect()
+        self.runs.places().into_iter().filter(holds).collect()
     }
 
     pub(super) fn renew_claims(&mut self, lease: Duration, at: Timestamp) {
-        for place in 0..self.runs.len() {
+        for place in self.runs.places() {
             if let Some(runtime) = self.runs[place].record.state.claim().map(|claim| claim.runtime) {
                 self.renew(place, runtime, lease, at);
             }

@@ -62,7 +62,7 @@ impl State {
     /// The account of a day: what its runs spent, and what those that have not ended hold.
     fn spent(&self, tenant: TenantId, target: Target, day: Day) -> Account {
         let mut account = Account::new(day);
-        for Run { record, reservation, refused, .. } in &self.runs {
+        for Run { record, reservation, refused, .. } in self.runs.iter().chain(&self.removed_runs) {
             if record.tenant != tenant || reservation.day != day || !target.covers(record.user, record.agent) {
                 continue;
             }
@@ -166,7 +166,7 @@ impl State {
 
     fn usage(&self, tenant: TenantId, first: Day, last: Day) -> Vec<Usage> {
         let mut rows: BTreeMap<(Day, Option<UserId>, AgentId), Usage> = BTreeMap::new();
-        for Run { record, reservation, refused, .. } in &self.runs {
+        for Run { record, reservation, refused, .. } in self.runs.iter().chain(&self.removed_runs) {
             let day = reservation.day;
             let Some(ended_at) = record.ended_at else { continue };
             if record.tenant != tenant || *refused || day < first || day > last {

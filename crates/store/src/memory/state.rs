@@ -1,6 +1,9 @@
 //! Everything the model remembers, and how a row is appended to a tenant's log.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::{Index, IndexMut},
+};
 
 use attache_protocol::{
     AgentId, ArtifactId, AskId, ChannelId, ConversationId, GrantId, InputId, KeyId, MessageId, PermissionId, RunId,
@@ -45,11 +48,14 @@ pub(super) struct State {
     pub(super) keys: Table<KeyId, StoredKey>,
     /// By which things are forgotten.
     pub(super) clock: Option<Timestamp>,
-    /// In order of creation.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Runs,
+    /// Runs that were removed: what they used still counts.
+    pub(super) removed_runs: Vec<Run>,
     pub(super) places: BTreeMap<RunId, usize>,
     /// The newest run that was made with each idempotency key.
     pub(super) idempotency: BTreeMap<(TenantId, [u8; 16]), usize>,
+    /// Keys of runs that somebody deleted, and when those were made.
+    pub(super) deleted_keys: BTreeMap<(TenantId, [u8; 16]), Timestamp>,
     pub(super) conversations: Table<ConversationId, (TenantId, Conversation)>,
     pub(super) messages: Table<MessageId, (ConversationId, Message)>,
     pub(super) artifacts: Table<ArtifactId, (TenantId, Artifact)>,
@@ -121,6 +127,10 @@ pub(super) struct StoredKey {
     pub(super) key: Key,
 }
 
+/// Runs in order of creation. The place of the newest is free again once that was removed, as in a table of SQLite.
+#[derive(Debug, Default)]
+pub(super) struct Runs(BTreeMap<usize, Run>);
+
 #[derive(Debug)]
 pub(super) struct Run {
     /// The agent's name is looked up when the run is shown.
@@ -160,6 +170,46 @@ pub(super) struct Peer {
 pub(super) struct Given {
     pub(super) input: Input,
     pub(super) key: Option<[u8; 16]>,
+}
+
+// === impl Runs ===
+
+impl Runs {
+    pub(super) fn push(&mut self, run: Run) {
+        self.0.insert(self.next_place(), run);
+    }
+
+    pub(super) fn next_place(&self) -> usize {
+        self.0.last_key_value().map_or(0, |(place, _)| place + 1)
+    }
+
+    pub(super) fn remove(&mut self, place: usize) -> Option<Run> {
+        self.0.remove(&place)
+    }
+
+    /// Oldest first.
+    pub(super) fn places(&self) -> Vec<usize> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.0.values()
+    }
+}
+
+impl Index<usize> for Runs {
+    type Output = Run;
+
+    fn index(&self, place: usize) -> &Run {
+        &self.0[&place]
+    }
+}
+
+impl IndexMut<usize> for Runs {
+    fn index_mut(&mut self, place: usize) -> &mut Run {
+        self.0.get_mut(&place).expect("a run that was removed has no place")
+    }
 }
 
 // === impl State ===

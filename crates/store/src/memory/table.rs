@@ -31,6 +31,14 @@ impl<K: Ord, V> Table<K, V> {
         }
     }
 
+    pub(super) fn retain(&mut self, wanted: impl Fn(&V) -> bool) {
+        for row in self.rows.iter_mut().filter(|row| row.as_ref().is_some_and(|row| !wanted(row))) {
+            *row = None;
+        }
+        let rows = &self.rows;
+        self.places.retain(|_, place| rows[*place].is_some());
+    }
+
     /// Oldest first.
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.rows.iter().flatten()

@@ -29,7 +29,11 @@ impl State {
                 && filter.after.is_none_or(|after| after <= record.status_at())
         };
         let mut found: Vec<(Place, TaskItem)> = Vec::new();
-        for (at, run) in self.runs.iter().enumerate().filter(|(_, run)| wanted(&run.record)) {
+        for at in self.runs.places() {
+            let run = &self.runs[at];
+            if !wanted(&run.record) {
+                continue;
+            }
             let number = i64::try_from(at).unwrap_or(i64::MAX);
             let place = Place { at: run.record.status_at(), number };
             found.push((place, TaskItem { run: self.shown(at), cursor: place.to_string() }));

@@ -12,10 +12,10 @@ use attache_protocol::{
     wire::{channel::Transport, delivery::DeliveryState},
 };
 
-use super::state::{Request, State, Tenant};
+use super::state::{State, Tenant};
 use crate::{
     Context, entry,
-    record::{Retained, Retention, Runtime, Swept, channel::Channel, delivery::Delivery},
+    record::{Class, Retained, Retention, Runtime, Swept, channel::Channel, delivery::Delivery},
 };
 
 // === impl State ===
@@ -30,7 +30,7 @@ impl State {
             self.gone(*runtime, Context::SYSTEM, at);
         }
         let mut runs = Vec::new();
-        for place in 0..self.runs.len() {
+        for place in self.runs.places() {
             if self.by_rule(place, &Command::Tick, Context::SYSTEM, at) {
                 runs.push(self.runs[place].record.id);
             }
@@ -47,8 +47,8 @@ impl State {
     pub(super) fn retain(&mut self, retention: Retention) -> Retained {
         // A line that only moves forward; what ended before it is hidden when it is read.
         self.chunks_before = self.chunks_before.max(retention.chunks_before);
-        let waits = |request: &Request| request.asked.expires_at >= retention.chunks_before;
-        self.requests.retain(|_, request| request.decision.agent().is_some() || waits(request));
+        self.requests.retain(|_, request| request.asked.expires_at >= retention.chunks_before);
+        self.codes.retain(|_, code| code.expires_at >= retention.chunks_before);
         let kept = |delivery: &Delivery| {
             delivery.state == DeliveryState::Pending || delivery.created_at >= retention.log_before
         };
@@ -65,8 +65,11 @@ impl State {
                 *floor = row.seq;
                 *floor_hash = unhex(&row.hash).expect("we wrote the hash");
                 if let (Some(run), Some(run_seq)) = (row.run, row.run_seq) {
-                    let run = &mut self.runs[self.places[&run]];
-                    run.log_floor = run.log_floor.max(run_seq);
+                    // It may have been removed.
+                    if let Some(place) = self.places.get(&run) {
+                        let run = &mut self.runs[*place];
+                        run.log_floor = run.log_floor.max(run_seq);
+                    }
                 }
             }
             for peer in self.channels.values_mut().filter(|peer| peer.channel.tenant == tenant.id) {
@@ -81,7 +84,11 @@ impl State {
             self.append(tenant, retention.at, Context::SYSTEM, entry);
         }
         more |= self.remove_channels(retention);
-        Retained { more }
+        let mut retained = Retained { more, blobs: Vec::new() };
+        for class in Class::ALL {
+            self.remove_old(class, &retention, &mut retained);
+        }
+        retained.sorted()
     }
 
     /// True when there are more to remove.

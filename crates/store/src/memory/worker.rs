@@ -74,7 +74,7 @@ impl State {
             record.agent == agent && waits
         };
         // Of several greatest, `max_by_key` takes the last one: walking backwards, that is the oldest.
-        let waiting = (0..self.runs.len()).rev().filter(claimable);
+        let waiting = self.runs.places().into_iter().rev().filter(claimable);
         waiting.max_by_key(|place| self.runs[*place].record.priority)
     }
 

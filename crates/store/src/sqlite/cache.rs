@@ -68,6 +68,7 @@ enum Undo {
     Head(TenantId, Option<Head>),
     Track(Option<Hot>, Option<Hot>),
     Key(IdempotencyKey, Option<i64>),
+    ForgottenKey(IdempotencyKey, i64, Timestamp),
     RunningFloor(i64),
     Clock(Option<Timestamp>),
     /// Whether it was.
@@ -279,6 +280,16 @@ impl Cache {
         self.remember_key((tenant, key), row, created);
     }
 
+    /// The run that the key stood for was removed.
+    pub(super) fn forget_key(&mut self, tenant: TenantId, key: [u8; 16], row: i64, created: Timestamp) {
+        let key = (tenant, key);
+        self.key_ages.remove(&(created, row, key));
+        if self.keys.get(&key) == Some(&row) {
+            self.keys.remove(&key);
+            self.undo.push(Undo::ForgottenKey(key, row, created));
+        }
+    }
+
     fn remember_key(&mut self, key: IdempotencyKey, row: i64, created: Timestamp) {
         self.keys.insert(key, row);
         self.key_ages.insert((created, row, key));
@@ -351,6 +362,7 @@ impl Cache {
                 Undo::Key(key, None) => {
                     self.keys.remove(&key);
                 }
+                Undo::ForgottenKey(key, row, created) => self.remember_key(key, row, created),
             }
         }
         self.ledger.roll_back();

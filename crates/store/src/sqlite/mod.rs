@@ -45,6 +45,7 @@ mod people;
 mod permissions;
 mod pushes;
 mod readers;
+mod removal;
 mod rows;
 mod runs;
 mod runtimes;
@@ -66,10 +67,11 @@ use crate::{
     Context, Durability, Error, Fault, Listener, Result, Store,
     measure::Measures,
     record::{
-        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Conversation, Created, Credential, Key, KeyKind,
+        Account, AccountPatch, AgentRef, Artifact, Beat, Claimed, Class, Conversation, Created, Credential, Key, KeyKind,
         Leases, Listed, Live, LogPage, Message, NewAccount, NewArtifact, NewConversation, NewKey, NewMessage,
         NewPairingCode, NewPairingRequest, NewProgress, NewRun, NewRuntime, Outcome, Outlined, Page, PairingDecision,
         PairingRequest, Retained, Retention, RunEvents, RunFilter, RunOutline, RunRecord, Runtime, Swept, TokenChange,
+        retention::ITEMS_PER_TRANSACTION,
         task::{TaskFilter, TaskListed},
     },
 };
@@ -395,13 +397,35 @@ impl Store for Sqlite {
     }
 
     async fn retain(&self, retention: Retention) -> Result<Retained> {
-        let retained = self.write(move |transaction| transaction.retain(retention)).await?;
+        let mut retained = self.write(move |transaction| transaction.retain(retention)).await?;
+        for class in Class::ALL {
+            let mut old = self.read(move |connection| removal::old(connection, class, &retention)).await?;
+            retained.more |= old.len() > retention.max_rows;
+            old.truncate(retention.max_rows);
+            for part in old.chunks(ITEMS_PER_TRANSACTION) {
+                let part = part.to_vec();
+                let removed = self.write(move |transaction| transaction.remove_old(class, &part, &retention)).await?;
+                retained.blobs.extend(removed);
+            }
+        }
         let mut after = Some(0);
         while let Some(from) = after {
             let before = retention.chunks_before;
             after = self.write(move |transaction| transaction.remove_chunks(before, from, RUNS_PER_REMOVAL)).await?;
         }
-        Ok(retained)
+        Ok(retained.sorted())
+    }
+
+    async fn delete_run(&self, context: Context, run: RunId) -> Result<Retained> {
+        self.write(move |transaction| transaction.delete_run(&context, run)).await
+    }
+
+    async fn delete_conversation(&self, context: Context, conversation: ConversationId) -> Result<Retained> {
+        self.write(move |transaction| transaction.delete_conversation(&context, conversation)).await
+    }
+
+    async fn unused_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>> {
+        self.read(move |connection| removal::unused_blobs(connection, blobs)).await
     }
 
     async fn run_events(&self, tenant: TenantId, run: RunId, after: i64, limit: usize) -> Result<RunEvents> {

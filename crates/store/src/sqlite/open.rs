@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_clock.sql"),
     include_str!("migrations/0011_channel_tools.sql"),
     include_str!("migrations/0012_sessions.sql"),
+    include_str!("migrations/0013_removal.sql"),
 ];
 
 /// The connection of the one writer. Brings the schema up to date.

@@ -145,8 +145,10 @@ impl Transaction<'_, '_> {
 
     /// The run that the same request made before, if its key is still remembered.
     fn run_of_key(&self, context: &Context, new: &NewRun) -> Result<Option<RunRecord>> {
-        let Some(row) = new.idempotency_key.and_then(|key| self.cache.run_of_key(context.tenant, key)) else {
-            return Ok(None);
+        let Some(key) = new.idempotency_key else { return Ok(None) };
+        let Some(row) = self.cache.run_of_key(context.tenant, key) else {
+            let is_deleted = self.is_deleted_key(context.tenant, key)?;
+            return if is_deleted { Err(Error::RunDeleted) } else { Ok(None) };
         };
         let record = self.record_at(row)?;
         if retention::is_key_over(record.created_at, self.cache.clock()) {

@@ -127,9 +127,10 @@ impl Transaction<'_, '_> {
             [retention.chunks_before.millis()],
         )?;
         self.connection.execute(
-            "delete from pairing_codes where agent is null and expires < ?1",
+            "delete from pairing_codes where expires < ?1",
             [retention.chunks_before.millis()],
         )?;
+        self.forget_deleted_keys()?;
         self.cut_deliveries(retention.log_before)?;
         self.cut_pushes(retention.log_before)?;
         self.cut_delegations(retention.log_before)?;
@@ -145,7 +146,7 @@ impl Transaction<'_, '_> {
             more |= self.cut_log(no, tenant, retention)?;
         }
         more |= self.remove_channels(retention)?;
-        Ok(Retained { more })
+        Ok(Retained { more, blobs: Vec::new() })
     }
 
     /// Removes the oldest rows; true when more of them are old enough.

@@ -258,6 +258,9 @@ as_the_model! {
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
     fn clock() -> Result<Option<Timestamp>>;
     fn retain(retention: Retention) -> Result<Retained>;
+    fn delete_run(context: Context, run: RunId) -> Result<Retained>;
+    fn delete_conversation(context: Context, conversation: ConversationId) -> Result<Retained>;
+    fn unused_blobs(blobs: Vec<[u8; 32]>) -> Result<Vec<[u8; 32]>>;
     fn create_conversation(context: Context, conversation: NewConversation) -> Result<Conversation>;
     fn conversation(tenant: TenantId, conversation: ConversationId) -> Result<Conversation>;
     fn conversations(tenant: TenantId, page: Page) -> Result<Listed<Conversation>>;

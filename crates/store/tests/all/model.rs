@@ -181,6 +181,10 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
         log_before: Timestamp::default(),
         streams_before: Timestamp::default(),
         channels_before: Timestamp::default(),
+        runs_before: Timestamp::default(),
+        conversations_before: Timestamp::default(),
+        artifacts_before: Timestamp::default(),
+        credentials_before: Timestamp::default(),
     };
     world.store.retain(keep_the_log).await.unwrap();
     let end = r#"5 task.completed {"output":{"text":"hello"},"usage":{"tokens":3}}"#.to_owned();
@@ -197,6 +201,10 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
             log_before: later,
             streams_before: Timestamp::default(),
             channels_before: Timestamp::default(),
+            runs_before: Timestamp::default(),
+            conversations_before: Timestamp::default(),
+            artifacts_before: Timestamp::default(),
+            credentials_before: Timestamp::default(),
         })
         .await
         .unwrap();

@@ -340,6 +340,10 @@ async fn retention_takes_old_deliveries_that_nobody_waits_for() {
                 log_before,
                 streams_before: Timestamp::default(),
                 channels_before: Timestamp::default(),
+                runs_before: Timestamp::default(),
+                conversations_before: Timestamp::default(),
+                artifacts_before: Timestamp::default(),
+                credentials_before: Timestamp::default(),
             })
             .await
             .unwrap();

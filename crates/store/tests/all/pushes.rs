@@ -187,6 +187,10 @@ async fn a_hint_follows_a_push_and_retention_takes_the_configs_of_old_runs() {
             log_before,
             streams_before: Timestamp::default(),
             channels_before: Timestamp::default(),
+            runs_before: Timestamp::default(),
+            conversations_before: Timestamp::default(),
+            artifacts_before: Timestamp::default(),
+            credentials_before: Timestamp::default(),
         };
         world.store.retain(forget(now)).await.unwrap();
         assert_eq!(world.store.push_configs(world.tenant, run).await.unwrap().len(), 1);

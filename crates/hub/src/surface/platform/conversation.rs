@@ -1,7 +1,7 @@
 //! `/api/v1/conversations`.
 
 use attache_protocol::wire::conversation::{Conversation, ConversationList, CreateConversationRequest};
-use axum::{extract::State, http::StatusCode};
+use axum::{extract::State, http::StatusCode, response::IntoResponse as _};
 
 use super::{Answer, PageParams};
 use crate::{
@@ -35,4 +35,14 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(p
     params(("conversation" = String, Path)), responses((status = 200, body = Conversation)))]
 pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(conversation): Segment) -> Answer {
     Ok(reply::json(StatusCode::OK, &hub.conversation(&by, id(&conversation, "conversation")?).await?))
+}
+
+/// Delete a conversation
+///
+/// With its runs, which must have ended, its messages and its artifacts.
+#[utoipa::path(delete, path = "/api/v1/conversations/{conversation}", tag = "conversations",
+    params(("conversation" = String, Path)), responses((status = 204)))]
+pub(super) async fn delete(State(hub): State<Handle>, Caller(by): Caller, Segment(conversation): Segment) -> Answer {
+    hub.delete_conversation(&by, id(&conversation, "conversation")?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -87,6 +87,7 @@ routes! {
     post   "/api/v1/task-runs"                                      run::create;
     get    "/api/v1/task-runs"                                      run::list;
     get    "/api/v1/task-runs/{run}"                                run::read;
+    delete "/api/v1/task-runs/{run}"                                run::delete;
     post   "/api/v1/task-runs/{run}/cancel"                         run::cancel;
     post   "/api/v1/task-runs/{run}/progress"                       work::progress;
     post   "/api/v1/task-runs/{run}/complete"                       work::complete;
@@ -110,6 +111,7 @@ routes! {
     post   "/api/v1/conversations"                                  conversation::create;
     get    "/api/v1/conversations"                                  conversation::list;
     get    "/api/v1/conversations/{conversation}"                   conversation::read;
+    delete "/api/v1/conversations/{conversation}"                   conversation::delete;
     get    "/api/v1/conversations/{conversation}/messages"          message::list;
     post   "/api/v1/conversations/{conversation}/messages"          message::add;
     get    "/api/v1/workspaces/{workspace}/artifacts"               artifact::list;

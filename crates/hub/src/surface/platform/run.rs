@@ -8,6 +8,7 @@ use attache_protocol::{
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
+    response::IntoResponse as _,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -91,6 +92,16 @@ pub(super) async fn list(State(hub): State<Handle>, Caller(by): Caller, Params(q
     responses((status = 200, body = Run)))]
 pub(super) async fn read(State(hub): State<Handle>, Caller(by): Caller, Segment(run): Segment) -> Answer {
     Ok(reply::json(StatusCode::OK, &hub.run(&by, id(&run, "run")?).await?))
+}
+
+/// Delete a run that has ended
+///
+/// With its result, events, approvals and what it produced. The log keeps that it was there, and says who deleted it.
+#[utoipa::path(delete, path = "/api/v1/task-runs/{run}", tag = "runs", params(("run" = String, Path)),
+    responses((status = 204)))]
+pub(super) async fn delete(State(hub): State<Handle>, Caller(by): Caller, Segment(run): Segment) -> Answer {
+    hub.delete_run(&by, id(&run, "run")?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Cancel a run, at once

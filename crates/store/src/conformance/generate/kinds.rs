@@ -31,6 +31,8 @@ pub(super) enum Kind {
     Release,
     Sweep,
     Retain,
+    DeleteRun,
+    DeleteConversation,
     AdvanceClock,
     CreateConversation,
     AddMessage,
@@ -88,7 +90,7 @@ pub(super) enum Kind {
 }
 
 /// How often each kind of step comes, relative to the others, in a sequence about everything but channels and questions.
-pub(super) const FOUNDATION: [(u64, Kind); 34] = [
+pub(super) const FOUNDATION: [(u64, Kind); 36] = [
     (4, Kind::Crash),
     (1, Kind::EnsureTenant),
     (6, Kind::CreateAccount),
@@ -114,6 +116,8 @@ pub(super) const FOUNDATION: [(u64, Kind); 34] = [
     (8, Kind::Release),
     (12, Kind::Sweep),
     (5, Kind::Retain),
+    (6, Kind::DeleteRun),
+    (2, Kind::DeleteConversation),
     (8, Kind::AdvanceClock),
     (4, Kind::CreateConversation),
     (5, Kind::AddMessage),
@@ -126,7 +130,7 @@ pub(super) const FOUNDATION: [(u64, Kind); 34] = [
 ];
 
 /// The same for a sequence about channels and questions.
-pub(super) const CHANNELS: [(u64, Kind); 42] = [
+pub(super) const CHANNELS: [(u64, Kind); 43] = [
     (5, Kind::Crash),
     (1, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -143,6 +147,7 @@ pub(super) const CHANNELS: [(u64, Kind); 42] = [
     (2, Kind::Release),
     (8, Kind::Sweep),
     (3, Kind::Retain),
+    (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (1, Kind::CreateConversation),
     (2, Kind::ReadEvents),
@@ -172,7 +177,7 @@ pub(super) const CHANNELS: [(u64, Kind); 42] = [
 ];
 
 /// The same for a sequence about people, spending and deliveries.
-pub(super) const PEOPLE: [(u64, Kind); 37] = [
+pub(super) const PEOPLE: [(u64, Kind); 38] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (3, Kind::UpdateAccount),
@@ -191,6 +196,7 @@ pub(super) const PEOPLE: [(u64, Kind); 37] = [
     (3, Kind::Release),
     (6, Kind::Sweep),
     (5, Kind::Retain),
+    (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (2, Kind::CreateConversation),
     (4, Kind::ReadOne),
@@ -213,7 +219,7 @@ pub(super) const PEOPLE: [(u64, Kind); 37] = [
 ];
 
 /// The same for a sequence about subscribers, and about runs as A2A lists them.
-pub(super) const SUBSCRIBERS: [(u64, Kind); 31] = [
+pub(super) const SUBSCRIBERS: [(u64, Kind); 32] = [
     (6, Kind::Crash),
     (2, Kind::CreateAccount),
     (1, Kind::ArchiveAccount),
@@ -228,6 +234,7 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 31] = [
     (6, Kind::Release),
     (8, Kind::Sweep),
     (4, Kind::Retain),
+    (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (2, Kind::CreateConversation),
     (2, Kind::ReadEvents),
@@ -248,7 +255,7 @@ pub(super) const SUBSCRIBERS: [(u64, Kind); 31] = [
 ];
 
 /// The same for a sequence about outside agents, and about what daemons say of their delegations.
-pub(super) const OUTSIDE: [(u64, Kind); 32] = [
+pub(super) const OUTSIDE: [(u64, Kind); 33] = [
     (5, Kind::Crash),
     (6, Kind::CreateAccount),
     (1, Kind::UpdateAccount),
@@ -268,6 +275,7 @@ pub(super) const OUTSIDE: [(u64, Kind); 32] = [
     (3, Kind::Release),
     (6, Kind::Sweep),
     (3, Kind::Retain),
+    (3, Kind::DeleteRun),
     (8, Kind::AdvanceClock),
     (3, Kind::ReadEvents),
     (14, Kind::AttachHub),

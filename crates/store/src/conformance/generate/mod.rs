@@ -132,6 +132,8 @@ impl Generator {
             Kind::Release => self.release(model).await,
             Kind::Sweep => self.sweep(),
             Kind::Retain => self.retain(),
+            Kind::DeleteRun => self.delete_run(model).await,
+            Kind::DeleteConversation => self.delete_conversation(),
             Kind::AdvanceClock => self.advance_clock(),
             Kind::CreateConversation => self.create_conversation(),
             Kind::AddMessage => self.add_message(),

@@ -163,7 +163,7 @@ fn meaning(generator: &Generator, step: &Step, answer: &Answer) -> Vec<&'static 
 }
 
 /// Answers that sequences must meet, besides success of every step.
-const ANSWERS: [&str; 134] = [
+const ANSWERS: [&str; 139] = [
     "Acknowledge NotFound",
     "AddArtifact NotFound",
     "AddInput Ended",
@@ -214,6 +214,7 @@ const ANSWERS: [&str; 134] = [
     "CreateRun KeyReused",
     "CreateRun NotFound",
     "CreateRun QuotaExceeded",
+    "CreateRun RunDeleted",
     "CreateUser NameTaken",
     "CreateUser NotFound",
     "DecidePairing AgentArchived",
@@ -224,6 +225,10 @@ const ANSWERS: [&str; 134] = [
     "DecidePermission NotFound",
     "DeclareExtensions RuntimeEnded",
     "Delegation NotFound",
+    "DeleteConversation InUse",
+    "DeleteConversation NotFound",
+    "DeleteRun InUse",
+    "DeleteRun NotFound",
     "Delivery NotFound",
     "Finish Ended",
     "Finish ForeignArtifact",
@@ -301,7 +306,7 @@ const ANSWERS: [&str; 134] = [
 ];
 
 /// Every type of row in the tables of [`crate::Store`] and of the traits that it is made of.
-const ROWS: [&str; 65] = [
+const ROWS: [&str; 68] = [
     "action.required",
     "agent.archived",
     "agent.created",
@@ -316,6 +321,8 @@ const ROWS: [&str; 65] = [
     "channel.permission_returned",
     "channel.resumed",
     "conversation.created",
+    "conversation.deleted",
+    "data.removed",
     "delegation.cancel_requested",
     "delegation.changed",
     "delivery.delivered",
@@ -355,6 +362,7 @@ const ROWS: [&str; 65] = [
     "task.claimed",
     "task.completed",
     "task.created",
+    "task.deleted",
     "task.failed",
     "task.input_received",
     "task.input_required",
@@ -370,11 +378,12 @@ const ROWS: [&str; 65] = [
 ];
 
 /// What must happen often, in so many sequences.
-const OFTEN: [(&str, u64); 71] = [
+const OFTEN: [(&str, u64); 72] = [
     ("Claim Ok", 400),
     ("Progress Ok", 300),
     ("Finish Ok", 250),
     ("Release Ok", 50),
+    ("DeleteRun Ok", 50),
     ("a claim over a channel", 200),
     ("OpenChannel Ok", 300),
     ("ResumeChannel Ok", 100),

@@ -171,7 +171,24 @@ impl Generator {
             log_before: before(&[0, 1_000, HOUR, DAY, 30 * DAY]),
             streams_before: before(&[0, 1_000, HOUR, DAY]),
             channels_before: before(&[0, 1_000, HOUR, DAY, 30 * DAY]),
+            runs_before: before(&[0, HOUR, DAY, 30 * DAY, 30 * DAY]),
+            conversations_before: before(&[0, 60_000, HOUR, DAY, 30 * DAY]),
+            artifacts_before: before(&[0, 60_000, HOUR, DAY]),
+            credentials_before: before(&[0, DAY, 30 * DAY, 30 * DAY]),
         })
+    }
+
+    /// One that has ended mostly.
+    pub(super) async fn delete_run(&self, model: &Memory) -> Step {
+        let page = Page { limit: 500, cursor: None };
+        let runs = model.runs(self.tenant, RunFilter::default(), page).await.map(|listed| listed.items);
+        let ended = runs.unwrap_or_default().into_iter().filter(|run| run.state.status().is_terminal());
+        let ended = self.draw.one_of(&ended.map(|run| run.id).collect::<Vec<_>>());
+        Step::DeleteRun(self.context(), ended.filter(|_| self.draw.percent(85)).unwrap_or_else(|| self.run()))
+    }
+
+    pub(super) fn delete_conversation(&self) -> Step {
+        Step::DeleteConversation(self.context(), self.conversation())
     }
 
     pub(super) fn create_conversation(&self) -> Step {
@@ -198,13 +215,14 @@ impl Generator {
     pub(super) async fn add_artifact(&self, model: &Memory) -> Step {
         let of_run = if self.draw.percent(70) { self.some_run(model).await } else { None };
         let workspace = of_run.map_or_else(|| self.conversation(), |run| run.conversation).workspace();
+        let shared = self.draw.recent(&self.known.blobs).filter(|_| self.draw.percent(30));
         let new = NewArtifact {
             id: self.draw.env.artifact_id(),
             workspace,
             name: self.draw.text(),
             media_type: self.draw.text(),
             size: self.draw.one_of(&[0, 17, i64::MAX.unsigned_abs()]).unwrap_or(0),
-            blake3: self.draw.bytes(),
+            blake3: shared.unwrap_or_else(|| self.draw.bytes()),
         };
         Step::AddArtifact(self.context(), new)
     }

@@ -1,0 +1,104 @@
+//! What the command line deletes, and that a hub does not grow without end.
+#![allow(clippy::disallowed_methods, reason = "these tests let years pass in a database")]
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::harness::{Home, until};
+
+fn count(database: &Path, table: &str) -> i64 {
+    let connection = Connection::open(database).unwrap();
+    connection.query_row(&format!("select count(*) from {table}"), [], |row| row.get(0)).unwrap()
+}
+
+fn files(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn runs_and_conversations_are_deleted() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let ran = up.ask("local", "echo kept > kept.txt && echo kept.txt >> \"$ATTACHE_ARTIFACTS\"");
+    let run = ran["task_run_id"].as_str().unwrap();
+    let blobs = home.a2a().join("hub/blobs");
+    assert_eq!(files(&blobs), 1);
+    let deleted = home.attache(&["runs", "delete", run, "--yes", "--json"]).succeeds().json();
+    assert_eq!(deleted, json!({"deleted": run}));
+    assert_eq!(files(&blobs), 0);
+    let gone = home.attache(&["runs", "show", run]).exits(3).stderr;
+    assert!(gone.contains("There is no such run"), "{gone}");
+    home.attache(&["runs", "delete", run, "--yes"]).exits(3);
+
+    let conversation = home.attache(&["conversations", "add", "--title", "x"]).succeeds().stdout;
+    let conversation = conversation.trim();
+    home.attache(&["ask", "local", "--conversation", conversation, "echo hi"]).succeeds();
+    home.attache(&["conversations", "delete", conversation, "--yes"]).succeeds();
+    home.attache(&["conversations", "show", conversation]).exits(3);
+    assert_eq!(up.get("/api/v1/task-runs")["task_runs"], json!([]));
+    let live = up.create_run("local", "sleep 60");
+    let refused = home.attache(&["runs", "delete", &live, "--yes"]).exits(1).stderr;
+    assert!(refused.contains("has not ended") && refused.contains("attache runs cancel"), "{refused}");
+    home.attache(&["audit", "verify"]).succeeds();
+}
+
+/// Much is made, a quarter passes, and nothing of it is left but the log.
+#[test]
+fn growth_ends() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let database = home.a2a().join("hub/hub.db");
+    for number in 0..5 {
+        let task = format!("echo {} > out.txt && echo out.txt >> \"$ATTACHE_ARTIFACTS\"", number % 2);
+        assert_eq!(up.ask("local", &task)["status"], "completed");
+    }
+    for number in 0..300 {
+        let run = up.create_run("local", &format!("echo {number}"));
+        if number % 3 == 0 {
+            home.attache(&["runs", "cancel", &run]);
+        }
+    }
+    until("every run to end", || {
+        let live = up.get("/api/v1/task-runs?status=pending")["task_runs"].as_array().unwrap().len()
+            + up.get("/api/v1/task-runs?status=running")["task_runs"].as_array().unwrap().len();
+        (live == 0).then_some(())
+    });
+    up.process.terminate();
+    assert_eq!((count(&database, "task_runs"), files(&home.a2a().join("hub/blobs"))), (305, 2));
+    let connection = Connection::open(&database).unwrap();
+    let quarter = 91_i64 * 24 * 60 * 60 * 1000;
+    connection
+        .execute_batch(&format!(
+            "update task_runs set created = created - {quarter}, ended = ended - {quarter};
+             update artifacts set created = created - {quarter}; update messages set created = created - {quarter};"
+        ))
+        .unwrap();
+    drop(connection);
+    let _hub = home.hub(&[]);
+    // Retention runs soon after a start.
+    until("everything to be removed", || (count(&database, "task_runs") == 0).then_some(()));
+    until("the files to be removed", || (files(&home.a2a().join("hub/blobs")) == 0).then_some(()));
+    for table in [
+        "chunks",
+        "agent_runs",
+        "messages",
+        "artifacts",
+        "artifact_edges",
+        "permission_requests",
+        "asks",
+        "inputs",
+        "follows",
+        "push_configs",
+        "peer_tasks",
+        "conversations",
+        "deleted_keys",
+    ] {
+        assert_eq!(count(&database, table), 0, "{table}");
+    }
+    home.attache(&["audit", "verify"]).succeeds();
+    let removed = home.attache(&["audit", "export"]).succeeds().stdout;
+    assert!(removed.contains("data.removed"), "the log says so");
+}

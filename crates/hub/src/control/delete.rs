@@ -1,0 +1,55 @@
+//! Deletes what has ended: a run, or a conversation with its runs.
+
+use attache_protocol::{ConversationId, RunId, UserId};
+use attache_store::record::Retained;
+
+use crate::{
+    Error, Handle, Principal, Result,
+    error::about,
+    identity::{Action, Verdict},
+};
+
+impl Handle {
+    /// Deletes a run that has ended, with its result and everything that belongs to it.
+    pub async fn delete_run(&self, by: &Principal, run: RunId) -> Result<()> {
+        if by.may(Action::DeleteRun)? == Verdict::Own {
+            let found = self.store().run(by.tenant, run).await.map_err(about("run"))?;
+            check_own(by, found.user, "This run is somebody else's.")?;
+        }
+        let removed = self.store().delete_run(self.context(by), run).await.map_err(about("run"))?;
+        self.remove_blobs(removed.blobs).await
+    }
+
+    /// Deletes a conversation, with its runs, messages and artifacts.
+    pub async fn delete_conversation(&self, by: &Principal, conversation: ConversationId) -> Result<()> {
+        if by.may(Action::DeleteConversation)? == Verdict::Own {
+            let found = self.store().conversation(by.tenant, conversation).await.map_err(about("conversation"))?;
+            check_own(by, found.user, "This conversation is somebody else's.")?;
+        }
+        loop {
+            let removed = self.store().delete_conversation(self.context(by), conversation).await;
+            let Retained { more, blobs } = removed.map_err(about("conversation"))?;
+            self.remove_blobs(blobs).await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the files of content that no artifact has any more.
+    pub(crate) async fn remove_blobs(&self, blobs: Vec<[u8; 32]>) -> Result<()> {
+        if blobs.is_empty() {
+            return Ok(());
+        }
+        // An upload of the same content, whose row is not there yet, waits for this or is waited for.
+        let uploads = self.blobs().without_uploads().await;
+        let unused = self.store().unused_blobs(blobs).await.map_err(about("artifact"))?;
+        self.blobs().remove(unused).await?;
+        drop(uploads);
+        Ok(())
+    }
+}
+
+fn check_own(by: &Principal, user: Option<UserId>, message: &'static str) -> Result<()> {
+    if by.owns(user) { Ok(()) } else { Err(Error::forbidden(message)) }
+}

@@ -1,0 +1,39 @@
+//! What the log says of things that are removed.
+
+use attache_protocol::{AgentId, ConversationId, Json, RunId};
+use serde::Serialize;
+
+use super::Entry;
+use crate::record::Class;
+
+#[derive(Serialize)]
+struct ByAge {
+    class: &'static str,
+    count: u64,
+}
+
+#[derive(Serialize)]
+struct Run {
+    task_run_id: RunId,
+    agent_id: AgentId,
+}
+
+#[derive(Serialize)]
+struct Conversation {
+    conversation_id: ConversationId,
+}
+
+/// Retention removed so many of them.
+pub(crate) fn by_age(class: Class, count: u64) -> Entry {
+    ("data.removed", Json::of(&ByAge { class: class.as_str(), count }))
+}
+
+/// Somebody deleted a run.
+pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> Entry {
+    ("task.deleted", Json::of(&Run { task_run_id: run, agent_id: agent }))
+}
+
+/// Somebody deleted a conversation with its runs.
+pub(crate) fn conversation_deleted(conversation: ConversationId) -> Entry {
+    ("conversation.deleted", Json::of(&Conversation { conversation_id: conversation }))
+}
