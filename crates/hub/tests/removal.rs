@@ -81,10 +81,11 @@ async fn a_run_that_has_ended_is_deleted_with_what_it_produced(engine: Engine) {
     assert_eq!(world.owner.get(&format!("/api/v1/artifacts/{gone}")).await.status, 404);
     assert_eq!(world.owner.get(&path(&child)).await.expect(200)["parent_task_run_id"], Value::Null);
     // Another artifact has the same content.
-    assert_eq!((files(&world), world.owner.get(&format!("/api/v1/artifacts/{kept}")).await.body.as_ref()), (1, &b"same"[..]));
+    let read = world.owner.get(&format!("/api/v1/artifacts/{kept}")).await;
+    assert_eq!((files(&world), read.body.as_ref()), (1, &b"same"[..]));
 
     let [(actor, deleted)] = world.audit("task.deleted").await.try_into().unwrap();
-    assert!(actor.starts_with("user:"), "{actor}");
+    assert!(actor.starts_with("key:"), "{actor}");
     assert_eq!(deleted, json!({"task_run_id": first, "agent_id": agent}));
     // The key is not free again: the work would be done twice.
     let again = world.owner.post("/api/v1/task-runs", request).await;
@@ -110,7 +111,8 @@ async fn a_conversation_is_deleted_with_its_runs(engine: Engine) {
     let conversation = text(&conversation, "conversation_id").to_owned();
     let within = json!({"agent_id": "builder", "conversation_id": conversation});
     let (run, artifact) = ended(&world, &device, within.clone(), "of the conversation").await;
-    world.owner.post(&format!("/api/v1/conversations/{conversation}/messages"), json!({"text": "hi"})).await.expect(201);
+    let messages = format!("/api/v1/conversations/{conversation}/messages");
+    world.owner.post(&messages, json!({"text": "hi"})).await.expect(201);
     let (other, _) = ended(&world, &device, json!({"agent_id": "builder"}), "of another").await;
     let live = text(&world.owner.post("/api/v1/task-runs", within).await.expect(201), "task_run_id").to_owned();
 
@@ -170,15 +172,18 @@ async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
     let contents = ["one", "two", "two", "three"];
     let mut runs = Vec::new();
     for content in contents {
-        runs.push(ended(&world, &device, json!({"agent_id": "builder", "conversation_id": conversation}), content).await.0);
+        let within = json!({"agent_id": "builder", "conversation_id": conversation});
+        runs.push(ended(&world, &device, within, content).await.0);
         runs.push(ended(&world, &device, json!({"agent_id": "builder"}), content).await.0);
     }
-    world.owner.post(&format!("/api/v1/conversations/{conversation}/messages"), json!({"text": "hi"})).await.expect(201);
+    let messages = format!("/api/v1/conversations/{conversation}/messages");
+    world.owner.post(&messages, json!({"text": "hi"})).await.expect(201);
     let key = world.owner.post("/api/v1/api-keys", json!({"name": "old", "role": "viewer"})).await.expect(201);
-    world.owner.delete(&format!("/api/v1/api-keys/{}", text(&key, "key_id"))).await.expect(200);
+    world.owner.delete(&format!("/api/v1/api-keys/{}", text(&key["key"], "key_id"))).await.expect(200);
     assert_eq!(files(&world), 3);
 
-    let count = async |path: &str, member: &str| world.owner.get(path).await.expect(200)[member].as_array().unwrap().len();
+    let count =
+        async |path: &str, member: &str| world.owner.get(path).await.expect(200)[member].as_array().unwrap().len();
     world.advance(89 * DAY);
     let late = ended(&world, &device, json!({"agent_id": "builder"}), "two").await.0;
     // What was swept after the time has passed is still there.
@@ -197,15 +202,16 @@ async fn what_has_ended_is_removed_by_age_and_nothing_else(engine: Engine) {
     assert_eq!(world.owner.get(&format!("/api/v1/task-runs/{}", runs[0])).await.status, 404);
     // The key stays 90 days after its end too; messages and the conversation for a year.
     world.until("/api/v1/api-keys", |list| !list.to_string().contains("\"old\"")).await;
-    assert_eq!(count(&format!("/api/v1/conversations/{conversation}/messages"), "messages").await, 1);
+    assert_eq!(count(&messages, "messages").await, 1);
     world.advance(365 * DAY);
     world.until("/api/v1/conversations", |list| list["conversations"].as_array().unwrap().is_empty()).await;
     world.until("/api/v1/task-runs", |list| list["task_runs"].as_array().unwrap().is_empty()).await;
     while files(&world) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let removed: i64 = world.audit("data.removed").await.iter().filter(|(_, data)| data["class"] == "runs").map(|(_, data)| data["count"].as_i64().unwrap()).sum();
-    assert_eq!(removed, 9);
+    let rows = world.audit("data.removed").await;
+    let runs = rows.iter().filter(|(_, data)| data["class"] == "runs");
+    assert_eq!(runs.map(|(_, data)| data["count"].as_i64().unwrap()).sum::<i64>(), 9);
     intact_log(&world).await;
 }
 

@@ -76,7 +76,8 @@ impl State {
             }
             Class::Artifacts => {
                 let artifacts = self.artifacts.values();
-                let old = artifacts.filter(|(_, artifact)| is_old(Some(artifact.created_at)) && self.is_loose(artifact));
+                let old =
+                    artifacts.filter(|(_, artifact)| is_old(Some(artifact.created_at)) && self.is_loose(artifact));
                 old.map(|(tenant, artifact)| (*tenant, Old::Artifact(artifact.id))).collect()
             }
             Class::Keys => {

@@ -392,7 +392,8 @@ impl Transaction<'_, '_> {
         for artifact in artifacts {
             self.remove_artifact(artifact, blobs)?;
         }
-        for (table, column) in [("messages", "conversation"), ("permission_grants", "conversation"), ("conversations", "id")]
+        for (table, column) in
+            [("messages", "conversation"), ("permission_grants", "conversation"), ("conversations", "id")]
         {
             self.connection.prepare_cached(&format!("delete from {table} where {column} = ?1"))?.execute([uid()])?;
         }

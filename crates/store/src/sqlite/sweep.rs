@@ -126,10 +126,7 @@ impl Transaction<'_, '_> {
              on conflict (key) do update set value = max(value, excluded.value)",
             [retention.chunks_before.millis()],
         )?;
-        self.connection.execute(
-            "delete from pairing_codes where expires < ?1",
-            [retention.chunks_before.millis()],
-        )?;
+        self.connection.execute("delete from pairing_codes where expires < ?1", [retention.chunks_before.millis()])?;
         self.forget_deleted_keys()?;
         self.cut_deliveries(retention.log_before)?;
         self.cut_pushes(retention.log_before)?;
