@@ -252,3 +252,46 @@ fn what_a_task_said_while_its_runtime_was_away_is_told() {
     assert_eq!(said, "first\nlast words\n");
     drop(adapter);
 }
+
+#[test]
+fn a_damaged_run_in_the_queue_does_not_stop_the_others() {
+    // What was asked cannot be read, or not even the state.
+    for (damage, is_readable) in [("request = '{'", true), ("state = x'01'", false)] {
+        let home = Home::new();
+        let hub = home.hub(&[]);
+        hub.add_agent("builder");
+        let [bad, good] = ["echo bad", "echo good"].map(|task| hub.create_run("builder", task));
+        let code = hub.pairing_code("builder");
+        let (_adapter, url) = home.adapter(&["shell"]);
+        home.attache(&["runtime", "pair", &code, "--api-base", &hub.url, "--local-agent-endpoint", &url]).succeeds();
+        hub.process.terminate();
+        tamper(&home, &format!("update task_runs set {damage} where id = 1;"));
+        let hub = home.hub(&["--listen", hub.url.trim_start_matches("http://")]);
+        let _runtime = home.runtime(&[]);
+        assert_eq!(hub.ended(&good)["status"], "completed", "{damage}");
+        hub.process.tells("a run that has not ended is damaged");
+        home.attache(&["audit", "verify"]).succeeds();
+        let log = home.attache(&["audit", "export"]).succeeds().stdout;
+        let kind = if is_readable { "task.failed" } else { "task.damaged" };
+        assert!(log.lines().any(|row| row.contains(kind) && row.contains(&bad)), "{damage}: {log}");
+    }
+}
+
+#[test]
+fn a_damaged_run_at_work_is_ended_and_stops_nobody() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let bad = up.create_run("local", "sleep 30");
+    until("the task to begin", || (up.run(&bad)["status"] == "running").then_some(()));
+    up.process.kill();
+    tamper(&home, "update task_runs set state = x'01' where id = 1;");
+    // Nobody lost the newest writes: this test has moved them into the database.
+    fs::remove_file(home.a2a().join("hub/hub.db-owner")).unwrap();
+    let up = home.up(&[]);
+    up.process.tells("a run that has not ended is damaged");
+    assert_eq!(up.ask("local", "echo after")["status"], "completed");
+    home.attache(&["runs", "list", "--status", "running"]).succeeds();
+    let log = home.attache(&["audit", "export"]).succeeds().stdout;
+    assert!(log.lines().any(|row| row.contains("task.damaged") && row.contains(&bad)), "{log}");
+    home.attache(&["audit", "verify"]).succeeds();
+}

@@ -44,6 +44,12 @@ pub(crate) fn failed_by_quota(exceeded: &Exceeded) -> Json {
     Json::of(&Failure { error: exceeded.to_string(), code: FailureCode::QuotaExceeded, native_code: None })
 }
 
+/// The result of a run whose row in the store cannot be read.
+pub(crate) fn damaged() -> Json {
+    let error = "The hub's record of this run is damaged, so it cannot go on.".to_owned();
+    Json::of(&Failure { error, code: FailureCode::TaskFailed, native_code: Some("damaged_record".to_owned()) })
+}
+
 /// The result of a cancelled run: `{"error":"cancelled"|reason,"code":"cancelled"}`.
 pub(crate) fn cancelled(reason: Option<&str>) -> Json {
     Json::of(&Cancelled { error: reason.unwrap_or("cancelled"), code: "cancelled" })

@@ -100,6 +100,7 @@ pub type Listener = Box<dyn Fn(&[Woken]) + Send + Sync>;
 /// | lost, expired, timed out | `task.requeued {"reason":"runtime_lost"}` or `task.failed {"code"}` |
 /// | refused with `StaleEpoch` by a worker's call | `task.refused {"task_run_id","call","epoch"}` in the tenant's log only (no run, no run seq); `call` is `progress`, `complete`, `fail`, `release`, `permission`, `ask` or `peer_task` |
 /// | refused with `Ended`, a larger `usage` in `progress` or `finish` by the worker that held the run last | `task.usage {"task_run_id","usage"}` in the tenant's log only (no run, no run seq) |
+/// | a live run whose row cannot be read | `task.failed {"code"}` if the rules can read it, else `task.damaged {"task_run_id"}` in the tenant's log only |
 /// | `leave` | `runtime.offline {"agent_id","runtime_id"}` when it was online |
 /// | `sweep` | per runtime `runtime.offline {"agent_id","runtime_id"}`; then per run as above |
 /// | `create_conversation` | `conversation.created {"conversation_id"}` |

@@ -1,5 +1,7 @@
 //! `POST /api/envelope`: one request, answered by frames as server-sent events, over HTTP/1.1 and h2c.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, body::Incoming, client::conn::http2, header};
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::timeout};
 
 use super::peer::{owner_key, read_run, worker};
-use crate::world::{PATIENCE, World};
+use crate::world::{Engine, PATIENCE, World};
 
 /// The frames of an answer, with the ids of their events.
 struct Frames {
@@ -279,4 +281,49 @@ async fn every_request_is_authenticated_and_what_is_wrong_is_named() {
     let evil = world.owner.with("origin", "http://evil.example").post("/api/envelope", execute).await;
     assert_eq!(evil.refusal(), (403, "foreign_origin".to_owned()));
     assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
+}
+
+/// The attack: a long list of tools once, then many small requests, each of which has a channel with those tools.
+#[tokio::test]
+async fn small_requests_with_tools_grow_the_store_little_and_are_forgotten() {
+    const REQUESTS: usize = 100;
+    let world = World::timed(Engine::Sqlite, |options| {
+        options.retain_every = Duration::ZERO;
+        options.clock_step = Duration::from_secs(24 * 60 * 60);
+        options.queue_ttl = Duration::from_secs(60);
+    })
+    .await;
+    world.agent("builder").await;
+    // A store that was closed is one whole file.
+    let world = world.restart().await;
+    let file = world.data.path().join("hub.db");
+    let size = || std::fs::metadata(&file).unwrap().len();
+    let before = size();
+    let tools: Vec<Value> = (0..100)
+        .map(|number| json!({"name": format!("tool{number}"), "description": "x".repeat(1_000), "input_schema": {"type": "object"}}))
+        .collect();
+    let register = frame("reg", "request", json!({"action": "register", "tools": tools}));
+    let mut sent = register.to_string().len();
+    let registered = post(&world, &register, None).await.rest().await;
+    let channel = registered[0].1["payload"]["channel_id"].clone();
+    for number in 0..REQUESTS {
+        let payload = json!({"action": "execute", "query": "y".repeat(2_000), "channel_id": channel});
+        let request = frame(&format!("run{number}"), "request", payload);
+        sent += request.to_string().len();
+        let first = post(&world, &request, None).await.next().await.unwrap().1;
+        assert_eq!(first["payload"]["ok"], true, "{first}");
+    }
+    let world = world.restart().await;
+    let grown = size() - before;
+    println!("{sent} bytes sent, the store has grown by {grown}");
+    assert!(grown < 5 * u64::try_from(sent).unwrap(), "{sent} bytes sent, the store has grown by {grown}");
+
+    let channels = "/api/v1/channels?limit=200";
+    let count = |list: &Value| list["channels"].as_array().unwrap().len();
+    assert!(count(&world.owner.get(channels).await.expect(200)) > 2);
+    // Nobody claims the runs: they expire, and nobody reads their streams.
+    world.advance(Duration::from_secs(60));
+    world.until("/api/v1/task-runs?status=pending", |list| list["task_runs"].as_array().unwrap().is_empty()).await;
+    world.advance(Duration::from_secs(2 * 60 * 60));
+    world.until(channels, |list| count(list) <= 2).await;
 }

@@ -1,4 +1,4 @@
-//! What the log says of things that are removed.
+//! What the log says of things that are removed, or cannot be read.
 
 use attache_protocol::{AgentId, ConversationId, Json, RunId};
 use serde::Serialize;
@@ -19,6 +19,11 @@ struct Run {
 }
 
 #[derive(Serialize)]
+struct Damaged {
+    task_run_id: RunId,
+}
+
+#[derive(Serialize)]
 struct Conversation {
     conversation_id: ConversationId,
 }
@@ -31,6 +36,11 @@ pub(crate) fn by_age(class: Class, count: u64) -> Entry {
 /// Somebody deleted a run.
 pub(crate) fn task_deleted(run: RunId, agent: AgentId) -> Entry {
     ("task.deleted", Json::of(&Run { task_run_id: run, agent_id: agent }))
+}
+
+/// A run that had not ended cannot be read, and was failed.
+pub(crate) fn task_damaged(run: RunId) -> Entry {
+    ("task.damaged", Json::of(&Damaged { task_run_id: run }))
 }
 
 /// Somebody deleted a conversation with its runs.

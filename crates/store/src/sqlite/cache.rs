@@ -53,6 +53,8 @@ pub(super) struct Cache {
     key_ages: BTreeSet<(Timestamp, i64, IdempotencyKey)>,
     /// Live runs with push configs: all others are spared a look into the table.
     subscribed: HashSet<RunId>,
+    /// Live runs that cannot be read; the next sweep ends them.
+    damaged: Vec<i64>,
     /// By which things are forgotten; as the table `meta` has it.
     clock: Option<Timestamp>,
     pub(super) ledger: Ledger,
@@ -124,8 +126,9 @@ impl Cache {
         let mut statement = connection.prepare(&sql)?;
         let mut found = statement.query([self.running_floor])?;
         while let Some(row) = found.next()? {
-            if let Some(hot) = rows::readable("task_runs", row.get(0)?, rows::hot(row))? {
-                self.track(None, &hot);
+            match rows::readable("task_runs", row.get(0)?, rows::hot(row))? {
+                Some(hot) => self.track(None, &hot),
+                None => self.damaged.push(row.get(0)?),
             }
         }
         Ok(())
@@ -219,6 +222,25 @@ impl Cache {
     /// A run that some runtime holds.
     pub(super) fn held(&self, run: RunId) -> Option<&Hot> {
         self.held.get(&run)
+    }
+
+    /// Live runs that could not be read when everything was.
+    pub(super) fn take_damaged(&mut self) -> Vec<i64> {
+        std::mem::take(&mut self.damaged)
+    }
+
+    /// A run whose row cannot be read any more is nobody's.
+    pub(super) fn forget_row(&mut self, row: i64) {
+        self.deadlines.retain(|(_, of)| *of != row);
+        self.held.retain(|_, hot| hot.row != row);
+        if let Some(runtime) = self.running.remove(&row)
+            && let Some(rows) = self.by_runtime.get_mut(&runtime)
+        {
+            rows.remove(&row);
+            if rows.is_empty() {
+                self.by_runtime.remove(&runtime);
+            }
+        }
     }
 
     /// Live runs whose deadline has passed, in order of creation.

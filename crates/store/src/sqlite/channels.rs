@@ -134,7 +134,7 @@ impl Transaction<'_, '_> {
     ) -> Result<(Vec<Hot>, Vec<Hot>)> {
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
         for row in runtime.map(|runtime| self.cache.claims(runtime)).unwrap_or_default() {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.readable_hot(row)? else { continue };
             let Some(channel) = hot.channel.filter(|channel| channels.contains(channel)) else { continue };
             let knows = match running {
                 Some(running) => running.contains(&hot.id),
@@ -255,7 +255,7 @@ impl Transaction<'_, '_> {
                 Err(error) => return Err(error),
             }
             for row in self.cache.claims(runtime) {
-                let hot = self.hot_at(row)?;
+                let Some(hot) = self.live_at(row, at)? else { continue };
                 if hot.channel == Some(*channel) {
                     self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
                 }

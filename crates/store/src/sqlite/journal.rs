@@ -73,24 +73,19 @@ impl Transaction<'_, '_> {
         if let Some(hot) = self.cache.held(run) {
             return Ok(hot.clone());
         }
-        self.connection
+        let read = self
+            .connection
             .prepare_cached(&format!("select {} from task_runs where uid = ?1", rows::HOT))?
             .query_row([Key16(run.uuid())], rows::hot)
-            .optional()?
-            .ok_or(Error::NotFound)
+            .optional();
+        // To its worker, a run whose row is damaged is not there any more.
+        rows::readable("task_runs", 0, read)?.flatten().ok_or(Error::NotFound)
     }
 
     /// The hot statements leave the agent's name to the directory.
     pub(super) fn named(&mut self, mut whole: Whole) -> Result<Whole> {
         whole.record.agent_name.clone_from(&self.directory.agent(self.connection, whole.hot.agent)?.name);
         Ok(whole)
-    }
-
-    pub(super) fn hot_at(&self, row: i64) -> Result<Hot> {
-        Ok(self
-            .connection
-            .prepare_cached(&format!("select {} from task_runs where id = ?1", rows::HOT))?
-            .query_row([row], rows::hot)?)
     }
 
     pub(super) fn record_at(&self, row: i64) -> Result<RunRecord> {

@@ -72,7 +72,7 @@ impl Transaction<'_, '_> {
         let before = before(page)?;
         let mut found = Found::new(page);
         for row in self.cache.running().rev().filter(|row| *row < before) {
-            let record = self.record_at(row)?;
+            let Some(record) = self.readable_record(row)? else { continue };
             if record.tenant == tenant && matches(filter, &record) && !found.takes(row, record) {
                 break;
             }

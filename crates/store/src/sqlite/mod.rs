@@ -26,6 +26,7 @@ mod calls;
 mod channels;
 mod condition;
 mod content;
+mod damage;
 mod delegations;
 mod deliveries;
 mod directory;

@@ -198,10 +198,16 @@ impl Transaction<'_, '_> {
         let mut refused = 0;
         let whole = loop {
             let next = params![Key16(agent.uuid()), at.millis()];
-            let found = self.statements.next_run.query_row(next, rows::whole).optional()?;
-            let Some(whole) = found else { return Ok(None) };
-            if self.has_room(&whole.hot, at)? {
-                break self.named(whole)?;
+            let found = self.statements.next_run.query_row(next, |row| {
+                let number = row.get(0)?;
+                Ok((number, rows::readable("task_runs", number, rows::whole(row))?))
+            });
+            match found.optional()? {
+                None => return Ok(None),
+                Some((_, Some(whole))) if self.has_room(&whole.hot, at)? => break self.named(whole)?,
+                Some((_, Some(_))) => {}
+                // What was asked cannot be read: the next in the queue does not wait for that.
+                Some((row, None)) => self.end_damaged(row, at)?,
             }
             refused += 1;
             if refused == MAX_REFUSED {
@@ -390,10 +396,11 @@ impl Transaction<'_, '_> {
         let mut pending = self
             .connection
             .prepare_cached(&format!("select {} from task_runs where agent = ?1 and status = 0", rows::HOT))?
-            .query_map([Key16(agent.uuid())], rows::hot)?
+            .query_map([Key16(agent.uuid())], |row| rows::readable("task_runs", row.get(0)?, rows::hot(row)))?
+            .filter_map(std::result::Result::transpose)
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for row in self.cache.running().collect::<Vec<_>>() {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.readable_hot(row)? else { continue };
             if hot.agent == agent && hot.state.status() == Status::Running {
                 pending.push(hot);
             }

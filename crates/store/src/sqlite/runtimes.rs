@@ -257,7 +257,7 @@ impl Transaction<'_, '_> {
 
     fn lose_claims(&mut self, runtime: RuntimeId, stamp: Stamp<'_>) -> Result<()> {
         for row in self.cache.claims(runtime) {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.live_at(row, stamp.at)? else { continue };
             self.step(&hot, &Command::Lose, stamp, Written::default())?;
         }
         Ok(())
@@ -332,7 +332,7 @@ impl Transaction<'_, '_> {
     pub(super) fn renew_claims(&mut self, lease: Duration, at: Timestamp) -> Result<()> {
         let running: Vec<i64> = self.cache.running().collect();
         for row in running {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.live_at(row, at)? else { continue };
             let Some(runtime) = hot.state.claim().map(|claim| claim.runtime) else { continue };
             let stamp = Stamp { actor: Context::SYSTEM, at };
             self.step(&hot, &Command::Renew { runtime, lease }, stamp, Written::default())?;
@@ -350,7 +350,7 @@ impl Transaction<'_, '_> {
         let mut beat = Beat::default();
         let mut held = Vec::new();
         for row in self.cache.claims(id) {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.live_at(row, stamp.at)? else { continue };
             held.push(hot.id);
             let named = running.is_none_or(|running| running.contains(&hot.id));
             let young = hot.claimed.is_some_and(|claimed| stamp.at.since(claimed) < leases.grace);

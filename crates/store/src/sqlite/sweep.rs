@@ -45,8 +45,11 @@ impl Transaction<'_, '_> {
             self.gone(tenant, agent, runtime, stamp)?;
             swept.offline.push(runtime);
         }
+        for row in self.cache.take_damaged() {
+            self.end_damaged(row, at)?;
+        }
         for row in self.cache.due(at) {
-            let hot = self.hot_at(row)?;
+            let Some(hot) = self.live_at(row, at)? else { continue };
             let after = self.step(&hot, &Command::Tick, stamp, Written::default())?;
             if after.state != hot.state {
                 swept.runs.push(hot.id);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, Json, RunId, RuntimeId, TenantId, UserId,
     env::Env,
+    log::unhex,
     rules::{
         quota::{Account, Budget, Day, Limits, Spend},
         run::{self, Status, Worker},
@@ -15,7 +16,7 @@ use attache_protocol::{
 };
 use tempfile::TempDir;
 
-use super::{Sqlite, open};
+use super::{Sqlite, open, writer::Undo};
 use crate::{
     Context, Error, Spending as _, Store as _,
     record::{
@@ -255,4 +256,37 @@ async fn a_database_of_version_1_opens_with_its_runs() {
         duration_ms: 0,
     };
     assert_eq!(store.usage(tenant, Day::of(at), Day::of(at)).await.unwrap(), [row]);
+}
+
+/// A commit whose end nobody knows: the writer's memory is read from the file again. Here it knows of a run that was rolled
+/// back, and could not take that back by itself.
+#[tokio::test]
+async fn after_a_commit_that_failed_memory_is_what_the_file_holds() {
+    let desk = Desk::make().await;
+    desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
+    let (context, run) = (desk.context(None), desk.run(None));
+    let lost = run.id;
+    let failed = desk
+        .store
+        .settle(Undo::Promise, move |transaction| {
+            transaction.create_run(context, run)?;
+            transaction.cache.keep();
+            transaction.cache.commit();
+            // There is no transaction any more when the writer commits.
+            transaction.connection.execute_batch("rollback")?;
+            Ok(Ok(()))
+        })
+        .await;
+    assert_eq!(failed, Err(Error::Unknown));
+    assert_eq!(desk.store.live(desk.tenant).await.unwrap().pending, 1);
+    assert_eq!(desk.store.run(desk.tenant, lost).await.unwrap_err(), Error::NotFound);
+    // The log goes on from what the file holds, without a gap.
+    desk.store.create_run(desk.context(None), desk.run(None)).await.unwrap();
+    let log = desk.store.log(desk.tenant, 0, 100).await.unwrap();
+    let mut hash = log.floor_hash;
+    for (row, seq) in log.rows.iter().zip(1..) {
+        assert!(row.seq == seq && row.follows(&hash), "{row:?}");
+        hash = unhex(&row.hash).unwrap();
+    }
+    assert_eq!((hash, log.rows.iter().filter(|row| row.run == Some(lost)).count()), (log.head_hash, 0));
 }

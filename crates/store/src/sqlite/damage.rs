@@ -1,0 +1,77 @@
+//! Live runs whose rows cannot be read: each is ended, so that it never stops the others.
+
+use attache_protocol::{
+    Timestamp,
+    rules::run::{Command, FailureCode},
+};
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{
+    journal::{Stamp, Written},
+    rows::{self, Hot},
+    writer::Transaction,
+};
+use crate::{Context, Result, entry, outcome, record::RunRecord};
+
+// === impl Transaction ===
+
+impl Transaction<'_, '_> {
+    /// A live run. None when its row is damaged: then it has been ended.
+    pub(super) fn live_at(&mut self, row: i64, at: Timestamp) -> Result<Option<Hot>> {
+        let hot = self.readable_hot(row)?;
+        if hot.is_none() {
+            self.end_damaged(row, at)?;
+        }
+        Ok(hot)
+    }
+
+    /// A run as the rules see it, or none when its row is damaged.
+    pub(super) fn readable_hot(&self, row: i64) -> Result<Option<Hot>> {
+        let read = self
+            .connection
+            .prepare_cached(&format!("select {} from task_runs where id = ?1", rows::HOT))?
+            .query_row([row], rows::hot);
+        Ok(rows::readable("task_runs", row, read)?)
+    }
+
+    /// A run as everybody sees it, or none when its row is damaged.
+    pub(super) fn readable_record(&self, row: i64) -> Result<Option<RunRecord>> {
+        let read = self
+            .connection
+            .prepare_cached(&format!(
+                "select {} from task_runs r cross join agent_accounts a on a.id = r.agent where r.id = ?1",
+                rows::RUN
+            ))?
+            .query_row([row], rows::run);
+        Ok(rows::readable("task_runs", row, read)?)
+    }
+
+    /// Fails a live run of which something cannot be read. Logged as any failure if the rules can read it; else as
+    /// `task.damaged {"task_run_id"}` in the tenant's log only.
+    pub(super) fn end_damaged(&mut self, row: i64, at: Timestamp) -> Result<()> {
+        tracing::error!(row, "a run that has not ended is damaged; it is failed");
+        let (stamp, result) = (Stamp { actor: Context::SYSTEM, at }, outcome::damaged());
+        if let Some(hot) = self.readable_hot(row)? {
+            // Whom to tell stands with what was asked.
+            let hot = Hot { calls_back: false, ..hot };
+            let halt = Command::Halt { code: FailureCode::TaskFailed };
+            let written = Written { result: Some(&result), ..Written::default() };
+            return self.step(&hot, &halt, stamp, written).map(drop);
+        }
+        self.cache.forget_row(row);
+        self.connection
+            .prepare_cached("update task_runs set status = 3, until = null, ended = ?2, result = ?3 where id = ?1")?
+            .execute(params![row, at.millis(), result.get()])?;
+        let known = self
+            .connection
+            .prepare_cached("select uid, tenant from task_runs where id = ?1")?
+            .query_row([row], |row| Ok((rows::run_id(row.get(0)?), rows::tenant_id(row.get(1)?))))
+            .optional();
+        if let Some(Some((run, tenant))) = rows::readable("task_runs", row, known)?
+            && self.cache.head(tenant).is_some()
+        {
+            self.log(tenant, stamp, &entry::removal::task_damaged(run), None)?;
+        }
+        Ok(())
+    }
+}
