@@ -8,7 +8,7 @@ use attache_client::{
     egress::{Guard, Policy},
     tunnel::{self, Reach, Tunnel, token_sha256},
 };
-use attache_protocol::{Secret, Timestamp, TunnelId, env::Env};
+use attache_protocol::{DelegationId, Secret, Timestamp, TunnelId, env::Env};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,6 +26,7 @@ const TOKEN: &str = "tt_0123456789abcdef0123456789abcdef";
 struct Scene {
     world: World,
     id: TunnelId,
+    delegation: DelegationId,
 }
 
 fn token() -> Secret<String> {
@@ -36,8 +37,23 @@ fn in_a(time: Duration) -> Timestamp {
     Env::system().now().plus(time)
 }
 
-fn terms(expires_at: Timestamp) -> Value {
-    json!({"token_sha256": token_sha256(&token()), "expires_at": expires_at})
+fn hour() -> Timestamp {
+    in_a(Duration::from_secs(3600))
+}
+
+fn terms(delegation: DelegationId, expires_at: Timestamp) -> Value {
+    json!({"delegation_id": delegation, "token_sha256": token_sha256(&token()), "expires_at": expires_at})
+}
+
+/// A delegation of this caller, as its daemon shows it.
+async fn publish(by: &Client, delegation: DelegationId, status: &str) {
+    let shown = json!({"status": status, "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
+        "device_name": "laptop", "access_mode": "rw", "created_at": Env::system().now()});
+    by.put(&format!("/api/v1/delegations/{delegation}"), shown).await.expect(200);
+}
+
+fn new_delegation() -> DelegationId {
+    DelegationId::from_uuid(Env::system().uuid())
 }
 
 fn reach(allow: &[&str]) -> Reach {
@@ -48,8 +64,9 @@ fn reach(allow: &[&str]) -> Reach {
 
 impl Scene {
     async fn start(world: World) -> Self {
-        let scene = Self { world, id: Env::system().tunnel_id() };
-        scene.open(terms(in_a(Duration::from_secs(3600)))).await;
+        let scene = Self { world, id: Env::system().tunnel_id(), delegation: new_delegation() };
+        publish(&scene.world.owner, scene.delegation, "started").await;
+        scene.open(terms(scene.delegation, hour())).await;
         scene
     }
 
@@ -178,14 +195,14 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     // Its time is over.
     let (mut host, mut remote) = scene.pair().await;
     let end = in_a(Duration::from_secs(2));
-    scene.open(terms(end)).await;
+    scene.open(terms(scene.delegation, end)).await;
     is_cut(&mut remote).await;
     is_cut(&mut host).await;
     assert!(Env::system().now() >= end, "not before its time");
     assert_eq!(scene.world.owner.get(&scene.path()).await.status, 404);
 
     // Its owner closes it, also for a host that waits.
-    scene.open(terms(in_a(Duration::from_secs(3600)))).await;
+    scene.open(terms(scene.delegation, hour())).await;
     let (mut host, mut remote) = scene.pair().await;
     let waiting = scene.host_as(&scene.world.owner);
     assert_eq!(scene.world.owner.delete(&scene.path()).await.status, 204);
@@ -195,8 +212,8 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
     assert_eq!(scene.world.owner.delete(&scene.path()).await.status, 404);
 
     // It has passed as many bytes as it may.
-    let few =
-        json!({"token_sha256": token_sha256(&token()), "expires_at": in_a(Duration::from_secs(60)), "max_bytes": 10});
+    let mut few = terms(scene.delegation, hour());
+    few["max_bytes"] = json!(10);
     scene.open(few).await;
     let (mut host, mut remote) = scene.pair().await;
     host.write_all(b"0123456789").await.unwrap();
@@ -209,13 +226,86 @@ async fn the_end_of_a_tunnel_cuts_its_connections() {
 }
 
 #[tokio::test]
+async fn no_tunnel_without_a_live_delegation_of_ones_own() {
+    let scene = Scene::start(World::start().await).await;
+    let (daemon, bob) = (person(&scene.world, "ann", "operator").await, person(&scene.world, "bob", "operator").await);
+    let [unknown, foreign, over] = [new_delegation(), new_delegation(), new_delegation()];
+    publish(&bob, foreign, "started").await;
+    publish(&daemon, over, "started").await;
+    publish(&daemon, over, "completed").await;
+    let path = format!("/api/v1/tunnels/{}", Env::system().tunnel_id());
+    let mut answers = Vec::new();
+    for delegation in [unknown, foreign, over, scene.delegation] {
+        let refused = daemon.put(&path, terms(delegation, hour())).await;
+        assert_eq!(refused.refusal(), (404, "not_found".to_owned()));
+        answers.push(refused.json()["error"].clone());
+    }
+    for answer in &mut answers {
+        answer.as_object_mut().unwrap().remove("request_id");
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "what is not yours is as unknown as what is not there: {answers:?}");
+    assert_eq!(daemon.get(&path).await.status, 404);
+    publish(&daemon, unknown, "invited").await;
+    assert_eq!(daemon.put(&path, terms(unknown, hour())).await.expect(200)["delegation_id"], json!(unknown));
+}
+
+#[tokio::test]
+async fn the_end_of_a_delegation_cuts_its_tunnels_and_the_log_says_so() {
+    let mut scene = Scene::start(World::start().await).await;
+    for revoked in [true, false] {
+        if !revoked {
+            (scene.id, scene.delegation) = (Env::system().tunnel_id(), new_delegation());
+            publish(&scene.world.owner, scene.delegation, "started").await;
+            scene.open(terms(scene.delegation, hour())).await;
+        }
+        let (mut host, mut remote) = scene.pair().await;
+        host.write_all(b"0123456789").await.unwrap();
+        host.flush().await.unwrap();
+        timeout(PATIENCE, remote.read_exact(&mut [0; 10])).await.unwrap().unwrap();
+        // A person asks for its end, or its daemon says that it is over.
+        if revoked {
+            let path = format!("/api/v1/delegations/{}/cancel", scene.delegation);
+            scene.world.owner.post(&path, json!({})).await.expect(200);
+        } else {
+            publish(&scene.world.owner, scene.delegation, "completed").await;
+        }
+        is_cut(&mut remote).await;
+        is_cut(&mut host).await;
+        assert_eq!(scene.world.owner.get(&scene.path()).await.status, 404);
+        let again = scene.world.owner.put(&scene.path(), terms(scene.delegation, hour())).await;
+        assert_eq!(again.refusal(), (404, "not_found".to_owned()));
+
+        let of_it = |rows: Vec<(String, Value)>| {
+            rows.into_iter().filter(|(_, data)| data["tunnel_id"] == json!(scene.id)).collect::<Vec<_>>()
+        };
+        let opened = of_it(scene.world.audit("tunnel.opened").await);
+        assert_eq!(opened.len(), 1);
+        assert_eq!(opened[0].1["delegation_id"], json!(scene.delegation));
+        let closed = timeout(PATIENCE, async {
+            loop {
+                let rows = of_it(scene.world.audit("tunnel.closed").await);
+                if !rows.is_empty() {
+                    return rows;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let row = json!({"tunnel_id": scene.id, "delegation_id": scene.delegation, "bytes": 10});
+        assert_eq!(closed.await.expect("the row of its end"), [(opened[0].0.clone(), row)]);
+    }
+}
+
+#[tokio::test]
 async fn a_revoked_key_cuts_what_it_opened() {
     let mut scene =
         Scene::start(World::tuned(|options| options.credential_ttl = Duration::from_millis(50)).await).await;
     let made = scene.world.owner.post("/api/v1/api-keys", json!({"name": "d", "role": "operator"})).await.expect(201);
     let daemon = scene.world.anonymous().key(made["api_key"].as_str().unwrap());
     scene.id = Env::system().tunnel_id();
-    daemon.put(&scene.path(), terms(in_a(Duration::from_secs(3600)))).await.expect(200);
+    scene.delegation = new_delegation();
+    publish(&daemon, scene.delegation, "started").await;
+    daemon.put(&scene.path(), terms(scene.delegation, hour())).await.expect(200);
     let host = scene.host_as(&daemon);
     let mut remote = scene.remote().await;
     let mut host = timeout(PATIENCE, host).await.unwrap().unwrap().unwrap();
@@ -230,7 +320,11 @@ async fn only_the_owner_and_the_token_get_in() {
     let scene = Scene::start(World::start().await).await;
     let other = person(&scene.world, "bob", "operator").await;
     assert_eq!(other.get(&scene.path()).await.refusal(), (404, "not_found".to_owned()));
-    assert_eq!(other.put(&scene.path(), terms(in_a(Duration::from_secs(60)))).await.status, 404);
+    assert_eq!(other.put(&scene.path(), terms(scene.delegation, hour())).await.status, 404);
+    // Also with a delegation of their own.
+    let own = new_delegation();
+    publish(&other, own, "started").await;
+    assert_eq!(other.put(&scene.path(), terms(own, hour())).await.status, 404);
     assert_eq!(other.delete(&scene.path()).await.status, 404);
     let refused = timeout(PATIENCE, scene.host_as(&other)).await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused.code(), Some(attache_protocol::Code::NotFound));
@@ -252,14 +346,24 @@ async fn only_the_owner_and_the_token_get_in() {
 #[tokio::test]
 async fn terms_that_cannot_be_are_refused() {
     let scene = Scene::start(World::start().await).await;
-    let soon = in_a(Duration::from_secs(60));
+    let changed = |member: &str, value: Value| {
+        let mut terms = terms(scene.delegation, hour());
+        terms[member] = value;
+        terms
+    };
+    let (hash, end) = (token_sha256(&token()), hour());
+    let other = new_delegation();
+    publish(&scene.world.owner, other, "started").await;
     for wrong in [
-        json!({"token_sha256": "00", "expires_at": soon}),
-        json!({"token_sha256": "0".repeat(64), "expires_at": in_a(Duration::ZERO)}),
-        json!({"token_sha256": "0".repeat(64), "expires_at": in_a(Duration::from_secs(40 * 24 * 60 * 60))}),
-        json!({"token_sha256": "0".repeat(64), "expires_at": soon, "max_bytes": 0}),
-        json!({"token_sha256": "0".repeat(64), "expires_at": soon, "token": "x"}),
-        json!({"token_sha256": "0".repeat(64)}),
+        changed("token_sha256", json!("00")),
+        changed("expires_at", json!(in_a(Duration::ZERO))),
+        changed("expires_at", json!(in_a(Duration::from_secs(40 * 24 * 60 * 60)))),
+        changed("max_bytes", json!(0)),
+        changed("token", json!("x")),
+        json!({"delegation_id": scene.delegation, "token_sha256": hash}),
+        json!({"token_sha256": hash, "expires_at": end}),
+        // It stays with the delegation that it was opened for.
+        changed("delegation_id", json!(other)),
     ] {
         let reply = scene.world.owner.put(&scene.path(), wrong.clone()).await;
         assert_eq!(reply.refusal(), (400, "invalid_request".to_owned()), "{wrong}");

@@ -7,10 +7,13 @@ use attache_protocol::{
     DelegationId, Json,
     wire::delegation::{Cancellation, Projection, Published, PublishedList},
 };
-use attache_store::record::{
-    AgentRef,
-    delegation::{Delegation, DelegationFilter, NewDelegation},
-    people::UserRef,
+use attache_store::{
+    Error as StoreError,
+    record::{
+        AgentRef,
+        delegation::{Delegation, DelegationFilter, NewDelegation},
+        people::UserRef,
+    },
 };
 use tokio::time::Instant;
 
@@ -37,6 +40,9 @@ impl Handle {
         let projection = checked(projection)?;
         let new = NewDelegation { id, owner: by.holder(), status: projection.status, shown: Json::of(&projection) };
         let kept = self.store().publish_delegation(self.context(by), new).await.map_err(about(WHAT))?;
+        if !is_live(&kept) {
+            self.cut_tunnels_of(id);
+        }
         self.show_delegation(kept).await
     }
 
@@ -66,6 +72,8 @@ impl Handle {
             return Err(Error::not_found(WHAT));
         }
         let kept = self.store().cancel_delegation(self.context(by), id).await.map_err(about(WHAT))?;
+        // Its daemon takes the folder back when it hears of it; what goes through here is cut at once.
+        self.cut_tunnels_of(id);
         self.show_delegation(kept).await
     }
 
@@ -95,6 +103,19 @@ impl Handle {
                 () = self.drained() => return Ok(Cancellation { cancel_requested: false }),
                 error = guard.broken() => return Err(error),
             }
+        }
+    }
+
+    /// Whether it is the caller's own and goes on. Unknown, somebody else's and over are one answer.
+    pub(crate) async fn check_live_delegation(&self, by: &Principal, id: DelegationId) -> Result<()> {
+        let gone = || {
+            let hint = "Publish it first (`PUT /api/v1/delegations/{id}`), with the same key; one that has ended has no tunnel.";
+            Error::not_found(WHAT).hint(hint)
+        };
+        match self.store().delegation(by.tenant, id).await {
+            Ok(found) if found.owner == by.holder() && is_live(&found) => Ok(()),
+            Ok(_) | Err(StoreError::NotFound) => Err(gone()),
+            Err(error) => Err(Error::from_store(WHAT, error)),
         }
     }
 
@@ -131,6 +152,10 @@ impl Handle {
             delegation: found.shown.parse().map_err(|error| Error::internal(&error))?,
         })
     }
+}
+
+fn is_live(found: &Delegation) -> bool {
+    !found.status.has_ended() && !found.cancel_requested
 }
 
 /// Whether it is among those that the table gives the caller.

@@ -1,6 +1,6 @@
-//! Tunnels: the bytes of two machines that can both reach the hub, and not each other. They live in memory: whoever opened
-//! one opens it again after the hub has started anew. That one was opened and closed is in the log; what passes is neither read
-//! nor logged.
+//! Tunnels: the bytes of two machines that can both reach the hub, and not each other. Each carries one delegation that its
+//! owner has published here, and ends with it. They live in memory: whoever opened one opens it again after the hub has
+//! started anew. That one was opened and closed is in the log; what passes is neither read nor logged.
 
 mod relay;
 
@@ -15,7 +15,7 @@ use std::{
 };
 
 use attache_protocol::{
-    Code, Timestamp, TunnelId,
+    Code, DelegationId, Timestamp, TunnelId,
     wire::tunnel::{OpenTunnel, Tunnel},
 };
 use attache_store::record::AuditEvent;
@@ -60,6 +60,7 @@ pub(crate) struct Tunnels {
 #[derive(Debug)]
 pub(crate) struct Passage {
     id: TunnelId,
+    delegation: DelegationId,
     owner: String,
     terms: Mutex<Terms>,
     /// Says when the tunnel ends, to who waits for that.
@@ -108,9 +109,16 @@ impl Handle {
             return Err(Error::invalid("max_bytes", &format!("must be from 1 to {MAX_BYTES}")));
         }
         let (owner, terms) = (owner(by), Terms { token, max_bytes });
-        let (passage, is_new) = self.tunnels().enter(id, owner, terms, request.expires_at)?;
+        let delegation = request.delegation_id;
+        self.check_live_delegation(by, delegation).await?;
+        let (passage, is_new) = self.tunnels().enter(id, delegation, owner, terms, request.expires_at)?;
+        // Whoever ends the delegation from now on finds the tunnel; whoever ended it meanwhile did not.
+        if let Err(error) = self.check_live_delegation(by, delegation).await {
+            self.tunnels().leave(&passage);
+            return Err(error);
+        }
         if is_new {
-            let event = AuditEvent::TunnelOpened { tunnel: id, expires_at: request.expires_at, max_bytes };
+            let event = AuditEvent::TunnelOpened { tunnel: id, delegation, expires_at: request.expires_at, max_bytes };
             if let Err(error) = self.store().record_event(self.context(by), event).await {
                 self.tunnels().leave(&passage);
                 return Err(Error::from_store("tunnel", error));
@@ -130,6 +138,11 @@ impl Handle {
         let passage = self.own_tunnel(by, id)?;
         self.tunnels().leave(&passage);
         Ok(())
+    }
+
+    /// The delegation has ended, or is to end: nothing of it passes any more.
+    pub(crate) fn cut_tunnels_of(&self, delegation: DelegationId) {
+        self.tunnels().leave_all(delegation);
     }
 
     /// Unknown and not yours are the same answer.
@@ -156,6 +169,7 @@ impl Handle {
         };
         Tunnel {
             tunnel_id: passage.id,
+            delegation_id: passage.delegation,
             url: format!("{origin}{URL}{}", passage.id),
             expires_at: *passage.expires.borrow(),
             max_bytes: passage.terms().max_bytes,
@@ -200,7 +214,8 @@ async fn keep(hub: Handle, passage: Arc<Passage>, by: Principal) {
     }
     hub.tunnels().leave(&passage);
     hub.metrics().tunnels.take(1);
-    let event = AuditEvent::TunnelClosed { tunnel: passage.id, bytes: passage.relayed.load(Ordering::Relaxed) };
+    let (tunnel, delegation, bytes) = (passage.id, passage.delegation, passage.relayed.load(Ordering::Relaxed));
+    let event = AuditEvent::TunnelClosed { tunnel, delegation, bytes };
     if let Err(error) = hub.store().record_event(hub.context(&by), event).await {
         tracing::warn!(tunnel.id = %passage.id, %error, "the end of a tunnel is not in the log");
     }
@@ -217,11 +232,21 @@ impl Tunnels {
         self.lock().get(&id).cloned()
     }
 
-    fn enter(&self, id: TunnelId, owner: String, terms: Terms, expires_at: Timestamp) -> Result<(Arc<Passage>, bool)> {
+    fn enter(
+        &self,
+        id: TunnelId,
+        delegation: DelegationId,
+        owner: String,
+        terms: Terms,
+        expires_at: Timestamp,
+    ) -> Result<(Arc<Passage>, bool)> {
         let mut open = self.lock();
         if let Some(found) = open.get(&id) {
             if found.owner != owner {
                 return Err(Error::not_found("tunnel"));
+            }
+            if found.delegation != delegation {
+                return Err(Error::invalid("delegation_id", "must be the one that the tunnel was opened for"));
             }
             *lock(&found.terms) = terms;
             found.expires.send_replace(expires_at);
@@ -236,6 +261,7 @@ impl Tunnels {
         }
         let passage = Arc::new(Passage {
             id,
+            delegation,
             owner,
             terms: Mutex::new(terms),
             expires: watch::Sender::new(expires_at),
@@ -247,6 +273,16 @@ impl Tunnels {
         });
         open.insert(id, passage.clone());
         Ok((passage, true))
+    }
+
+    fn leave_all(&self, delegation: DelegationId) {
+        self.lock().retain(|_, passage| {
+            let stays = passage.delegation != delegation;
+            if !stays {
+                passage.closed.cancel();
+            }
+            stays
+        });
     }
 
     fn leave(&self, passage: &Passage) {

@@ -149,7 +149,7 @@ impl<'a> Scene<'a> {
             _ if path.ends_with("/fail") => json!({"epoch": 1, "output": {"error": "x"}}),
             _ if path.ends_with("/progress") || path.ends_with("/release") => json!({"epoch": 1}),
             "/api/v1/permission-requests/{permission}/decision" => json!({"approved": true}),
-            "/api/v1/tunnels/{tunnel}" => tunnel(self.world),
+            "/api/v1/tunnels/{tunnel}" => tunnel(self.world, &self.need("delegation").await),
             "/api/v1/delegations/{delegation}" => delegation(self.world),
             _ => json!({}),
         })
@@ -273,7 +273,8 @@ impl<'a> Scene<'a> {
             }
             "tunnel" => {
                 let id = format!("tun_{:032x}", self.number);
-                self.maker.put(&format!("/api/v1/tunnels/{id}"), tunnel(self.world)).await.expect(200);
+                let terms = tunnel(self.world, &Box::pin(self.need("delegation")).await);
+                self.maker.put(&format!("/api/v1/tunnels/{id}"), terms).await.expect(200);
                 ("tunnel", id)
             }
             "name" => ("name", "file".to_owned()),
@@ -283,9 +284,9 @@ impl<'a> Scene<'a> {
 }
 
 /// What opens a tunnel for longer than the tests take.
-fn tunnel(world: &World) -> Value {
+fn tunnel(world: &World, delegation: &str) -> Value {
     let expires_at = world.env.now().plus(Duration::from_secs(10 * 24 * 60 * 60));
-    json!({"token_sha256": "0".repeat(64), "expires_at": expires_at})
+    json!({"delegation_id": delegation, "token_sha256": "0".repeat(64), "expires_at": expires_at})
 }
 
 fn delegation(world: &World) -> Value {

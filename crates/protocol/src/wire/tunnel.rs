@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Timestamp, TunnelId};
+use crate::{DelegationId, Timestamp, TunnelId};
 
 /// `PUT /api/v1/tunnels/{id}`. The host chooses the id and the token, so that it can open the same tunnel again after the hub
 /// has started anew; the hub learns only the token's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTunnel {
+    /// The caller's own delegation that it carries, which the hub knows and which has not ended. The tunnel ends with it.
+    pub delegation_id: DelegationId,
     /// SHA-256 of the token that the remote end shows, in hexadecimal.
     pub token_sha256: String,
     pub expires_at: Timestamp,
@@ -21,6 +23,7 @@ pub struct OpenTunnel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tunnel {
     pub tunnel_id: TunnelId,
+    pub delegation_id: DelegationId,
     /// Where both ends open their WebSockets: the remote with `Authorization: Bearer <token>`, the host with its own key and
     /// `?end=host`, one socket ahead for every connection to come.
     pub url: String,

@@ -209,7 +209,9 @@ impl Lease {
             }
             Way::Tunnel { hub } => {
                 let options = self.keys.hub.clone().ok_or_else(|| End::ours(no_key(hub)))?;
-                let opening = tunnel::open(&options, desk.env().now().plus(terms.ttl).plus(SLACK), desk.env());
+                let shown = publish::shown(&desk, id).map_err(|refused| End::ours(local(refused.message)))?;
+                let expires_at = desk.env().now().plus(terms.ttl).plus(SLACK);
+                let opening = tunnel::open(&options, (id, &shown), expires_at, desk.env());
                 let opened = self.unless_over(opening).await?.map_err(End::ours)?;
                 let given = opened.given.clone();
                 let served = opened.serve(desk.0.ground.server.clone(), &desk.0.tasks);

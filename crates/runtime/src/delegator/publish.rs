@@ -11,7 +11,7 @@ use attache_protocol::{
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{desk::Delegator, keyring::Keyring};
+use super::{Refused, desk::Delegator, keyring::Keyring};
 
 /// Ends with the delegation, at the latest; only its end may be told later.
 pub(super) struct Publishing {
@@ -130,6 +130,11 @@ async fn listen(desk: Delegator, hub: Hub, id: DelegationId, cancel: Cancellatio
             Err(_) => tokio::time::sleep(backoff.next(desk.env())).await,
         }
     }
+}
+
+/// What the hub shows of a delegation that goes on.
+pub(super) fn shown(desk: &Delegator, id: DelegationId) -> Result<Projection, Refused> {
+    Ok(projection(&desk.get(id)?, &desk.0.options.device_name))
 }
 
 /// What people elsewhere may see: the folder's own name, and nothing of what is above it.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use attache_client::{Backoff, Hub, HubOptions, tunnel};
 use attache_protocol::{
-    Secret, Timestamp, TunnelId,
+    DelegationId, Secret, Timestamp, TunnelId,
     env::Env,
     wire::{
         awcp::{self, ErrorCode},
-        delegation::Failure,
+        delegation::{Failure, Projection},
         tunnel::OpenTunnel,
     },
 };
@@ -39,8 +39,13 @@ pub(super) struct Serving {
 const CLOSING: Duration = Duration::from_secs(5);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// Opens a tunnel with a token of its own.
-pub(super) async fn open(options: &HubOptions, expires_at: Timestamp, env: &Env) -> Result<Opened, Failure> {
+/// Opens a tunnel for a delegation, with a token of its own. The hub knows the delegation, or is told first.
+pub(super) async fn open(
+    options: &HubOptions,
+    (delegation, shown): (DelegationId, &Projection),
+    expires_at: Timestamp,
+    env: &Env,
+) -> Result<Opened, Failure> {
     let failed = |error: attache_client::Error| Failure {
         code: ErrorCode::MountFailed,
         message: format!("the hub opens no tunnel: {error}"),
@@ -49,10 +54,15 @@ pub(super) async fn open(options: &HubOptions, expires_at: Timestamp, env: &Env)
     let hub = Hub::new(options.clone()).map_err(failed)?;
     let token = token(env);
     let id = TunnelId::from_uuid(env.uuid());
-    let request = OpenTunnel { token_sha256: tunnel::token_sha256(&token), expires_at, max_bytes: None };
+    let token_sha256 = tunnel::token_sha256(&token);
+    let request = OpenTunnel { delegation_id: delegation, token_sha256, expires_at, max_bytes: None };
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let opened = loop {
-        match hub.open_tunnel(id, &request).await {
+        let opened = match hub.publish_delegation(delegation, shown).await {
+            Ok(_) => hub.open_tunnel(id, &request).await,
+            Err(error) => Err(error),
+        };
+        match opened {
             Ok(opened) => break opened,
             Err(error) if error.is_passing() => tokio::time::sleep(backoff.next(env)).await,
             Err(error) => return Err(failed(error)),

@@ -1,6 +1,6 @@
 //! Rows of keys and sessions, and of what only the log keeps.
 
-use attache_protocol::{Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
+use attache_protocol::{DelegationId, Json, KeyId, Timestamp, TunnelId, UserId, wire::key::Role};
 use serde::Serialize;
 
 use super::Entry;
@@ -43,6 +43,7 @@ struct LoginLink {
 #[derive(Serialize)]
 struct OpenedTunnel {
     tunnel_id: TunnelId,
+    delegation_id: DelegationId,
     expires_at: Timestamp,
     max_bytes: u64,
 }
@@ -50,6 +51,7 @@ struct OpenedTunnel {
 #[derive(Serialize)]
 struct ClosedTunnel {
     tunnel_id: TunnelId,
+    delegation_id: DelegationId,
     bytes: u64,
 }
 
@@ -81,11 +83,12 @@ pub(crate) fn event(event: &AuditEvent) -> Entry {
         AuditEvent::LoginLinkCreated { user, role, expires_at } => {
             ("login_link.created", Json::of(&LoginLink { user_id: user, role, expires_at }))
         }
-        AuditEvent::TunnelOpened { tunnel, expires_at, max_bytes } => {
-            ("tunnel.opened", Json::of(&OpenedTunnel { tunnel_id: tunnel, expires_at, max_bytes }))
+        AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes } => {
+            let row = OpenedTunnel { tunnel_id: tunnel, delegation_id: delegation, expires_at, max_bytes };
+            ("tunnel.opened", Json::of(&row))
         }
-        AuditEvent::TunnelClosed { tunnel, bytes } => {
-            ("tunnel.closed", Json::of(&ClosedTunnel { tunnel_id: tunnel, bytes }))
+        AuditEvent::TunnelClosed { tunnel, delegation, bytes } => {
+            ("tunnel.closed", Json::of(&ClosedTunnel { tunnel_id: tunnel, delegation_id: delegation, bytes }))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! API keys of people and programs, the sessions of browsers, and what happens around them that only the log keeps.
 
 use attache_protocol::{
-    KeyId, Timestamp, TunnelId, UserId,
+    DelegationId, KeyId, Timestamp, TunnelId, UserId,
     secret::SecretHash,
     wire::key::{Role, Scope},
 };
@@ -61,12 +61,14 @@ pub enum AuditEvent {
     },
     TunnelOpened {
         tunnel: TunnelId,
+        delegation: DelegationId,
         expires_at: Timestamp,
         max_bytes: u64,
     },
     /// How many bytes were relayed.
     TunnelClosed {
         tunnel: TunnelId,
+        delegation: DelegationId,
         bytes: u64,
     },
 }

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use attache_protocol::{
-    Secret as Hidden, Timestamp, TunnelId,
+    DelegationId, Secret as Hidden, Timestamp, TunnelId,
     env::Env,
     wire::awcp::{self, AccessMode},
 };
@@ -69,7 +69,11 @@ impl World {
         let expires_at = Timestamp::from_millis(env.now().millis() + 600_000);
         let tunnel = TunnelId::from_uuid(env.uuid());
         let digest = attache_client::tunnel::token_sha256(&Hidden::new(token.text.clone()));
-        let open = json!({ "token_sha256": digest, "expires_at": expires_at });
+        let delegation = DelegationId::from_uuid(env.uuid());
+        let shown = json!({ "status": "started", "description": "x", "peer_url": "https://a.example/a2a/b", "folder": "src",
+            "device_name": "laptop", "access_mode": "rw", "created_at": env.now() });
+        self.call("PUT", &format!("/api/v1/delegations/{delegation}"), Some(&shown));
+        let open = json!({ "delegation_id": delegation, "token_sha256": digest, "expires_at": expires_at });
         let opened = self.call("PUT", &format!("/api/v1/tunnels/{tunnel}"), Some(&open));
 
         let invited = self.rpc("SendMessage", &message("invite", None, &invite(&self.canary)), &[]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, Timestamp,
+    AgentId, DelegationId, Timestamp,
     wire::{account::Callers, key::Role},
 };
 
@@ -170,14 +170,15 @@ impl Generator {
 
     pub(super) fn record_event(&self) -> Step {
         let (tunnel, expires_at) = (self.draw.env.tunnel_id(), self.now());
+        let delegation = DelegationId::from_uuid(tunnel.uuid());
         let event = match self.draw.below(3) {
             0 => AuditEvent::LoginLinkCreated {
                 user: self.draw.percent(70).then(|| self.user()),
                 role: self.draw.one_of(&Role::ALL).unwrap_or(Role::Viewer),
                 expires_at,
             },
-            1 => AuditEvent::TunnelOpened { tunnel, expires_at, max_bytes: self.draw.below(u64::MAX) },
-            _ => AuditEvent::TunnelClosed { tunnel, bytes: self.draw.below(1_000) },
+            1 => AuditEvent::TunnelOpened { tunnel, delegation, expires_at, max_bytes: self.draw.below(u64::MAX) },
+            _ => AuditEvent::TunnelClosed { tunnel, delegation, bytes: self.draw.below(1_000) },
         };
         Step::RecordEvent(self.context(), event)
     }
