@@ -15,6 +15,7 @@ use attache_protocol::{
         run::{Status, Worker},
     },
     secret::SecretHash,
+    wire::run::Limit,
 };
 use attache_store::{
     Asks, Channels, Context, Delegations, Deliveries, Durability, Fault, Listener, Peers, People, Pushes, Result,
@@ -110,7 +111,7 @@ counted! {
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
     fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
     fn create_run(context: Context, run: NewRun) -> Result<Created>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<Limit>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn progress(by: Worker, run: RunId, progress: NewProgress, lease: Duration, at: Timestamp) -> Result<Status>;
     fn finish(by: Worker, run: RunId, outcome: Outcome, usage: Option<Json>, at: Timestamp) -> Result<Status>;
     fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;

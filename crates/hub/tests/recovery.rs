@@ -154,7 +154,7 @@ async fn over_a_channel_the_connection_tells(engine: Engine) {
     let channel = store.open_channel(context("runtime:x"), channel).await.unwrap().id;
     work.run = work.world.run("builder").await["task_run_id"].as_str().unwrap().to_owned();
     let lease = Duration::from_secs(120);
-    let claimed = store.claim(runtime, Some(channel), lease, env.now()).await.unwrap().unwrap();
+    let claimed = store.claim(runtime, Some(channel), Vec::new(), lease, env.now()).await.unwrap().unwrap();
     assert_eq!(claimed.run.id.to_string(), work.run);
     assert_eq!(recovery(&work).await, "remote_running");
 

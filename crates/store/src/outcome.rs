@@ -50,6 +50,15 @@ pub(crate) fn damaged() -> Json {
     Json::of(&Failure { error, code: FailureCode::TaskFailed, native_code: Some("damaged_record".to_owned()) })
 }
 
+/// The result of a run whose limits the worker that would have claimed it does not enforce.
+pub(crate) fn refused_for_limits(unmet: &str) -> Json {
+    let error = format!(
+        "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
+         them, or send the task to an agent that enforces them"
+    );
+    Json::of(&Failure { error, code: FailureCode::Refused, native_code: None })
+}
+
 /// The result of a cancelled run: `{"error":"cancelled"|reason,"code":"cancelled"}`.
 pub(crate) fn cancelled(reason: Option<&str>) -> Json {
     Json::of(&Cancelled { error: reason.unwrap_or("cancelled"), code: "cancelled" })

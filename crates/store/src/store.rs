@@ -8,6 +8,7 @@ use attache_protocol::{
     WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
+    wire::run::Limit,
 };
 
 use crate::{
@@ -246,10 +247,14 @@ pub trait Store:
     /// The pending run of the runtime's agent with the highest priority, the oldest first among equals; expired ones are
     /// passed over. `RuntimeEnded` if the runtime is not active.
     /// `via` is the channel over which the claim is handed over (`NotFound` unless it is a connected one of the runtime).
+    /// A run that asks for a limit which is not among those that the worker `enforces` is never claimed: it ends as one
+    /// without room under its quotas does, with the code `refused` and `Sandbox::unmet` in the words of its result, and
+    /// the next one is chosen.
     async fn claim(
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: Vec<Limit>,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>>;

@@ -39,7 +39,7 @@ impl Caller for Direct {
         let World { store, env, .. } = &*self.world;
         store.create_run(self.world.context(), self.world.new_run(self.queue.agent, Keyed::Yes)).await?;
         let claimed = store
-            .claim(self.queue.runtime, None, Duration::from_secs(120), env.now())
+            .claim(self.queue.runtime, None, Vec::new(), Duration::from_secs(120), env.now())
             .await?
             .ok_or("nothing to claim although a run was created")?;
         let by = Worker { runtime: self.queue.runtime, epoch: Some(claimed.run.state.epoch) };

@@ -86,7 +86,7 @@ async fn whole_run(world: &World, queue: usize) -> Result<Duration> {
     let queue = &world.queues[queue];
     world.store.create_run(world.context(), world.new_run(queue.agent, Keyed::No)).await?;
     let start = Instant::now();
-    let claimed = world.store.claim(queue.runtime, None, Duration::from_secs(120), world.env.now()).await?;
+    let claimed = world.store.claim(queue.runtime, None, Vec::new(), Duration::from_secs(120), world.env.now()).await?;
     let took = start.elapsed();
     let run = claimed.ok_or("nothing to claim although a run was created")?.run;
     let by = Worker { runtime: queue.runtime, epoch: Some(run.state.epoch) };

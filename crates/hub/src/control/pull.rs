@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    ChannelId, Json, RunId, RuntimeId,
-    rules::run::{FailureCode, Worker},
+    ChannelId, RunId, RuntimeId,
+    rules::run::Worker,
     wire::run::{ClaimedRun, Limit, PullResponse},
 };
-use attache_store::record::{AgentRef, Claimed, Outcome, RuntimeKind};
-use serde::Serialize;
+use attache_store::record::{AgentRef, Claimed, RuntimeKind};
 use tokio::time::Instant;
 
 use crate::{
@@ -119,39 +118,17 @@ impl Handle {
 }
 
 impl Handle {
-    /// Claims the next run for a worker that enforces these limits. A run that asks for another limit ends here, before
-    /// anybody works on it: no worker, whatever it is, gets to ignore what it was asked to keep.
+    /// Claims the next run for a worker that enforces these limits. A run that asks for another limit ends in the store's
+    /// own decision, before anybody works on it: no worker, whatever it is, gets to ignore what it was asked to keep.
     pub(crate) async fn claim_next(
         &self,
         runtime: RuntimeId,
         channel: Option<ChannelId>,
         enforces: &[Limit],
     ) -> attache_store::Result<Option<Claimed>> {
-        loop {
-            let lease = self.options().heartbeat_timeout;
-            let Some(claimed) = self.store().claim(runtime, channel, lease, self.now()).await? else { return Ok(None) };
-            let Some(unmet) = claimed.run.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
-                return Ok(Some(claimed));
-            };
-            let (run, worker) = (claimed.run.id, Worker { runtime, epoch: Some(claimed.run.state.epoch) });
-            self.store().finish(worker, run, not_kept(&unmet), None, self.now()).await?;
-            self.metrics().runs_finished.add(1);
-        }
+        let lease = self.options().heartbeat_timeout;
+        self.store().claim(runtime, channel, enforces.to_vec(), lease, self.now()).await
     }
-}
-
-fn not_kept(unmet: &str) -> Outcome {
-    #[derive(Serialize)]
-    struct Result<'a> {
-        error: &'a str,
-        code: &'static str,
-    }
-    let code = FailureCode::Refused;
-    let error = format!(
-        "the run asks for limits that nothing on this agent's device enforces ({unmet}), so nothing was started; ask without \
-         them, or send the task to an agent that enforces them"
-    );
-    Outcome::Failed { code, result: Json::of(&Result { error: &error, code: code.as_str() }) }
 }
 
 // === impl Pulled ===

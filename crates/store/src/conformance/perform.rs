@@ -74,8 +74,8 @@ pub async fn perform(store: &dyn Store, step: Step) -> Answer {
         Step::RevokeKey(context, key) => Value::Key(store.revoke_key(context, key).await?),
 
         Step::CreateRun(context, new) => Value::Created(Box::new(store.create_run(context, *new).await?)),
-        Step::Claim { runtime, via, lease, at } => {
-            Value::Claimed(store.claim(runtime, via, lease, at).await?.map(Box::new))
+        Step::Claim { runtime, via, enforces, lease, at } => {
+            Value::Claimed(store.claim(runtime, via, enforces, lease, at).await?.map(Box::new))
         }
         Step::Progress { by, run, events, usage, report, lease, at } => {
             let progress = NewProgress { events, usage, report };

@@ -10,6 +10,7 @@ use attache_protocol::{
         run::Worker,
     },
     secret::SecretHash,
+    wire::run::Limit,
 };
 
 use crate::{
@@ -77,6 +78,7 @@ pub enum Step {
     Claim {
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: Vec<Limit>,
         lease: Duration,
         at: Timestamp,
     },

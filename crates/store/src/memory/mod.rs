@@ -41,6 +41,7 @@ use attache_protocol::{
     WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
+    wire::run::Limit,
 };
 
 use self::state::State;
@@ -259,10 +260,11 @@ impl Store for Memory {
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: Vec<Limit>,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
-        self.write(|state| state.claim(runtime, via, lease, at))
+        self.write(|state| state.claim(runtime, via, &enforces, lease, at))
     }
 
     async fn progress(

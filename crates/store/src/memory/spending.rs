@@ -11,7 +11,10 @@ use attache_protocol::{
         },
         run::{Command, FailureCode, Refusal, Status, Transition, Worker},
     },
-    wire::usage::{CostSource, Used},
+    wire::{
+        run::Limit,
+        usage::{CostSource, Used},
+    },
 };
 
 use super::{
@@ -113,6 +116,17 @@ impl State {
         }
     }
 
+    /// Whether this worker may claim a pending run: it enforces every limit that the run asks for. If not, the run has
+    /// failed; one that was never claimed counts nowhere.
+    pub(super) fn keeps_limits(&mut self, place: usize, enforces: &[Limit], at: Timestamp) -> bool {
+        let Some(unmet) = self.runs[place].record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else {
+            return true;
+        };
+        self.runs[place].refused = self.runs[place].record.state.epoch == 0;
+        self.halt(place, FailureCode::Refused, outcome::refused_for_limits(&unmet), at);
+        false
+    }
+
     /// Takes a running run's new total, and stops the run if there is no room for it.
     pub(super) fn report_usage(&mut self, place: usize, usage: Json, at: Timestamp) {
         let used = Used::spend(Some(&usage));
@@ -155,11 +169,14 @@ impl State {
 
     /// A quota ends the run.
     fn exceed(&mut self, place: usize, exceeded: &Exceeded, at: Timestamp) {
-        let halt = Command::Halt { code: FailureCode::QuotaExceeded };
-        let transition = self.judge(place, &halt, at).expect("a live run can be halted");
+        self.halt(place, FailureCode::QuotaExceeded, outcome::failed_by_quota(exceeded), at);
+    }
+
+    fn halt(&mut self, place: usize, code: FailureCode, result: Json, at: Timestamp) {
+        let transition = self.judge(place, &Command::Halt { code }, at).expect("a live run can be halted");
         let worker = self.told_to_stop(place);
-        self.runs[place].record.result = Some(outcome::failed_by_quota(exceeded));
-        let row = entry::task_failed(FailureCode::QuotaExceeded);
+        self.runs[place].record.result = Some(result);
+        let row = entry::task_failed(code);
         self.settle(place, transition.state, row, Context::SYSTEM, at);
         self.tell_to_stop(worker, place);
     }

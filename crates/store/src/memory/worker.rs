@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_protocol::{
     AgentId, ChannelId, Json, RunId, RuntimeId, Timestamp,
     rules::run::{Command, Phase, Refusal, Status, Transition, Worker},
-    wire::event,
+    wire::{event, run::Limit},
 };
 
 use super::state::{Run, State};
@@ -24,6 +24,7 @@ impl State {
         &mut self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: &[Limit],
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
@@ -35,7 +36,7 @@ impl State {
         let mut refused = 0;
         let place = loop {
             let Some(place) = self.next_of(agent, at) else { return Ok(None) };
-            if self.has_room(place, at) {
+            if self.has_room(place, at) && self.keeps_limits(place, enforces, at) {
                 break place;
             }
             refused += 1;

@@ -80,7 +80,10 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 enum Undo {
     Spent(Cell, Option<Sums>),
-    Written { unwritten: BTreeMap<Cell, Sums>, upto: Vec<(TenantId, i64)> },
+    Written {
+        unwritten: BTreeMap<Cell, Sums>,
+        upto: Vec<(TenantId, i64)>,
+    },
     Quota(TenantId, Target, Option<Limits>),
     /// `usage_days` was corrected.
     Corrected,

@@ -15,6 +15,7 @@ use attache_protocol::{
     WorkspaceId,
     rules::run::{Status, Worker},
     secret::SecretHash,
+    wire::run::Limit,
 };
 use rusqlite::OptionalExtension as _;
 
@@ -324,10 +325,12 @@ impl Store for Sqlite {
         &self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: Vec<Limit>,
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
-        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, via, lease, at).map(Ok)).await
+        self.settle(Undo::Promise, move |transaction| transaction.claim(runtime, via, &enforces, lease, at).map(Ok))
+            .await
     }
 
     async fn progress(

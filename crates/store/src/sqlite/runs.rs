@@ -9,7 +9,7 @@ use attache_protocol::{
         retention,
         run::{Command, Refusal, State, Status, Worker},
     },
-    wire::event::kind,
+    wire::{event::kind, run::Limit},
 };
 use rusqlite::{OptionalExtension as _, params};
 
@@ -185,6 +185,7 @@ impl Transaction<'_, '_> {
         &mut self,
         runtime: RuntimeId,
         via: Option<ChannelId>,
+        enforces: &[Limit],
         lease: Duration,
         at: Timestamp,
     ) -> Result<Option<Claimed>> {
@@ -204,8 +205,11 @@ impl Transaction<'_, '_> {
             });
             match found.optional()? {
                 None => return Ok(None),
-                Some((_, Some(whole))) if self.has_room(&whole.hot, at)? => break self.named(whole)?,
-                Some((_, Some(_))) => {}
+                Some((_, Some(whole))) => {
+                    if self.has_room(&whole.hot, at)? && self.keeps_limits(&whole, enforces, at)? {
+                        break self.named(whole)?;
+                    }
+                }
                 // What was asked cannot be read: the next in the queue does not wait for that.
                 Some((row, None)) => self.end_damaged(row, at)?,
             }

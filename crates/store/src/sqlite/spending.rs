@@ -12,7 +12,7 @@ use attache_protocol::{
         },
         run::{Command, FailureCode, Worker},
     },
-    wire::usage::Used,
+    wire::{run::Limit, usage::Used},
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -20,7 +20,7 @@ use super::{
     Sqlite,
     journal::{Stamp, Written},
     ledger::{self, Cell, Sums},
-    rows::{self, Hot, Key16},
+    rows::{self, Hot, Key16, Whole},
     writer::Transaction,
 };
 use crate::{
@@ -154,6 +154,16 @@ impl Transaction<'_, '_> {
         }
     }
 
+    /// Whether this worker may claim a pending run: it enforces every limit that the run asks for. If not, the run has
+    /// failed; one that was never claimed counts nowhere.
+    pub(super) fn keeps_limits(&mut self, run: &Whole, enforces: &[Limit], at: Timestamp) -> Result<bool> {
+        let Some(unmet) = run.record.sandbox.and_then(|sandbox| sandbox.unmet(enforces)) else { return Ok(true) };
+        let refused = run.hot.state.epoch == 0;
+        let result = outcome::refused_for_limits(&unmet);
+        self.halt(&Hot { refused, ..run.hot.clone() }, FailureCode::Refused, &result, at)?;
+        Ok(false)
+    }
+
     /// What a running run holds after it said how much it has used, and whether it may go on.
     pub(super) fn report_usage(&mut self, hot: &Hot, usage: &Json) -> Result<(Reservation, Verdict)> {
         let lines = self.lines_of(hot)?;
@@ -168,10 +178,12 @@ impl Transaction<'_, '_> {
 
     /// A quota ends the run.
     pub(super) fn exceed(&mut self, hot: &Hot, exceeded: &Exceeded, at: Timestamp) -> Result<Hot> {
-        let result = outcome::failed_by_quota(exceeded);
-        let written = Written { result: Some(&result), ..Written::default() };
-        let halt = Command::Halt { code: FailureCode::QuotaExceeded };
-        self.step(hot, &halt, Stamp { actor: Context::SYSTEM, at }, written)
+        self.halt(hot, FailureCode::QuotaExceeded, &outcome::failed_by_quota(exceeded), at)
+    }
+
+    fn halt(&mut self, hot: &Hot, code: FailureCode, result: &Json, at: Timestamp) -> Result<Hot> {
+        let written = Written { result: Some(result), ..Written::default() };
+        self.step(hot, &Command::Halt { code }, Stamp { actor: Context::SYSTEM, at }, written)
     }
 
     /// Counts a run that has ended. `usage` is what its last report said, if that said anything.

@@ -101,7 +101,7 @@ impl Desk {
     }
 
     async fn claim(&self) -> RunId {
-        self.store.claim(self.runtime, None, LEASE, self.env.now()).await.unwrap().unwrap().run.id
+        self.store.claim(self.runtime, None, Vec::new(), LEASE, self.env.now()).await.unwrap().unwrap().run.id
     }
 
     fn worker(&self) -> Worker {
@@ -237,7 +237,7 @@ async fn a_database_of_version_1_opens_with_its_runs() {
         [Status::Pending, Status::Running, Status::Completed]
     );
     let worker = Worker { runtime: runs.runtime.unwrap(), epoch: Some(1) };
-    let claimed = store.claim(worker.runtime, None, LEASE, at).await.unwrap().unwrap();
+    let claimed = store.claim(worker.runtime, None, Vec::new(), LEASE, at).await.unwrap().unwrap();
     assert_eq!(claimed.run.id, waits.id);
     // What it used, it said before the new version came.
     let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };

@@ -104,7 +104,7 @@ impl World {
     /// Creates, claims, reports two events and completes a run.
     async fn whole_run(&self) -> RunRecord {
         let run = self.create_run().await.id;
-        self.store.claim(self.runtime.id, None, LEASE, self.now()).await.unwrap().unwrap();
+        self.store.claim(self.runtime.id, None, Vec::new(), LEASE, self.now()).await.unwrap().unwrap();
         let by = Worker { runtime: self.runtime.id, epoch: Some(1) };
         let events = vec![
             NewEvent { kind: kind::CHUNK, data: json(r#"{"text":"hel"}"#) },
@@ -220,7 +220,7 @@ async fn retention_leaves_the_end_of_a_stream_and_says_what_it_took() {
 async fn a_stale_epoch_changes_nothing_but_the_log() {
     let world = World::new().await;
     let run = world.create_run().await;
-    let claimed = world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap().unwrap();
+    let claimed = world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap().unwrap();
     assert_eq!(claimed.agent_instructions.as_deref(), Some("Be brief."));
     let by = Worker { runtime: world.runtime.id, epoch: Some(7) };
     let outcome = Outcome::Completed { output: json("{}"), artifacts: Vec::new() };
@@ -245,12 +245,12 @@ async fn hints_name_what_moved_and_come_after_the_change() {
     let run = world.create_run().await;
     let (tenant, queue) = (Woken::Tenant(world.tenant), Woken::Queue(world.runtime.agent));
     assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
-    world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap();
+    world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant]);
     let by = Worker { runtime: world.runtime.id, epoch: None };
     world.store.release(by, run.id, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant, queue]);
-    world.store.claim(world.runtime.id, None, LEASE, world.now()).await.unwrap();
+    world.store.claim(world.runtime.id, None, Vec::new(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), [Woken::Run(run.id), tenant]);
     world.store.progress(by, run.id, NewProgress::default(), LEASE, world.now()).await.unwrap();
     assert_eq!(take(), []);

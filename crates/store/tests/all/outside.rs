@@ -66,7 +66,7 @@ impl World {
     /// A run of the agent that the hub's own worker has claimed.
     async fn sent(&self, agent: AgentId, runtime: RuntimeId) -> (RunId, Worker) {
         let run = self.queue(NewRun { agent: AgentRef::Id(agent), ..self.new_run() }).await.unwrap();
-        let claimed = self.store.claim(runtime, None, LEASE, self.env.now()).await.unwrap().unwrap();
+        let claimed = self.store.claim(runtime, None, Vec::new(), LEASE, self.env.now()).await.unwrap().unwrap();
         assert_eq!(claimed.run.id, run);
         (run, Worker { runtime, epoch: Some(1) })
     }
@@ -235,7 +235,7 @@ async fn an_older_claim_tells_nothing_of_the_peer() {
         let runtime = world.attach(agent, RuntimeKind::Hub).await.unwrap();
         let limits = Limits { max_attempts: 2, ..world.new_run().limits };
         let run = world.queue(NewRun { agent: AgentRef::Id(agent), limits, ..world.new_run() }).await.unwrap();
-        world.store.claim(runtime, None, LEASE, world.env.now()).await.unwrap().unwrap();
+        world.store.claim(runtime, None, Vec::new(), LEASE, world.env.now()).await.unwrap().unwrap();
         let by = Worker { runtime, epoch: Some(1) };
         let new = NewPeerTask { url: URL.to_owned(), message_id: "m".to_owned() };
         world.store.begin_peer_task(by, run, new, LEASE, world.env.now()).await.unwrap();
@@ -243,7 +243,7 @@ async fn an_older_claim_tells_nothing_of_the_peer() {
         assert!(matches!(begun, Err(Error::Refused { refusal: Refusal::Begun, .. })), "{begun:?}");
         world.env.advance(LEASE);
         world.store.sweep(LEASE * 4, world.env.now()).await.unwrap();
-        world.store.claim(runtime, None, LEASE, world.env.now()).await.unwrap().unwrap();
+        world.store.claim(runtime, None, Vec::new(), LEASE, world.env.now()).await.unwrap().unwrap();
         let stale = world.link(by, run, said("t", "working")).await;
         assert!(matches!(stale, Err(Error::Refused { refusal: Refusal::StaleEpoch, .. })), "{stale:?}");
         let refused = format!(r#"task.refused {{"task_run_id":"{run}","call":"peer_task","epoch":1}}"#);

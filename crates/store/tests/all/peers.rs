@@ -18,6 +18,7 @@ use attache_protocol::{
         account::Callers,
         channel::{PeerRole, Transport},
         event::kind,
+        run::{Limit, Sandbox},
     },
 };
 use attache_store::{
@@ -148,7 +149,12 @@ impl World {
         let new = self.new_run();
         let run = new.id;
         self.store.create_run(self.context("key:engine"), new).await.unwrap();
-        let claimed = self.store.claim(self.runtime, Some(self.worker), LEASE, self.env.now()).await.unwrap().unwrap();
+        let claimed = self
+            .store
+            .claim(self.runtime, Some(self.worker), Vec::new(), LEASE, self.env.now())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((claimed.run.id, claimed.run.channel), (run, Some(self.worker)));
         run
     }
@@ -388,8 +394,35 @@ async fn a_new_channel_takes_over_what_its_worker_knows_of() {
         };
         let refused = world.store.resume_channel(world.context("runtime:me"), old).await;
         assert_eq!(refused, Err(Error::ResumeRefused));
-        let claimed = world.store.claim(world.runtime, Some(world.worker), LEASE, world.env.now()).await;
+        let claimed = world.store.claim(world.runtime, Some(world.worker), Vec::new(), LEASE, world.env.now()).await;
         assert_eq!(claimed, Err(Error::NotFound));
+    }
+}
+
+/// Nothing is told of it to a worker that would ignore the limit: there is no moment at which it holds such a run.
+#[tokio::test]
+async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
+    for world in World::all().await {
+        let sandbox = Some(Sandbox { allow_exec: Some(false), ..Sandbox::default() });
+        let refused = NewRun { sandbox, ..world.new_run() };
+        let run = refused.id;
+        world.store.create_run(world.context("key:engine"), refused).await.unwrap();
+        let claim = async |enforces| {
+            world.store.claim(world.runtime, Some(world.worker), enforces, LEASE, world.env.now()).await.unwrap()
+        };
+        assert_eq!(claim(vec![Limit::NoNetwork]).await, None);
+        assert_eq!(world.frames(world.worker).await, []);
+        let ended = world.store.run(world.tenant, run).await.unwrap();
+        assert_eq!((ended.state.status(), ended.state.epoch, ended.runtime), (Status::Failed, 0, None));
+        let result = ended.result.unwrap();
+        assert!(result.get().contains("enforces (no_exec), so nothing was started"), "{}", result.get());
+        assert!(result.get().contains(r#""code":"refused""#), "{}", result.get());
+        // Whoever enforces it is given it.
+        let kept = NewRun { sandbox, ..world.new_run() };
+        let run = kept.id;
+        world.store.create_run(world.context("key:engine"), kept).await.unwrap();
+        assert_eq!(claim(vec![Limit::NoExec]).await.unwrap().run.id, run);
+        assert_eq!(world.frames(world.worker).await, [Frame::Execute { run, epoch: 1 }]);
     }
 }
 

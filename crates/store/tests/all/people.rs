@@ -61,7 +61,8 @@ impl World {
     }
 
     pub(crate) async fn claim(&self) -> Option<RunId> {
-        let claimed = self.store.claim(self.runtime, Some(self.worker), LEASE, self.env.now()).await.unwrap();
+        let claimed =
+            self.store.claim(self.runtime, Some(self.worker), Vec::new(), LEASE, self.env.now()).await.unwrap();
         claimed.map(|claimed| claimed.run.id)
     }
 

@@ -6,7 +6,11 @@ use attache_protocol::{
     ArtifactId, RunId, RuntimeId, WorkspaceId,
     rules::run::{FailureCode, Limits, Status, Worker},
     secret::SecretHash,
-    wire::{conversation::Role, event::kind, run::Sandbox},
+    wire::{
+        conversation::Role,
+        event::kind,
+        run::{Limit, Sandbox},
+    },
 };
 
 use super::{DAY, Generator, HOUR};
@@ -115,7 +119,10 @@ impl Generator {
             None => self.some_runtime(model).await,
         };
         let via = self.way_to(model, runtime).await;
-        Step::Claim { runtime, via, lease: LEASE, at: self.at() }
+        // Told by the time: another draw would change every sequence after it.
+        let at = self.at();
+        let enforces = if at.millis() % 8 == 0 { Vec::new() } else { Limit::ALL.to_vec() };
+        Step::Claim { runtime, via, enforces, lease: LEASE, at }
     }
 
     pub(super) async fn progress(&self, model: &Memory) -> Step {
