@@ -250,10 +250,9 @@ impl Error {
             )
             .hint("Remove one of them first, or replace it by giving its id."),
             E::LogFull => Self::new(
-                Code::TooLarge,
+                Code::LogFull,
                 format!("The log of this run is full: its events weigh {} MiB.", MAX_RUN_LOG_BYTES >> 20),
-            )
-            .hint("Upload what is larger as an artifact, and name it in the result; `complete` and `fail` are still taken."),
+            ),
             E::Overloaded => Self::new(Code::Overloaded, "Too many writes are waiting."),
             E::Unwritable(fault) => Self::unwritable(fault),
             E::Unknown => Self::new(Code::Unknown, "The store could not confirm the change."),

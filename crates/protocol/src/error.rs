@@ -83,6 +83,7 @@ codes! {
     PairingPending   "pairing_pending"    202 FAILED      "Confirm the code in the console; then ask again.";
     PairingRejected  "pairing_rejected"   403 DENIED      "A person rejected this device in the console.";
     TooLarge         "too_large"          413 USAGE       "Send less at once, or upload it as an artifact.";
+    LogFull          "log_full"           413 USAGE       "Upload what is larger as an artifact, and name it in the result; `complete` and `fail` are still taken.";
     HeadersTooLarge  "headers_too_large"  431 USAGE       "Send fewer or shorter headers.";
     UnsupportedType  "unsupported_media_type" 415 USAGE   "Send content-type: application/json.";
     RangeInvalid     "range_not_satisfiable" 416 USAGE    "Ask for a range inside the artifact's size.";

@@ -57,6 +57,8 @@ struct State {
     settled: Option<Instant>,
     /// Nothing is left but the news of what is missing, which is never given up.
     is_last_word: bool,
+    /// The log of the run takes no more events. The hub has said so in it; only totals of what was used are still told.
+    is_full: bool,
 }
 
 /// What is given up of what still waits.
@@ -82,6 +84,7 @@ impl Backlog {
     pub(crate) fn push(&self, piece: Piece) {
         {
             let mut state = self.state();
+            let Some(piece) = (if state.is_full { piece.usage_alone() } else { Some(piece) }) else { return };
             let limit = if is_artifact(&piece) { ARTIFACT_LIMIT } else { LIMIT };
             // After a gap there must be real room again, or there would be a gap after every piece.
             let room = if *state.dropped.of(&piece) > 0 { limit / 2 } else { limit };
@@ -182,6 +185,26 @@ impl Backlog {
             let mut state = self.state();
             state.call = None;
             state.heard = state.called;
+            state.settled = Some(Instant::now());
+        }
+        self.heard.notify_waiters();
+    }
+
+    /// The hub refused the call, because the log of the run is full: it will refuse every other one too.
+    pub(crate) fn fill_up(&self) {
+        {
+            let mut state = self.state();
+            (state.is_full, state.bytes, state.dropped) = (true, Amount::default(), Amount::default());
+            let refused = state.call.take().and_then(|call| call.usage).map(Piece::Usage);
+            let batch = state.batch.take().map(|batch| batch.piece);
+            let waiting = std::mem::take(&mut state.pieces);
+            let mut totals = refused.into_iter().chain(batch.into_iter().chain(waiting).filter_map(Piece::usage_alone));
+            let total = totals.next_back();
+            (state.gathered, state.called, state.heard) = (state.added, state.added, state.added);
+            // Each is a total, so the newest says all.
+            if let Some(total) = total {
+                state.add(total);
+            }
             state.settled = Some(Instant::now());
         }
         self.heard.notify_waiters();

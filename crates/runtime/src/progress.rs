@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use attache_client::{Backoff, Hub};
 use attache_protocol::{
-    Json, RunId,
+    Code, Json, RunId,
     env::Env,
     json,
     wire::{
@@ -65,6 +65,8 @@ pub(crate) struct Untold {
 enum Told {
     /// The hub took it, or never will.
     Settled,
+    /// The log of the run takes nothing more.
+    Full,
     NotNow,
 }
 
@@ -152,6 +154,19 @@ impl Piece {
                 }
             },
             _ => None,
+        }
+    }
+
+    /// What the run used, of whatever this is; none where it does not say.
+    pub(crate) fn usage_alone(self) -> Option<Self> {
+        match self {
+            Self::Usage(usage) | Self::Progress { usage: Some(usage), .. } => Some(Self::Usage(usage)),
+            Self::Progress { usage: None, .. }
+            | Self::Chunk(_)
+            | Self::Thought(_)
+            | Self::Log(_)
+            | Self::ToolCall(_)
+            | Self::Artifact(_) => None,
         }
     }
 
@@ -282,6 +297,7 @@ impl Untold {
                     backlog.told();
                     backoff.reset();
                 }
+                Told::Full => backlog.fill_up(),
                 Told::NotNow => tokio::select! {
                     () = tokio::time::sleep(backoff.next(&claimant.env)) => {}
                     Ok(()) = returns.changed() => {}
@@ -305,6 +321,7 @@ impl Untold {
             };
             match told {
                 Told::Settled => backlog.told(),
+                Told::Full => backlog.fill_up(),
                 Told::NotNow => tokio::time::sleep(backoff.next(&claimant.env)).await,
             }
             if Instant::now() >= end {
@@ -357,6 +374,10 @@ impl Claimant {
             Ok(Err(error)) if crate::report::is_final(&error) => {
                 self.stop.set(error.to_string());
                 Told::Settled
+            }
+            Ok(Err(error)) if error.code() == Some(Code::LogFull) => {
+                tracing::warn!(run.id = %self.run, "the log of the run is full; what follows is not told, its end is");
+                Told::Full
             }
             Ok(Err(error)) => {
                 tracing::debug!(run.id = %self.run, %error, "progress was not told");

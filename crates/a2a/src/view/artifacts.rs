@@ -20,7 +20,9 @@ impl View {
             Some(at) => piece.parts.iter().for_each(|part| said::append(&mut self.artifacts[at].parts, part)),
             None => self.put(piece.clone()),
         }
-        self.is_truncated |= bounds::trim_artifacts(&mut self.artifacts);
+        if self.artifact_load.takes_artifact(&piece) {
+            self.is_truncated |= self.artifact_load.trim_artifacts(&mut self.artifacts);
+        }
         vec![self.artifact_update(piece, known.is_some(), last_chunk)]
     }
 

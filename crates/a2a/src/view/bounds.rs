@@ -12,6 +12,8 @@ const MAX_TASK: usize = 4_500_000;
 const MAX_ANSWER: usize = 1 << 20;
 const MAX_ARTIFACTS: usize = 2 << 20;
 const MAX_HISTORY: usize = 1 << 20;
+/// An eighth more may gather before the oldest is dropped.
+const SLACK: usize = 8;
 /// What a message or an artifact weighs beside its parts.
 const OVERHEAD: usize = 256;
 
@@ -58,33 +60,58 @@ pub(super) fn trim_answer(parts: &mut [Part]) -> bool {
     is_long
 }
 
-/// Drops the oldest parts of what was streamed piece by piece.
-pub(super) fn trim_artifacts(artifacts: &mut Vec<Artifact>) -> bool {
-    let is_streamed = |artifact: &&mut Artifact| artifact.artifact_id != ANSWER;
-    let weight =
-        |artifacts: &[Artifact]| artifacts.iter().filter(|it| it.artifact_id != ANSWER).map(artifact).sum::<usize>();
-    let mut total = weight(artifacts);
-    let is_heavy = total > MAX_ARTIFACTS;
-    while total > MAX_ARTIFACTS {
-        let Some(oldest) = artifacts.iter_mut().find(is_streamed) else { break };
-        match oldest.parts.len() {
-            0 | 1 => {
-                let id = oldest.artifact_id.clone();
-                artifacts.retain(|artifact| artifact.artifact_id != id);
-            }
-            _ => drop(oldest.parts.remove(0)),
-        }
-        total = weight(artifacts);
-    }
-    is_heavy
+/// What was streamed piece by piece, weighed as it comes: nothing that is there already is weighed again for one more piece.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Load {
+    weight: usize,
 }
 
-pub(super) fn trim_history(history: &mut Vec<Message>) -> bool {
-    let mut room = Room { left: MAX_HISTORY, is_full: false };
-    let fitting = history.iter().rev().take_while(|said| room.takes(message(said))).count();
-    // The newest message is there, whatever it weighs.
-    history.drain(..history.len() - fitting.max(1).min(history.len()));
-    room.is_full
+impl Load {
+    /// Adds messages. Whether the oldest are to be dropped.
+    pub(super) fn takes_message(&mut self, said: &Message) -> bool {
+        self.weight += message(said);
+        self.weight > MAX_HISTORY + MAX_HISTORY / SLACK
+    }
+
+    /// The same for a piece of an artifact.
+    pub(super) fn takes_artifact(&mut self, piece: &Artifact) -> bool {
+        self.weight += artifact(piece);
+        self.weight > MAX_ARTIFACTS + MAX_ARTIFACTS / SLACK
+    }
+
+    /// Drops the oldest messages. The newest is there, whatever it weighs.
+    pub(super) fn trim_history(&mut self, history: &mut Vec<Message>) -> bool {
+        let mut room = Room { left: MAX_HISTORY, is_full: false };
+        let fitting = history.iter().rev().take_while(|said| room.takes(message(said))).count();
+        history.drain(..history.len() - fitting.max(1).min(history.len()));
+        self.weight = history.iter().map(message).sum();
+        room.is_full
+    }
+
+    /// Drops the oldest parts of the oldest artifacts. The answer is bounded by itself.
+    pub(super) fn trim_artifacts(&mut self, artifacts: &mut Vec<Artifact>) -> bool {
+        let is_answer = |made: &Artifact| made.artifact_id == ANSWER;
+        let mut total: usize = artifacts.iter().filter(|made| !is_answer(made)).map(artifact).sum();
+        let is_heavy = total > MAX_ARTIFACTS;
+        artifacts.retain_mut(|made| {
+            if is_answer(made) || total <= MAX_ARTIFACTS {
+                return true;
+            }
+            let mut dropped = 0;
+            while total > MAX_ARTIFACTS && dropped + 1 < made.parts.len() {
+                total -= part(&made.parts[dropped]);
+                dropped += 1;
+            }
+            made.parts.drain(..dropped);
+            let stays = total <= MAX_ARTIFACTS;
+            if !stays {
+                total -= artifact(made);
+            }
+            stays
+        });
+        self.weight = total;
+        is_heavy
+    }
 }
 
 pub(super) fn message(message: &Message) -> usize {

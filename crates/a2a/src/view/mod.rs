@@ -10,7 +10,7 @@ mod said;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use attache_hub::stream::RunOutline;
 use attache_protocol::{
@@ -40,6 +40,10 @@ pub(crate) struct View {
     /// Where links to stored artifacts lead.
     origin: Arc<str>,
     history: Vec<Message>,
+    /// The names of the messages in the history.
+    known: HashSet<String>,
+    history_load: bounds::Load,
+    artifact_load: bounds::Load,
     state: TaskState,
     message: Option<Message>,
     at: Timestamp,
@@ -82,11 +86,16 @@ impl View {
     /// The run before its first event.
     pub(crate) fn begin(run: &Run, origin: Arc<str>) -> Self {
         let asked = said::asked(run);
+        let mut history_load = bounds::Load::default();
+        history_load.takes_message(&asked.message);
         Self {
             id: run.task_run_id.to_string(),
             context: asked.context,
             origin,
+            known: HashSet::from([asked.message.message_id.clone()]),
             history: vec![asked.message],
+            history_load,
+            artifact_load: bounds::Load::default(),
             state: TaskState::TaskStateSubmitted,
             message: None,
             at: run.created_at,
@@ -221,22 +230,33 @@ impl View {
         let before = std::mem::replace(&mut self.message, message);
         let is_new = |said: &Message| {
             let is_said_again = self.message.as_ref().is_some_and(|now| now.message_id == said.message_id);
-            !is_said_again && self.history.iter().all(|known| known.message_id != said.message_id)
+            !is_said_again && !self.known.contains(&said.message_id)
         };
         let before = before.filter(is_new);
         self.remember(before);
     }
 
     fn remember(&mut self, messages: impl IntoIterator<Item = Message>) {
-        self.history.extend(messages);
-        self.is_truncated |= bounds::trim_history(&mut self.history);
+        for message in messages {
+            let is_heavy = self.history_load.takes_message(&message);
+            self.known.insert(message.message_id.clone());
+            self.history.push(message);
+            if is_heavy {
+                self.is_truncated |= self.history_load.trim_history(&mut self.history);
+                self.known = self.history.iter().map(|said| said.message_id.clone()).collect();
+            }
+        }
     }
 
     fn status_update(&self, kind: Option<&'static str>, percent: Option<&Json>) -> StreamResponse {
+        self.update_of(self.status(), kind, percent)
+    }
+
+    fn update_of(&self, status: TaskStatus, kind: Option<&'static str>, percent: Option<&Json>) -> StreamResponse {
         StreamResponse::StatusUpdate(StatusUpdate {
             task_id: self.id.clone(),
             context_id: self.context.clone(),
-            status: self.status(),
+            status,
             metadata: Some(self.metadata(kind, percent)),
         })
     }
@@ -273,9 +293,8 @@ impl View {
 
     /// Passes by: the task's own status message stays what it was.
     fn passing(&self, parts: Vec<Part>, kind: &'static str, at: Timestamp) -> Vec<StreamResponse> {
-        let mut passing = Self { history: Vec::new(), artifacts: Vec::new(), ..self.clone() };
-        (passing.message, passing.at) = (Some(self.message(parts)), at);
-        vec![passing.status_update(Some(kind), None)]
+        let status = TaskStatus { state: self.state, message: Some(self.message(parts)), timestamp: Some(at) };
+        vec![self.update_of(status, Some(kind), None)]
     }
 
     fn spoke(&self, event: &Event, kind: &'static str) -> Vec<StreamResponse> {
@@ -364,7 +383,7 @@ impl View {
         let name = given.input_request_id.as_deref().unwrap_or_default();
         let (question, updates) = self.answered_question(name, event.at);
         let answer = given.message(&self.id, &self.context);
-        let is_known = |said: &Message| self.history.iter().any(|known| known.message_id == said.message_id);
+        let is_known = |said: &Message| self.known.contains(&said.message_id);
         let question = question.filter(|question| !is_known(question));
         self.remember(question.into_iter().chain(answer));
         updates

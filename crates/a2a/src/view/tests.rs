@@ -223,6 +223,35 @@ fn events_become_updates() {
     }
 }
 
+/// However long the story, one more piece costs no more than the first: what is there already is not weighed again.
+#[test]
+fn a_long_story_keeps_its_newest_end() {
+    let mut view = begin();
+    for seq in 1..=40_000 {
+        let text = format!("step {seq} {}", "x".repeat(60));
+        let event = match seq % 2 {
+            0 => event(seq, kind::PROGRESS, &json!({"message": text})),
+            _ => event(
+                seq,
+                kind::ARTIFACT,
+                &json!({"artifact_id": "log", "parts": [{"text": text}], "append": true, "last_chunk": false}),
+            ),
+        };
+        drop(view.take(&event));
+    }
+    let task = view.task(None);
+    assert!(Json::of(&task).get().len() < 5_000_000);
+    let parts = &task.artifacts.as_ref().unwrap()[0].parts;
+    assert!(parts.len() > 5_000 && words(&parts[parts.len() - 1..]).contains("step 39999 "), "{}", parts.len());
+    let history = task.history.as_ref().unwrap();
+    assert!(
+        history.len() > 1_000 && words(&history.last().unwrap().parts).contains("step 39998 "),
+        "{}",
+        history.len()
+    );
+    assert!(task.metadata.unwrap().get().contains(r#""truncated":true"#));
+}
+
 #[test]
 fn a_message_as_the_answer_is_no_artifact() {
     let (view, lines) = told(&[("task.completed", json!({"output": {"text": "hi", "reply": "message"}}))]);

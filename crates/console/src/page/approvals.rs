@@ -27,6 +27,8 @@ use crate::{
 
 /// Cards on the page at once. More than a person can decide at a sitting, and the rest moves up.
 const CARDS: usize = 50;
+/// What they take of the page together, unless the first one alone takes more.
+const MAX_MARKUP: usize = 2 << 20;
 const HISTORY: usize = 30;
 const GRANTS: usize = 50;
 
@@ -67,6 +69,7 @@ pub(crate) async fn list(
     let query = PermissionQuery { state: Some(Pending::Pending), ..PermissionQuery::default() };
     let pending = hub.permissions(by, query, PageRequest { limit: Some(CARDS), cursor: None }).await?;
     let cards = cards(&console, &session, &pending.permission_requests).await?;
+    let is_cut = cards.len() < pending.permission_requests.len();
     let cursor = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let page = PageRequest { limit: Some(HISTORY), cursor: cursor(&asked.decided) };
     let all = hub.permissions(by, PermissionQuery::default(), page).await?;
@@ -84,7 +87,8 @@ pub(crate) async fn list(
             1 => t.approvals_one.to_owned(),
             count => fill(t.approvals_many, &[("n", &count.to_string())]),
         },
-        more: pending.next_cursor.map(|_| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
+        more: (is_cut || pending.next_cursor.is_some())
+            .then(|| fill(t.approvals_more, &[("n", &cards.len().to_string())])),
         decided: all.permission_requests.iter().filter_map(|one| Decided::new(one, viewer.scene())).collect(),
         newest_decided: !asked.decided.is_empty(),
         older_decided: all.next_cursor.map(|cursor| address("/approvals", &[("decided", &cursor)])),
@@ -102,7 +106,7 @@ pub(crate) async fn revoke_grant(State(console): State<Console>, Path(grant): Pa
     Ok(go("/approvals?said=revoked"))
 }
 
-/// Requests with their runs and devices looked up.
+/// Requests with their runs and devices looked up, as many as fit on a page.
 pub(crate) async fn cards(console: &Console, session: &Session, requests: &[PermissionRequest]) -> Result<Vec<Card>> {
     let (hub, by) = (&console.hub, &session.principal);
     let mut known = Vec::with_capacity(requests.len());
@@ -115,5 +119,14 @@ pub(crate) async fn cards(console: &Console, session: &Session, requests: &[Perm
     let callers = known.iter().filter_map(|about| about.run.as_ref()).map(|run| run.caller.clone());
     let deciders = requests.iter().filter_map(|request| request.decided_by.clone());
     let viewer = Viewer::naming(console, session, callers.chain(deciders)).await?;
-    Ok(requests.iter().zip(&known).map(|(request, about)| Card::new(request, about, viewer.scene())).collect())
+    let (mut cards, mut weight) = (Vec::with_capacity(requests.len()), 0);
+    for (request, about) in requests.iter().zip(&known) {
+        let card = Card::new(request, about, viewer.scene());
+        weight += card.weight();
+        if weight > MAX_MARKUP && !cards.is_empty() {
+            break;
+        }
+        cards.push(card);
+    }
+    Ok(cards)
 }

@@ -1,5 +1,7 @@
 //! What a tool would be given: its command, the change it makes, or its input as it is. Nothing of it is left out.
 
+use std::fmt::Write as _;
+
 use attache_protocol::{
     Json,
     json::{Members, pretty},
@@ -41,6 +43,11 @@ pub(crate) struct Folded {
     pub(crate) rest: Option<Markup>,
     pub(crate) rest_label: String,
 }
+
+/// What one input takes of a page at most; what takes more is shown as the JSON that it came as.
+const MAX_MARKUP: usize = 1 << 20;
+/// What the page says around one line of a diff.
+const LINE_MARKUP: usize = 160;
 
 const COMMANDS: [&str; 4] = ["command", "cmd", "script", "argv"];
 const PATHS: [&str; 5] = ["file_path", "path", "filePath", "file", "filename"];
@@ -108,6 +115,25 @@ impl Input {
     /// Nothing to show but one line of what is known.
     pub(crate) fn undisclosed(known: &str) -> Self {
         Self { blocks: Vec::new(), whole: None, brief: exact_line(&head(known)) }
+    }
+
+    /// What it takes of a page.
+    pub(crate) fn weight(&self) -> usize {
+        let blocks: usize = self.blocks.iter().map(Block::weight).sum();
+        blocks + self.whole.as_ref().map_or(0, Folded::weight)
+    }
+
+    /// The same in little room where it would fill the page: as JSON in ASCII, in which nothing can hide either.
+    pub(crate) fn or_plain(self, input: &Json, diff: Option<&str>, t: &Text) -> Self {
+        if self.weight() <= MAX_MARKUP {
+            return self;
+        }
+        let mut blocks = vec![Block::Json(Folded::new(&ascii(input.get()), t))];
+        if let Some(diff) = diff {
+            let text = Folded::new(&ascii(Json::of(diff).get()), t);
+            blocks.insert(0, Block::Text { name: Markup::text(t.proposed_change), text });
+        }
+        Self { blocks, whole: None, brief: self.brief }
     }
 
     /// Before everything else what would change, as the agent says it. A text that is no diff is shown as it is.
@@ -207,9 +233,40 @@ fn pretty_members(members: &[(&str, &Json)]) -> String {
     if lines.is_empty() { "{}".to_owned() } else { format!("{{\n{}\n}}", lines.join(",\n")) }
 }
 
+/// JSON whose every other character is escaped.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_ascii() {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
+// === impl Block ===
+
+impl Block {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Command(text) | Self::Json(text) => text.weight(),
+            Self::Text { name, text } => name.len() + text.weight(),
+            Self::Diff(diff) => diff.lines.iter().chain(&diff.rest).map(|line| line.text.len() + LINE_MARKUP).sum(),
+        }
+    }
+}
+
 // === impl Folded ===
 
 impl Folded {
+    fn weight(&self) -> usize {
+        self.shown.len() + self.rest.as_ref().map_or(0, Markup::len)
+    }
+
     pub(crate) fn new(text: &str, t: &Text) -> Self {
         let by_lines = text.match_indices('\n').nth(LINES - 1).map_or(text.len(), |(at, _)| at + 1);
         let end = text.floor_char_boundary(by_lines.min(SHOWN));

@@ -25,6 +25,10 @@ pub(crate) enum Blank<'a> {
 // === impl Markup ===
 
 impl Markup {
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn text(text: &str) -> Self {
         let mut html = String::with_capacity(text.len());
         escape(&mut html, text);

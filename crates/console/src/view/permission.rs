@@ -72,7 +72,7 @@ pub(crate) struct Decided {
 
 impl Card {
     pub(crate) fn new(request: &PermissionRequest, about: &About, scene: Scene<'_>) -> Self {
-        let t = scene.t;
+        let (t, diff) = (scene.t, request.diff.as_deref());
         let tool = exact_line(&request.tool);
         let blanks = [("agent", Blank::Text(&request.agent_name)), ("tool", Blank::Markup(&tool))];
         Self {
@@ -81,7 +81,7 @@ impl Card {
             sign: sign::big(request.agent_id),
             heading: Markup::sentence(t.wants, &blanks),
             place: place(&request.task_run_id.to_string(), about, scene),
-            input: input(request, t).with_diff(request.diff.as_deref(), t),
+            input: input(request, t).with_diff(diff, t).or_plain(&request.input, diff, t),
             facts: facts(request, about, scene),
             expires: request.expires_at.map(When::left),
             otherwise: otherwise(request, t),
@@ -90,6 +90,13 @@ impl Card {
             bound: Markup::sentence(t.bound_to, &[("hash", Blank::Code(&subject(&request.subject)))]),
             settled: Decided::new(request, scene),
         }
+    }
+}
+
+impl Card {
+    /// What it takes of a page, about.
+    pub(crate) fn weight(&self) -> usize {
+        self.input.weight() + self.facts.iter().map(|fact| fact.value.len()).sum::<usize>()
     }
 }
 

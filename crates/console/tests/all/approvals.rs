@@ -98,6 +98,33 @@ async fn a_card_shows_what_would_change_and_what_is_not_told() {
     assert!(!page.contains("value=\"allow_run\"") && !page.contains("value=\"allow_as\""), "{page}");
 }
 
+/// However much is asked, and in whatever form it takes most room on a page.
+#[tokio::test]
+async fn pages_of_large_requests_stay_below_five_megabytes() {
+    let world = World::new().await;
+    let (device, run) = working(&world, "builder").await;
+    let inputs = [
+        format!(r#"{{"x":{}{}{}}}"#, "[".repeat(60), vec!["1"; 100_000].join(","), "]".repeat(60)),
+        format!(r#"{{"command":"{}"}}"#, "&".repeat(250_000)),
+        format!(r#"{{"text":"{}"}}"#, "\u{202e}".repeat(80_000)),
+    ];
+    let diffs =
+        ["\n".repeat(250_000), "\u{1}".repeat(250_000), format!("@@ -1,1 +1,120000 @@\n{}", "+\n".repeat(120_000))];
+    let mut paths = vec!["/approvals".to_owned(), format!("/runs/{run}")];
+    for number in 0..9 {
+        let request = AskPermission { diff: Some(diffs[number % 3].clone()), ..asking("Run", &inputs[number % 3]) };
+        paths.push(format!("/approvals/{}", device.ask(run, request).await.permission_request_id));
+    }
+    let visitor = world.signed_in(Role::Operator).await;
+    for path in paths {
+        let page = visitor.get(&path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}");
+        assert!(page.body.len() < 5_000_000, "{path}: {} bytes", page.body.len());
+        assert!(page.body.contains("Upgrade the parser"), "{path}");
+    }
+    assert!(visitor.get("/approvals").await.body.contains("Decide some, and the older ones follow."));
+}
+
 #[tokio::test]
 async fn what_happens_without_an_answer_follows_the_agents_policy() {
     let world = World::new().await;

@@ -4,7 +4,10 @@ use attache_protocol::{
     Secret,
     wire::{key::Role, user::CreateUserRequest},
 };
-use axum::http::{Request, StatusCode};
+use axum::{
+    body::Body,
+    http::{Request, StatusCode},
+};
 
 use crate::world::World;
 
@@ -74,6 +77,26 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
     let answer = enter("ada", "correct horse battery", &[]).await;
     assert_eq!((answer.status, answer.header("set-cookie")), (StatusCode::TOO_MANY_REQUESTS, ""));
     assert!(answer.header("retry-after").parse::<u64>().unwrap() <= 60);
+}
+
+/// Whoever guesses sessions is told so only a few times a minute, like whoever guesses passwords or keys.
+#[tokio::test]
+async fn wrong_cookies_are_counted() {
+    let world = World::new().await;
+    let signed_in = world.signed_in(Role::Viewer).await;
+    let guess = async |number: usize| {
+        let request = Request::get("/runs").header("cookie", format!("attache_session=cs_{number:064x}"));
+        world.visitor().send(request, Body::empty()).await
+    };
+    let mut answers = Vec::new();
+    for number in 0..12 {
+        answers.push(guess(number).await.status);
+    }
+    assert_eq!(answers[..10], [StatusCode::SEE_OTHER; 10]);
+    assert_eq!(answers[10..], [StatusCode::TOO_MANY_REQUESTS; 2]);
+    // A browser that is signed in, and a visitor who guesses nothing, go on.
+    assert_eq!(signed_in.get("/runs").await.status, StatusCode::OK);
+    assert_eq!(world.visitor().get("/login").await.status, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_protocol::{
-    AgentId, ChannelId, GrantId, PermissionId, RunId, Timestamp,
+    AgentId, ChannelId, Code, GrantId, PermissionId, RunId, Timestamp,
     rules::permission::{Decision, OnTimeout, Scope, State, Subject, hides_input, widest},
     wire::permission::{
         ApprovalPolicy, AskPermission, DecisionRequest, GrantList, PermissionAnswer, PermissionGrant, PermissionList,
@@ -28,6 +28,8 @@ use crate::{
 pub(super) const MAX_INPUT: usize = 256 * 1024;
 const MAX_DIFF: usize = 256 * 1024;
 const MAX_PATHS: usize = 1000;
+/// All of them together.
+const MAX_PATH_BYTES: usize = 64 * 1024;
 const MAX_UNDISCLOSED: usize = 20;
 
 /// Why an approval cannot reach further than its own request.
@@ -297,6 +299,9 @@ fn check_ask(request: &AskPermission) -> Result<()> {
     }
     for path in &request.paths {
         check::text("paths", path, 1..=4096)?;
+    }
+    if request.paths.iter().map(String::len).sum::<usize>() > MAX_PATH_BYTES {
+        return Err(Error::new(Code::TooLarge, format!("`paths` is larger than {MAX_PATH_BYTES} bytes.")));
     }
     if let Some(reason) = &request.reason {
         check::text("reason", reason, 0..=16 * 1024)?;

@@ -357,6 +357,28 @@ async fn a_failure_that_the_hub_does_not_take_is_told_in_short() {
     );
 }
 
+/// One refusal says it all: nothing is sent in vain from then on, and what was used still is.
+#[tokio::test]
+async fn a_full_log_is_told_nothing_more_but_what_was_used() {
+    let world = World::new().await;
+    world.hub.refuse("/progress", 413, error("log_full", "The log of this run is full."));
+    world.adapter.play(Scene::Hang(vec![("chunk", json!({"text": "one too many"}))]));
+    world.hub.offer(claim(1, "x"));
+    let running = world.start();
+    world.adapter.started(1).await;
+    world.hub.heard("refused progress", 1).await;
+    for number in 0..50 {
+        world.adapter.say("chunk", json!({"text": format!("chunk {number}")}));
+        world.adapter.say("log", json!({"level": "info", "message": "m"}));
+    }
+    world.adapter.say("progress", json!({"message": "m", "usage": {"tokens": 7}}));
+    assert_eq!(world.hub.heard("progress", 1).await["usage"], json!({"tokens": 7}));
+    world.adapter.finish(json!({"success": true, "output": {"text": "whole"}}));
+    assert_eq!(world.hub.heard("complete", 1).await["output"]["text"], "whole");
+    running.stop().await.unwrap();
+    assert_eq!(world.hub.calls("progress").len(), 1, "the total, and nothing else");
+}
+
 #[tokio::test]
 async fn a_short_failure_that_the_hub_does_not_take_is_not_repeated() {
     let world = World::new().await;
