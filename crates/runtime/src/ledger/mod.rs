@@ -54,7 +54,7 @@ impl Ledger {
         let folder = make_folder(home, agent)?;
         let path = folder.join(NAME);
         let next = next(&path);
-        // A rotation that was interrupted between its two renames.
+        // An older version rotated with two renames, and may have been interrupted in between.
         if !path.exists() && next.exists() {
             fs::rename(&next, &path).map_err(Error::io(&path))?;
         }
@@ -157,14 +157,17 @@ impl Inner {
 
     /// Starts a new file with only what is not settled yet; the old one stays beside it as `….1.jsonl`.
     fn rotate(&mut self) -> io::Result<()> {
-        let (_, text) = open(&self.path)?;
-        let carried = History::read(&text).unsettled_lines();
+        let carried = History::read(&fs::read(&self.path)?).unsettled_lines();
         let next = next(&self.path);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&next)?;
         file.set_len(0)?;
         file.write_all(carried.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
+        // The old lines are for people. What is not settled is in both files, and one of them always has the name.
+        let old = self.path.with_extension("1.jsonl");
+        if let Err(error) = keep(&self.path, &old) {
+            tracing::warn!(path = %old.display(), %error, "the old lines of the ledger are not kept");
+        }
         fs::rename(&next, &self.path)?;
         if let Some(folder) = self.path.parent() {
             files::sync_folder(folder)?;
@@ -175,6 +178,15 @@ impl Inner {
         self.limit = self.limit.max(self.size * 2);
         Ok(())
     }
+}
+
+/// Gives a file one more name, in place of what had it.
+fn keep(path: &Path, name: &Path) -> io::Result<()> {
+    match fs::remove_file(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::hard_link(path, name)
 }
 
 /// Has the disk keep room behind the end of a file, as far as the file system can.

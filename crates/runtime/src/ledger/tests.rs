@@ -114,6 +114,24 @@ async fn rotation_keeps_what_is_not_reported() {
     assert_eq!(world.open().1, [Open::Unreported { run: waiting, epoch: 1, outcome: done("waiting") }]);
 }
 
+/// The place of the old lines cannot be written to: that costs the old lines, and neither a task nor what is not reported.
+#[tokio::test]
+async fn a_rotation_that_cannot_keep_the_old_lines_loses_nothing_else() {
+    let world = World::new();
+    let (ledger, _) = world.open();
+    let waiting = world.env.run_id();
+    ledger.append(&Line::outcome(world.env.now(), waiting, 1, &done("waiting"))).await.unwrap();
+    let old = Ledger::path(world.home.path(), world.agent).with_extension("1.jsonl");
+    fs::create_dir_all(old.join("in the way")).unwrap();
+    for _ in 0..100 {
+        let run = world.env.run_id();
+        ledger.append(&Line::outcome(world.env.now(), run, 1, &done("told"))).await.unwrap();
+        ledger.append(&world.line(Step::TaskReported, run)).await.unwrap();
+    }
+    assert!(world.text().len() < 3_000, "{}", world.text().len());
+    assert_eq!(world.open().1, [Open::Unreported { run: waiting, epoch: 1, outcome: done("waiting") }]);
+}
+
 #[tokio::test]
 async fn an_interrupted_rotation_is_finished_at_the_next_start() {
     let world = World::new();
