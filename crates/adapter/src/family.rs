@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
 use tokio::process::{Child, Command};
 
 /// The children that this process has started itself and not waited for.
@@ -55,7 +55,10 @@ pub fn adopt_orphans() -> io::Result<()> {
     reason = "two system calls between fork and exec; both are safe to make there, and nothing is allocated"
 )]
 pub(crate) fn spawn(command: &mut Command, handed: Option<Arc<OwnedFd>>) -> io::Result<Child> {
-    // SAFETY: the closure makes only system calls that may be made between fork and exec.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed, for another thread may have held any lock. The
+    // closure makes the system calls getpid, prctl and fcntl and nothing else: it takes no lock, allocates nothing (an error
+    // is a number), and drops nothing, because what it captured stays with the command. The descriptor is open: the
+    // closure owns a share of it.
     unsafe {
         command.pre_exec(move || {
             #[cfg(target_os = "linux")]
@@ -107,13 +110,11 @@ pub(crate) fn kill(relatives: &[Relative]) -> bool {
     let mut any_alive = false;
     for one in found {
         let Some(stat) = all.get(&raw(one.id)) else { continue };
-        if stat.parent == own {
-            // Nobody else waits for an orphan.
-            let _ = waitpid(Some(one.id), WaitOptions::NOHANG);
-        }
-        if !stat.is_dead {
+        // Nobody else waits for an orphan. The id of one that was waited for may be another's by now.
+        let is_gone = stat.parent == own && matches!(waitpid(Some(one.id), WaitOptions::NOHANG), Ok(Some(_)));
+        if !stat.is_dead && !is_gone {
             any_alive = true;
-            let _ = kill_process(one.id, Signal::KILL);
+            one.kill();
         }
     }
     any_alive
@@ -152,9 +153,34 @@ fn descendants(all: &BTreeMap<i32, Stat>, of: impl IntoIterator<Item = i32>) -> 
     found
 }
 
+// === impl Relative ===
+
+impl Relative {
+    /// Kills this process and no other that was given its id since it was seen.
+    #[cfg(target_os = "linux")]
+    fn kill(self) {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        // Whoever has the id now stays behind the handle; when it began says whether that is the one.
+        let Ok(handle) = pidfd_open(self.id, PidfdFlags::empty()) else { return };
+        if Stat::of(self.id).is_some_and(|stat| stat.began == self.began) {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn kill(self) {
+        let _ = rustix::process::kill_process(self.id, Signal::KILL);
+    }
+}
+
 // === impl Stat ===
 
 impl Stat {
+    #[cfg(target_os = "linux")]
+    fn of(process: Pid) -> Option<Self> {
+        Self::read(&std::fs::read_to_string(format!("/proc/{}/stat", raw(process))).ok()?)
+    }
+
     /// Of `pid (name) state parent …`, where the name may hold spaces and brackets.
     fn read(text: &str) -> Option<Self> {
         let mut fields = text.rsplit(')').next()?.split_whitespace();

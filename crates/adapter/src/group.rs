@@ -148,11 +148,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.leader.is_some() {
+        if let Some(leader) = self.leader {
             let family = self.family();
             self.signal(Signal::KILL);
             // Again, because one may start another meanwhile.
             let _ = (0..5).all(|_| kill_marked(&self.mark) | family::kill(&family));
+            // Whoever ends the next run waits for it; a name that stays noted would hide an orphan that is given it later.
+            family::forget(leader);
         }
     }
 }

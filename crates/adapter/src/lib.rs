@@ -16,6 +16,7 @@ mod host;
 mod options;
 mod output;
 pub mod preset;
+mod private;
 mod process;
 mod question;
 mod record;

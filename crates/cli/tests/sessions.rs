@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{chown, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use attache_protocol::env::Env;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Home, Server, http, until},
+    harness::{Home, Server, http, process, until},
     leak::browser::{Browser, between},
 };
 
@@ -144,4 +144,39 @@ fn secrets_go_through_no_link_and_into_no_folder_of_others() {
     let keys = hub.get("/api/v1/api-keys");
     let ci = keys["api_keys"].as_array().unwrap().iter().filter(|key| key["name"] == "ci").cloned();
     assert!(ci.clone().all(|key| key["revoked_at"].is_string()), "a key that nobody got is not left behind");
+}
+
+/// The file that says where a server listens is as private as the secrets that it names.
+#[test]
+fn a_ready_file_goes_through_no_link_and_into_no_folder_of_others() {
+    let home = Home::new();
+    let (stolen, planted) = (home.path().join("stolen"), home.path().join("ready"));
+    fs::write(&stolen, "precious").unwrap();
+    symlink(&stolen, &planted).unwrap();
+    let mut command = home.command(&["hub", "--listen", "127.0.0.1:0", "--ready-file", planted.to_str().unwrap()]);
+    let hub = process::Process::spawn("hub", &mut command, &home.logs());
+    until("the hub", || fs::symlink_metadata(&planted).is_ok_and(|found| found.is_file()).then_some(()));
+    assert_eq!(fs::read_to_string(&stolen).unwrap(), "precious");
+    assert_eq!(fs::metadata(&planted).unwrap().permissions().mode() & 0o777, 0o600);
+    let ready: Value = serde_json::from_slice(&fs::read(&planted).unwrap()).unwrap();
+    assert!(ready["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{ready}");
+    hub.terminate();
+    // A file of somebody else is replaced, not written to; a folder of somebody else is left alone.
+    if chown(&planted, Some(12_345), None).is_ok() {
+        let before = fs::read(&planted).unwrap();
+        let kept = home.path().join("kept");
+        fs::hard_link(&planted, &kept).unwrap();
+        let hub = process::Process::spawn("hub", &mut command, &home.logs());
+        until("the hub", || (fs::metadata(&planted).ok()?.uid() != 12_345).then_some(()));
+        assert_eq!(fs::read(&kept).unwrap(), before);
+        hub.terminate();
+        let foreign = home.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        chown(&foreign, Some(12_345), None).unwrap();
+        let file = foreign.join("ready");
+        let refused =
+            home.attache(&["hub", "--listen", "127.0.0.1:0", "--ready-file", file.to_str().unwrap()]).exits(1);
+        assert!(refused.stderr.contains("belongs to another user"), "{}", refused.stderr);
+        assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
+    }
 }

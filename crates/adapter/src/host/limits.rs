@@ -1,7 +1,7 @@
 //! What is settled before a host is started: the limits that a run asks for, against those that its host keeps; folders that a
 //! host is not let into; something left to spend.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use attache_protocol::wire::run::Limit;
 use attache_protocol::{
@@ -9,7 +9,7 @@ use attache_protocol::{
     wire::{adapter::TaskReply, run::Sandbox},
 };
 
-use super::{Setup, Usage, budget::Budget, outcome};
+use super::{Setup, Usage, Verdict, budget::Budget, outcome};
 use crate::Job;
 
 /// The limits of a task, all of which its host keeps; the answer of a run for which nothing is to be started.
@@ -48,11 +48,8 @@ fn kept(sandbox: Option<&Json>, host: &str, enforces: &[Limit]) -> Result<Vec<Li
 
 /// A host that would execute what lies in a folder is not let into one that has such things. What lies in the person's own
 /// home folder, or above it, is theirs.
-pub(crate) fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
-    let home = job.environment.get("HOME").map(Path::new);
-    let folders = job.cwd.ancestors().take_while(|folder| Some(*folder) != home);
-    let found = folders.flat_map(|folder| setup.executes.iter().map(|name| folder.join(name)));
-    match found.into_iter().find(|path| path.symlink_metadata().is_ok()) {
+fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
+    match executable_of(setup, job) {
         None => Ok(()),
         Some(path) => Err(TaskReply::failed(
             "refused",
@@ -65,6 +62,29 @@ pub(crate) fn harmless(setup: &Setup, job: &Job) -> Result<(), TaskReply> {
             ),
         )),
     }
+}
+
+/// The second look, once the host has loaded what it loads: what appeared since the first one may have been executed, and
+/// nothing more of the run is.
+pub(crate) fn still_harmless(setup: &Setup, job: &Job) -> Result<(), Verdict> {
+    match executable_of(setup, job) {
+        None => Ok(()),
+        Some(path) => Err(Verdict::NotAllowed {
+            message: format!(
+                "`{}` appeared while {} started, which executes what lies there, so it was stopped; see who put it there and \
+                 remove it",
+                path.display(),
+                setup.label
+            ),
+        }),
+    }
+}
+
+fn executable_of(setup: &Setup, job: &Job) -> Option<PathBuf> {
+    let home = job.environment.get("HOME").map(Path::new);
+    let folders = job.cwd.ancestors().take_while(|folder| Some(*folder) != home);
+    let mut names = folders.flat_map(|folder| setup.executes.iter().map(|name| folder.join(name)));
+    names.find(|path| path.symlink_metadata().is_ok())
 }
 
 fn asked(sandbox: Option<&Json>) -> Result<Sandbox, TaskReply> {

@@ -1,14 +1,11 @@
 //! Which session of a host belongs to a conversation, where a host may remember: a file per conversation.
 
-use std::{
-    io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::PathBuf,
-};
+use std::{io, path::PathBuf};
 
 use attache_protocol::ConversationId;
 
 use super::{Memory, Setup};
+use crate::private;
 
 /// A host's own name for a session is never longer.
 const LONGEST: u64 = 4096;
@@ -18,11 +15,7 @@ const LONGEST: u64 = 4096;
 impl Memory {
     /// The host's session of a conversation, if it has one.
     pub(crate) fn recall(&self, setup: &Setup, conversation: ConversationId) -> Option<String> {
-        let file = self.file(setup, conversation)?;
-        if std::fs::metadata(&file).ok()?.len() > LONGEST {
-            return None;
-        }
-        let session = std::fs::read_to_string(file).ok()?;
+        let session = private::read(&self.file(setup, conversation)?, LONGEST)?;
         (!session.trim().is_empty()).then(|| session.trim().to_owned())
     }
 
@@ -35,7 +28,10 @@ impl Memory {
 
     /// The same, for drivers that tell people when it fails.
     pub(crate) fn try_note(&self, setup: &Setup, conversation: ConversationId, session: &str) -> io::Result<()> {
-        self.file(setup, conversation).map_or(Ok(()), |file| write(&file, session))
+        match self {
+            Self::Stateless => Ok(()),
+            Self::PerConversation(folder) => private::write(folder, &name(setup, conversation), session.as_bytes()),
+        }
     }
 
     /// Forgets a session that the host does not know any more.
@@ -48,19 +44,13 @@ impl Memory {
     fn file(&self, setup: &Setup, conversation: ConversationId) -> Option<PathBuf> {
         match self {
             Self::Stateless => None,
-            Self::PerConversation(folder) => Some(folder.join(format!("{conversation}.{}", setup.kind))),
+            Self::PerConversation(folder) => Some(folder.join(name(setup, conversation))),
         }
     }
 }
 
-fn write(file: &std::path::Path, session: &str) -> io::Result<()> {
-    use std::io::Write as _;
-    if let Some(folder) = file.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
-    file.write_all(session.as_bytes())
+fn name(setup: &Setup, conversation: ConversationId) -> String {
+    format!("{conversation}.{}", setup.kind)
 }
 
 #[cfg(test)]

@@ -111,17 +111,21 @@ async fn a_command_that_wants_out_of_the_sandbox_says_so() {
     let outside = stage.folder.path().join("outside.txt");
     let arguments = json!({"cmd": format!("touch {}", outside.display()), "sandbox_permissions": "require_escalated"});
     let script = format!("CALL:exec_command {arguments}");
-    let (questions, _) = run(&world, &task(&script), yes).await;
+    let (questions, events) = run(&world, &task(&script), yes).await;
     assert_eq!(questions[0]["input"]["sandbox"], "off");
     assert_eq!(questions[0]["reason"], "it wants to run outside of Codex's sandbox");
     assert!(outside.exists());
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
 
     // A run with limits is not let out, whoever would allow it.
     std::fs::remove_file(&outside).unwrap();
     let limited = with(task(&script), "sandbox", json!({"allow_network": false}));
-    let (questions, _) = run(&world, &limited, yes).await;
+    let (questions, events) = run(&world, &limited, yes).await;
     assert_eq!(questions, Vec::<Value>::new());
     assert!(!outside.exists());
+    // It is told that it may not, and a run that got nothing done says so instead of ending well.
+    assert_eq!(result(&events)["success"], false, "{}", result(&events));
+    assert_eq!(result(&events)["error"]["code"], "permission_denied", "{}", result(&events));
     world.stop().await;
 }
 

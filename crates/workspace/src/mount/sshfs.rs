@@ -109,13 +109,13 @@ pub(super) fn harmless(wishes: Vec<String>) -> (Vec<String>, Vec<String>) {
 fn write_files(folder: &Path, mounting: &Mounting, agent: &Path) -> io::Result<PathBuf> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?
-            .write_all(text.as_bytes())?;
+        // The folder is this lease's own. What lies there under the name, a link too, is replaced and never followed.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
         Ok::<_, io::Error>(path)
     };
     let mut words = mounting.host_key.split_whitespace();

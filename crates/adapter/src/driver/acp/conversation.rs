@@ -144,7 +144,7 @@ impl Conversation {
 
     async fn work(&mut self, setup: &Setup, job: &Job, cwd: &Path, task: Task) -> Result<Verdict, Verdict> {
         let (agent, session) = self.open(setup, job, cwd).await?;
-        limits::harmless(setup, job).map_err(|reply| Verdict::of_failure(&reply))?;
+        limits::still_harmless(setup, job)?;
         self.session = Some(session.clone());
         self.mood = Mood::Working;
         self.turn.working();

@@ -62,20 +62,30 @@ impl Heard {
         Self { turn, shape, told, used, tools, serial: 0, document: String::new() }
     }
 
-    /// Reads to the end of the output, or until `closed`. Fails when the program must be stopped.
+    /// Reads to the end of the output, or until `closed`. Fails when the program must be stopped. A program that says its first
+    /// word has loaded what it loads: that is when `look` is asked.
     pub(super) async fn read(
         &mut self,
         stdout: Option<ChildStdout>,
         closed: impl Future<Output = ()>,
+        look: impl Fn() -> Result<(), Verdict>,
     ) -> Result<(), Verdict> {
         self.turn.working();
+        let mut has_begun = false;
         if self.shape.format == Format::Text {
             if let Some(stdout) = stdout {
+                let mut looked = Ok(());
                 let take = |piece: &str| {
-                    self.told.spoke |= !piece.trim().is_empty();
-                    self.turn.say(piece);
+                    if !std::mem::replace(&mut has_begun, true) {
+                        looked = look();
+                    }
+                    if looked.is_ok() {
+                        self.told.spoke |= !piece.trim().is_empty();
+                        self.turn.say(piece);
+                    }
                 };
                 pump(stdout, closed, Cut::Anywhere, take).await;
+                return looked;
             }
             return Ok(());
         }
@@ -87,7 +97,12 @@ impl Heard {
                 () = &mut closed => None,
             };
             match line {
-                Some(Line::Whole(line)) => self.line(&line)?,
+                Some(Line::Whole(line)) => {
+                    if !std::mem::replace(&mut has_begun, true) {
+                        look()?;
+                    }
+                    self.line(&line)?;
+                }
                 Some(Line::TooLong) => return Err(too_long()),
                 None => break,
             }

@@ -140,10 +140,11 @@ async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
     if job.task.mcp.is_some() {
         turn.log("info", format!("{} takes no tools of ours, so it cannot put other agents to work", exec.setup.label));
     }
-    let mut heard = Heard::new(turn, exec.shape);
+    let look = || limits::still_harmless(&exec.setup, &job);
+    let mut heard = Heard::new(turn, exec.shape.clone());
     let cut_short = tokio::select! {
         biased;
-        worked = work(&mut process, input, &mut heard) => worked.err(),
+        worked = work(&mut process, input, &mut heard, look) => worked.err(),
         () = job.stop.cancelled() => Some(Verdict::Stopped),
     };
     let patience = match cut_short {
@@ -164,7 +165,12 @@ async fn execute(exec: Exec, job: Job) -> Result<TaskReply, TaskReply> {
 }
 
 /// Until the program has ended and all that it printed was read, or must be stopped.
-async fn work(process: &mut Process, input: Option<String>, heard: &mut Heard) -> Result<(), Verdict> {
+async fn work(
+    process: &mut Process,
+    input: Option<String>,
+    heard: &mut Heard,
+    look: impl Fn() -> Result<(), Verdict>,
+) -> Result<(), Verdict> {
     let (stdin, stdout) = (process.stdin(), process.stdout());
     let gone = CancellationToken::new();
     let closed = || async {
@@ -179,7 +185,7 @@ async fn work(process: &mut Process, input: Option<String>, heard: &mut Heard) -
     };
     // Without an input the pipe closes at once, so that nobody waits for more.
     let feed = process::feed(stdin, input, closed()).map(Ok);
-    tokio::try_join!(exit, feed, heard.read(stdout, closed())).map(|_| ())
+    tokio::try_join!(exit, feed, heard.read(stdout, closed(), look)).map(|_| ())
 }
 
 #[cfg(test)]

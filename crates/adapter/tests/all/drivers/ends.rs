@@ -160,6 +160,29 @@ async fn a_host_that_would_execute_a_folders_files_is_not_let_in() {
     }
 }
 
+/// Its configuration comes into the folder after the first look, before the host has loaded it.
+#[tokio::test]
+async fn what_a_host_would_execute_is_looked_for_again_once_it_has_loaded() {
+    for host in HOSTS.iter().filter(|host| !["claude", "codex"].contains(&host.manner)) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("host");
+        let real = fake(host.manner);
+        let script = format!("#!/bin/sh\nmkdir -p .agent/plugins\nexec '{}' \"$@\"\n", real.program.to_string_lossy());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let setup = Setup { program: program.into(), executes: vec![".agent/plugins".into()], ..real };
+        let world = host.world_of(setup).await;
+        let planted = world.cwd.join(".agent/plugins");
+        let expected = format!(
+            "refused: `{}` appeared while Fake host started, which executes what lies there, so it was stopped; see who put it \
+             there and remove it",
+            planted.display()
+        );
+        assert_eq!(failure(&ended(&world, &task("SAY:hello\nWRITE:a.txt")).await), expected, "{}", host.manner);
+        world.stop().await;
+    }
+}
+
 /// Not a test of its own: the process that the next one kills.
 #[tokio::test]
 #[ignore = "started by `killing_the_adapter_leaves_nothing`"]
