@@ -1,10 +1,10 @@
 //! What a message brings: every part reaches the run, or the message is refused by what the agent takes.
 
 use attache_protocol::{
-    Json, Secret,
+    Json,
     wire::{
         a2a::{Content, Message, Part},
-        pairing::AttachRequest,
+        account::AccountRequest,
     },
 };
 use serde_json::{Value, json};
@@ -44,22 +44,23 @@ async fn every_part_reaches_the_run_in_the_form_of_1_0() {
     scene.world.stop().await;
 }
 
-/// The card says what the device says it takes, and what it does not take is refused before anything is begun.
+/// The card says what its owner lists, and what is not listed is refused before anything is begun. Without a list every host
+/// takes everything: as content of its own, or as a file of its folder.
 #[tokio::test]
-async fn what_the_device_does_not_take_is_refused_by_its_media_type() {
+async fn what_the_owner_does_not_list_is_refused_by_its_media_type() {
     let scene = Scene::start(world().agent("seer")).await;
-    let hub = &scene.world.hub;
-    let code = hub.create_pairing_code(&scene.world.owner, "seer").await.unwrap();
-    let labels = Json::from_text(r#"{"host_type":"eyes","input_modes":["text/plain","image/*"]}"#).unwrap();
-    let request = AttachRequest {
-        pairing_token: Secret::new(code.pairing_code),
-        device_name: Some("laptop".to_owned()),
-        labels: Some(labels),
+    let modes = async || {
+        let url = format!("{}/a2a/seer/.well-known/agent-card.json", scene.world.url);
+        let card: Value = serde_json::from_str(&http().get(url).send().await.unwrap().text().await.unwrap()).unwrap();
+        card["defaultInputModes"].clone()
     };
-    hub.attach(scene.world.address.ip(), request).await.unwrap();
-    let card = http().get(format!("{}/a2a/seer/.well-known/agent-card.json", scene.world.url)).send().await.unwrap();
-    let card: Value = serde_json::from_str(&card.text().await.unwrap()).unwrap();
-    assert_eq!(card["defaultInputModes"], json!(["text/plain", "image/*"]));
+    assert_eq!(modes().await, json!(["*/*"]));
+    let change = AccountRequest {
+        a2a: Some(Json::from_text(r#"{"input_modes":["text/plain","image/*"]}"#).unwrap()),
+        ..AccountRequest::default()
+    };
+    scene.world.hub.update_account(&scene.world.owner, "seer", change).await.unwrap();
+    assert_eq!(modes().await, json!(["text/plain", "image/*"]));
     for (binding, version) in every_way() {
         let client = Client { agent: "seer".to_owned(), ..scene.client(binding, version) };
         let who = format!("{binding:?} {version:?}");

@@ -77,7 +77,7 @@ pub(crate) fn card(facts: &Facts<'_>) -> AgentCard {
             true => Vec::new(),
             false => requirements(place.client_certificates),
         },
-        default_input_modes: modes(&switches.taken_modes(account.runtime.as_ref().map(|runtime| &runtime.labels))),
+        default_input_modes: modes(&switches.input_modes),
         default_output_modes: modes(&switches.output_modes),
         skills: skills(&account.skills),
         signatures: Vec::new(),

@@ -43,7 +43,7 @@ impl Handle {
             }
             None => self.anonymous(account.id).await?,
         };
-        let input_modes = switches.taken_modes(account.runtime.as_ref().map(|runtime| &runtime.labels)).into();
+        let input_modes = switches.input_modes.clone().into();
         let declared = account.runtime.map(declared).unwrap_or_default().into();
         Ok(Face { by, agent: account.id, name: account.name.into(), switches, declared, input_modes })
     }

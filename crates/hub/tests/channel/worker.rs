@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::peer::{Peer, WS, read_run, run, until_status, worker};
+use super::peer::{Peer, WS, read_run, register_agent, run, until_status, worker};
 use crate::world::World;
 
 #[tokio::test]
@@ -287,7 +287,9 @@ async fn an_approval_comes_back_to_the_worker_that_asked() {
 async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
     let world = World::start().await;
     world.agent("builder").await;
-    let (mut peer, _) = worker(&world, "builder").await;
+    let key = register_agent(&world, "builder").await;
+    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let registered = peer.register(json!({})).await;
     let id = run(&world, "builder").await;
     peer.notify(json!({"action": "ready", "credits": 1})).await;
     peer.find_action("execute").await;
@@ -305,18 +307,23 @@ async fn a_name_that_an_approval_had_opens_no_other_door_on_a_new_connection() {
         .await
         .expect(200);
     assert_eq!(peer.find_action("require_approval").await["payload"]["approved"], true);
-    // Another frame, unseen by this connection's memory: the store knows the name too.
-    for number in 0..100 {
-        let filler = peer.frame(
-            "request",
-            json!({"action": "progress", "task_run_id": id, "epoch": 1, "message": number.to_string()}),
-        );
-        peer.ask(&filler).await;
-    }
+    peer.settle().await;
+    drop(peer);
+    // The new connection remembers no frame of the old one: the store knows the name too.
+    let mut peer = Peer::connect(&world, WS, Some(&key)).await;
+    let resume = json!({"action": "resume", "channel_id": registered["channel_id"],
+        "resume_token": registered["resume_token"], "last_seq": 0});
+    assert_eq!(peer.request(resume).await["ok"], true);
     let mut evil = frame.clone();
     evil["payload"]["input"] = json!({"path": "/"});
-    let refused = peer.ask(&evil).await["payload"].clone();
-    assert_eq!((&refused["ok"], &refused["error"]["code"]), (&json!(false), &json!("idempotency_key_reused")));
+    peer.send(&evil).await;
+    let refused = peer
+        .find(|frame| frame["header"]["parent_id"] == evil["header"]["msg_id"] && frame["payload"]["ok"] == false)
+        .await["payload"]
+        .clone();
+    assert_eq!(refused["error"]["code"], "idempotency_key_reused");
+    let all = world.owner.get("/api/v1/permission-requests").await.expect(200);
+    assert_eq!(all["permission_requests"].as_array().unwrap().len(), 1, "and nobody was asked, or approved, anything");
 }
 
 #[tokio::test]
@@ -447,7 +454,7 @@ async fn a_hub_that_stops_says_so_first() {
 async fn a_newer_channel_of_the_same_agent_takes_the_claims_over() {
     let world = World::start().await;
     world.agent("builder").await;
-    let key = super::peer::register_agent(&world, "builder").await;
+    let key = register_agent(&world, "builder").await;
     let mut old = Peer::connect(&world, WS, Some(&key)).await;
     old.register(json!({})).await;
     let id = run(&world, "builder").await;

@@ -45,20 +45,6 @@ impl Switches {
         a2a.and_then(|json| json.parse().ok()).unwrap_or_default()
     }
 
-    /// The media types that the agent takes: those that its owner lists, else those that its runtime says as the label
-    /// `input_modes`. Empty: anything.
-    pub fn taken_modes(&self, labels: Option<&Json>) -> Vec<String> {
-        #[derive(Deserialize)]
-        struct Labels {
-            #[serde(default)]
-            input_modes: Vec<String>,
-        }
-        if !self.input_modes.is_empty() {
-            return self.input_modes.clone();
-        }
-        labels.and_then(|labels| labels.parse::<Labels>().ok()).map(|labels| labels.input_modes).unwrap_or_default()
-    }
-
     pub fn streams(&self) -> bool {
         self.streaming.unwrap_or(true)
     }
