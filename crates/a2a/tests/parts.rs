@@ -54,7 +54,7 @@ async fn what_the_owner_does_not_list_is_refused_by_its_media_type() {
         let card: Value = serde_json::from_str(&http().get(url).send().await.unwrap().text().await.unwrap()).unwrap();
         card["defaultInputModes"].clone()
     };
-    assert_eq!(modes().await, json!(["*/*"]));
+    assert_eq!(modes().await, json!(["text/plain", "application/json", "*/*"]));
     let change = AccountRequest {
         a2a: Some(Json::from_text(r#"{"input_modes":["text/plain","image/*"]}"#).unwrap()),
         ..AccountRequest::default()

@@ -123,9 +123,10 @@ async fn a_command_that_wants_out_of_the_sandbox_says_so() {
     let (questions, events) = run(&world, &limited, yes).await;
     assert_eq!(questions, Vec::<Value>::new());
     assert!(!outside.exists());
-    // It is told that it may not, and a run that got nothing done says so instead of ending well.
-    assert_eq!(result(&events)["success"], false, "{}", result(&events));
-    assert_eq!(result(&events)["error"]["code"], "permission_denied", "{}", result(&events));
+    // Codex itself says no to its model, which goes on and answers with what it was told.
+    assert_eq!(result(&events)["success"], true, "{}", result(&events));
+    let answer = result(&events)["output"]["text"].as_str().unwrap_or_default();
+    assert!(answer.contains("sandbox_approval: false") && answer.contains("reject command"), "{answer}");
     world.stop().await;
 }
 

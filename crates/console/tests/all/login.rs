@@ -82,7 +82,7 @@ async fn a_password_signs_in_and_a_wrong_one_says_no_more_than_that() {
 /// Whoever guesses sessions is told so only a few times a minute, like whoever guesses passwords or keys.
 #[tokio::test]
 async fn wrong_cookies_are_counted() {
-    let world = World::new().await;
+    let world = World::with("127.0.0.1:7800".parse().unwrap(), |options| options.failures_per_minute = 10).await;
     let signed_in = world.signed_in(Role::Viewer).await;
     let guess = async |number: usize| {
         let request = Request::get("/runs").header("cookie", format!("attache_session=cs_{number:064x}"));

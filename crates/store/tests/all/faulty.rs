@@ -11,6 +11,7 @@ use attache_protocol::{
         run::{Status, Worker},
     },
     secret::SecretHash,
+    wire::run::Limit,
 };
 use attache_store::{
     Asks, Channels, Context, Delegations, Deliveries, Durability, Error, Listener, Peers, People, Pushes, Result,
@@ -252,7 +253,7 @@ as_the_model! {
     fn create_key(context: Context, key: NewKey) -> Result<Key>;
     fn revoke_key(context: Context, key: KeyId) -> Result<Key>;
     fn keys(tenant: TenantId, kind: KeyKind, user: Option<UserId>, page: Page) -> Result<Listed<Key>>;
-    fn claim(runtime: RuntimeId, via: Option<ChannelId>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
+    fn claim(runtime: RuntimeId, via: Option<ChannelId>, enforces: Vec<Limit>, lease: Duration, at: Timestamp) -> Result<Option<Claimed>>;
     fn cancel_run(context: Context, run: RunId, reason: Option<String>) -> Result<RunRecord>;
     fn live(tenant: TenantId) -> Result<Live>;
     fn advance_clock(step: Duration, at: Timestamp) -> Result<Timestamp>;
