@@ -415,7 +415,7 @@ async fn a_run_whose_limits_the_worker_does_not_enforce_is_never_claimed() {
         let ended = world.store.run(world.tenant, run).await.unwrap();
         assert_eq!((ended.state.status(), ended.state.epoch, ended.runtime), (Status::Failed, 0, None));
         let result = ended.result.unwrap();
-        assert!(result.get().contains("enforces (no_exec), so nothing was started"), "{}", result.get());
+        assert!(result.get().contains("(allow_exec: false)), so nothing was started"), "{}", result.get());
         assert!(result.get().contains(r#""code":"refused""#), "{}", result.get());
         // Whoever enforces it is given it.
         let kept = NewRun { sandbox, ..world.new_run() };
