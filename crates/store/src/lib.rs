@@ -12,6 +12,7 @@ mod delegations;
 mod deliveries;
 mod entry;
 mod error;
+mod excerpt;
 mod fault;
 pub mod measure;
 pub mod memory;

@@ -386,6 +386,16 @@ pub struct RunFilter {
     pub conversation: Option<ConversationId>,
     pub parent: Option<RunId>,
     pub user: Option<UserId>,
+    pub detail: RunDetail,
+}
+
+/// How much of each run a list has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RunDetail {
+    #[default]
+    Whole,
+    /// See [`RunRecord::excerpt`].
+    Excerpt,
 }
 
 /// Which part of a list to read. Lists are newest first unless their method says otherwise.

@@ -297,7 +297,7 @@ pub trait Store:
     /// `agent_name` is the agent's name as it is now.
     async fn run(&self, tenant: TenantId, run: RunId) -> Result<RunRecord>;
 
-    /// Newest first.
+    /// Newest first, with as much of each run as the filter says.
     async fn runs(&self, tenant: TenantId, filter: RunFilter, page: Page) -> Result<Listed<RunRecord>>;
 
     /// Runs as A2A lists them: by [`RunRecord::status_at`], the latest first, then newest first.

@@ -6,10 +6,7 @@ use attache_protocol::{
     rules::run::Status,
     wire::run::{CancelRequest, Run, RunList},
 };
-use attache_store::{
-    MAX_PAGE_BYTES, Weigh as _,
-    record::{Page, RunFilter, RunRecord, RuntimeKind, people::UserRef},
-};
+use attache_store::record::{Page, RunDetail, RunFilter, RunRecord, RuntimeKind, people::UserRef};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -64,7 +61,7 @@ impl Handle {
         Ok(Run { waits_for, ..self.show_run(record).await? })
     }
 
-    /// Newest first.
+    /// Newest first. A long input or result is shown by its beginning, with `"truncated": true`.
     pub async fn runs(&self, by: &Principal, query: RunQuery) -> Result<RunList> {
         by.may(Action::SeeRuns)?;
         let mut page = query.page.page()?;
@@ -88,9 +85,11 @@ impl Handle {
         let status = if query.waiting { Some(Status::Running) } else { query.status };
         let text = query.text.map(|text| text.to_lowercase());
         let sieve = Sieve { waiting: query.waiting, since: query.since, caller, text };
-        let filter = RunFilter { status, agent, conversation: query.conversation, parent, user };
-        let (mut reach, mut found, mut weight, wanted) = (self.reach(by).await?, Vec::new(), 0, page.limit);
-        // What the caller may not see leaves no holes in the page, unless what is found already fills half an answer.
+        // Only a text may be anywhere in the task; otherwise one long task or result is no reason for a shorter page.
+        let detail = if sieve.text.is_some() { RunDetail::Whole } else { RunDetail::Excerpt };
+        let filter = RunFilter { status, agent, conversation: query.conversation, parent, user, detail };
+        let (mut reach, mut found, wanted) = (self.reach(by).await?, Vec::new(), page.limit);
+        // What the caller may not see leaves no holes in the page.
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);
             let asked = Page { limit: wanted - found.len(), cursor: page.cursor.take() };
@@ -99,12 +98,11 @@ impl Handle {
             let is_over = listed.items.last().is_some_and(|oldest| sieve.is_too_old(oldest));
             for run in listed.items {
                 if sieve.keeps(&run) && reach.run(by, &run).await? {
-                    weight += run.weight();
-                    found.push(run);
+                    found.push(run.excerpt());
                 }
             }
             page.cursor = listed.next.filter(|_| !is_over);
-            if page.cursor.is_none() || found.len() >= wanted || weight > MAX_PAGE_BYTES / 2 {
+            if page.cursor.is_none() || found.len() >= wanted {
                 break;
             }
         }
@@ -151,7 +149,7 @@ impl Handle {
     async fn cancel_parts(&self, by: &Principal, run: RunId) -> Result<()> {
         let (mut above, mut looked_at) = (vec![run], 0);
         while let Some(parent) = above.pop() {
-            let filter = RunFilter { parent: Some(parent), ..RunFilter::default() };
+            let filter = RunFilter { parent: Some(parent), detail: RunDetail::Excerpt, ..RunFilter::default() };
             let mut cursor = None;
             loop {
                 let page = Page { limit: check::MAX_PAGE, cursor };

@@ -10,7 +10,7 @@ use attache_protocol::{
         usage::{CostSource, UsageRecord, UsageRecordList, UsageReport, UsageRow, Used},
     },
 };
-use attache_store::record::{AgentRef, Page, RunFilter, RunRecord, people::UserRef, spending::Usage};
+use attache_store::record::{AgentRef, Page, RunDetail, RunFilter, RunRecord, people::UserRef, spending::Usage};
 
 use crate::{
     Error, Handle, Principal, Result,
@@ -86,7 +86,7 @@ impl Handle {
             let in_time = day.is_none_or(|day| Day::of(run.created_at) == day);
             in_time && run.state.status().is_terminal() && (!only_own || run.user == by.user)
         };
-        let filter = RunFilter { agent, user, ..RunFilter::default() };
+        let filter = RunFilter { agent, user, detail: RunDetail::Excerpt, ..RunFilter::default() };
         let mut usage_records = Vec::new();
         for _ in 0..MAX_LOOKS {
             let failed = about_list("run", &page);

@@ -154,7 +154,7 @@ impl State {
                 && filter.user.is_none_or(|user| Some(user) == record.user)
         };
         let places = self.runs.places().into_iter().rev().filter(|place| wanted(&self.runs[*place].record));
-        page::cut(places.map(|place| (place, self.shown(place))), Order::Descending, page)
+        page::cut(places.map(|place| (place, filter.detail.of(self.shown(place)))), Order::Descending, page)
     }
 
     pub(super) fn live(&self, tenant: TenantId) -> Live {

@@ -74,6 +74,8 @@ impl Transaction<'_, '_> {
         for row in self.cache.running().rev().filter(|row| *row < before) {
             let Some(record) = self.readable_record(row)? else { continue };
             if record.tenant == tenant && matches(filter, &record) && !found.takes(row, record) {
+            let record = self.record_at(row)?;
+            if record.tenant == tenant && matches(filter, &record) && !found.takes(row, filter.detail.of(record)) {
                 break;
             }
         }
@@ -142,7 +144,7 @@ pub(super) fn runs(
             Ok((number, rows::readable("task_runs", number, rows::run(row))?))
         })?;
         let readable = rows.filter_map(|row| match row {
-            Ok((number, run)) => run.map(|run| Ok((number, run))),
+            Ok((number, run)) => run.map(|run| Ok((number, filter.detail.of(run)))),
             Err(error) => Some(Err(error)),
         });
         if !found.takes_all(readable)? {

@@ -23,7 +23,7 @@ use crate::{
     memory::Memory,
     record::{
         AgentRef, KeyKind, Leases, NewArtifact, NewConversation, NewEvent, NewMessage, NewRun, Outcome, Page,
-        Retention, RunFilter, RunRecord, TokenChange,
+        Retention, RunDetail, RunFilter, RunRecord, TokenChange,
     },
 };
 
@@ -336,8 +336,11 @@ impl Generator {
     }
 
     fn filter(&self) -> RunFilter {
+        let user = self.draw.percent(20).then(|| self.user());
         RunFilter {
-            user: self.draw.percent(20).then(|| self.user()),
+            // Not drawn: another draw would change every sequence after it.
+            detail: if user.is_some() { RunDetail::Excerpt } else { RunDetail::Whole },
+            user,
             status: if self.draw.percent(40) { self.draw.one_of(&Status::ALL) } else { None },
             agent: self.draw.percent(25).then(|| self.agent()),
             conversation: self.draw.percent(25).then(|| self.conversation()),

@@ -1,0 +1,90 @@
+//! What a list shows of a run: a page has as many rows as were asked for, however large one task or its result is.
+
+use attache_protocol::{Json, json::Members};
+
+use crate::record::{RunDetail, RunRecord};
+
+/// JSON of more bytes than this is shown by its beginning.
+const MAX_LISTED: usize = 2 << 10;
+/// A text that is cut keeps so many bytes.
+const MAX_TEXT: usize = 1 << 10;
+/// Other members are left out when they are longer than this.
+const MAX_MEMBER: usize = 200;
+
+// === impl RunRecord ===
+
+impl RunRecord {
+    /// The run as lists show it: a long input or result is an excerpt with `"truncated": true`.
+    #[must_use]
+    pub fn excerpt(self) -> Self {
+        let result = self.result.map(excerpt);
+        Self { input: excerpt(self.input), result, context_fragments: None, allowed_tools: None, ..self }
+    }
+}
+
+// === impl RunDetail ===
+
+impl RunDetail {
+    pub(crate) fn of(self, run: RunRecord) -> RunRecord {
+        match self {
+            Self::Whole => run,
+            Self::Excerpt => run.excerpt(),
+        }
+    }
+}
+
+fn excerpt(json: Json) -> Json {
+    if json.get().len() <= MAX_LISTED {
+        return json;
+    }
+    let members = json.parse().unwrap_or(Members(Vec::new())).0;
+    let (mut shown, mut left) = (Vec::new(), MAX_LISTED);
+    for (name, value) in members {
+        let value = match value.get().len() {
+            0..=MAX_MEMBER => value,
+            _ => match value.parse::<String>() {
+                Ok(text) => Json::of(&text[..text.floor_char_boundary(MAX_TEXT)]),
+                Err(_) => continue,
+            },
+        };
+        let length = name.len() + value.get().len();
+        if length <= left && name != TRUNCATED {
+            left -= length;
+            shown.push((name, value));
+        }
+    }
+    shown.push((TRUNCATED.to_owned(), Json::of(&true)));
+    Json::of(&Members(shown))
+}
+
+const TRUNCATED: &str = "truncated";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::from_text(text).expect("this is JSON")
+    }
+
+    #[test]
+    fn what_is_short_stays_as_it_is() {
+        let short = json(r#"{"z": 1.0, "text":"x"}"#);
+        assert_eq!(excerpt(short.clone()), short);
+    }
+
+    #[test]
+    fn what_is_long_keeps_its_beginning_and_says_so() {
+        let long = json(&format!(
+            r#"{{"text":"{}","artifact_refs":["art_1"],"details":{{"x":"{}"}},"truncated":false}}"#,
+            "é".repeat(9000),
+            "y".repeat(300)
+        ));
+        let wanted = format!(r#"{{"text":"{}","artifact_refs":["art_1"],"truncated":true}}"#, "é".repeat(512));
+        assert_eq!(excerpt(long).get(), wanted);
+        assert_eq!(excerpt(json(&format!("[{}1]", "1,".repeat(2000)))).get(), r#"{"truncated":true}"#);
+        // Escapes count as they are written, so a page stays a page.
+        let escapes = json(&format!(r#"{{"text":"{}"}}"#, "\\u0001".repeat(5000)));
+        assert_eq!(excerpt(escapes).get(), r#"{"truncated":true}"#);
+    }
+}
