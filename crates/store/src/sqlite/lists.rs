@@ -73,8 +73,6 @@ impl Transaction<'_, '_> {
         let mut found = Found::new(page);
         for row in self.cache.running().rev().filter(|row| *row < before) {
             let Some(record) = self.readable_record(row)? else { continue };
-            if record.tenant == tenant && matches(filter, &record) && !found.takes(row, record) {
-            let record = self.record_at(row)?;
             if record.tenant == tenant && matches(filter, &record) && !found.takes(row, filter.detail.of(record)) {
                 break;
             }
