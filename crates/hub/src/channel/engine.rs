@@ -200,7 +200,10 @@ impl Session {
                 let follow = self.hub.store().follower(ask.run).await.map_err(about("tool call"))?;
                 let follow = follow.ok_or_else(|| Error::not_found("tool call"))?;
                 let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-                self.hub.live_channels().tools(&engine).check_result(tool, result)?;
+                let live = self.hub.live_channels();
+                let tools = live.tools(&engine).await;
+                let (tool, result) = (tool.clone(), result.clone());
+                live.off_thread(move || tools.check_result(&tool, &result)).await??;
             }
             (_, None, _) => return Err(Refusal::missing("payload.result")),
         }

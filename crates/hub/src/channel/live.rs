@@ -9,16 +9,18 @@ use std::{
     time::Duration,
 };
 
-use attache_protocol::ChannelId;
+use attache_protocol::{ChannelId, Json};
 use attache_store::record::channel::Channel;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
-use super::tools::Tools;
-use crate::Handle;
+use super::{answer::Refusal, tools::Tools};
+use crate::{Error, Handle};
 
 const GATES: usize = 32;
 /// Engines whose tools are kept compiled; the oldest give way and are compiled again when needed.
 const MAX_COMPILED: usize = 256;
+/// Schemas that are compiled or checked at the same time; the others wait.
+const SCHEMAS_AT_ONCE: usize = 2;
 /// Callers over HTTP whose registered tools are remembered; the oldest give way and register again.
 const MAX_REGISTERED: usize = 10_000;
 /// How long the frames of a stream that has ended can be read again.
@@ -35,6 +37,7 @@ pub(crate) struct Live {
     gates: [tokio::sync::Mutex<()>; GATES],
     heard: Mutex<HashSet<ChannelId>>,
     compiled: Mutex<VecDeque<(ChannelId, Arc<Tools>)>>,
+    schemas: Semaphore,
     registered: Mutex<VecDeque<(String, ChannelId)>>,
     finished: Mutex<VecDeque<(Instant, ChannelId)>>,
 }
@@ -70,24 +73,54 @@ impl Live {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(channel);
     }
 
+    /// Reads and compiles what a peer says of its tools.
+    pub(super) async fn compile(&self, tools: Json) -> Result<Arc<Tools>, Refusal> {
+        // Most peers have none.
+        if tools.get() == "[]" {
+            return Ok(Arc::default());
+        }
+        self.off_thread(move || Tools::compile(&tools).map(Arc::new)).await?
+    }
+
+    /// Work on schemas and patterns of others: a little at a time, and on no thread that answers requests.
+    pub(super) async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let _turn = self.schemas.acquire().await.map_err(|error| Error::internal(&error))?;
+        tokio::task::spawn_blocking(work).await.map_err(|error| Error::internal(&error).into())
+    }
+
     /// The engine's tools, ready to check calls. What was registered has been compiled before, so it compiles again.
-    pub(super) fn tools(&self, channel: &Channel) -> Arc<Tools> {
-        let known = |compiled: &VecDeque<(ChannelId, Arc<Tools>)>| {
-            compiled.iter().find(|(known, _)| *known == channel.id).map(|(_, tools)| tools.clone())
-        };
-        if let Some(tools) = known(&self.compiled.lock().unwrap_or_else(PoisonError::into_inner)) {
+    pub(super) async fn tools(&self, channel: &Channel) -> Arc<Tools> {
+        if let Some(tools) = self.known_tools(channel.id) {
             return tools;
         }
-        // Compiling may take a while: nobody else waits for it.
-        let tools = Arc::new(Tools::compile(&channel.tools).unwrap_or_default());
+        let tools = match self.compile(channel.tools.clone()).await {
+            Ok(tools) => tools,
+            Err(refusal) => {
+                // Registered under limits that were wider then: the engine hears of no call, and registers anew.
+                tracing::warn!(channel.id = %channel.id, reason = %refusal.message, "an engine's tools cannot be used any more");
+                Arc::default()
+            }
+        };
+        self.keep_tools(channel.id, tools.clone());
+        tools
+    }
+
+    fn known_tools(&self, channel: ChannelId) -> Option<Arc<Tools>> {
+        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        compiled.iter().find(|(known, _)| *known == channel).map(|(_, tools)| tools.clone())
+    }
+
+    pub(super) fn keep_tools(&self, channel: ChannelId, tools: Arc<Tools>) {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if known(&compiled).is_none() {
+        if compiled.iter().all(|(known, _)| *known != channel) {
             if compiled.len() >= MAX_COMPILED {
                 compiled.pop_front();
             }
-            compiled.push_back((channel.id, tools.clone()));
+            compiled.push_back((channel, tools));
         }
-        tools
     }
 
     /// Over HTTP a caller registers once and calls later.
@@ -129,6 +162,7 @@ impl Default for Live {
             gates: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             heard: Mutex::default(),
             compiled: Mutex::default(),
+            schemas: Semaphore::new(SCHEMAS_AT_ONCE),
             registered: Mutex::default(),
             finished: Mutex::default(),
         }

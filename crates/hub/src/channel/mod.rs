@@ -22,6 +22,7 @@ mod session;
 mod strict;
 mod text;
 mod tools;
+mod weight;
 mod welcome;
 mod worker;
 

@@ -21,9 +21,14 @@ use super::{
     answer::{Refusal, yes},
     outbox::Following,
     session::{Dialect, Open, Reply, Session, hang_up},
-    tools::Tools,
 };
-use crate::{Error, Principal, bus::Topic, control::check, identity::Who, render};
+use crate::{
+    Error, Principal,
+    bus::Topic,
+    control::check,
+    identity::{Action, Who},
+    render,
+};
 
 const MAX_DEVICE: usize = 16 * 1024;
 const MAX_CAPABILITIES: usize = 64;
@@ -61,7 +66,7 @@ impl Session {
     ) -> Result<channel::Channel, Refusal> {
         let (peer_role, worker) = role(by, request.peer_role)?;
         let tools = request.tools.unwrap_or_else(empty_list);
-        Tools::compile(&tools)?;
+        let compiled = self.hub.live_channels().compile(tools.clone()).await?;
         let capabilities = request.capabilities.unwrap_or_default();
         if capabilities.len() > MAX_CAPABILITIES {
             return Err(Refusal::wrong("payload.capabilities", "must have at most 64 entries"));
@@ -100,6 +105,9 @@ impl Session {
         let number = live.number();
         live.connect(id, number);
         drop(gate);
+        if !compiled.is_empty() {
+            live.keep_tools(id, compiled);
+        }
         if let (Some((runtime, _)), Some(extensions)) = (worker, extensions) {
             self.hub.declare_extensions(runtime, &extensions).await?;
         }
@@ -310,7 +318,11 @@ fn role(
             refusal.hint = "Pair a runtime, or register the agent at /api/a2a/register and use its key.".to_owned();
             Err(refusal)
         }
-        (Who::Key { .. }, wanted) => Ok((wanted.unwrap_or(PeerRole::Host), None)),
+        (Who::Key { .. }, wanted) => {
+            // An engine is there to put agents to work, and what it registers is work for the hub.
+            by.may(Action::CreateRun)?;
+            Ok((wanted.unwrap_or(PeerRole::Host), None))
+        }
         // A channel outlives its sockets, and the run.
         (Who::Run { .. }, _) => Err(Refusal::new(Code::Forbidden, "A run's token may not open a channel.")),
         (Who::Anonymous { .. }, _) => Err(Refusal::new(Code::Unauthenticated, "A channel needs a credential.")),

@@ -163,7 +163,7 @@ pub(super) async fn claimed(
     let (allowed, tools) = match follow {
         Some(follow) => {
             let engine = store.channel(tenant, follow.channel).await.map_err(about("channel"))?;
-            hub.live_channels().tools(&engine).offered(run.allowed_tools.as_ref())
+            hub.live_channels().tools(&engine).await.offered(run.allowed_tools.as_ref())
         }
         None => (run.allowed_tools.clone().unwrap_or_else(empty), empty()),
     };

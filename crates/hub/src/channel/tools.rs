@@ -7,10 +7,17 @@ use jsonschema::{PatternOptions, Validator};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{answer::Refusal, paths, strict::Strict};
+use super::{
+    answer::Refusal,
+    paths,
+    strict::Strict,
+    weight::{Scale, Weight},
+};
 
 const MAX_TOOLS: usize = 256;
 const MAX_SIZE: usize = 256 * 1024;
+/// Of one compiled pattern, in bytes: room for `^[A-Za-z0-9_-]{1,255}$`, not for a class of all letters two hundred times.
+const MAX_PATTERN_SIZE: usize = 64 * 1024;
 
 /// Compiled once per channel.
 #[derive(Debug, Default)]
@@ -21,16 +28,22 @@ struct Tool {
     name: String,
     /// As the peer described it.
     described: Json,
-    input: Option<Validator>,
-    output: Option<Validator>,
+    input: Option<Schema>,
+    output: Option<Schema>,
+}
+
+#[derive(Debug)]
+struct Schema {
+    validator: Validator,
+    weight: Weight,
 }
 
 /// What a run may do with them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
     /// A JSON array of names; without it every tool is allowed.
-    pub(crate) allowed: Option<&'a Json>,
-    pub(crate) root: Option<&'a str>,
+    pub(crate) allowed: Option<Json>,
+    pub(crate) root: Option<String>,
 }
 
 thread_local! {
@@ -41,7 +54,8 @@ thread_local! {
 // === impl Tools ===
 
 impl Tools {
-    /// Reads and compiles the tools; the refusal names the schema that is wrong.
+    /// Reads and compiles the tools; the refusal names the schema that is wrong. This is work of its own: not for a thread
+    /// that answers others.
     pub(crate) fn compile(described: &Json) -> Result<Self, Refusal> {
         if described.get().len() > MAX_SIZE {
             return Err(Refusal::new(Code::TooLarge, "The tools are larger than 256 KiB.").field("payload.tools"));
@@ -51,9 +65,10 @@ impl Tools {
         if list.len() > MAX_TOOLS {
             return Err(Refusal::wrong("payload.tools", "must have at most 256 entries"));
         }
+        let mut scale = Scale::default();
         let mut tools: Vec<Tool> = Vec::with_capacity(list.len());
         for (index, described) in list.into_iter().enumerate() {
-            let tool = Tool::compile(&format!("payload.tools[{index}]"), described)?;
+            let tool = Tool::compile(&format!("payload.tools[{index}]"), described, &mut scale)?;
             if tools.iter().any(|known| known.name == tool.name) {
                 let field = format!("payload.tools[{index}].name");
                 return Err(Refusal::wrong(&field, "names a tool for the second time"));
@@ -61,6 +76,10 @@ impl Tools {
             tools.push(tool);
         }
         Ok(Self(tools))
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The names that a run may call, and what the engine says of them.
@@ -76,9 +95,9 @@ impl Tools {
     }
 
     /// Refuses a call that the engine must not see.
-    pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: Bounds<'_>) -> Result<(), Refusal> {
+    pub(crate) fn check_call(&self, name: &str, arguments: &Json, bounds: &Bounds) -> Result<(), Refusal> {
         let refused = |message: String| Refusal::new(Code::ToolRefused, message).field("payload.tool_name");
-        if bounds.allowed.is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
+        if bounds.allowed.as_ref().is_some_and(|allowed| !names(allowed).iter().any(|known| known == name)) {
             return Err(refused(format!("The caller does not allow the tool `{}`.", shown(name))));
         }
         let tool = self.0.iter().find(|tool| tool.name == name);
@@ -91,7 +110,7 @@ impl Tools {
             return Err(Refusal::wrong("payload.arguments", "must be a JSON object"));
         }
         let Some(schema) = &tool.input else { return Ok(()) };
-        validate(schema, &arguments.0, bounds.root, "payload.arguments")
+        validate(schema, &arguments.0, bounds.root.as_deref(), "payload.arguments")
     }
 
     /// Refuses a result that is not what the engine promised.
@@ -111,9 +130,13 @@ fn shown(name: &str) -> String {
     name.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 
-fn validate(schema: &Validator, value: &Value, root: Option<&str>, field: &str) -> Result<(), Refusal> {
+fn validate(schema: &Schema, value: &Value, root: Option<&str>, field: &str) -> Result<(), Refusal> {
+    if !schema.weight.affords(value) {
+        let message = format!("`{field}` is too much to be checked against the tool's schema.");
+        return Err(Refusal::new(Code::ToolRefused, message).field(field));
+    }
     ROOT.with_borrow_mut(|current| *current = root.map(str::to_owned));
-    let outcome = schema.validate(value).map_err(|error| {
+    let outcome = schema.validator.validate(value).map_err(|error| {
         let field = format!("{field}{}", error.instance_path().as_str().replace('/', "."));
         let is_path = error.kind().keyword() == "format" && error.to_string().contains("\"path\"");
         let message = match (is_path, root) {
@@ -130,7 +153,7 @@ fn validate(schema: &Validator, value: &Value, root: Option<&str>, field: &str) 
 // === impl Tool ===
 
 impl Tool {
-    fn compile(field: &str, described: Json) -> Result<Self, Refusal> {
+    fn compile(field: &str, described: Json, scale: &mut Scale) -> Result<Self, Refusal> {
         #[derive(Deserialize)]
         struct Description {
             name: String,
@@ -148,21 +171,23 @@ impl Tool {
         if !(1..=128).contains(&read.name.len()) || !read.name.bytes().all(plain) {
             return Err(Refusal::wrong(&at("name"), "must be 1 to 128 printable characters without blanks"));
         }
-        let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema)).transpose()?;
-        let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema)).transpose()?;
+        let input = read.input_schema.map(|schema| compile(&at("input_schema"), &schema, scale)).transpose()?;
+        let output = read.output_schema.map(|schema| compile(&at("output_schema"), &schema, scale)).transpose()?;
         Ok(Self { name: read.name, described, input, output })
     }
 }
 
-fn compile(field: &str, schema: &Value) -> Result<Validator, Refusal> {
-    // A pattern is the peer's: the linear engine cannot be made to run for ever.
+fn compile(field: &str, schema: &Value, scale: &mut Scale) -> Result<Schema, Refusal> {
+    let unusable = |why: String| Refusal::wrong(field, &format!("is not a JSON Schema that can be used: {why}"));
+    let weight = scale.weigh(schema).map_err(|why| unusable(format!("it {why}")))?;
+    // A pattern is the peer's: the linear engine cannot be made to run for ever, nor to take much memory.
+    let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE);
     let options = jsonschema::options()
-        .with_pattern_options(PatternOptions::regex())
+        .with_pattern_options(patterns)
         .should_validate_formats(true)
         .with_format("path", |path: &str| ROOT.with_borrow(|root| paths::stays_inside(root.as_deref(), path)));
-    let compiled = options.build(schema);
-    compiled
-        .map_err(|error| Refusal::wrong(field, &format!("is not a JSON Schema that can be used: {}", error.masked())))
+    let validator = options.build(schema).map_err(|error| unusable(error.masked().to_string()))?;
+    Ok(Schema { validator, weight })
 }
 
 #[cfg(test)]
@@ -184,8 +209,8 @@ mod tests {
     }
 
     fn field(arguments: &str) -> Option<String> {
-        let bounds = Bounds { allowed: None, root: Some("/srv/project") };
-        tools().check_call("read", &json(arguments), bounds).err().map(|refusal| {
+        let bounds = Bounds { allowed: None, root: Some("/srv/project".to_owned()) };
+        tools().check_call("read", &json(arguments), &bounds).err().map(|refusal| {
             assert_eq!(refusal.code, "tool_refused", "{}", refusal.message);
             refusal.field.unwrap()
         })
@@ -213,13 +238,13 @@ mod tests {
     fn only_allowed_and_known_tools_are_called() {
         let none = Bounds { allowed: None, root: None };
         let only_add = json(r#"["add","gone"]"#);
-        let bounds = Bounds { allowed: Some(&only_add), root: None };
+        let bounds = Bounds { allowed: Some(only_add.clone()), root: None };
         let field = |result: Result<(), Refusal>| result.unwrap_err().field.unwrap();
-        assert_eq!(tools().check_call("add", &json(r#"{"any":["/etc"]}"#), bounds), Ok(()));
-        assert_eq!(field(tools().check_call("read", &json(r#"{"path":"x"}"#), bounds)), "payload.tool_name");
-        assert_eq!(field(tools().check_call("gone", &json("{}"), bounds)), "payload.tool_name");
-        assert_eq!(tools().check_call("read", &json(r#"{"path":"/anywhere"}"#), none), Ok(()));
-        assert_eq!(field(tools().check_call("add", &json("[]"), none)), "payload.arguments");
+        assert_eq!(tools().check_call("add", &json(r#"{"any":["/etc"]}"#), &bounds), Ok(()));
+        assert_eq!(field(tools().check_call("read", &json(r#"{"path":"x"}"#), &bounds)), "payload.tool_name");
+        assert_eq!(field(tools().check_call("gone", &json("{}"), &bounds)), "payload.tool_name");
+        assert_eq!(tools().check_call("read", &json(r#"{"path":"/anywhere"}"#), &none), Ok(()));
+        assert_eq!(field(tools().check_call("add", &json("[]"), &none)), "payload.arguments");
         assert_eq!(tools().check_result("add", &json("7")), Ok(()));
         assert_eq!(field(tools().check_result("add", &json("\"7\""))), "payload.result");
         assert_eq!(tools().offered(None).0.get(), r#"["read","add"]"#);
@@ -240,6 +265,8 @@ mod tests {
             (r#"[{"name":"a","output_schema":7}]"#, "payload.tools[0].output_schema"),
             (r#"[{"name":"a","input_schema":{"$ref":"http://127.0.0.1:1/x"}}]"#, "payload.tools[0].input_schema"),
             (r#"[{"name":"a","input_schema":{"pattern":"("}}]"#, "payload.tools[0].input_schema"),
+            (r#"[{"name":"a","input_schema":{"pattern":"^[\\pL]{200}x$"}}]"#, "payload.tools[0].input_schema"),
+            (r#"[{"name":"a","input_schema":{"pattern":"^(((a{50}){50}){50})$"}}]"#, "payload.tools[0].input_schema"),
         ] {
             assert_eq!(field(text), wrong, "{text}");
         }

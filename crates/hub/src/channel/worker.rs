@@ -296,9 +296,11 @@ impl Session {
         let follow = self.hub.store().follower(run.id).await.map_err(about("run"))?;
         let Some(follow) = follow else { return Err(Error::from_store("run", attache_store::Error::NoEngine).into()) };
         let engine = self.hub.store().channel(by.tenant, follow.channel).await.map_err(about("channel"))?;
-        let tools = self.hub.live_channels().tools(&engine);
-        let bounds = Bounds { allowed: run.allowed_tools.as_ref(), root: run.workspace_root.as_deref() };
-        tools.check_call(tool, arguments, bounds)
+        let live = self.hub.live_channels();
+        let tools = live.tools(&engine).await;
+        let bounds = Bounds { allowed: run.allowed_tools, root: run.workspace_root };
+        let (tool, arguments) = (tool.to_owned(), arguments.clone());
+        live.off_thread(move || tools.check_call(&tool, &arguments, &bounds)).await?
     }
 
     async fn answer_or_wait(

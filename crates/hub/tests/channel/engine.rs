@@ -234,8 +234,8 @@ async fn what_cannot_be_started_is_refused_with_the_field() {
     );
     let viewer = world.owner.post("/api/v1/api-keys", json!({"name": "v", "role": "viewer"})).await.expect(201);
     let mut viewer = Peer::connect(&world, WS, viewer["api_key"].as_str()).await;
-    viewer.register(json!({"peer_role": "client"})).await;
-    assert_eq!(refusal(&mut viewer, "builder", go(), json!(3)).await, is("forbidden", json!(null)));
+    let frame = viewer.frame("request", json!({"action": "register", "peer_role": "client"}));
+    assert_eq!(viewer.ask(&frame).await["payload"]["error"]["code"], "forbidden");
     assert_eq!(world.owner.get("/api/v1/task-runs").await.expect(200)["task_runs"], json!([]));
 }
 

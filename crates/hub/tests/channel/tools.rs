@@ -153,3 +153,70 @@ async fn nobody_but_the_engine_answers_a_tool_call() {
     host.send(&reply).await;
     assert_eq!(sub.find_action("call_tool").await["payload"]["result"], json!({"text": "truth"}));
 }
+
+/// A frame that registers tools, over HTTP.
+fn registration(tools: &Value) -> Value {
+    json!({
+        "header": {"msg_id": "r1", "type": "request", "from": "test", "to": "hub", "timestamp": 1_700_000_000},
+        "payload": {"action": "register", "tools": tools},
+    })
+}
+
+#[tokio::test]
+async fn who_may_not_put_agents_to_work_registers_no_tools() {
+    let world = World::start().await;
+    let frame = registration(&json!([{"name": "t", "input_schema": {"pattern": "^a$"}}]));
+    let reply = world.key("viewer").await.post("/api/envelope", frame.clone()).await;
+    assert_eq!(reply.refusal(), (403, "forbidden".to_owned()));
+    assert_eq!(world.key("operator").await.post("/api/envelope", frame).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_too_much_work_is_refused_unread() {
+    let world = World::start().await;
+    let letters: serde_json::Map<_, _> =
+        (0..10).map(|number| (format!("p{number}"), json!({"pattern": format!("^[\\pL]{{200}}x{number}$")}))).collect();
+    let many: serde_json::Map<_, _> =
+        (0..100).map(|number| (format!("p{number}"), json!({"pattern": format!("^{number}$")}))).collect();
+    let mut doubled = json!({"$ref": "#/$defs/d0", "$defs": {"d40": {"type": "string"}}});
+    for number in 0..40 {
+        let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
+        doubled["$defs"][format!("d{number}")] = json!({"allOf": [next, next]});
+    }
+    for schema in [
+        json!({"properties": letters}),
+        json!({"properties": many}),
+        json!({"pattern": "^((((a{100}){100}){100}){100})$"}),
+        json!({"patternProperties": {"[\\pL]{200}": true}}),
+        json!({"pattern": "a".repeat(2000)}),
+        doubled,
+    ] {
+        let frame = registration(&json!([{"name": "t", "input_schema": schema}]));
+        let reply = world.owner.post("/api/envelope", frame).await;
+        assert_eq!(reply.json()["error"]["field"], "payload.tools[0].input_schema", "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_are_too_much_work_for_a_schema_are_refused() {
+    let world = World::start().await;
+    world.agent("builder").await;
+    let (mut sub, _) = worker(&world, "builder").await;
+    let list = json!({"$defs": {"list": {"allOf": [{"items": {"$ref": "#/$defs/list"}}, {"items": {"$ref": "#/$defs/list"}}]}},
+        "properties": {"list": {"$ref": "#/$defs/list"}}});
+    let (mut host, _) = engine(&world, json!([{"name": "walk", "input_schema": list}])).await;
+    sub.notify(json!({"action": "ready", "credits": 1})).await;
+    let frame = execute(&mut host, "builder", json!({"query": "go"}));
+    let id = host.ask(&frame).await["payload"]["task_run_id"].clone();
+    sub.find_action("execute").await;
+    let deep = (0..50).fold(json!([]), |inner, _| json!([inner]));
+    let reply = sub.request(call(&id, "walk", json!({"list": deep}))).await;
+    assert_eq!(
+        (&reply["error"]["code"], &reply["error"]["field"]),
+        (&json!("tool_refused"), &json!("payload.arguments")),
+        "{reply}"
+    );
+    let frame = sub.frame("request", call(&id, "walk", json!({"list": [[[]]]})));
+    sub.send(&frame).await;
+    host.find_action("call_tool").await;
+}

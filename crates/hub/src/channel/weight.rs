@@ -1,0 +1,240 @@
+//! What a peer's JSON Schema costs: how much work it is to compile it, and to check a value against it. A schema that is
+//! written in a few hundred bytes can be days of work, so it is weighed before anything is done with it.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// Everything in a schema, with what it refers to written out in each place.
+const MAX_WEIGHT: u64 = 20_000;
+/// Of one registration.
+const MAX_PATTERNS: usize = 64;
+/// In characters, as it is written.
+const MAX_PATTERN: usize = 1024;
+/// How much work one check may be at most: keywords that are looked at, and bytes that a pattern is held against.
+const MAX_WORK: u64 = 50_000_000;
+
+/// A schema that can be afforded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Weight {
+    keywords: u64,
+    patterns: u64,
+    /// How often a part of the schema refers to itself: the work multiplies with each level of the value.
+    recursions: u64,
+}
+
+/// Counts what the schemas of one registration may have together.
+#[derive(Debug, Default)]
+pub(super) struct Scale {
+    patterns: usize,
+}
+
+/// How much a value is.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    values: u64,
+    /// Of all texts in it.
+    bytes: u64,
+    depth: u32,
+}
+
+/// One schema while it is weighed.
+struct Weighing<'a> {
+    root: &'a Value,
+    scale: &'a mut Scale,
+    /// What each reference weighs, and how often what it leads to refers to itself; `None` while that is being found out.
+    references: HashMap<&'a str, Option<(u64, u64)>>,
+    recursions: u64,
+}
+
+// === impl Scale ===
+
+impl Scale {
+    /// Weighs a schema; the error says what of it is too much.
+    pub(super) fn weigh(&mut self, schema: &Value) -> Result<Weight, String> {
+        let before = self.patterns;
+        let mut weighing = Weighing { root: schema, scale: self, references: HashMap::new(), recursions: 0 };
+        let keywords = weighing.value(schema)?;
+        let recursions = weighing.recursions;
+        if keywords > MAX_WEIGHT {
+            return Err(format!("has more than {MAX_WEIGHT} parts once its references are written out"));
+        }
+        let patterns = u64::try_from(self.patterns - before).unwrap_or(u64::MAX);
+        Ok(Weight { keywords, patterns, recursions })
+    }
+}
+
+// === impl Weighing ===
+
+impl<'a> Weighing<'a> {
+    fn value(&mut self, value: &'a Value) -> Result<u64, String> {
+        let mut weight = 1_u64;
+        match value {
+            Value::Array(items) => {
+                for item in items {
+                    weight = weight.saturating_add(self.value(item)?);
+                }
+            }
+            Value::Object(members) => {
+                for (name, member) in members {
+                    weight = weight.saturating_add(self.member(value, name, member)?);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        Ok(weight)
+    }
+
+    fn member(&mut self, schema: &'a Value, name: &str, member: &'a Value) -> Result<u64, String> {
+        match (name, member) {
+            ("pattern", Value::String(pattern)) => self.pattern(pattern),
+            ("patternProperties", Value::Object(patterns)) => {
+                let mut weight = self.value(member)?;
+                for pattern in patterns.keys() {
+                    weight = weight.saturating_add(self.pattern(pattern)?);
+                }
+                Ok(weight)
+            }
+            ("$ref", Value::String(target)) => self.reference(target),
+            // What they lead to depends on where one comes from, so it cannot be weighed here.
+            ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
+                Err(format!("uses `{name}`; refer to a part of the schema with `$ref` and a JSON pointer"))
+            }
+            ("$id", Value::String(_)) if !std::ptr::eq(schema, self.root) => {
+                Err("has an `$id` inside; refer to its parts with JSON pointers such as `#/$defs/name`".to_owned())
+            }
+            _ => self.value(member),
+        }
+    }
+
+    fn pattern(&mut self, pattern: &str) -> Result<u64, String> {
+        self.scale.patterns += 1;
+        if self.scale.patterns > MAX_PATTERNS {
+            return Err(format!("has too many patterns: the tools of a channel have at most {MAX_PATTERNS}"));
+        }
+        if pattern.len() > MAX_PATTERN {
+            return Err(format!("has a pattern of more than {MAX_PATTERN} characters"));
+        }
+        Ok(1)
+    }
+
+    fn reference(&mut self, target: &'a str) -> Result<u64, String> {
+        match self.references.get(target) {
+            Some(Some((weight, recursions))) => {
+                self.recursions = self.recursions.saturating_add(*recursions);
+                return Ok(*weight);
+            }
+            Some(None) => {
+                self.recursions = self.recursions.saturating_add(1);
+                return Ok(1);
+            }
+            None => {}
+        }
+        let pointer = target.strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
+        let Some(pointer) = pointer else {
+            return Err(
+                "refers to something that is no part of it; use a JSON pointer such as `#/$defs/name`".to_owned()
+            );
+        };
+        let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
+        let Some(found) = self.root.pointer(&pointer) else {
+            return Err("refers to a part that it does not have".to_owned());
+        };
+        self.references.insert(target, None);
+        let before = self.recursions;
+        let weight = self.value(found)?.saturating_add(1);
+        self.references.insert(target, Some((weight, self.recursions - before)));
+        Ok(weight)
+    }
+}
+
+// === impl Weight ===
+
+impl Weight {
+    /// Whether a value can be checked against the schema in reasonable time.
+    pub(super) fn affords(self, value: &Value) -> bool {
+        let Size { values, bytes, depth } = Size::of(value);
+        let repetitions = self.recursions.max(1).saturating_pow(depth);
+        let keywords = self.keywords.saturating_mul(values.max(repetitions));
+        keywords.saturating_add(self.patterns.saturating_mul(bytes)) <= MAX_WORK
+    }
+}
+
+// === impl Size ===
+
+impl Size {
+    /// Values that came over the wire do not nest without end.
+    fn of(value: &Value) -> Self {
+        let mut size = Self { values: 1, bytes: 0, depth: 0 };
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| size.add(item)),
+            Value::Object(members) => members.iter().for_each(|(name, member)| {
+                size.bytes += name.len() as u64;
+                size.add(member);
+            }),
+            Value::String(text) => size.bytes = text.len() as u64,
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        size
+    }
+
+    fn add(&mut self, inner: &Value) {
+        let inner = Self::of(inner);
+        self.values += inner.values;
+        self.bytes += inner.bytes;
+        self.depth = self.depth.max(inner.depth + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_everyday_schema_is_light_and_a_bomb_is_not() {
+        let tree = json!({"$defs": {"node": {"type": "object", "properties": {
+            "name": {"type": "string", "pattern": "^[a-z]{1,64}$"},
+            "left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"});
+        let weight = Scale::default().weigh(&tree).unwrap();
+        assert_eq!(weight.recursions, 2);
+        assert!(weight.affords(&json!({"name": "a", "left": {"name": "b", "right": {"name": "c"}}})));
+        let deep = (0..40).fold(json!({}), |inner, _| json!({"left": inner}));
+        assert!(!weight.affords(&deep));
+
+        // Each definition names the next one twice: a thousand bytes that are a billion keywords.
+        let mut bomb = json!({"$ref": "#/$defs/d0", "$defs": {"d30": true}});
+        for number in 0..30 {
+            let next = format!("#/$defs/d{}", number + 1);
+            bomb["$defs"][format!("d{number}")] = json!({"allOf": [{"$ref": next}, {"$ref": next}]});
+        }
+        assert!(Scale::default().weigh(&bomb).unwrap_err().contains("written out"));
+
+        // Twice into itself by way of another definition.
+        let both = json!({"$ref": "#/$defs/a", "$defs": {
+            "a": {"allOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]}, "b": {"items": {"$ref": "#/$defs/a"}}}});
+        let weight = Scale::default().weigh(&both).unwrap();
+        assert!(!weight.affords(&(0..40).fold(json!([]), |inner, _| json!([inner]))));
+    }
+
+    #[test]
+    fn patterns_are_counted_over_all_tools() {
+        let mut scale = Scale::default();
+        let one = json!({"patternProperties": {"^a$": {"pattern": "^b$"}}});
+        for _ in 0..MAX_PATTERNS / 2 {
+            scale.weigh(&one).unwrap();
+        }
+        assert!(scale.weigh(&one).unwrap_err().contains("too many patterns"));
+        let long = json!({"pattern": "a".repeat(MAX_PATTERN + 1)});
+        assert!(Scale::default().weigh(&long).is_err());
+    }
+
+    #[test]
+    fn a_value_is_checked_only_against_what_it_can_afford() {
+        let wide = json!({"items": {"allOf": vec![json!({"type": "string"}); 5000]}});
+        let weight = Scale::default().weigh(&wide).unwrap();
+        assert!(weight.affords(&json!(["a", "b"])));
+        assert!(!weight.affords(&Value::Array(vec![json!("a"); 100_000])));
+    }
+}
